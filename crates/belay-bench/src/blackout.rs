@@ -1,0 +1,268 @@
+//! How long applications wait when a daemon dies, beside how long the bare daemon takes to start.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use belay_testbed::process::{self, Process};
+use belay_testbed::{Bed, Kind, Signal, mounts};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use crate::beds;
+use crate::machine;
+use crate::model::{BlackoutBed, Failure, Load};
+use crate::nodes::{NodeTree, SAMPLE};
+use crate::probe::{Kill, Probe, Seen, gaps, make_file};
+use crate::stats::Spread;
+
+/// How long a mount may stay silent after a kill until the measurement is given up.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Answers after a kill that show that the mount works again.
+const ANSWERS: usize = 200;
+
+/// Files that the probe goes round when there are many.
+const PROBED: u64 = 64;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Kills of the held daemon.
+    pub kills: usize,
+    /// Starts of the bare daemon.
+    pub starts: usize,
+    /// Nodes to be cached.
+    pub nodes: u64,
+    /// Files to be open.
+    pub open_files: u64,
+    /// Seed of the times between kills.
+    pub seed: u64,
+}
+
+/// Measures one daemon; `held` false leaves the kills out. Where holding it fails, that goes to `failures`, and the
+/// figures of the bare daemon are returned all the same.
+pub fn measure(
+    kind: Kind,
+    plan: &Plan,
+    held: bool,
+    failures: &mut Vec<Failure>,
+) -> Result<BlackoutBed> {
+    let (nodes, open_files) = beds::capped(kind, plan.nodes, plan.open_files)?;
+    // Files that are open are nodes too.
+    let tree = NodeTree::of_nodes(nodes.max(open_files + open_files.div_ceil(500)));
+    let tree = if nodes == 0 && open_files == 0 {
+        NodeTree::of_nodes(0)
+    } else {
+        tree
+    };
+    let mut result = BlackoutBed {
+        bed: kind.to_string(),
+        nodes: NodeTree::nodes_with(tree.files()),
+        open_files,
+        load: Load {
+            before: machine::load(),
+            after: 0.0,
+        },
+        ..BlackoutBed::default()
+    };
+    // Half of the starts before the kills and half after, so that a change of the machine shows in both.
+    let half = plan.starts.div_ceil(2);
+    result.bare_start_us = bare_starts(kind, half)?;
+    if held && let Err(error) = kill_held(kind, plan, tree, &mut result) {
+        failures.push(Failure::new(format!("{kind}, held"), &error));
+    }
+    result
+        .bare_start_us
+        .extend(bare_starts(kind, plan.starts - half)?);
+    result.bare_start = Spread::of(&result.bare_start_us);
+    result.load.after = machine::load();
+    Ok(result)
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// Times `count` starts of the bare daemon: from the spawn of the process to the first answered listing.
+///
+/// The back end is prepared once; then its daemon's own command line is run again and again.
+fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let bed = beds::start(kind, false, 0)?;
+    let pid = bed.daemon_pid()?;
+    let words = command_line(pid)?;
+    let (program, arguments) = words
+        .split_first()
+        .context("the daemon has no command line")?;
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| program.into());
+    unmount(&bed, pid)?;
+    let logs = tempfile::tempdir().context("make a directory for the daemon's output")?;
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let mut command = Command::new(&program);
+        command.args(arguments);
+        let start = Instant::now();
+        let mut daemon = Process::start(command, &logs.path().join("log"))?;
+        mounts::wait(bed.mountpoint(), true, LIMIT, || daemon.must_run())?;
+        let entries = fs::read_dir(bed.root())
+            .with_context(|| format!("list {}", bed.root().display()))?
+            .count();
+        times.push(us(start.elapsed()));
+        std::hint::black_box(entries);
+        unmount(&bed, daemon.pid())?;
+    }
+    // Its own daemon is gone, so the bed is dropped and not stopped.
+    Ok(times)
+}
+
+fn command_line(pid: u32) -> Result<Vec<String>> {
+    let path = format!("/proc/{pid}/cmdline");
+    let bytes = fs::read(&path).with_context(|| format!("read {path}"))?;
+    let words = bytes
+        .strip_suffix(b"\0")
+        .unwrap_or(&bytes)
+        .split(|b| *b == 0);
+    words
+        .map(|w| String::from_utf8(w.to_vec()).context("the daemon's command line is not UTF-8"))
+        .collect()
+}
+
+fn unmount(bed: &Bed, daemon: u32) -> Result<()> {
+    mounts::unmount_clean(bed.mountpoint(), LIMIT)?;
+    ensure!(
+        process::wait_for_exit(daemon, LIMIT)?,
+        "the daemon did not end within {LIMIT:?} after the unmount"
+    );
+    Ok(())
+}
+
+/// Kills the held daemon again and again while the probe asks.
+fn kill_held(kind: Kind, plan: &Plan, tree: NodeTree, result: &mut BlackoutBed) -> Result<()> {
+    let bed = beds::start(kind, true, result.nodes)?;
+    tree.build(if kind.backed_by_directory() {
+        bed.backing()
+    } else {
+        bed.root()
+    })?;
+    NodeTree::look_up(bed.root(), 0, tree.files())?;
+    let open = NodeTree::open(bed.root(), result.open_files)?;
+    let probe = Probe::start(probed_files(&bed, tree)?)?;
+    let kills = match kill_often(&bed, plan, &probe) {
+        Ok(kills) => kills,
+        Err(error) => {
+            // A mount that hangs holds the probe: take it away before anything waits for it.
+            let words = bed.last_words();
+            drop(bed);
+            drop(open);
+            return Err(error.context(format!("kill the held daemon again and again{words}")));
+        }
+    };
+    let seen = probe.finish()?;
+    result.belay = Some(beds::own_figures(&bed)?);
+    drop(open);
+    record(&seen, &kills, result);
+    bed.stop()
+}
+
+fn probed_files(bed: &Bed, tree: NodeTree) -> Result<Vec<PathBuf>> {
+    let candidates = tree.files().min(SAMPLE);
+    if candidates == 0 {
+        return Ok(vec![make_file(bed.root())?]);
+    }
+    let step = candidates.div_ceil(PROBED).max(1);
+    Ok((0..candidates)
+        .step_by(usize::try_from(step)?)
+        .map(|i| bed.root().join(NodeTree::path(i)))
+        .collect())
+}
+
+fn kill_often(bed: &Bed, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
+    let mut random = StdRng::seed_from_u64(plan.seed);
+    let mut kills = Vec::new();
+    for number in 1..=plan.kills {
+        // Asking belay costs time on the same CPU, so it is done while nothing is measured.
+        let daemon = bed.daemon_pid()?;
+        probe
+            .wait_for_answers(probe.now(), ANSWERS, LIMIT)
+            .with_context(|| format!("before kill {number}"))?;
+        std::thread::sleep(Duration::from_micros(random.random_range(5_000..25_000)));
+        let at = probe.now();
+        process::kill(daemon, Signal::KILL).with_context(|| format!("kill {number}"))?;
+        ensure!(
+            process::wait_for_exit(daemon, LIMIT)?,
+            "process {daemon} did not die within {LIMIT:?}"
+        );
+        let dead = probe.now();
+        probe
+            .wait_for_answers(dead, ANSWERS, LIMIT)
+            .with_context(|| format!("after kill {number}"))?;
+        kills.push(Kill {
+            at,
+            until: probe.now(),
+        });
+        wait_for_crash(bed, number).with_context(|| format!("after kill {number}"))?;
+    }
+    Ok(kills)
+}
+
+/// Waits until belay has counted this many crashes: only then is its `daemon.pid` that of the successor.
+fn wait_for_crash(bed: &Bed, number: usize) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while beds::crashes(bed)? < number as u64 {
+        ensure!(
+            Instant::now() < deadline,
+            "belay did not count crash {number} within {LIMIT:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn record(seen: &Seen, kills: &[Kill], result: &mut BlackoutBed) {
+    let found = gaps(&seen.answers, kills);
+    result.pause_us = found.around_kills.iter().copied().map(us).collect();
+    result.pause = Spread::of(&result.pause_us);
+    let quiet: Vec<f64> = found.quiet.iter().copied().map(us).collect();
+    result.quiet_us = Spread::of(&quiet);
+    result.answers = seen.answers.len() as u64;
+    result.errors = seen.errors;
+    result.first_error.clone_from(&seen.first_error);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_read_word_by_word() -> Result<()> {
+        let words = command_line(std::process::id())?;
+        assert_eq!(words, std::env::args().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    #[test]
+    fn pauses_and_quiet_gaps_are_told_apart() {
+        let ms = Duration::from_millis;
+        let seen = Seen {
+            answers: [0, 1, 2, 9, 10, 11].map(ms).to_vec(),
+            errors: 0,
+            first_error: None,
+        };
+        let mut result = BlackoutBed::default();
+        record(
+            &seen,
+            &[Kill {
+                at: Duration::from_micros(2_500),
+                until: ms(10),
+            }],
+            &mut result,
+        );
+        assert_eq!(result.pause_us, [7_000.0]);
+        assert_eq!(result.answers, 6);
+        assert!(result.quiet_us.is_some_and(|q| q.max == 1_000.0));
+    }
+}

@@ -1,0 +1,383 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::beds::Beds;
+use crate::machine::{self, Pin};
+use crate::model::{
+    BlackoutBed, BlackoutRun, CostRun, Failure, Machine, MemoryRun, Placement, Results, RunFile,
+    VERSION,
+};
+use crate::ops::Op;
+use crate::{blackout, cost, memory, report};
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "Measures what belay costs, against the bare daemon in the same run"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Time of each operation, held against bare, in pairs of samples
+    Cost(CostArgs),
+    /// Memory per cached node, fixed, and per open file
+    Memory(MemoryArgs),
+    /// The pause that an application sees when the daemon is killed
+    Blackout(BlackoutArgs),
+    /// Tables, plots and CSV from results files
+    Report(ReportArgs),
+}
+
+#[derive(Args)]
+struct Common {
+    /// The CPU for clients, daemons and belay: its number, `last`, or `none` to let the scheduler place them
+    #[arg(long, default_value = "last", value_name = "CPU")]
+    pin: Pin,
+    /// Where to write the results file
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Args)]
+struct CostArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Daemons, separated by commas, or `all`
+    #[arg(long, default_value = "passthrough-ll,bindfs")]
+    beds: Beds,
+    /// Operations, separated by commas; all if not given
+    #[arg(long, value_delimiter = ',')]
+    ops: Vec<Op>,
+    /// Numbers of client threads
+    #[arg(long, value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: Vec<u8>,
+    /// Pairs of samples for each operation [default: 30, with --quick 6]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Starts of both daemons, best an even number, over which the rounds are spread [default: 6, with --quick 2]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    sessions: Option<u16>,
+    /// Aimed length of one sample in milliseconds [default: 40, with --quick 20]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    batch_ms: Option<u64>,
+    /// Bare against bare: shows the noise of the method
+    #[arg(long)]
+    aa: bool,
+    /// A short run that shows that everything works
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Args)]
+struct MemoryArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Daemons, separated by commas, or `all`
+    #[arg(long, default_value = "bindfs")]
+    beds: Beds,
+    /// Nodes to be looked up
+    #[arg(long, default_value_t = 1_000_000)]
+    nodes: u64,
+    /// Files to be held open at the end
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    files: u64,
+    /// Bare against bare
+    #[arg(long)]
+    aa: bool,
+}
+
+#[derive(Args)]
+struct BlackoutArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Daemons, separated by commas, or `all`
+    #[arg(long, default_value = "all")]
+    beds: Beds,
+    /// Kills of each held daemon
+    #[arg(long, default_value_t = 100)]
+    kills: usize,
+    /// Starts of each bare daemon
+    #[arg(long, default_value_t = 20)]
+    starts: usize,
+    /// Nodes to be cached while the daemon is killed
+    #[arg(long, default_value_t = 0)]
+    nodes: u64,
+    /// Files to be open while the daemon is killed
+    #[arg(long, default_value_t = 0)]
+    open_files: u64,
+    /// Seed of the times between kills
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only the bare daemon's start, without belay
+    #[arg(long)]
+    bare_only: bool,
+}
+
+#[derive(Args)]
+struct ReportArgs {
+    /// Directory of the results files
+    #[arg(long = "in", default_value = "target/bench", value_name = "DIR")]
+    input: PathBuf,
+    /// Where to write benchmarks.md, benchmarks.html and benchmarks/*.csv
+    #[arg(long, default_value = "docs", value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Does what the command line says; false where something could not be measured.
+pub fn run() -> Result<bool> {
+    match Cli::parse().command {
+        Command::Cost(args) => run_cost(args),
+        Command::Memory(args) => run_memory(&args),
+        Command::Blackout(args) => run_blackout(&args),
+        Command::Report(args) => {
+            for path in report::write(&args.input, &args.out)? {
+                println!("{}", path.display());
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// A run that has begun.
+struct Begun {
+    started: String,
+    machine: Machine,
+    placement: Placement,
+    path: PathBuf,
+}
+
+impl Begun {
+    fn new(common: &Common, name: &str) -> Result<Self> {
+        // Before pinning, which changes how many CPUs this process sees.
+        let machine = machine::facts();
+        let placement = common.pin.apply()?;
+        println!(
+            "{} CPUs, Linux {}; {placement}; {} build",
+            machine.cpus, machine.kernel, machine.profile
+        );
+        let suffix = if placement == Placement::Free {
+            "-unpinned"
+        } else {
+            ""
+        };
+        let path = common.out.join(format!("{name}{suffix}.json"));
+        Ok(Self {
+            started: machine::now(),
+            machine,
+            placement,
+            path,
+        })
+    }
+
+    fn write(&self, results: Results) -> Result<()> {
+        let file = RunFile {
+            version: VERSION,
+            command: command_line(std::env::args()),
+            started: self.started.clone(),
+            finished: machine::now(),
+            machine: self.machine.clone(),
+            placement: self.placement,
+            results,
+        };
+        file.write(&self.path)
+    }
+}
+
+/// The command line as a reader can repeat it: the program's name without its directory, words quoted where needed.
+fn command_line(words: impl Iterator<Item = String>) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
+    let line: Vec<String> = words
+        .enumerate()
+        .map(|(index, word)| {
+            let word = match Path::new(&word).file_name() {
+                Some(name) if index == 0 => name.to_string_lossy().into_owned(),
+                _ => word,
+            };
+            let quote = word.is_empty() || !word.chars().all(plain);
+            if quote {
+                format!("'{}'", word.replace('\'', r"'\''"))
+            } else {
+                word
+            }
+        })
+        .collect();
+    line.join(" ")
+}
+
+fn run_cost(args: CostArgs) -> Result<bool> {
+    let plan = cost::Plan {
+        ops: if args.ops.is_empty() {
+            Op::all()
+        } else {
+            args.ops
+        },
+        threads: args.threads.into_iter().map(usize::from).collect(),
+        rounds: args
+            .rounds
+            .unwrap_or(if args.quick { 6 } else { 30 })
+            .into(),
+        sessions: args
+            .sessions
+            .unwrap_or(if args.quick { 2 } else { 6 })
+            .into(),
+        batch: Duration::from_millis(args.batch_ms.unwrap_or(if args.quick { 20 } else { 40 })),
+        aa: args.aa,
+    };
+    let begun = Begun::new(&args.common, if args.aa { "cost-aa" } else { "cost" })?;
+    if args.aa {
+        println!("bare against bare: `held` below is a second bare daemon");
+    }
+    let mut run = CostRun {
+        aa: plan.aa,
+        rounds: plan.rounds,
+        sessions: plan.sessions,
+        batch_ms: u64::try_from(plan.batch.as_millis()).unwrap_or(u64::MAX),
+        beds: Vec::new(),
+    };
+    for kind in args.beds.0 {
+        let bed = cost::measure(kind, &plan);
+        match bed.geometric_mean {
+            Some(mean) => println!(
+                "{kind}: geometric mean {mean:.4} over {} cases; daemons on CPUs {} (bare) and {} ({})",
+                bed.cases.len(),
+                bed.daemon_cpus[0],
+                bed.daemon_cpus[1],
+                if args.aa { "bare too" } else { "held" },
+            ),
+            None => println!("{kind}: nothing was measured"),
+        }
+        run.beds.push(bed);
+        begun.write(Results::Cost(run.clone()))?;
+    }
+    println!("results: {}", begun.path.display());
+    Ok(run.beds.iter().all(|b| b.failures.is_empty()))
+}
+
+fn run_memory(args: &MemoryArgs) -> Result<bool> {
+    let begun = Begun::new(&args.common, if args.aa { "memory-aa" } else { "memory" })?;
+    let mut run = MemoryRun {
+        aa: args.aa,
+        beds: Vec::new(),
+        failures: Vec::new(),
+    };
+    for kind in &args.beds.0 {
+        match memory::measure(*kind, args.nodes, args.files, args.aa) {
+            Ok(bed) => {
+                let s = &bed.summary;
+                println!(
+                    "{kind}: {} nodes: belay {:.1} bytes/node, {} bytes fixed; daemon {:+.1} bytes/node (bare {:.1}), \
+                     {:+} bytes fixed; {} bytes per open file",
+                    bed.nodes,
+                    s.belay_per_node,
+                    s.belay_fixed,
+                    s.daemon_per_node,
+                    s.bare_daemon_per_node,
+                    s.daemon_fixed,
+                    s.per_open_file
+                        .map_or("-".to_owned(), |b| format!("{b:+.1}")),
+                );
+                run.beds.push(bed);
+            }
+            Err(error) => run.failures.push(Failure::new(kind, &error)),
+        }
+        begun.write(Results::Memory(run.clone()))?;
+    }
+    println!("results: {}", begun.path.display());
+    Ok(run.failures.is_empty())
+}
+
+fn run_blackout(args: &BlackoutArgs) -> Result<bool> {
+    let name = match (args.nodes, args.open_files) {
+        (0, 0) => "blackout".to_owned(),
+        (nodes, files) => format!("blackout-n{nodes}-f{files}"),
+    };
+    let begun = Begun::new(&args.common, &name)?;
+    let plan = blackout::Plan {
+        kills: args.kills,
+        starts: args.starts,
+        nodes: args.nodes,
+        open_files: args.open_files,
+        seed: args.seed,
+    };
+    let mut run = BlackoutRun {
+        nodes: args.nodes,
+        open_files: args.open_files,
+        kills: args.kills,
+        beds: Vec::new(),
+        failures: Vec::new(),
+    };
+    for kind in &args.beds.0 {
+        match blackout::measure(*kind, &plan, !args.bare_only, &mut run.failures) {
+            Ok(bed) => {
+                print_blackout(&bed);
+                run.beds.push(bed);
+            }
+            Err(error) => run.failures.push(Failure::new(kind, &error)),
+        }
+        begun.write(Results::Blackout(run.clone()))?;
+    }
+    println!("results: {}", begun.path.display());
+    Ok(run.failures.is_empty() && run.beds.iter().all(|b| b.errors == 0))
+}
+
+fn print_blackout(bed: &BlackoutBed) {
+    let show = |spread: &Option<crate::stats::Spread>| {
+        spread.as_ref().map_or("-".to_owned(), |s| {
+            format!(
+                "{:.2} / {:.2} / {:.2} ms",
+                s.median / 1e3,
+                s.p99 / 1e3,
+                s.max / 1e3
+            )
+        })
+    };
+    println!(
+        "{:<15} {} nodes, {} open files: bare start {}; pause {} ({} kills, {} errors in {} answers); median / p99 / max",
+        bed.bed,
+        bed.nodes,
+        bed.open_files,
+        show(&bed.bare_start),
+        show(&bed.pause),
+        bed.pause_us.len(),
+        bed.errors,
+        bed.answers,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        for line in [
+            "belay-bench cost --beds passthrough_ll,bindfs --rounds 3 --pin none --ops stat,seq-read-4k --quick --aa",
+            "belay-bench memory --nodes 1000 --files 10",
+            "belay-bench blackout --beds all --kills 5 --nodes 1000000 --open-files 10000",
+            "belay-bench report --in a --out b",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+        assert!(Cli::try_parse_from(["belay-bench", "cost", "--rounds", "0"]).is_err());
+    }
+
+    #[test]
+    fn commands_can_be_repeated() {
+        let words = ["/a b/belay-bench", "cost", "--out", "my dir"].map(str::to_owned);
+        assert_eq!(
+            command_line(words.into_iter()),
+            "belay-bench cost --out 'my dir'"
+        );
+    }
+}

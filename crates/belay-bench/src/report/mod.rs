@@ -1,0 +1,173 @@
+//! Turns results files into a page of tables, an HTML page with plots, and CSV figures.
+//!
+//! Every word that judges is computed from the results: see [`view`].
+
+mod cost_view;
+mod figures;
+mod goals;
+mod plot;
+mod view;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+
+use crate::model::RunFile;
+use view::View;
+
+/// A results file with its name.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Name of the file, without its directory.
+    pub name: String,
+    /// Its content.
+    pub run: RunFile,
+}
+
+/// Reads the results in `input` and writes `benchmarks.md`, `benchmarks.html` and `benchmarks/*.csv` below `output`.
+/// Returns what was written.
+pub fn write(input: &Path, output: &Path) -> Result<Vec<PathBuf>> {
+    let runs = read_all(input)?;
+    let view = View::new(&runs);
+    let mut files = vec![
+        (output.join("benchmarks.md"), markdown(&view)?),
+        (output.join("benchmarks.html"), html(&view)?),
+    ];
+    for (name, text) in figures::csv_files(&runs)? {
+        files.push((output.join("benchmarks").join(name), text));
+    }
+    for (path, text) in &files {
+        let dir = path.parent().context("a report needs a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+/// All results files of a directory, by name.
+fn read_all(input: &Path) -> Result<Vec<Named>> {
+    let mut runs = Vec::new();
+    let entries = fs::read_dir(input).with_context(|| format!("list {}", input.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("list {}", input.display()))?
+            .path();
+        if path.extension().is_some_and(|e| e == "json") {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            runs.push(Named {
+                name,
+                run: RunFile::read(&path)?,
+            });
+        }
+    }
+    ensure!(
+        !runs.is_empty(),
+        "{} holds no results (*.json): run `belay-bench cost`, `memory` or `blackout` with `--out {0}` first",
+        input.display()
+    );
+    runs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(runs)
+}
+
+fn environment() -> Result<Environment<'static>> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    environment.set_auto_escape_callback(|name| {
+        if name.ends_with(".html") {
+            AutoEscape::Html
+        } else {
+            AutoEscape::None
+        }
+    });
+    environment.add_template("benchmarks.md", include_str!("benchmarks.md.jinja"))?;
+    environment.add_template("benchmarks.html", include_str!("benchmarks.html.jinja"))?;
+    Ok(environment)
+}
+
+fn markdown(view: &View) -> Result<String> {
+    let text = environment()?.get_template("benchmarks.md")?.render(view)?;
+    // A table cell that is empty, or a list that is not there, must not leave runs of empty lines behind.
+    let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.dedup_by(|a, b| a.is_empty() && b.is_empty());
+    Ok(lines.join("\n").trim_end().to_owned() + "\n")
+}
+
+fn html(view: &View) -> Result<String> {
+    Ok(environment()?
+        .get_template("benchmarks.html")?
+        .render(view)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
+
+    #[test]
+    fn a_report_is_rendered_from_sample_results() -> Result<()> {
+        let out = tempfile::tempdir()?;
+        let written = write(Path::new(SAMPLES), out.path())?;
+        let names: Vec<String> = written
+            .iter()
+            .map(|p| {
+                p.strip_prefix(out.path())
+                    .unwrap_or(p)
+                    .display()
+                    .to_string()
+            })
+            .collect();
+        for name in [
+            "benchmarks.md",
+            "benchmarks.html",
+            "benchmarks/cost.csv",
+            "benchmarks/memory.csv",
+            "benchmarks/blackout.csv",
+        ] {
+            assert!(
+                names.iter().any(|n| n == name),
+                "{name} is missing from {names:?}"
+            );
+        }
+        let page = fs::read_to_string(out.path().join("benchmarks.md"))?;
+        // The two cases' median ratios are 1.01 and 1.08: geometric mean 1.0444.
+        for expected in [
+            "1.044",
+            "1.080",
+            "belay-bench cost --beds bindfs",
+            "6.18.0-test",
+            "not met",
+            "pinned to CPU 1",
+        ] {
+            assert!(
+                page.contains(expected),
+                "no {expected:?} in the page:\n{page}"
+            );
+        }
+        let html = fs::read_to_string(out.path().join("benchmarks.html"))?;
+        assert!(html.contains("<svg") && html.contains("</svg>") && html.contains("</html>"));
+        assert!(
+            !html.contains("src=\"http") && !html.contains("href=\"http"),
+            "the page must need no other file"
+        );
+        assert!(html.contains("no &lt;such&gt; file"), "errors are escaped");
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_directory_says_what_to_do() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let error = write(dir.path(), dir.path()).expect_err("nothing to report");
+        assert!(error.to_string().contains("belay-bench cost"), "{error}");
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! What the report shows, as text ready for the templates.
+//!
+//! The limits in [`super::goals`] are the project's aims; whether a figure meets its aim is computed here and nowhere else.
+
+use serde::Serialize;
+
+use super::cost_view::{CostView, cost_view, noise_of};
+use super::{Named, goals, plot};
+use crate::machine;
+use crate::model::{BlackoutBed, BlackoutRun, Failure, Machine, MemoryBed, Results, RunFile};
+use crate::stats::Spread;
+
+/// Everything that the templates show.
+#[derive(Debug, Serialize)]
+pub struct View {
+    generated: String,
+    goals: GoalsView,
+    machines: Vec<Machine>,
+    runs: Vec<RunView>,
+    warnings: Vec<String>,
+    cost: Vec<CostView>,
+    memory: Vec<MemoryView>,
+    blackout: Vec<BlackoutView>,
+    failures: Vec<FailureView>,
+}
+
+#[derive(Debug, Serialize)]
+struct GoalsView {
+    cost_mean: f64,
+    cost_each: f64,
+    bytes_per_node: f64,
+    belay_fixed_mib: f64,
+    daemon_fixed_mib: f64,
+    pause_ms: f64,
+    pause_loaded_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RunView {
+    file: String,
+    command: String,
+    started: String,
+    finished: String,
+    placement: String,
+}
+
+#[derive(Debug, Serialize)]
+struct FailureView {
+    file: String,
+    what: String,
+    error: String,
+}
+
+#[derive(Debug, Serialize)]
+struct MemoryView {
+    file: String,
+    aa: bool,
+    beds: Vec<MemoryBedView>,
+    plot: String,
+}
+
+#[derive(Debug, Serialize)]
+struct MemoryBedView {
+    bed: String,
+    nodes: u64,
+    open_files: u64,
+    belay_per_node: String,
+    belay_per_node_verdict: &'static str,
+    belay_fixed: String,
+    belay_fixed_verdict: &'static str,
+    daemon_fixed: String,
+    daemon_fixed_verdict: &'static str,
+    daemon_per_node: String,
+    bare_daemon_per_node: String,
+    per_open_file: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BlackoutView {
+    file: String,
+    placement: String,
+    nodes: u64,
+    open_files: u64,
+    beds: Vec<BlackoutBedView>,
+    plot: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BlackoutBedView {
+    bed: String,
+    nodes: u64,
+    open_files: u64,
+    kills: usize,
+    start: String,
+    pause: String,
+    quiet: String,
+    over: String,
+    verdict: &'static str,
+    own: String,
+    answers: u64,
+    errors: u64,
+}
+
+/// Whether `value` keeps to `limit`.
+pub fn verdict(value: Option<f64>, limit: f64) -> &'static str {
+    match value {
+        None => "not measured",
+        Some(value) if value <= limit => "met",
+        Some(_) => "not met",
+    }
+}
+
+/// The value with so many digits, or a dash.
+pub fn or_dash(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.digits$}"))
+}
+
+fn mib(bytes: i64) -> String {
+    format!("{:.2}", bytes as f64 / f64::from(1 << 20))
+}
+
+/// `median / p99 / max` in milliseconds.
+fn three_ms(spread: Option<&Spread>) -> String {
+    spread.map_or_else(
+        || "–".to_owned(),
+        |s| {
+            format!(
+                "{:.2} / {:.2} / {:.2}",
+                s.median / 1e3,
+                s.p99 / 1e3,
+                s.max / 1e3
+            )
+        },
+    )
+}
+
+impl View {
+    /// Prepares the results for the templates.
+    pub fn new(runs: &[Named]) -> Self {
+        let mut view = Self {
+            generated: machine::now(),
+            goals: GoalsView {
+                cost_mean: goals::COST_MEAN,
+                cost_each: goals::COST_EACH,
+                bytes_per_node: goals::BYTES_PER_NODE,
+                belay_fixed_mib: goals::BELAY_FIXED / f64::from(1 << 20),
+                daemon_fixed_mib: goals::DAEMON_FIXED / f64::from(1 << 20),
+                pause_ms: goals::PAUSE_OVER_START_US / 1e3,
+                pause_loaded_ms: goals::PAUSE_OVER_START_LOADED_US / 1e3,
+            },
+            machines: Vec::new(),
+            runs: Vec::new(),
+            warnings: Vec::new(),
+            cost: Vec::new(),
+            memory: Vec::new(),
+            blackout: Vec::new(),
+            failures: Vec::new(),
+        };
+        for named in runs {
+            view.add(named, runs);
+        }
+        view
+    }
+
+    fn add(&mut self, named: &Named, all: &[Named]) {
+        let Named { name, run } = named;
+        if !self.machines.contains(&run.machine) {
+            self.machines.push(run.machine.clone());
+        }
+        if run.machine.profile != "release" {
+            self.warnings.push(format!(
+                "{name} was measured with a {} build.",
+                run.machine.profile
+            ));
+        }
+        self.runs.push(RunView {
+            file: name.clone(),
+            command: run.command.clone(),
+            started: run.started.clone(),
+            finished: run.finished.clone(),
+            placement: run.placement.to_string(),
+        });
+        match &run.results {
+            Results::Cost(cost) => {
+                let noise = noise_of(run, cost, all);
+                if noise.is_none() && !cost.aa {
+                    self.warnings.push(format!(
+                        "{name} has no bare-against-bare run with the same placement beside it (`cost --aa`): \
+                         the noise of its ratios is unknown."
+                    ));
+                }
+                for bed in &cost.beds {
+                    self.fail(name, &bed.failures);
+                }
+                self.cost.push(cost_view(name, run, cost, noise));
+            }
+            Results::Memory(memory) => {
+                self.fail(name, &memory.failures);
+                self.memory.push(MemoryView {
+                    file: name.clone(),
+                    aa: memory.aa,
+                    beds: memory.beds.iter().map(memory_bed_view).collect(),
+                    plot: plot::memory(&memory.beds),
+                });
+            }
+            Results::Blackout(blackout) => {
+                self.fail(name, &blackout.failures);
+                for bed in &blackout.beds {
+                    if let Some(error) = &bed.first_error {
+                        let what = format!("{}: the probe saw {} errors", bed.bed, bed.errors);
+                        self.fail(
+                            name,
+                            &[Failure {
+                                what,
+                                error: error.clone(),
+                            }],
+                        );
+                    }
+                }
+                self.blackout.push(blackout_view(name, run, blackout));
+            }
+        }
+    }
+
+    fn fail(&mut self, file: &str, failures: &[Failure]) {
+        self.failures.extend(failures.iter().map(|f| FailureView {
+            file: file.to_owned(),
+            what: f.what.clone(),
+            error: f.error.clone(),
+        }));
+    }
+}
+
+fn memory_bed_view(bed: &MemoryBed) -> MemoryBedView {
+    let s = &bed.summary;
+    MemoryBedView {
+        bed: bed.bed.clone(),
+        nodes: bed.nodes,
+        open_files: bed.open_files,
+        belay_per_node: format!("{:.1}", s.belay_per_node),
+        belay_per_node_verdict: verdict(Some(s.belay_per_node), goals::BYTES_PER_NODE),
+        belay_fixed: mib(s.belay_fixed),
+        belay_fixed_verdict: verdict(Some(s.belay_fixed as f64), goals::BELAY_FIXED),
+        daemon_fixed: mib(s.daemon_fixed),
+        daemon_fixed_verdict: verdict(Some(s.daemon_fixed as f64), goals::DAEMON_FIXED),
+        daemon_per_node: format!("{:.1}", s.daemon_per_node),
+        bare_daemon_per_node: format!("{:.1}", s.bare_daemon_per_node),
+        per_open_file: or_dash(s.per_open_file, 1),
+    }
+}
+
+fn blackout_view(name: &str, run: &RunFile, blackout: &BlackoutRun) -> BlackoutView {
+    BlackoutView {
+        file: name.to_owned(),
+        placement: run.placement.to_string(),
+        nodes: blackout.nodes,
+        open_files: blackout.open_files,
+        beds: blackout.beds.iter().map(blackout_bed_view).collect(),
+        plot: plot::blackout(&blackout.beds),
+    }
+}
+
+fn blackout_bed_view(bed: &BlackoutBed) -> BlackoutBedView {
+    let loaded = bed.nodes > 0 || bed.open_files > 0;
+    let limit = if loaded {
+        goals::PAUSE_OVER_START_LOADED_US
+    } else {
+        goals::PAUSE_OVER_START_US
+    };
+    let over = bed
+        .pause
+        .as_ref()
+        .zip(bed.bare_start.as_ref())
+        .map(|(p, s)| p.median - s.median);
+    let own = bed.belay.unwrap_or_default();
+    let own = [own.median_us, own.p99_us, own.max_us].map(|v| or_dash(v.map(|us| us / 1e3), 2));
+    BlackoutBedView {
+        bed: bed.bed.clone(),
+        nodes: bed.nodes,
+        open_files: bed.open_files,
+        kills: bed.pause_us.len(),
+        start: three_ms(bed.bare_start.as_ref()),
+        pause: three_ms(bed.pause.as_ref()),
+        quiet: three_ms(bed.quiet_us.as_ref()),
+        over: or_dash(over.map(|us| us / 1e3), 2),
+        verdict: verdict(over, limit),
+        own: own.join(" / "),
+        answers: bed.answers,
+        errors: bed.errors,
+    }
+}

@@ -1,0 +1,96 @@
+//! When two outcomes count as the same.
+
+use belay_testbed::Kind;
+
+use crate::generate::Scope;
+use crate::ops::{Outcome, Value};
+
+/// What a held mount is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Oracle {
+    /// A plain directory.
+    Dir,
+    /// A mount of the same daemon without belay, which shares its quirks.
+    Bare,
+}
+
+/// What is compared, and what is not because it may rightly differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Link counts: high-level daemons keep an unlinked open file under a hidden name until the kernel releases it,
+    /// which it does at a time of its own.
+    links: bool,
+    /// The file system's type and name limit, which a plain directory has otherwise.
+    fs: bool,
+}
+
+impl Rules {
+    /// The rules for a kind of daemon and an oracle.
+    pub fn new(kind: Kind, oracle: Oracle) -> Self {
+        let exact = matches!(kind, Kind::PassthroughLl | Kind::Dir);
+        Self {
+            links: exact,
+            fs: oracle == Oracle::Bare,
+        }
+    }
+
+    /// What a sequence may contain under these circumstances.
+    pub fn scope(kind: Kind, oracle: Oracle) -> Scope {
+        let special_modes = oracle == Oracle::Bare || kind == Kind::Dir;
+        Scope {
+            links_are_one: kind.shares_hard_links(),
+            special_modes,
+        }
+    }
+
+    /// Whether the outcome on the subject is as good as the oracle's.
+    pub fn agree(&self, oracle: &Outcome, subject: &Outcome) -> bool {
+        match (oracle, subject) {
+            (Outcome::Ok(Value::Attr(a)), Outcome::Ok(Value::Attr(b))) => {
+                a.kind == b.kind
+                    && a.mode == b.mode
+                    && a.size == b.size
+                    && (!self.links || a.nlink == b.nlink)
+                    // Where the bare daemon changes a number itself, none is expected to last.
+                    && (b.ino_stable || !a.ino_stable)
+            }
+            (Outcome::Ok(Value::Fs { .. }), Outcome::Ok(Value::Fs { .. })) if !self.fs => true,
+            _ => oracle == subject,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Attr;
+
+    fn attr(nlink: u64, ino_stable: bool) -> Outcome {
+        Outcome::Ok(Value::Attr(Attr {
+            kind: 'f',
+            mode: 0o644,
+            size: Some(1),
+            nlink: Some(nlink),
+            ino_stable,
+        }))
+    }
+
+    #[test]
+    fn what_may_differ_and_what_not() {
+        let exact = Rules::new(Kind::PassthroughLl, Oracle::Bare);
+        let loose = Rules::new(Kind::Sshfs, Oracle::Dir);
+        assert!(!exact.agree(&attr(1, true), &attr(2, true)));
+        assert!(loose.agree(&attr(1, true), &attr(2, true)));
+        assert!(!loose.agree(&attr(1, true), &attr(1, false)));
+        assert!(loose.agree(&attr(1, false), &attr(1, false)));
+        let fs = |kind| {
+            Outcome::Ok(Value::Fs {
+                kind,
+                name_max: 255,
+            })
+        };
+        assert!(loose.agree(&fs(1), &fs(2)) && !exact.agree(&fs(1), &fs(2)));
+        assert!(!loose.agree(&Outcome::Err(2), &Outcome::Err(5)));
+    }
+}

@@ -1,0 +1,245 @@
+//! The seeded generator of operation sequences.
+//!
+//! It believes that what it asked for succeeded, and picks names and slots by that belief; being wrong now and then
+//! costs nothing, as errors are compared too. It never looks at outcomes, so a seed gives the same sequence whatever
+//! it runs on.
+
+mod arguments;
+mod menu;
+mod model;
+
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+use crate::ops::{Batch, Op, Round, Slot};
+use model::{Hands, Tree};
+
+/// The directory in which the workers take turns.
+pub const SHARED: &str = "shared";
+
+/// What a sequence may contain, so that both sides can be expected to agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// All hard links of a file are one inode to the kernel. If not, further links get no data through them: the page
+    /// caches of two such links know nothing of each other.
+    pub links_are_one: bool,
+    /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does, and seeks to
+    /// data and holes.
+    pub special_modes: bool,
+}
+
+/// How long the parts of a round are.
+const OWN: usize = 120;
+const TURNS: usize = 6;
+const TURN: usize = 8;
+
+/// Slots for the worker's own tree come first, those for the shared one after them.
+const OWN_FILES: std::ops::Range<Slot> = 0..6;
+const SHARED_FILES: std::ops::Range<Slot> = 6..10;
+const OWN_STREAMS: std::ops::Range<Slot> = 0..2;
+const SHARED_STREAMS: std::ops::Range<Slot> = 2..3;
+
+/// The generator of one sequence.
+pub struct Generator {
+    rng: ChaCha12Rng,
+    scope: Scope,
+    own: Vec<(Tree, Hands)>,
+    shared: Tree,
+    shared_hands: Vec<Hands>,
+}
+
+impl Generator {
+    /// The sequence that a seed stands for, for so many workers.
+    pub fn new(seed: u64, workers: usize, scope: Scope) -> Self {
+        Self {
+            rng: ChaCha12Rng::seed_from_u64(seed),
+            scope,
+            own: (0..workers)
+                .map(|w| {
+                    (
+                        Tree::new(&format!("w{w}")),
+                        Hands::new(OWN_FILES, OWN_STREAMS),
+                    )
+                })
+                .collect(),
+            shared: Tree::new(SHARED),
+            shared_hands: (0..workers)
+                .map(|_| Hands::new(SHARED_FILES, SHARED_STREAMS))
+                .collect(),
+        }
+    }
+
+    /// What comes before the first round: the directories.
+    pub fn prologue(&self) -> Round {
+        let dir = |path: &str| Op::Mkdir {
+            path: path.to_owned(),
+            mode: 0o755,
+        };
+        let own = self
+            .own
+            .iter()
+            .enumerate()
+            .map(|(worker, (tree, _))| Batch {
+                worker,
+                ops: vec![dir(tree.top())],
+            });
+        Round {
+            own: own.collect(),
+            shared: vec![Batch {
+                worker: 0,
+                ops: vec![dir(SHARED)],
+            }],
+        }
+    }
+
+    /// The next piece of the sequence.
+    pub fn round(&mut self) -> Round {
+        let mut own = Vec::with_capacity(self.own.len());
+        for (worker, (tree, hands)) in self.own.iter_mut().enumerate() {
+            let mut ctx = menu::Context {
+                rng: &mut self.rng,
+                tree,
+                hands,
+                scope: self.scope,
+            };
+            own.push(Batch {
+                worker,
+                ops: (0..OWN).map(|_| ctx.operation()).collect(),
+            });
+        }
+        let workers: Vec<usize> = (0..self.own.len()).collect();
+        let mut shared = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS {
+            let worker = *workers.choose(&mut self.rng).unwrap_or(&0);
+            let Some(hands) = self.shared_hands.get_mut(worker) else {
+                break;
+            };
+            let count = self.rng.random_range(1..=TURN);
+            let mut ctx = menu::Context {
+                rng: &mut self.rng,
+                tree: &mut self.shared,
+                hands,
+                scope: self.scope,
+            };
+            shared.push(Batch {
+                worker,
+                ops: (0..count).map(|_| ctx.operation()).collect(),
+            });
+        }
+        Round { own, shared }
+    }
+
+    /// What comes after the last round: every open file is looked at and closed, every listing finished.
+    pub fn epilogue(&self) -> Round {
+        let batch =
+            |(worker, files, streams): (usize, std::ops::Range<Slot>, std::ops::Range<Slot>)| {
+                let mut ops: Vec<Op> = streams.map(|slot| Op::DirRest { slot }).collect();
+                for slot in files {
+                    ops.extend([
+                        Op::Fstat { slot },
+                        Op::Pread {
+                            slot,
+                            off: 0,
+                            len: 1 << 20,
+                        },
+                        Op::Close { slot },
+                    ]);
+                }
+                Batch { worker, ops }
+            };
+        let workers = 0..self.own.len();
+        Round {
+            own: workers
+                .clone()
+                .map(|w| batch((w, OWN_FILES, OWN_STREAMS)))
+                .collect(),
+            shared: workers
+                .map(|w| batch((w, SHARED_FILES, SHARED_STREAMS)))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const ALL: Scope = Scope {
+        links_are_one: true,
+        special_modes: true,
+    };
+
+    fn rounds(seed: u64, count: usize, scope: Scope) -> Vec<Round> {
+        let mut generator = Generator::new(seed, 3, scope);
+        (0..count).map(|_| generator.round()).collect()
+    }
+
+    fn ops(rounds: &[Round]) -> impl Iterator<Item = &Op> {
+        rounds
+            .iter()
+            .flat_map(|r| r.own.iter().chain(&r.shared))
+            .flat_map(|b| &b.ops)
+    }
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        assert_eq!(rounds(5, 20, ALL), rounds(5, 20, ALL));
+        assert_eq!(
+            rounds(5, 20, ALL)[..7],
+            rounds(5, 7, ALL)[..],
+            "a longer run begins like a shorter one"
+        );
+        assert_ne!(rounds(5, 20, ALL), rounds(6, 20, ALL));
+    }
+
+    #[test]
+    fn every_operation_occurs() {
+        let rounds = rounds(1, 60, ALL);
+        let name = |op: &Op| {
+            format!("{op:?}")
+                .split([' ', '{'])
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let names: HashSet<String> = ops(&rounds).map(name).collect();
+        assert_eq!(names.len(), 42, "{names:?}");
+    }
+
+    #[test]
+    fn workers_keep_to_their_trees() {
+        for round in rounds(2, 30, ALL) {
+            for batch in &round.own {
+                let text = format!("{:?}", batch.ops);
+                assert!(!text.contains("\"shared/"));
+                for other in (0..3).filter(|w| *w != batch.worker) {
+                    assert!(!text.contains(&format!("\"w{other}/")));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_scope_is_kept() {
+        let scope = Scope {
+            links_are_one: false,
+            special_modes: false,
+        };
+        for op in ops(&rounds(3, 60, scope)) {
+            match op {
+                Op::Rename { how, .. } => assert_eq!(*how, crate::ops::RenameHow::Plain),
+                Op::Fallocate { mode, .. } => assert_eq!(*mode, 0),
+                Op::Link { to, .. } => {
+                    assert!(to.rsplit('/').next().unwrap_or_default().starts_with('h'))
+                }
+                Op::Open { path, .. } => {
+                    assert!(!path.rsplit('/').next().unwrap_or_default().starts_with('h'))
+                }
+                _ => {}
+            }
+        }
+    }
+}

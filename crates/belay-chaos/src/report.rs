@@ -1,0 +1,153 @@
+//! What a soak found, for people and for programs.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use belay_testbed::{Kind, find_number};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::compare::Oracle;
+
+/// Blackouts as `belay status` gives them, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Blackout {
+    pub median_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub max_us: Option<f64>,
+}
+
+impl Blackout {
+    /// Takes them out of a status.
+    pub fn of(status: &Value) -> Self {
+        let take = |name| find_number(status, &["blackout", name]);
+        Self {
+            median_us: take("median").or_else(|| take("p50")),
+            p99_us: take("p99"),
+            max_us: take("max"),
+        }
+    }
+}
+
+impl fmt::Display for Blackout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |value: Option<f64>| {
+            value.map_or_else(|| "?".to_owned(), |us| format!("{:.1}", us / 1000.0))
+        };
+        write!(
+            f,
+            "{} / {} / {} ms",
+            ms(self.median_us),
+            ms(self.p99_us),
+            ms(self.max_us)
+        )
+    }
+}
+
+/// The first thing that was not the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct Divergence {
+    /// Number of the operation in the whole sequence.
+    pub index: u64,
+    pub worker: Option<usize>,
+    /// The operation, or the part of the check, that went differently.
+    pub what: String,
+    pub oracle: String,
+    pub subject: String,
+    /// What the same worker did before.
+    pub before: Vec<String>,
+    /// The command that drives the same sequence again.
+    pub replay: String,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DIVERGENCE at operation {}", self.index)?;
+        if let Some(worker) = self.worker {
+            write!(f, " (worker {worker})")?;
+        }
+        if !self.before.is_empty() {
+            write!(f, "\n  before:\n    {}", self.before.join("\n    "))?;
+        }
+        write!(
+            f,
+            "\n  {}\n  oracle:  {}\n  subject: {}\n  replay: {}",
+            self.what, self.oracle, self.subject, self.replay
+        )
+    }
+}
+
+/// What became of one bed.
+#[derive(Clone, Debug, Serialize)]
+pub struct BedReport {
+    pub bed: Kind,
+    pub oracle: Oracle,
+    pub seed: u64,
+    pub processes: usize,
+    pub ops: u64,
+    /// Of these, refused by both sides, as they may well be.
+    pub refused: u64,
+    /// Of these, without anything to work on.
+    pub void: u64,
+    pub kills: u64,
+    pub divergences: u64,
+    /// Results on the subject that only a dying file system gives, whether or not the oracle gave them too.
+    pub errors: u64,
+    pub seconds: f64,
+    pub blackout: Blackout,
+    pub slowest_op_us: u64,
+    pub divergence: Option<Divergence>,
+    /// belay's own status at the end.
+    pub status: Option<Value>,
+}
+
+impl fmt::Display for BedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<15} {} ops, {} kills, {} divergences, {} errors in {:.1} s",
+            self.bed, self.ops, self.kills, self.divergences, self.errors, self.seconds
+        )?;
+        if self.status.is_some() {
+            write!(f, "; blackout median / p99 / max {}", self.blackout)?;
+        }
+        write!(
+            f,
+            "; slowest operation {:.1} ms",
+            self.slowest_op_us as f64 / 1000.0
+        )
+    }
+}
+
+/// All beds of a soak.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Of this format.
+    pub version: u32,
+    pub ops: u64,
+    pub kills: u64,
+    pub divergences: u64,
+    pub errors: u64,
+    pub beds: Vec<BedReport>,
+}
+
+impl Report {
+    /// Sums up.
+    pub fn new(beds: Vec<BedReport>) -> Self {
+        Self {
+            version: 1,
+            ops: beds.iter().map(|b| b.ops).sum(),
+            kills: beds.iter().map(|b| b.kills).sum(),
+            divergences: beds.iter().map(|b| b.divergences).sum(),
+            errors: beds.iter().map(|b| b.errors).sum(),
+            beds,
+        }
+    }
+
+    /// Writes it as JSON.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).context("encoding the report")?;
+        std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    }
+}

@@ -1,0 +1,206 @@
+//! Drives both sides through rounds and compares what they answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use belay_testbed::{Bed, Kind};
+
+use crate::compare::Rules;
+use crate::ops::{Batch, Outcome, Round};
+use crate::pool::Pool;
+use crate::tree::Tree;
+
+/// So many operations before a divergence are told.
+const MEMORY: usize = 24;
+
+/// What was not the same.
+#[derive(Debug)]
+pub struct Mismatch {
+    pub index: u64,
+    pub worker: Option<usize>,
+    pub what: String,
+    pub oracle: String,
+    pub subject: String,
+    pub before: Vec<String>,
+}
+
+impl Mismatch {
+    /// Something other than an operation went wrong.
+    pub fn broken(index: u64, what: &str, how: &str) -> Self {
+        Self {
+            index,
+            worker: None,
+            what: what.to_owned(),
+            oracle: "nothing of the kind".to_owned(),
+            subject: how.to_owned(),
+            before: Vec::new(),
+        }
+    }
+}
+
+/// Both sides' workers, and what was seen of them.
+pub struct Driver<'a> {
+    rules: Rules,
+    oracle: &'a mut Pool,
+    subject: &'a mut Pool,
+    ops: u64,
+    errors: u64,
+    slowest: u64,
+    refused: u64,
+    void: u64,
+    memory: HashMap<usize, VecDeque<String>>,
+}
+
+impl<'a> Driver<'a> {
+    pub fn new(rules: Rules, oracle: &'a mut Pool, subject: &'a mut Pool) -> Self {
+        Self {
+            rules,
+            oracle,
+            subject,
+            ops: 0,
+            errors: 0,
+            slowest: 0,
+            refused: 0,
+            void: 0,
+            memory: HashMap::new(),
+        }
+    }
+
+    /// Operations compared so far.
+    pub fn ops(&self) -> u64 {
+        self.ops
+    }
+
+    /// Outages among the subject's results.
+    pub fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// The subject's slowest operation in microseconds.
+    pub fn slowest(&self) -> u64 {
+        self.slowest
+    }
+
+    /// Operations that both sides refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Operations that had nothing to work on.
+    pub fn void(&self) -> u64 {
+        self.void
+    }
+
+    /// Does a round on both sides; the first difference, if any.
+    pub fn round(&mut self, round: &Round) -> Option<Mismatch> {
+        if let Some(mismatch) = self.batches(&round.own, false) {
+            return Some(mismatch);
+        }
+        round
+            .shared
+            .iter()
+            .find_map(|batch| self.batches(std::slice::from_ref(batch), true))
+    }
+
+    /// Batches of different workers, at the same time.
+    fn batches(&mut self, batches: &[Batch], shared: bool) -> Option<Mismatch> {
+        for batch in batches {
+            let sent = self
+                .subject
+                .order(batch, shared)
+                .and_then(|()| self.oracle.order(batch, shared));
+            if let Err(error) = sent {
+                return Some(Mismatch::broken(
+                    self.ops,
+                    "giving out work",
+                    &format!("{error:#}"),
+                ));
+            }
+        }
+        batches.iter().find_map(|batch| self.collect(batch))
+    }
+
+    fn collect(&mut self, batch: &Batch) -> Option<Mismatch> {
+        for op in &batch.ops {
+            let index = self.ops;
+            self.ops += 1;
+            let subject = self.subject.answer(batch.worker, op);
+            let oracle = self.oracle.answer(batch.worker, op);
+            let memory = self.memory.entry(batch.worker).or_default();
+            let mismatch = |oracle: String, subject: String, memory: &VecDeque<String>| Mismatch {
+                index,
+                worker: Some(batch.worker),
+                what: format!("{op:?}"),
+                oracle,
+                subject,
+                before: memory.iter().cloned().collect(),
+            };
+            let (subject, oracle) = match (subject, oracle) {
+                (Ok(subject), Ok(oracle)) => (subject, oracle),
+                (subject, oracle) => {
+                    let tell = |answer: Result<crate::worker::Answer>| match answer {
+                        Ok(answer) => answer.outcome.to_string(),
+                        Err(error) => format!("{error:#}"),
+                    };
+                    return Some(mismatch(tell(oracle), tell(subject), memory));
+                }
+            };
+            self.slowest = self.slowest.max(subject.micros);
+            self.refused += u64::from(matches!(subject.outcome, Outcome::Err(_)));
+            self.void += u64::from(subject.outcome == Outcome::Void);
+            self.errors += u64::from(subject.outcome.is_outage());
+            if !self.rules.agree(&oracle.outcome, &subject.outcome) {
+                return Some(mismatch(
+                    oracle.outcome.to_string(),
+                    subject.outcome.to_string(),
+                    memory,
+                ));
+            }
+            if memory.len() == MEMORY {
+                memory.pop_front();
+            }
+            memory.push_back(format!("{index}: {op:?} -> {}", subject.outcome));
+        }
+        None
+    }
+}
+
+/// Compares the two sides' trees, as the mounts show them and as they are behind.
+pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>> {
+    let links = subject.kind().shares_hard_links();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    // Hidden files go when the kernel has released them, a moment after the last close.
+    let found = loop {
+        let theirs = Tree::read(oracle.root(), links).context("reading the oracle's tree")?;
+        let found = match Tree::read(subject.root(), links) {
+            Ok(ours) => theirs.differences(&ours, "oracle", "subject"),
+            Err(error) => format!("{error:#}"),
+        };
+        if found.is_empty() || Instant::now() > deadline {
+            break found;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    if !found.is_empty() {
+        return Ok(Some(Mismatch::broken(
+            index,
+            "the trees at the end",
+            &found,
+        )));
+    }
+    let behind = |bed: &Bed| bed.kind().backed_by_directory();
+    if behind(oracle) && behind(subject) && subject.kind() != Kind::Dir {
+        let theirs = Tree::read(oracle.backing(), true).context("reading behind the oracle")?;
+        let ours = Tree::read(subject.backing(), true).context("reading behind the subject")?;
+        let found = theirs.differences(&ours, "oracle", "subject");
+        if !found.is_empty() {
+            return Ok(Some(Mismatch::broken(
+                index,
+                "the backing trees at the end",
+                &found,
+            )));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,391 @@
+//! The control block: what shim and supervisor tell each other, one word at a time.
+//!
+//! Both sides read it at any instant and the other side may be dead or mad, so every item is
+//! either a single word or bytes whose length is checked; nothing here is trusted further.
+
+use crate::layout::{DECISION_WORDS, DECISIONS, Layout};
+use crate::memory::{Memory, high, low, pair};
+
+/// First word of every recorder.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
+/// Layout version of the recorder.
+pub const VERSION: u64 = 1;
+
+const W_MAGIC: usize = 0;
+const W_VERSION: usize = 1;
+const W_LEASE: usize = 2;
+const W_FLAGS: usize = 3;
+const W_OPTIONS: usize = 4;
+const W_MAX_WRITE: usize = 5;
+const W_COUNTERS: usize = 16;
+const W_TIMES: usize = 48;
+const W_INIT_STATE: usize = 63;
+const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
+const W_INIT_REPLY: usize = 96; // length, then up to 31 words
+const W_DECISION_TOP: usize = 128;
+const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
+const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
+
+/// Things that happened, set by the shim and never taken back within a mount.
+pub mod flags {
+    /// mount(2) was done, or the device came from fusermount.
+    pub const MOUNTED: u64 = 1 << 0;
+    /// The daemon asked to unmount: its exit that follows is a clean one.
+    pub const UNMOUNT_REQUESTED: u64 = 1 << 1;
+    /// The recorder is full or was found damaged: a further crash cannot be held exactly.
+    pub const DEGRADED: u64 = 1 << 2;
+    /// A successor negotiated other options than generation 0.
+    pub const INIT_MISMATCH: u64 = 1 << 3;
+    /// The device gave ENODEV: the mount is gone.
+    pub const DISCONNECTED: u64 = 1 << 4;
+}
+
+/// Choices of the user that the shim must know, set by the supervisor before the start.
+pub mod options {
+    /// Do not use RESEND: keep copies of requests and serve them again.
+    pub const NO_RESEND: u64 = 1 << 0;
+    /// Re-issue everything blindly, for comparison studies only.
+    pub const BLIND_REPLAY: u64 = 1 << 1;
+    /// The daemon's inode numbers change between its lives.
+    pub const VOLATILE_INODES: u64 = 1 << 2;
+}
+
+/// How far the negotiation with the kernel (FUSE_INIT) has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitState {
+    /// The kernel's INIT has not been seen.
+    None,
+    /// The request is recorded.
+    Requested,
+    /// The daemon's reply is recorded; it may or may not have reached the kernel.
+    Replying,
+    /// The kernel has the reply.
+    Done,
+}
+
+/// Counters of a mount, all monotonic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Requests handed to daemons, injected ones not counted.
+    Requests,
+    /// Requests issued again after a crash.
+    Reissued,
+    /// Requests whose outcome was found by asking the successor.
+    Reconciled,
+    /// Requests answered from the reply that the dead generation had recorded.
+    Recorded,
+    /// Requests that failed because of a crash.
+    Failed,
+    /// Nodes restored in successors.
+    NodesRestored,
+    /// Handles reopened in successors.
+    HandlesRestored,
+    /// Locks taken again in successors.
+    LocksRestored,
+    /// Directory streams continued in successors.
+    StreamsRestored,
+    /// Requests that belay put to a daemon by itself.
+    Injected,
+    /// Open files kept by a hidden rename.
+    Hidden,
+    /// Nodes the kernel knows now (added on first sight).
+    NodesBorn,
+    /// Nodes the kernel has forgotten.
+    NodesForgotten,
+    /// Handles opened.
+    HandlesOpened,
+    /// Handles released.
+    HandlesReleased,
+}
+
+/// Names of the counters, in their order, for status output.
+pub const COUNTER_NAMES: [&str; 15] = [
+    "requests",
+    "reissued",
+    "reconciled",
+    "recorded",
+    "failed",
+    "nodes_restored",
+    "handles_restored",
+    "locks_restored",
+    "streams_restored",
+    "injected",
+    "hidden",
+    "nodes_born",
+    "nodes_forgotten",
+    "handles_opened",
+    "handles_released",
+];
+
+/// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Instant {
+    /// The shim was loaded and holds the lease.
+    Attached,
+    /// The daemon read the device for the first time.
+    FirstRead,
+    /// INIT is settled.
+    Ready,
+    /// What was in flight at the crash is settled and new work is let in.
+    Open,
+    /// First reply to the kernel other than INIT's.
+    FirstReply,
+}
+
+/// The process that may serve the device: one word, so that taking it is atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Which life of the daemon.
+    pub generation: u32,
+    /// Its process id; 0 while nobody has taken the lease.
+    pub pid: u32,
+}
+
+impl Lease {
+    fn word(self) -> u64 {
+        pair(self.generation, self.pid)
+    }
+    fn from_word(word: u64) -> Self {
+        Self { generation: high(word), pid: low(word) }
+    }
+}
+
+/// What recovery decided for one request, for the crash report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Generation that made it.
+    pub generation: u32,
+    /// Opcode of the request.
+    pub opcode: u32,
+    /// The kernel's id of the request, without the resend bit.
+    pub unique: u64,
+    /// The kernel's node id.
+    pub node: u64,
+    /// Row of the decision table, see `belay_session::decision`.
+    pub row: u32,
+    /// What the caller got: 0 or a positive errno.
+    pub errno: i32,
+    /// The request's arguments and the reason, for people.
+    pub text: String,
+}
+
+/// A view of the control block.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'m, M> {
+    memory: &'m M,
+    layout: Layout,
+}
+
+impl<'m, M: Memory> Control<'m, M> {
+    /// Looks at the control block of `memory`.
+    pub fn new(memory: &'m M, layout: Layout) -> Self {
+        Self { memory, layout }
+    }
+
+    /// Writes the header of a fresh recorder (all other words are zero).
+    pub fn format(&self) {
+        self.memory.store(W_VERSION, VERSION);
+        self.memory.store(W_MAGIC, MAGIC);
+    }
+
+    /// Whether this is a recorder of this version.
+    pub fn is_valid(&self) -> bool {
+        self.memory.load(W_MAGIC) == MAGIC && self.memory.load(W_VERSION) == VERSION
+    }
+
+    /// Who may serve the device.
+    pub fn lease(&self) -> Lease {
+        Lease::from_word(self.memory.load(W_LEASE))
+    }
+
+    /// Takes or passes on the lease if it still is `from`.
+    pub fn change_lease(&self, from: Lease, to: Lease) -> bool {
+        self.memory.compare_exchange(W_LEASE, from.word(), to.word()).is_ok()
+    }
+
+    /// Whether all bits of `bits` (see [`flags`]) are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.memory.load(W_FLAGS) & bits == bits
+    }
+
+    /// Sets `bits` of the flags.
+    pub fn raise(&self, bits: u64) {
+        let mut old = self.memory.load(W_FLAGS);
+        while old & bits != bits {
+            match self.memory.compare_exchange(W_FLAGS, old, old | bits) {
+                Ok(_) => return,
+                Err(found) if found == old => return, // outside of the memory
+                Err(found) => old = found,
+            }
+        }
+    }
+
+    /// The user's choices, see [`options`].
+    pub fn options(&self) -> u64 {
+        self.memory.load(W_OPTIONS)
+    }
+
+    /// Sets the user's choices.
+    pub fn set_options(&self, bits: u64) {
+        self.memory.store(W_OPTIONS, bits);
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.memory.add(W_COUNTERS + counter as usize, by);
+    }
+
+    /// A counter's value.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.memory.load(W_COUNTERS + counter as usize)
+    }
+
+    /// All counters with their names.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        COUNTER_NAMES.iter().enumerate().map(|(i, name)| (*name, self.memory.load(W_COUNTERS + i)))
+    }
+
+    /// Clears the instants, before a generation starts.
+    pub fn clear_instants(&self) {
+        for i in 0..8 {
+            self.memory.store(W_TIMES + i, 0);
+        }
+    }
+
+    /// Records that `instant` is reached at `nanoseconds`, unless it is recorded already.
+    pub fn reach(&self, instant: Instant, nanoseconds: u64) {
+        let _ = self.memory.compare_exchange(W_TIMES + instant as usize, 0, nanoseconds);
+    }
+
+    /// When `instant` was reached; 0 if it was not.
+    #[inline]
+    pub fn instant(&self, instant: Instant) -> u64 {
+        self.memory.load(W_TIMES + instant as usize)
+    }
+
+    /// How far INIT has come.
+    pub fn init_state(&self) -> InitState {
+        match self.memory.load(W_INIT_STATE) {
+            1 => InitState::Requested,
+            2 => InitState::Replying,
+            3 => InitState::Done,
+            _ => InitState::None,
+        }
+    }
+
+    /// Moves INIT on.
+    pub fn set_init_state(&self, state: InitState) {
+        self.memory.store(W_INIT_STATE, state as u64);
+    }
+
+    /// Records the kernel's INIT request, at most 248 bytes.
+    pub fn set_init_request(&self, message: &[u8]) {
+        self.put(W_INIT_REQUEST, 31, message);
+    }
+
+    /// The recorded INIT request.
+    pub fn init_request(&self) -> Vec<u8> {
+        self.take(W_INIT_REQUEST, 31)
+    }
+
+    /// Records the first daemon's reply to INIT, at most 248 bytes.
+    pub fn set_init_reply(&self, message: &[u8]) {
+        self.put(W_INIT_REPLY, 31, message);
+    }
+
+    /// The recorded reply to INIT.
+    pub fn init_reply(&self) -> Vec<u8> {
+        self.take(W_INIT_REPLY, 31)
+    }
+
+    /// Records where the daemon mounted and with which mount(2) data.
+    pub fn set_mount(&self, mountpoint: &[u8], data: &[u8]) {
+        self.put(W_MOUNTPOINT, 511, mountpoint);
+        self.put(W_MOUNT_OPTIONS, 511, data);
+    }
+
+    /// The mountpoint as the daemon gave it to mount(2); empty before.
+    pub fn mountpoint(&self) -> Vec<u8> {
+        self.take(W_MOUNTPOINT, 511)
+    }
+
+    /// The data string of mount(2).
+    pub fn mount_data(&self) -> Vec<u8> {
+        self.take(W_MOUNT_OPTIONS, 511)
+    }
+
+    /// The largest write that the kernel was promised; 0 before INIT is settled.
+    pub fn max_write(&self) -> u64 {
+        self.memory.load(W_MAX_WRITE)
+    }
+
+    /// Records the largest write, from INIT's reply.
+    pub fn set_max_write(&self, bytes: u64) {
+        self.memory.store(W_MAX_WRITE, bytes);
+    }
+
+    /// Appends a decision to the ring; the oldest is overwritten.
+    pub fn decide(&self, decision: &Decision) {
+        let index = self.memory.add(W_DECISION_TOP, 1) as usize % DECISIONS;
+        let at = self.layout.decisions + index * DECISION_WORDS;
+        self.memory.store(at, 0); // not valid while it is written
+        self.memory.store(at + 1, pair(decision.generation, decision.opcode));
+        self.memory.store(at + 2, decision.unique);
+        self.memory.store(at + 3, decision.node);
+        self.memory.store(at + 4, pair(decision.row, decision.errno.unsigned_abs()));
+        let text = decision.text.as_bytes();
+        let text = text.get(..(DECISION_WORDS - 6) * 8).unwrap_or(text);
+        self.memory.store(at + 5, text.len() as u64);
+        self.memory.store_bytes(at + 6, text);
+        self.memory.store(at, 1);
+    }
+
+    /// How many decisions were ever made; those with an index from here on are newer.
+    pub fn decision_top(&self) -> u64 {
+        self.memory.load(W_DECISION_TOP)
+    }
+
+    /// The decisions with indices in `from..decision_top()`, as far as they are still held.
+    pub fn decisions_since(&self, from: u64) -> Vec<Decision> {
+        let top = self.decision_top();
+        let from = from.max(top.saturating_sub(DECISIONS as u64));
+        (from..top).filter_map(|index| self.decision(index as usize % DECISIONS)).collect()
+    }
+
+    fn decision(&self, index: usize) -> Option<Decision> {
+        let at = self.layout.decisions + index * DECISION_WORDS;
+        if self.memory.load(at) != 1 {
+            return None;
+        }
+        let ids = self.memory.load(at + 1);
+        let outcome = self.memory.load(at + 4);
+        let length = (self.memory.load(at + 5) as usize).min((DECISION_WORDS - 6) * 8);
+        let mut text = vec![0; length];
+        self.memory.load_bytes(at + 6, &mut text);
+        Some(Decision {
+            generation: high(ids),
+            opcode: low(ids),
+            unique: self.memory.load(at + 2),
+            node: self.memory.load(at + 3),
+            row: high(outcome),
+            errno: low(outcome) as i32,
+            text: String::from_utf8_lossy(&text).into_owned(),
+        })
+    }
+
+    fn put(&self, at: usize, max_words: usize, bytes: &[u8]) {
+        let bytes = bytes.get(..max_words * 8).unwrap_or(bytes);
+        self.memory.store(at, 0);
+        self.memory.store_bytes(at + 1, bytes);
+        self.memory.store(at, bytes.len() as u64);
+    }
+
+    fn take(&self, at: usize, max_words: usize) -> Vec<u8> {
+        let mut bytes = vec![0; (self.memory.load(at) as usize).min(max_words * 8)];
+        self.memory.load_bytes(at + 1, &mut bytes);
+        bytes
+    }
+}

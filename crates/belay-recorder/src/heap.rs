@@ -1,0 +1,46 @@
+//! Blocks of 16 to 1088 bytes for names, locks and directory streams.
+
+use crate::memory::Memory;
+use crate::store::{HEAP_CLASSES, HEAP_TOP, Store};
+
+/// Words in a heap unit.
+const UNIT_WORDS: usize = 2;
+/// The largest block, in units.
+pub(crate) const MAX_UNITS: usize = 68;
+
+impl<M: Memory> Store<M> {
+    /// Takes a block of at least `bytes` bytes; gives its unit number, never 0.
+    /// `None` if it is too large or the heap is full.
+    pub(crate) fn alloc(&self, bytes: usize) -> Option<u32> {
+        let units = bytes.div_ceil(UNIT_WORDS * 8).max(1);
+        if units > MAX_UNITS {
+            return None;
+        }
+        let class = HEAP_CLASSES + units;
+        let free = self.header(class);
+        if free != 0 {
+            let block = u32::try_from(free).ok()?;
+            self.put(class, self.word(self.block(block)));
+            return Some(block);
+        }
+        let top = self.header(HEAP_TOP);
+        if (top as usize + units) * UNIT_WORDS > self.layout.capacity.heap_words {
+            return None;
+        }
+        self.put(HEAP_TOP, top + units as u64);
+        u32::try_from(top).ok()
+    }
+
+    /// Gives a block of `bytes` bytes back.
+    pub(crate) fn free(&self, block: u32, bytes: usize) {
+        let class = HEAP_CLASSES + bytes.div_ceil(UNIT_WORDS * 8).clamp(1, MAX_UNITS);
+        self.set(self.block(block), self.header(class));
+        self.put(class, u64::from(block));
+    }
+
+    /// Word offset of a block.
+    #[inline]
+    pub(crate) fn block(&self, block: u32) -> usize {
+        self.layout.heap + block as usize * UNIT_WORDS
+    }
+}

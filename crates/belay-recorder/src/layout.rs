@@ -1,0 +1,124 @@
+//! Where each part of the recorder lies. All offsets and sizes are in words of 8 bytes.
+//!
+//! The memory file is sparse: its size is address space, not memory. Each area has a fixed
+//! place, so nothing ever moves and a reader needs no pointer that a daemon could have spoilt.
+
+/// How many of each thing a recorder can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Nodes that the kernel may know at one time.
+    pub nodes: usize,
+    /// Open handles.
+    pub handles: usize,
+    /// Requests in flight.
+    pub slots: usize,
+    /// Words for names, locks and directory streams.
+    pub heap_words: usize,
+    /// Bytes of one request copy, for kernels without RESEND; 0 keeps no copies.
+    pub copy_bytes: usize,
+}
+
+impl Capacity {
+    /// The capacity of a real mount: 16 million nodes, about 6.5 GiB of address space.
+    pub const MOUNT: Self = Self {
+        nodes: 1 << 24,
+        handles: 1 << 20,
+        slots: 1024,
+        heap_words: 1 << 29,
+        copy_bytes: (1 << 20) + (8 << 10),
+    };
+    /// A small one for simulations and tests.
+    pub const SMALL: Self =
+        Self { nodes: 1 << 10, handles: 1 << 8, slots: 32, heap_words: 1 << 16, copy_bytes: 0 };
+}
+
+/// Words of a node record.
+pub const NODE_WORDS: usize = 8;
+/// Words of a handle record.
+pub const HANDLE_WORDS: usize = 12;
+/// Words of an in-flight slot.
+pub const SLOT_WORDS: usize = 512;
+/// Pairs that the undo area holds: more than the largest single change needs.
+pub const UNDO_PAIRS: usize = 2048;
+/// Decisions kept for the crash report.
+pub const DECISIONS: usize = 256;
+/// Words of a decision record.
+pub const DECISION_WORDS: usize = 64;
+const PAGE: usize = 512;
+
+/// The areas of a recorder of a given capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What the areas hold.
+    pub capacity: Capacity,
+    /// Undo area: a count, then pairs of (offset, old value).
+    pub undo: usize,
+    /// Store header: free lists, tops and counts.
+    pub store: usize,
+    /// Decision ring.
+    pub decisions: usize,
+    /// Bucket heads of the name index.
+    pub name_index: usize,
+    /// Bucket heads of the daemon-id index.
+    pub id_index: usize,
+    /// Bucket heads of the inode-number index.
+    pub ino_index: usize,
+    /// In-flight slots.
+    pub slots: usize,
+    /// Handle records.
+    pub handles: usize,
+    /// Node records.
+    pub nodes: usize,
+    /// Heap.
+    pub heap: usize,
+    /// Request copies.
+    pub copies: usize,
+    /// Words of one request copy.
+    pub copy_words: usize,
+    /// Words in all.
+    pub words: usize,
+}
+
+impl Layout {
+    /// Lays out a recorder.
+    pub const fn new(capacity: Capacity) -> Self {
+        let undo = 4 * PAGE; // the control block comes first
+        let store = undo + page(1 + 2 * UNDO_PAIRS);
+        let decisions = store + PAGE;
+        let name_index = decisions + page(DECISIONS * DECISION_WORDS);
+        let heads = page(capacity.nodes);
+        let id_index = name_index + heads;
+        let ino_index = id_index + heads;
+        let slots = ino_index + heads;
+        let handles = slots + page(capacity.slots * SLOT_WORDS);
+        let nodes = handles + page(capacity.handles * HANDLE_WORDS);
+        let heap = nodes + page(capacity.nodes * NODE_WORDS);
+        let copies = heap + page(capacity.heap_words);
+        let copy_words = page(capacity.copy_bytes / 8);
+        Self {
+            capacity,
+            undo,
+            store,
+            decisions,
+            name_index,
+            id_index,
+            ino_index,
+            slots,
+            handles,
+            nodes,
+            heap,
+            copies,
+            copy_words,
+            words: copies + capacity.slots * copy_words,
+        }
+    }
+
+    /// Size of the memory file in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.words * 8
+    }
+}
+
+const fn page(words: usize) -> usize {
+    words.div_ceil(PAGE) * PAGE
+}

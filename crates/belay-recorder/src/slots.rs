@@ -1,0 +1,187 @@
+//! Slots: the requests that are in flight, with their replies once these are decided.
+
+use crate::layout::SLOT_WORDS;
+use crate::memory::{Memory, high, low, pair};
+use crate::store::Store;
+
+const STATE: usize = 0; // opcode | state
+const UNIQUE: usize = 1;
+const NODE: usize = 2; // the kernel's node id
+const CRED: usize = 3; // uid | gid
+const PID: usize = 4; // pid | generation
+const LENGTH: usize = 5; // recorded bytes of the body | length of the whole message
+const REPLY_LENGTH: usize = 6;
+const REPLY: usize = 8;
+const BODY: usize = 40;
+/// Bytes of a reply that a slot holds: all replies of mutating requests fit.
+pub const MAX_REPLY: usize = (BODY - REPLY) * 8;
+/// Bytes of a request's body that a slot holds: two names of the greatest length fit.
+pub const MAX_BODY: usize = (SLOT_WORDS - BODY) * 8;
+
+/// How far a request has come in this generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    /// No request.
+    Free = 0,
+    /// Taken from the kernel, not yet given to the daemon.
+    Taken = 1,
+    /// Given to the daemon.
+    Started = 2,
+    /// Its reply is recorded; the kernel may or may not have it.
+    Replied = 3,
+    /// About to be read from the kernel straight into the slot's copy.
+    Reading = 4,
+}
+
+/// A slot's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u32);
+
+/// A request in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// How far it has come.
+    pub state: SlotState,
+    /// Opcode.
+    pub opcode: u32,
+    /// The kernel's id, without the resend bit.
+    pub unique: u64,
+    /// The kernel's node id.
+    pub node: u64,
+    /// Who asked.
+    pub uid: u32,
+    /// Who asked.
+    pub gid: u32,
+    /// Who asked.
+    pub pid: u32,
+    /// The generation that has it.
+    pub generation: u32,
+}
+
+impl<M: Memory> Store<M> {
+    #[inline]
+    fn slot(&self, slot: Slot) -> usize {
+        self.layout.slots + slot.0 as usize * SLOT_WORDS
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u32 {
+        self.layout.capacity.slots as u32
+    }
+
+    /// Fills a free slot. `body` is what follows the header; as much as fits is kept.
+    /// The state comes last, in one store, so a slot is either free or whole.
+    #[inline]
+    pub fn slot_fill(&self, slot: Slot, request: &InFlight, body: &[u8], length: u32) {
+        let at = self.slot(slot);
+        let body = body.get(..MAX_BODY).unwrap_or(body);
+        self.memory.store(at + UNIQUE, request.unique);
+        self.memory.store(at + NODE, request.node);
+        self.memory.store(at + CRED, pair(request.uid, request.gid));
+        self.memory.store(at + PID, pair(request.pid, request.generation));
+        self.memory.store(at + LENGTH, pair(body.len() as u32, length));
+        self.memory.store(at + REPLY_LENGTH, 0);
+        self.memory.store_bytes(at + BODY, body);
+        self.memory.store(at + STATE, pair(request.opcode, request.state as u32));
+    }
+
+    /// Moves a slot on.
+    #[inline]
+    pub fn slot_advance(&self, slot: Slot, state: SlotState) {
+        let at = self.slot(slot) + STATE;
+        self.memory.store(at, pair(high(self.memory.load(at)), state as u32));
+    }
+
+    /// Records a reply as part of the change under way, so that reply and change are one.
+    #[inline]
+    pub fn slot_reply(&self, slot: Slot, reply: &[u8]) -> bool {
+        if reply.len() > MAX_REPLY {
+            return false;
+        }
+        let at = self.slot(slot);
+        // Not undone: without the state they mean nothing.
+        self.memory.store_bytes(at + REPLY, reply);
+        self.memory.store(at + REPLY_LENGTH, reply.len() as u64);
+        self.set_low(at + STATE, SlotState::Replied as u32);
+        true
+    }
+
+    /// The request in a slot, if it is in use.
+    pub fn slot_request(&self, slot: Slot) -> Option<InFlight> {
+        let at = self.slot(slot);
+        let state = self.word(at + STATE);
+        let (cred, pid) = (self.word(at + CRED), self.word(at + PID));
+        Some(InFlight {
+            state: match low(state) {
+                1 => SlotState::Taken,
+                2 => SlotState::Started,
+                3 => SlotState::Replied,
+                4 => SlotState::Reading,
+                _ => return None,
+            },
+            opcode: high(state),
+            unique: self.word(at + UNIQUE),
+            node: self.word(at + NODE),
+            uid: high(cred),
+            gid: low(cred),
+            pid: high(pid),
+            generation: low(pid),
+        })
+    }
+
+    /// Whether slot holds `unique`, and in which state.
+    #[inline]
+    pub fn slot_is(&self, slot: Slot, unique: u64) -> bool {
+        let at = self.slot(slot);
+        low(self.word(at + STATE)) != SlotState::Free as u32 && self.word(at + UNIQUE) == unique
+    }
+
+    /// The recorded body of the request, and the length of the whole message.
+    pub fn slot_body(&self, slot: Slot) -> (Vec<u8>, u32) {
+        let at = self.slot(slot);
+        let length = self.word(at + LENGTH);
+        let mut body = vec![0; (high(length) as usize).min(MAX_BODY)];
+        self.memory.load_bytes(at + BODY, &mut body);
+        (body, low(length))
+    }
+
+    /// Like [`Store::slot_body`], into a buffer that is used again.
+    pub fn slot_body_into(&self, slot: Slot, body: &mut Vec<u8>) {
+        let at = self.slot(slot);
+        body.clear();
+        body.resize((high(self.word(at + LENGTH)) as usize).min(MAX_BODY), 0);
+        self.memory.load_bytes(at + BODY, body);
+    }
+
+    /// The recorded reply.
+    pub fn slot_recorded_reply(&self, slot: Slot) -> Vec<u8> {
+        let at = self.slot(slot);
+        let mut reply = vec![0; (self.word(at + REPLY_LENGTH) as usize).min(MAX_REPLY)];
+        self.memory.load_bytes(at + REPLY, &mut reply);
+        reply
+    }
+
+    /// Byte offset and length, in the memory, of the slot's request copy.
+    pub fn slot_copy(&self, slot: Slot) -> (usize, usize) {
+        let words = self.layout.copy_words;
+        ((self.layout.copies + slot.0 as usize * words) * 8, words * 8)
+    }
+
+    /// The first `length` bytes of the slot's request copy.
+    pub fn slot_copy_bytes(&self, slot: Slot, length: usize) -> Vec<u8> {
+        let (at, max) = self.slot_copy(slot);
+        let mut bytes = vec![0; length.min(max)];
+        self.memory.load_bytes(at / 8, &mut bytes);
+        bytes
+    }
+
+    /// Prepares a slot for a read into its copy: the copy's header is cleared, so that a header
+    /// found there after a crash is one that the kernel wrote.
+    pub fn slot_prepare(&self, slot: Slot) {
+        let (at, _) = self.slot_copy(slot);
+        for i in 0..5 {
+            self.memory.store(at / 8 + i, 0);
+        }
+        self.memory.store(self.slot(slot) + STATE, pair(0, SlotState::Reading as u32));
+    }
+}

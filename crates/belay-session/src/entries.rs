@@ -1,0 +1,153 @@
+//! Which node a directory entry is: the place where one kernel inode stays one.
+
+use crate::session::Session;
+use belay_recorder::control::{Counter, options};
+use belay_recorder::{Memory, Node, node_flags};
+use belay_wire::{Attr, EntryOut};
+
+/// S_IFDIR >> 12.
+pub(crate) const DIRECTORY: u32 = 4;
+
+impl<M: Memory> Session<M> {
+    /// Finds or makes the node of an entry that the daemon returned for `name` in `parent`, counts
+    /// a lookup for kernel and daemon, and turns the entry into the kernel's terms. Part of a
+    /// change. With `created`, the name did not exist before, so it is no older node.
+    pub(crate) fn entry(
+        &mut self,
+        parent: Node,
+        name: &[u8],
+        entry: &mut EntryOut,
+        created: bool,
+    ) -> Option<Node> {
+        let node = self.identify(parent, name, entry, created)?;
+        self.store.set_count(node, self.store.count(node) + 1);
+        self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+        self.name(parent, name, node)?;
+        entry.nodeid = self.store.key(node);
+        entry.generation = 0; // a key is never used twice
+        self.present(node, &mut entry.attr);
+        Some(node)
+    }
+
+    fn identify(
+        &mut self,
+        parent: Node,
+        name: &[u8],
+        entry: &EntryOut,
+        created: bool,
+    ) -> Option<Node> {
+        let id = entry.nodeid;
+        let kind = (entry.attr.mode >> 12) & 15;
+        let numbered = entry.attr.ino == id;
+        if let Some(node) = self.store.node_by_id(self.generation, id) {
+            if self.store.kind(node) == kind || node == Node::ROOT {
+                self.index_links(node, kind, entry.attr.nlink, numbered);
+                return Some(node);
+            }
+            // The daemon uses the id for something else now: the old node is gone from it.
+            self.store.unbind(node);
+        }
+        let mut node = None;
+        if !created && self.generation > 0 {
+            node = self.store.child(parent, name).filter(|old| {
+                self.store.bound(*old, self.generation).is_none()
+                    && self.is_same(*old, kind, entry)
+            });
+            if node.is_none() && entry.attr.nlink > 1 && kind != DIRECTORY && !numbered {
+                node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);
+            }
+        }
+        let node = match node {
+            Some(node) => {
+                if self.store.node_flags(node) & node_flags::INO_IS_ID == 0
+                    && self.store.ino(node) != entry.attr.ino
+                {
+                    self.store.node_flag(node, node_flags::INO_PINNED, true);
+                }
+                self.count(Counter::NodesRestored);
+                node
+            }
+            None => {
+                let flags = if numbered { node_flags::INO_IS_ID } else { 0 };
+                let Some(node) = self.store.node_new(kind, entry.attr.ino, flags) else {
+                    self.full = true;
+                    return None;
+                };
+                if numbered {
+                    self.store.set_ino(node, self.store.key(node));
+                }
+                self.count(Counter::NodesBorn);
+                node
+            }
+        };
+        self.store.bind(node, self.generation, id);
+        self.index_links(node, kind, entry.attr.nlink, numbered);
+        Some(node)
+    }
+
+    fn index_links(&self, node: Node, kind: u32, nlink: u32, numbered: bool) {
+        if nlink > 1 && kind != DIRECTORY && !numbered && node != Node::ROOT {
+            self.store.index_by_ino(node);
+        }
+    }
+
+    /// Whether what a successor shows under an old node's name can be that node.
+    pub(crate) fn is_same(&self, node: Node, kind: u32, entry: &EntryOut) -> bool {
+        self.store.kind(node) == kind
+            && (self.store.ino(node) == entry.attr.ino
+                || self.store.node_flags(node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED)
+                    != 0
+                || self.options & options::VOLATILE_INODES != 0)
+    }
+
+    /// Records the name; what it meant before loses it.
+    pub(crate) fn name(&mut self, parent: Node, name: &[u8], node: Node) -> Option<()> {
+        if node == Node::ROOT || name == b"." || name == b".." {
+            return Some(());
+        }
+        self.store.node_flag(node, node_flags::UNLINKED, false);
+        match self.store.dentry_set(parent, name, node) {
+            Ok(None) => Some(()),
+            Ok(Some(old)) => {
+                let mut forget = Vec::new();
+                self.store.release_unused(old, self.generation, &mut forget);
+                self.forget_later(forget);
+                Some(())
+            }
+            Err(()) => {
+                self.full = true;
+                None
+            }
+        }
+    }
+
+    /// Turns attributes of `node` into what applications have seen of it.
+    pub(crate) fn present(&self, node: Node, attr: &mut Attr) {
+        let flags = self.store.node_flags(node);
+        if flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0 {
+            attr.ino = self.store.ino(node);
+        }
+        if flags & node_flags::HIDDEN != 0 {
+            attr.nlink = attr.nlink.saturating_sub(1);
+        }
+    }
+
+    /// Whether [`Self::present`] would change anything.
+    pub(crate) fn presents(&self, node: Node) -> bool {
+        let flags = self.store.node_flags(node);
+        flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED | node_flags::HIDDEN) != 0
+    }
+
+    /// `name` in `parent` is no more.
+    pub(crate) fn unname(&mut self, parent: Node, name: &[u8]) -> Option<Node> {
+        let dentry = self.store.dentry_find(parent, name)?;
+        let node = self.store.dentry_node(dentry);
+        self.store.dentry_remove(dentry);
+        self.after_unname(node);
+        let mut forget = Vec::new();
+        self.store.release_unused(node, self.generation, &mut forget);
+        self.store.release_unused(parent, self.generation, &mut forget);
+        self.forget_later(forget);
+        Some(node)
+    }
+}

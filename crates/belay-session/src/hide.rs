@@ -1,0 +1,357 @@
+//! Files that are open and unlinked, or renamed over: no successor could find them any more, so
+//! they live on under a hidden name until their last handle is released.
+
+use crate::injection::Injection;
+use crate::listing::is_hidden_name;
+use crate::reconcile::{entry_of, target_dir};
+use crate::replies::read;
+use crate::requests::Missing;
+use crate::restore::Missed;
+use crate::session::Session;
+use crate::tasks::{Job, Step, Task};
+use belay_recorder::control::Counter;
+use belay_recorder::{Memory, Node, node_flags};
+use belay_wire::abi::{OutHeader, Rename2In};
+use belay_wire::{Opcode, Request, build};
+
+/// What hidden names start with.
+pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
+
+/// How far hiding is, for a request that needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hide {
+    /// Not begun.
+    None,
+    /// The file has its hidden name, the request is done with that.
+    Renamed,
+    /// The file has its hidden name, the request can go on.
+    Kept,
+    /// LINK is refused: rename the target away instead.
+    NoLink,
+    /// It cannot be hidden: the request goes on and the file's handles will not outlive a crash.
+    GaveUp,
+}
+
+impl<M: Memory> Session<M> {
+    /// Whether a request removes the only name of an open file, or a directory with hidden files.
+    pub(crate) fn hide_needed(&self, request: &Request<'_>) -> bool {
+        match request.opcode() {
+            Opcode::RMDIR => self.hidden_in_victim(request).is_some(),
+            _ => self.victim(request).is_some(),
+        }
+    }
+
+    /// The open node whose only name a request takes away, with that name's directory.
+    fn victim(&self, request: &Request<'_>) -> Option<(Node, Node)> {
+        let names = request.names();
+        let from = self.store.node_by_key(request.header.nodeid)?;
+        let (parent, name, source) = match request.opcode() {
+            Opcode::UNLINK => (from, names.first?, None),
+            Opcode::RENAME | Opcode::RENAME2 => {
+                if request.opcode() == Opcode::RENAME2
+                    && request.body_as::<Rename2In>()?.flags & !4 != 0
+                {
+                    return None; // an exchange or NOREPLACE removes nothing
+                }
+                let to = self.store.node_by_key(target_dir(request)?)?;
+                (to, names.second?, self.store.child(from, names.first?))
+            }
+            _ => return None,
+        };
+        let node = self.store.child(parent, name)?;
+        let visible =
+            self.store.dentries(node).filter(|d| !is_hidden_name(&self.store.dentry_name(*d)));
+        (self.store.opens(node) > 0
+            && self.store.kind(node) != crate::entries::DIRECTORY
+            && source != Some(node)
+            && visible.count() == 1)
+            .then_some((node, parent))
+    }
+
+    pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        match request.opcode() {
+            Opcode::RMDIR => return self.empty_victim(task, request),
+            Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 => {}
+            _ => return None,
+        }
+        if task.hide == Hide::Renamed {
+            return Some(self.answer(task, &build::reply_ok(request.header.unique)));
+        }
+        if matches!(task.hide, Hide::Kept | Hide::GaveUp) {
+            return None;
+        }
+        let (node, parent) = self.victim(request)?;
+        let parent_id = self.store.bound(parent, self.generation)?;
+        let Some(node_id) = self.store.bound(node, self.generation) else {
+            return Some(self.restored(Missing::Node(node)));
+        };
+        let message = task.message().to_vec();
+        if !self.record_start(&message, task.slot) {
+            return Some(Step::Blocked);
+        }
+        task.slot = self.slot_of(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
+        // The hidden name is on record before the daemon can know it.
+        let hidden = self.intend(node, parent)?;
+        let names = request.names();
+        let ids = self.injected_ids(parent_id);
+        if request.opcode() == Opcode::UNLINK {
+            let name = names.first?;
+            let rename = build::rename(ids, parent_id, name, &hidden);
+            return Some(Step::Inject(rename, Injection::HideByRename));
+        }
+        self.exclusive.push((task.id, request.header.nodeid));
+        self.exclusive.extend(target_dir(request).map(|key| (task.id, key)));
+        if task.hide == Hide::NoLink {
+            let name = names.second?;
+            let rename = build::rename(ids, parent_id, name, &hidden);
+            return Some(Step::Inject(rename, Injection::HideTarget));
+        }
+        Some(Step::Inject(build::link(ids, node_id, &hidden), Injection::HideByLink))
+    }
+
+    fn restored(&mut self, missing: Missing) -> Step {
+        match self.restore(missing) {
+            Missed::Step(step) => step,
+            Missed::Failed(_) => Step::Deliver,
+        }
+    }
+
+    /// Gives `node` a hidden name in `parent`, on record; the one it has, if it has one.
+    fn intend(&mut self, node: Node, parent: Node) -> Option<Vec<u8>> {
+        if let Some(name) = self.hidden_name(node) {
+            return Some(name);
+        }
+        self.store.begin();
+        let serial = self.store.next_hidden_serial();
+        let mut name = PREFIX.to_vec();
+        name.extend(format!("{:x}-{serial:x}", self.control().instant(belay_recorder::control::Instant::Attached)).bytes());
+        let added = self.store.dentry_set(parent, &name, node).is_ok();
+        self.store.commit();
+        added.then_some(name)
+    }
+
+    fn hidden_name(&self, node: Node) -> Option<Vec<u8>> {
+        self.store
+            .dentries(node)
+            .map(|dentry| self.store.dentry_name(dentry))
+            .find(|name| is_hidden_name(name))
+    }
+
+    /// The hidden name was not taken after all. Part of no change.
+    fn drop_intent(&mut self, node: Node) {
+        self.store.begin();
+        let dentry = self
+            .store
+            .dentries(node)
+            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+        if let Some(dentry) = dentry {
+            self.store.dentry_remove(dentry);
+        }
+        self.store.commit();
+    }
+
+    fn task_victim(&self, id: u64) -> Option<Node> {
+        let task = self.tasks.iter().find(|task| task.id == id)?;
+        let request = Request::parse(task.message()).ok()?;
+        self.victim(&request).map(|(node, _)| node)
+    }
+
+    pub(crate) fn hidden_by_rename(&mut self, id: u64, reply: &[u8]) {
+        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        if !ok && let Some(node) = self.task_victim(id) {
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
+    }
+
+    pub(crate) fn hidden_by_link(&mut self, id: u64, reply: &[u8]) {
+        let entry = entry_of(reply);
+        if let (Some(entry), Some(node)) = (entry, self.task_victim(id)) {
+            if self.store.bound(node, self.generation) == Some(entry.nodeid) {
+                self.store.begin();
+                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+                self.store.commit();
+            } else {
+                self.forget_later(vec![(entry.nodeid, 1)]);
+            }
+        }
+        self.links_work &= entry.is_some();
+        self.with_task(id, |task| {
+            task.hide = if entry.is_some() { Hide::Kept } else { Hide::NoLink };
+        });
+    }
+
+    pub(crate) fn hidden_target(&mut self, id: u64, reply: &[u8]) {
+        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        if !ok && let Some(node) = self.task_victim(id) {
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.hide = if ok { Hide::Kept } else { Hide::GaveUp });
+    }
+
+    /// A node lost a name. If only hidden names are left, it is now hidden; if none, unlinked.
+    pub(crate) fn after_unname(&mut self, node: Node) {
+        let mut names = self.store.dentries(node).map(|d| self.store.dentry_name(d)).peekable();
+        if names.peek().is_none() {
+            drop(names);
+            self.store.node_flag(node, node_flags::UNLINKED, true);
+            return;
+        }
+        let all_hidden = names.all(|name| is_hidden_name(&name));
+        if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
+            self.store.node_flag(node, node_flags::HIDDEN, true);
+            self.full |= !self.store.hidden_add(node);
+            self.hidden.push(node);
+            self.count(Counter::Hidden);
+        }
+    }
+
+    /// A rename over an open file failed: its hidden second name goes again, or its first comes
+    /// back. Part of a change.
+    pub(crate) fn keep_target(&mut self, _from: Option<Node>, request: &Request<'_>) {
+        let Some(to) = target_dir(request).and_then(|key| self.store.node_by_key(key)) else {
+            return;
+        };
+        let Some(name) = request.names().second else { return };
+        let Some(node) = self.store.child(to, name) else { return };
+        if self.hidden_name(node).is_none() {
+            return;
+        }
+        let moved = self
+            .tasks
+            .iter()
+            .any(|task| task.unique() == request.header.unique && task.hide == Hide::Kept)
+            && !self.links_work;
+        if moved {
+            self.park_errand(Job::Unhide(node, to, name.to_vec()));
+        } else {
+            self.park_errand(Job::RemoveHidden(node));
+        }
+    }
+
+    /// Removes hidden files whose last handle is gone.
+    pub(crate) fn remove_hidden(&mut self) {
+        let done: Vec<_> =
+            self.hidden.iter().copied().filter(|node| self.store.opens(*node) == 0).collect();
+        self.hidden.retain(|node| !done.contains(node));
+        for node in done {
+            self.park_errand(Job::RemoveHidden(node));
+        }
+    }
+
+    pub(crate) fn remove_hidden_step(&mut self, task: &mut Task, node: Node) -> Step {
+        if task.failed.is_some() {
+            return Step::Done;
+        }
+        let dentry = self
+            .store
+            .dentries(node)
+            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+        let Some(dentry) = dentry else { return Step::Done };
+        let (parent, name) = (self.store.dentry_parent(dentry), self.store.dentry_name(dentry));
+        let Some(id) = self.store.bound(parent, self.generation) else {
+            return match self.restore_node(parent) {
+                Missed::Step(step) => step,
+                Missed::Failed(_) => Step::Done,
+            };
+        };
+        let message = build::unlink(self.injected_ids(id), &name);
+        Step::Inject(message, Injection::RemoveHidden { node })
+    }
+
+    pub(crate) fn removed_hidden(&mut self, id: u64, node: Node) {
+        self.drop_intent(node);
+        let mut forget = Vec::new();
+        self.store.begin();
+        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
+            self.store.node_flag(node, node_flags::HIDDEN, false);
+            self.store.node_flag(node, node_flags::UNLINKED, true);
+            self.store.hidden_remove(node);
+        }
+        self.store.release_unused(node, self.generation, &mut forget);
+        self.store.commit();
+        self.forget_later(forget);
+        self.with_task(id, |task| task.done = true);
+    }
+
+    pub(crate) fn unhide_step(&mut self, task: &mut Task, node: Node, parent: Node, name: &[u8]) -> Step {
+        let (Some(hidden), Some(id)) =
+            (self.hidden_name(node), self.store.bound(parent, self.generation))
+        else {
+            return Step::Done;
+        };
+        if task.failed.is_some() {
+            return Step::Done;
+        }
+        let message = build::rename(self.injected_ids(id), id, &hidden, name);
+        Step::Inject(message, Injection::Unhide { node })
+    }
+
+    pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
+        if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.done = true);
+    }
+
+    /// A hidden file in the directory that an RMDIR removes.
+    fn hidden_in_victim(&self, request: &Request<'_>) -> Option<(Node, Node, Node, Vec<u8>)> {
+        if self.hidden.is_empty() {
+            return None;
+        }
+        let parent = self.store.node_by_key(request.header.nodeid)?;
+        let directory = self.store.child(parent, request.names().first?)?;
+        self.hidden.iter().find_map(|node| {
+            let dentry =
+                self.store.dentries(*node).find(|d| self.store.dentry_parent(*d) == directory)?;
+            Some((*node, parent, directory, self.store.dentry_name(dentry)))
+        })
+    }
+
+    /// Moves hidden files out of a directory that is to be removed: applications see it empty.
+    fn empty_victim(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if task.hide == Hide::GaveUp {
+            return None;
+        }
+        let (node, parent, directory, name) = self.hidden_in_victim(request)?;
+        let to = self.store.bound(parent, self.generation)?;
+        let Some(from) = self.store.bound(directory, self.generation) else {
+            return Some(self.restored(Missing::Node(directory)));
+        };
+        let message = build::rename(self.injected_ids(from), to, &name, &name);
+        Some(Step::Inject(message, Injection::MoveHidden { node }))
+    }
+
+    pub(crate) fn moved_hidden(&mut self, id: u64, node: Node, reply: &[u8]) {
+        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        let task = self.tasks.iter().find(|task| task.id == id).cloned();
+        let parent = task
+            .and_then(|task| Request::parse(task.message()).map(|r| r.header.nodeid).ok())
+            .and_then(|key| self.store.node_by_key(key));
+        if let (true, Some(parent), Some(name)) = (ok, parent, self.hidden_name(node)) {
+            self.drop_intent(node);
+            self.store.begin();
+            self.full |= self.store.dentry_set(parent, &name, node).is_err();
+            self.store.commit();
+        }
+        self.with_task(id, |task| {
+            if !ok {
+                task.hide = Hide::GaveUp;
+            }
+        });
+    }
+
+    /// Whether a request names something in a directory where a compound change is under way.
+    pub(crate) fn is_excluded(&self, request: &Request<'_>) -> bool {
+        self.is_excluded_for(request, 0)
+    }
+
+    pub(crate) fn is_excluded_for(&self, request: &Request<'_>, task: u64) -> bool {
+        request.names().first.is_some()
+            && self.exclusive.iter().any(|(id, key)| {
+                *id != task
+                    && (*key == request.header.nodeid || Some(*key) == target_dir(request))
+            })
+    }
+}
+

@@ -1,0 +1,73 @@
+//! Requests that belay puts to a daemon on its own behalf.
+
+use crate::session::Session;
+use belay_recorder::{Handle, Lock, Memory, Node};
+
+/// What an injected request is for, and so what its reply means.
+#[derive(Clone, Debug)]
+pub(crate) enum Injection {
+    /// LOOKUP that brings a node back under one of its names.
+    RestoreNode { node: Node, parent: Node, name: Vec<u8> },
+    /// OPEN or OPENDIR that brings a handle back.
+    Reopen { handle: Handle },
+    /// GETATTR before a reopen that the file's mode forbids.
+    ReadMode { handle: Handle },
+    /// SETATTR that lets the reopen through.
+    WidenMode { handle: Handle, mode: u32 },
+    /// SETLK that takes a lost lock again.
+    Relock { lock: Lock },
+    /// RENAME of a hidden file back to its name, after the rename over it failed.
+    Unhide { node: Node },
+    /// LOOKUP of the name that a request is about.
+    ProbeName,
+    /// LOOKUP of the name that a rename goes to.
+    ProbeTarget,
+    /// OPEN of a file whose CREATE had already happened.
+    OpenCreated,
+    /// GETATTR for the size of a file that was appended to.
+    ProbeSize,
+    /// SETATTR that cuts off a partial append.
+    CutTail,
+    /// GETXATTR of the attribute that a request is about.
+    ProbeXattr,
+    /// RENAME of an open file to a hidden name, instead of its UNLINK.
+    HideByRename,
+    /// LINK of an open file to a hidden name, before a rename over it.
+    HideByLink,
+    /// RENAME of an open file to a hidden name, before a rename over it, where LINK is refused.
+    HideTarget,
+    /// RENAME of a hidden file out of a directory that is being removed.
+    MoveHidden { node: Node },
+    /// UNLINK of a hidden file at its last release.
+    RemoveHidden { node: Node },
+    /// READDIR of the whole directory in a successor.
+    List { handle: Handle },
+}
+
+impl<M: Memory> Session<M> {
+    /// Takes the reply to an injected request.
+    pub(crate) fn absorb(&mut self, task: u64, injection: Injection, reply: &[u8]) {
+        match injection {
+            Injection::RestoreNode { node, parent, name } => {
+                self.restored_node(task, node, parent, &name, reply);
+            }
+            Injection::Reopen { handle } => self.reopened(task, handle, reply),
+            Injection::ReadMode { handle } => self.mode_read(task, handle, reply),
+            Injection::WidenMode { handle, mode } => self.mode_widened(task, handle, mode, reply),
+            Injection::Relock { lock } => self.relocked(task, lock, reply),
+            Injection::ProbeName => self.probed_name(task, reply),
+            Injection::ProbeTarget => self.probed_target(task, reply),
+            Injection::OpenCreated => self.opened_created(task, reply),
+            Injection::ProbeSize => self.probed_size(task, reply),
+            Injection::CutTail => self.cut_tail(task, reply),
+            Injection::ProbeXattr => self.probed_xattr(task, reply),
+            Injection::HideByRename => self.hidden_by_rename(task, reply),
+            Injection::HideByLink => self.hidden_by_link(task, reply),
+            Injection::HideTarget => self.hidden_target(task, reply),
+            Injection::MoveHidden { node } => self.moved_hidden(task, node, reply),
+            Injection::RemoveHidden { node } => self.removed_hidden(task, node),
+            Injection::Unhide { node } => self.unhidden(task, node, reply),
+            Injection::List { handle } => self.listed(task, handle, reply),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The session: what the kernel believes of a mount, and how a daemon is made to agree with it.
+//!
+//! A state machine without descriptors, clock, threads or unsafe code. Messages go in
+//! ([`Session::on_request`], [`Session::on_reply`]); what to do comes out, as their result or
+//! from [`Session::work`]. Everything that must survive the daemon lies in the recorder's
+//! [`belay_recorder::Store`]; what this struct holds besides concerns one generation only.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`decision`] | what recovery does with a request that was in flight: the one table |
+//! | [`handshake`] | FUSE_INIT: which options a daemon may negotiate, and again |
+//! | `requests` | a request from the kernel: translate and pass on, or park |
+//! | `replies` | a reply from the daemon: record, translate, pass on |
+//! | `entries` | which node a directory entry is |
+//! | `forget` | lookup counts |
+//! | `tasks` | parked requests, one step at a time |
+//! | `restore` | bringing back nodes, handles and locks in a successor |
+//! | `reconcile` | asking a successor whether a request already happened |
+//! | `hide` | files that are open and unlinked |
+//! | `listing` | directory streams across generations |
+//! | `notify` | notifications from the daemon |
+#![forbid(unsafe_code)]
+
+pub mod decision;
+mod entries;
+mod forget;
+pub mod handshake;
+mod hide;
+mod injection;
+mod listing;
+mod notify;
+mod reconcile;
+mod replies;
+mod requests;
+mod restore;
+mod session;
+mod tasks;
+
+pub use replies::{Message, Outgoing};
+pub use requests::Incoming;
+pub use session::{KICK, Phase, Session, Work};

@@ -1,0 +1,272 @@
+//! Directory streams. Each entry is given out once, also when the daemon dies in the middle of a
+//! listing and its successor's cookies and order differ: what was given out is known by name, and
+//! the rest of the stream is served from a listing of the successor.
+
+use crate::hide::PREFIX;
+use crate::injection::Injection;
+use crate::replies::{Outgoing, read};
+use crate::session::Session;
+use crate::tasks::Step;
+use belay_recorder::control::Counter;
+use belay_recorder::{Handle, Memory, Node, Slot};
+use belay_wire::abi::{OutHeader, ReadIn};
+use belay_wire::{
+    Dirents, DirentsPlus, EntryOut, Opcode, Request, build, push_dirent, push_direntplus,
+};
+use std::collections::HashSet;
+use zerocopy::IntoBytes;
+
+/// Size of the injected READDIRs.
+const LIST_BYTES: u32 = 32 << 10;
+
+/// Whether a name is one of belay's hidden ones.
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// An entry of a successor's listing.
+#[derive(Clone, Debug)]
+struct Item {
+    ino: u64,
+    kind: u32,
+    name: Vec<u8>,
+}
+
+/// The rest of a directory stream that a successor continues.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remainder {
+    listing: Vec<Item>,
+    complete: bool,
+    next: u64,
+    failed: Option<i32>,
+    /// Cookie of the last entry given out, and which item comes next.
+    served: Option<(u64, usize)>,
+    pending: Vec<Item>,
+}
+
+impl<M: Memory> Session<M> {
+    /// Whether a READDIR goes on in a stream that another generation began.
+    pub(crate) fn listing_needed(&self, request: &Request<'_>) -> bool {
+        !self.restored_dirs.is_empty()
+            && request.body_as::<ReadIn>().is_some_and(|read| {
+                read.offset != 0
+                    && self
+                        .store
+                        .handle_by_key(read.fh)
+                        .is_some_and(|handle| self.restored_dirs.contains_key(&handle))
+            })
+    }
+
+    /// A successful READDIR or READDIRPLUS: remember the entries, count the lookups in them, and
+    /// keep hidden files out.
+    pub(crate) fn on_listing(
+        &mut self,
+        slot: Slot,
+        opcode: Opcode,
+        full: impl FnOnce() -> Vec<u8>,
+    ) -> Outgoing {
+        let (body, _) = self.store.slot_body(slot);
+        let request = self.store.slot_request(slot);
+        let (Some(asked), Some(request)) = (read::<ReadIn>(&body), request) else {
+            return Outgoing::Pass;
+        };
+        let (Some(handle), Some(node)) =
+            (self.store.handle_by_key(asked.fh), self.store.node_by_key(request.node))
+        else {
+            return Outgoing::Pass;
+        };
+        let mut message = full();
+        if asked.offset == 0 {
+            self.restored_dirs.remove(&handle); // rewound: it is this generation's own now
+        }
+        self.continue_at(handle, asked.offset);
+        let hides = self.hides_in(node);
+        if opcode == Opcode::READDIR {
+            let entries = message.get(16..).unwrap_or(&[]);
+            if !hides {
+                if !entries.is_empty() {
+                    self.full |= !self.store.stream_append(handle, entries);
+                }
+                return Outgoing::Pass;
+            }
+            let kept = without_hidden(entries);
+            self.full |= !self.store.stream_append(handle, &kept);
+            return resized(message, &kept);
+        }
+        let (kept, stream) = self.plus_entries(node, message.get(16..).unwrap_or(&[]), hides);
+        if !stream.is_empty() {
+            self.full |= !self.store.stream_append(handle, &stream);
+        }
+        message.truncate(16);
+        resized(message, &kept)
+    }
+
+    /// Translates READDIRPLUS entries. Gives them, and their plain parts for the stream.
+    fn plus_entries(&mut self, parent: Node, body: &[u8], hides: bool) -> (Vec<u8>, Vec<u8>) {
+        let mut kept = Vec::with_capacity(body.len());
+        let mut stream = Vec::new();
+        for item in DirentsPlus::new(body) {
+            let bytes = body.get(item.start..item.end).unwrap_or(&[]);
+            if hides && is_hidden_name(item.name) {
+                if item.entry.nodeid != 0 {
+                    self.forget_later(vec![(item.entry.nodeid, 1)]);
+                }
+                continue;
+            }
+            let at = kept.len();
+            kept.extend_from_slice(bytes);
+            stream.extend_from_slice(bytes.get(size_of::<EntryOut>()..).unwrap_or(&[]));
+            if item.entry.nodeid == 0 || item.name == b"." || item.name == b".." {
+                continue;
+            }
+            let mut entry = item.entry;
+            self.store.begin();
+            if self.entry(parent, item.name, &mut entry, false).is_none() {
+                // No room to remember the node: the kernel gets the name alone.
+                self.forget_later(vec![(item.entry.nodeid, 1)]);
+                entry = EntryOut::default();
+            }
+            self.store.commit();
+            if let Some(place) = kept.get_mut(at..at + size_of::<EntryOut>()) {
+                place.copy_from_slice(entry.as_bytes());
+            }
+        }
+        (kept, stream)
+    }
+
+    fn hides_in(&self, directory: Node) -> bool {
+        self.hidden.iter().any(|node| {
+            self.store.dentries(*node).any(|d| self.store.dentry_parent(d) == directory)
+        })
+    }
+
+    /// The stream goes on at `cookie`: what was recorded behind that was not consumed.
+    fn continue_at(&mut self, handle: Handle, cookie: u64) {
+        if cookie == 0 {
+            self.store.stream_truncate(handle, 0);
+            return;
+        }
+        let batch = self.store.stream_batch(handle);
+        for from in [batch, 0] {
+            let bytes = self.store.stream_bytes(handle, from);
+            let mut end = None;
+            for item in Dirents::new(&bytes) {
+                if item.off == cookie {
+                    end = Some(from + item.end);
+                }
+            }
+            if let Some(end) = end {
+                self.store.stream_truncate(handle, end);
+                return;
+            }
+        }
+    }
+
+    /// Serves a READDIR from the remainder of a stream, listing the directory first.
+    pub(crate) fn listing_step(&mut self, request: &Request<'_>) -> Option<Step> {
+        if !matches!(request.opcode(), Opcode::READDIR | Opcode::READDIRPLUS)
+            || !self.listing_needed(request)
+        {
+            return None;
+        }
+        let asked: ReadIn = request.body_as()?;
+        let handle = self.store.handle_by_key(asked.fh)?;
+        let fh = self.store.handle_bound(handle, self.generation)?;
+        let node = self.store.open_facts(handle).node;
+        let id = self.store.bound(node, self.generation)?;
+        let mut rest = self.restored_dirs.get_mut(&handle)?.take().unwrap_or_default();
+        if let Some(errno) = rest.failed {
+            self.restored_dirs.insert(handle, None);
+            return Some(Step::Answer(build::reply_error(request.header.unique, errno)));
+        }
+        if !rest.complete {
+            let message = build::readdir(self.injected_ids(id), fh, rest.next, LIST_BYTES);
+            self.restored_dirs.insert(handle, Some(rest));
+            return Some(Step::Inject(message, Injection::List { handle }));
+        }
+        let mut at = match rest.served {
+            Some((cookie, at)) if cookie == asked.offset => at,
+            _ => {
+                self.find_pending(handle, asked.offset, &mut rest);
+                0
+            }
+        };
+        let plus = request.opcode() == Opcode::READDIRPLUS;
+        let (mut body, mut stream) = (Vec::new(), Vec::new());
+        let limit = asked.size as usize;
+        self.store.begin();
+        while let Some(item) = rest.pending.get(at) {
+            let cookie = self.store.next_cookie(handle);
+            let fits = if plus {
+                // Without a node id the kernel takes the name and looks up later.
+                let none = EntryOut::default();
+                push_direntplus(&mut body, limit, &none, item.ino, cookie, item.kind, &item.name)
+            } else {
+                push_dirent(&mut body, limit, item.ino, cookie, item.kind, &item.name)
+            };
+            if !fits {
+                break;
+            }
+            push_dirent(&mut stream, usize::MAX, item.ino, cookie, item.kind, &item.name);
+            at += 1;
+            rest.served = Some((cookie, at));
+        }
+        self.store.commit();
+        if !stream.is_empty() {
+            self.full |= !self.store.stream_append(handle, &stream);
+        }
+        self.restored_dirs.insert(handle, Some(rest));
+        Some(Step::Answer(build::reply(request.header.unique, &body)))
+    }
+
+    /// What of the listing has not been given out when the stream stands at `cookie`.
+    fn find_pending(&mut self, handle: Handle, cookie: u64, rest: &mut Remainder) {
+        self.continue_at(handle, cookie);
+        let bytes = self.store.stream_bytes(handle, 0);
+        let given: HashSet<&[u8]> = Dirents::new(&bytes).map(|item| item.name).collect();
+        rest.pending =
+            rest.listing.iter().filter(|item| !given.contains(&item.name[..])).cloned().collect();
+        self.count(Counter::StreamsRestored);
+    }
+
+    /// Takes a part of the successor's listing.
+    pub(crate) fn listed(&mut self, task: u64, handle: Handle, reply: &[u8]) {
+        if let Some(Some(rest)) = self.restored_dirs.get_mut(&handle) {
+            let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+            let before = rest.listing.len();
+            for item in Dirents::new(reply.get(16..).unwrap_or(&[])) {
+                rest.next = item.off;
+                if !is_hidden_name(item.name) {
+                    let name = item.name.to_vec();
+                    rest.listing.push(Item { ino: item.ino, kind: item.type_, name });
+                }
+            }
+            if errno != 0 {
+                rest.failed = Some(errno);
+            }
+            rest.complete = reply.len() <= 16 || (errno != 0 && before == 0);
+        }
+        self.with_task(task, |_| {});
+    }
+}
+
+fn without_hidden(entries: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(entries.len());
+    for item in Dirents::new(entries) {
+        if !is_hidden_name(item.name) {
+            kept.extend_from_slice(entries.get(item.start..item.end).unwrap_or(&[]));
+        }
+    }
+    kept
+}
+
+/// The reply whose header is at the start of `message`, with another body.
+fn resized(mut message: Vec<u8>, body: &[u8]) -> Outgoing {
+    message.truncate(16);
+    message.extend_from_slice(body);
+    let len = (message.len() as u32).to_ne_bytes();
+    if let Some(word) = message.get_mut(..4) {
+        word.copy_from_slice(&len);
+    }
+    Outgoing::ReplaceLong(message)
+}

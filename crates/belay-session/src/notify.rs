@@ -1,0 +1,70 @@
+//! Notifications from the daemon speak of its own node ids; the kernel knows others.
+
+use crate::replies::{Message, Outgoing};
+use crate::session::{KICK, Session};
+use belay_recorder::Memory;
+use belay_wire::abi::{NotifyPollWakeupOut, NotifyRetrieveOut, ROOT_ID, notify};
+use belay_wire::{build, get_u64, put_u64};
+use zerocopy::IntoBytes;
+
+const ENOENT: i32 = 2;
+
+impl<M: Memory> Session<M> {
+    /// Translates a notification, whose first bytes are `head` (the whole of it, but for the data
+    /// of STORE and for long names).
+    pub(crate) fn on_notification(
+        &mut self,
+        code: i32,
+        head: &[u8],
+        full: impl FnOnce() -> Vec<u8>,
+    ) -> Outgoing {
+        // Byte offsets, from the start of the message, of node ids.
+        let ids: &[usize] = match code {
+            notify::INVAL_INODE | notify::INVAL_ENTRY | notify::STORE => &[16],
+            notify::RETRIEVE => &[24],
+            notify::DELETE => &[16, 24],
+            notify::RESEND => return Outgoing::Refuse(ENOENT), // belay's alone to send
+            _ => return Outgoing::Pass,
+        };
+        let mut patches = [(0, 0); 2];
+        let mut changed = false;
+        for (place, at) in patches.iter_mut().zip(ids) {
+            let id = get_u64(head, *at).unwrap_or(0);
+            let Some(node) = self.store.node_by_id(self.generation, id) else {
+                return Outgoing::Refuse(ENOENT); // the kernel would say the same
+            };
+            let key = self.store.key(node);
+            changed |= key != id;
+            *place = (*at, key);
+        }
+        if !changed {
+            return Outgoing::Pass;
+        }
+        let mut message = full();
+        for (at, key) in patches.iter().take(ids.len()) {
+            let _ = put_u64(&mut message, *at, *key);
+        }
+        match Message::new(&message) {
+            Some(short) => Outgoing::Replace(short),
+            None => Outgoing::ReplaceLong(message),
+        }
+    }
+
+    /// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose
+    /// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0).
+    pub fn kick_message() -> Vec<u8> {
+        let body = NotifyRetrieveOut {
+            notify_unique: KICK,
+            nodeid: ROOT_ID,
+            offset: 0,
+            size: 0,
+            padding: 0,
+        };
+        build::notify(notify::RETRIEVE, body.as_bytes())
+    }
+
+    /// A notification that makes the kernel poll a file again.
+    pub(crate) fn poll_wakeup(kh: u64) -> Vec<u8> {
+        build::notify(notify::POLL, NotifyPollWakeupOut { kh }.as_bytes())
+    }
+}

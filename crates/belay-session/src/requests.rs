@@ -1,0 +1,280 @@
+//! Requests from the kernel: translate and pass on at once, or park as a task.
+
+use crate::session::{KICK, Phase, Session};
+use belay_recorder::control::Counter;
+use belay_recorder::{Handle, InFlight, Memory, Node, Slot, SlotState, handle_flags};
+use belay_wire::{Opcode, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64};
+
+/// What the shim does with a message that it read from the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// Give it to the daemon as it now is, as long as its header says.
+    Deliver,
+    /// The session has taken it; ask [`Session::work`], then read again.
+    Taken,
+}
+
+/// Why a request cannot be passed on yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// This generation does not know the node.
+    Node(Node),
+    /// This generation has not opened the handle.
+    Handle(Handle),
+    /// The node exists no longer.
+    Stale,
+    /// The handle can never be opened again.
+    Lost,
+}
+
+/// Kernel ids to be replaced by the daemon's: byte offset and value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patches {
+    items: [(usize, u64); 4],
+    len: usize,
+}
+
+impl Patches {
+    fn push(&mut self, at: usize, value: u64) {
+        if let Some(item) = self.items.get_mut(self.len) {
+            *item = (at, value);
+            self.len += 1;
+        }
+    }
+
+    pub(crate) fn apply(&self, message: &mut [u8]) {
+        for (at, value) in self.items.iter().take(self.len) {
+            let _ = put_u64(message, *at, *value);
+        }
+    }
+}
+
+/// Byte offset of a request's node id.
+const NODEID: usize = belay_wire::fields::NODEID_OFFSET;
+
+impl<M: Memory> Session<M> {
+    /// Takes a request that was read from the device, other than INIT. `slot` is the one that
+    /// was claimed for it, if requests are copied. The message may be changed in place, and even
+    /// become shorter.
+    pub fn on_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
+        let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
+        let opcode = request.opcode();
+        match opcode {
+            Opcode::FORGET | Opcode::BATCH_FORGET => {
+                self.unclaim(slot);
+                return self.on_forget(message);
+            }
+            Opcode::INTERRUPT => {
+                self.unclaim(slot);
+                return Incoming::Deliver;
+            }
+            Opcode::NOTIFY_REPLY => {
+                self.unclaim(slot);
+                if request.header.unique == KICK {
+                    return Incoming::Taken;
+                }
+                let id = self
+                    .store
+                    .node_by_key(request.header.nodeid)
+                    .and_then(|node| self.store.bound(node, self.generation));
+                if let Some(id) = id {
+                    let _ = put_u64(message, NODEID, id);
+                }
+                return Incoming::Deliver;
+            }
+            _ => {}
+        }
+        let resent = request.is_resent() || (self.phase == Phase::Settling && slot.is_some_and(|slot| self.is_leftover(slot)));
+        if resent {
+            self.park_resent(message.to_vec(), slot);
+            return Incoming::Taken;
+        }
+        if self.phase == Phase::Settling {
+            self.tick(now);
+        }
+        if self.phase == Phase::Settling || self.needs_plan(&request) {
+            self.park_fresh(message.to_vec(), slot);
+            return Incoming::Taken;
+        }
+        match self.resolve(message) {
+            Ok(patches) => {
+                if !self.start(message, patches, slot) {
+                    self.park_fresh(message.to_vec(), slot);
+                    return Incoming::Taken;
+                }
+                Incoming::Deliver
+            }
+            Err(_) => {
+                self.park_fresh(message.to_vec(), slot);
+                Incoming::Taken
+            }
+        }
+    }
+
+    /// Whether [`Session::on_request`] would let a request through as it is. Splicing needs to
+    /// know before the data leaves the pipe.
+    pub fn passes(&self, message: &[u8]) -> bool {
+        Request::parse(message).is_ok_and(|request| {
+            !request.is_resent()
+                && self.phase == Phase::Open
+                && !self.needs_plan(&request)
+                && !self.free_slots.is_empty()
+                && self.resolve(message).is_ok()
+        })
+    }
+
+    /// Gives a message that waits for nobody (FORGET, INTERRUPT) to the daemon later.
+    pub fn pass_on(&mut self, message: &[u8]) {
+        let len = Request::parse(message).map_or(0, |request| request.header.len as usize);
+        let message = message.get(..len).unwrap_or(message).to_vec();
+        self.outbox.push_back(crate::session::Work::Deliver(message));
+    }
+
+    /// Whether a request needs more than translation.
+    fn needs_plan(&self, request: &Request<'_>) -> bool {
+        if !self.exclusive.is_empty() && self.is_excluded(request) {
+            return true;
+        }
+        match request.opcode() {
+            Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 | Opcode::RMDIR => {
+                self.hide_needed(request)
+            }
+            Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
+            _ => false,
+        }
+    }
+
+    /// What a request's ids become in this generation.
+    pub(crate) fn resolve(&self, message: &[u8]) -> Result<Patches, Missing> {
+        let Ok(request) = Request::parse(message) else { return Err(Missing::Stale) };
+        let mut patches = Patches::default();
+        let nodes = std::iter::once(NODEID).chain(node_fields(&request));
+        for at in nodes {
+            let key = get_u64(message, at).unwrap_or(0);
+            if key == 0 {
+                continue;
+            }
+            let node = self.store.node_by_key(key).ok_or(Missing::Stale)?;
+            let id = self.store.bound(node, self.generation).ok_or(Missing::Node(node))?;
+            patches.push(at, id);
+        }
+        for at in handle_fields(&request) {
+            // What is not one of ours (0 from a daemon without OPEN) passes as it is.
+            let Some(handle) = self.store.handle_by_key(get_u64(message, at).unwrap_or(0)) else {
+                continue;
+            };
+            match self.store.handle_bound(handle, self.generation) {
+                Some(id) => patches.push(at, id),
+                None if self.store.handle_flags(handle) & handle_flags::LOST != 0 => {
+                    return Err(Missing::Lost);
+                }
+                None => return Err(Missing::Handle(handle)),
+            }
+        }
+        Ok(patches)
+    }
+
+    /// Records that the daemon gets a request, and translates it. `false` without a free slot.
+    pub(crate) fn start(
+        &mut self,
+        message: &mut [u8],
+        patches: Patches,
+        slot: Option<Slot>,
+    ) -> bool {
+        if !self.record_start(message, slot) {
+            return false;
+        }
+        patches.apply(message);
+        self.count(Counter::Requests);
+        true
+    }
+
+    /// Fills a slot for a request that the daemon is about to get.
+    pub(crate) fn record_start(&mut self, message: &[u8], slot: Option<Slot>) -> bool {
+        let Ok(request) = Request::parse(message) else { return false };
+        let header = &request.header;
+        let unique = header.unique & !UNIQUE_RESEND;
+        let Some(slot) = slot.or_else(|| self.free_slots.pop()) else { return false };
+        let in_flight = InFlight {
+            state: SlotState::Started,
+            opcode: header.opcode,
+            unique,
+            node: header.nodeid,
+            uid: header.uid,
+            gid: header.gid,
+            pid: header.pid,
+            generation: self.generation,
+        };
+        // Of written data only the header matters here; the rest is for the reply's context.
+        let kept = if request.opcode() == Opcode::WRITE {
+            request.body.get(..40).unwrap_or(request.body)
+        } else {
+            request.body
+        };
+        self.store.slot_fill(slot, &in_flight, kept, header.len);
+        if let Some((index, old)) = self.slot_of(unique) {
+            if old == slot {
+                return true;
+            }
+            self.free_slot(index);
+        }
+        self.active.push((unique, slot));
+        true
+    }
+
+    /// Claims a slot into whose copy the shim reads the next request. `None` if all are in use.
+    pub fn claim_slot(&mut self) -> Option<Slot> {
+        let slot = self.free_slots.pop()?;
+        self.store.slot_prepare(slot);
+        Some(slot)
+    }
+
+    /// Gives back a claimed slot into which nothing was read.
+    pub fn unclaim(&mut self, slot: Option<Slot>) {
+        if let Some(slot) = slot {
+            self.store.slot_advance(slot, SlotState::Free);
+            self.free_slots.push(slot);
+        }
+    }
+
+    pub(crate) fn is_leftover(&self, slot: Slot) -> bool {
+        self.leftovers.values().any(|left| *left == slot)
+    }
+
+    /// A read into a copy that the dead generation may or may not have finished.
+    pub(crate) fn sort_unfinished_read(&mut self, slot: Slot) {
+        let head = self.store.slot_copy_bytes(slot, 40);
+        let unique = get_u64(&head, 8).unwrap_or(0);
+        let opcode = u32::from_ne_bytes(
+            head.get(4..8).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default(),
+        );
+        let answered = !matches!(
+            Opcode(opcode),
+            Opcode::FORGET | Opcode::BATCH_FORGET | Opcode::INTERRUPT | Opcode::NOTIFY_REPLY
+        );
+        if unique != 0 && answered && opcode != Opcode::INIT.0 {
+            // The daemon cannot have seen it: a slot is filled before a request is handed on.
+            self.leftovers.insert(unique & !UNIQUE_RESEND, slot);
+        } else {
+            self.store.slot_advance(slot, SlotState::Free);
+            self.free_slots.push(slot);
+        }
+    }
+
+    /// Where requests are copied: everything the dead generation had comes back from the copies.
+    pub(crate) fn requeue_copies(&mut self) {
+        let mut slots: Vec<_> = self.leftovers.iter().map(|(unique, slot)| (*unique, *slot)).collect();
+        slots.sort_unstable_by_key(|(unique, _)| *unique);
+        for (_, slot) in slots {
+            let head = self.store.slot_copy_bytes(slot, 8);
+            let length = head
+                .get(..4)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u32::from_ne_bytes) as usize;
+            let message = self.store.slot_copy_bytes(slot, length);
+            if Request::parse(&message).is_ok() {
+                self.park_resent(message, Some(slot));
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Bringing back nodes, handles and locks in a successor, as the first request needs them.
+
+use crate::injection::Injection;
+use crate::replies::read;
+use crate::requests::Missing;
+use crate::session::{Session, Work};
+use crate::tasks::{ESTALE, Step, Task};
+use belay_recorder::control::Counter;
+use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
+use belay_wire::abi::{
+    AttrOut, FileLock, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr,
+};
+use belay_wire::{EntryOut, OpenOut, Opcode, Request, build, get_u64, handle_fields};
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+/// O_CREAT, O_EXCL, O_NOCTTY and O_TRUNC: what opening again must not do.
+pub(crate) const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
+/// The longest path that is restored.
+const MAX_DEPTH: usize = 4096;
+
+/// What is to be done about something missing.
+pub(crate) enum Missed {
+    /// This.
+    Step(Step),
+    /// Nothing can be done.
+    Failed(i32),
+}
+
+/// How far reopening a handle is. A file whose mode forbids it is made accessible for an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reopen {
+    /// An injected request is under way.
+    Busy,
+    /// OPEN was refused: look at the mode.
+    Ask,
+    /// Widen this mode.
+    Widen(u32),
+    /// Open, having widened this mode.
+    Open(u32),
+    /// The OPEN is under way; this mode must be put back.
+    Opening(u32),
+}
+
+impl<M: Memory> Session<M> {
+    pub(crate) fn restore(&mut self, missing: Missing) -> Missed {
+        match missing {
+            Missing::Node(node) => self.restore_node(node),
+            Missing::Handle(handle) => self.restore_handle(handle),
+            Missing::Stale | Missing::Lost => Missed::Failed(ESTALE),
+        }
+    }
+
+    /// Whether a request only closes what this generation never opened.
+    pub(crate) fn releases_unbound(&self, request: &Request<'_>) -> bool {
+        matches!(request.opcode(), Opcode::RELEASE | Opcode::RELEASEDIR | Opcode::FLUSH)
+            && handle_fields(request).iter().any(|at| {
+                let key = get_u64(request.body, at.saturating_sub(40)).unwrap_or(0);
+                self.store
+                    .handle_by_key(key)
+                    .is_some_and(|handle| self.store.handle_bound(handle, self.generation).is_none())
+            })
+    }
+
+    /// Looks up the nearest ancestor of `node` that this generation does not know.
+    pub(crate) fn restore_node(&mut self, node: Node) -> Missed {
+        let mut node = node;
+        for _ in 0..MAX_DEPTH {
+            let Some(dentry) = self.store.dentries(node).next() else {
+                return Missed::Failed(ESTALE);
+            };
+            let parent = self.store.dentry_parent(dentry);
+            let Some(id) = self.store.bound(parent, self.generation) else {
+                node = parent;
+                continue;
+            };
+            if !self.restoring.insert(node) {
+                return Missed::Step(Step::Blocked);
+            }
+            let name = self.store.dentry_name(dentry);
+            let message = build::lookup(self.injected_ids(id), &name);
+            return Missed::Step(Step::Inject(
+                message,
+                Injection::RestoreNode { node, parent, name },
+            ));
+        }
+        Missed::Failed(ESTALE)
+    }
+
+    pub(crate) fn restored_node(
+        &mut self,
+        task: u64,
+        node: Node,
+        parent: Node,
+        name: &[u8],
+        reply: &[u8],
+    ) {
+        self.restoring.remove(&node);
+        let Some(header) = read::<OutHeader>(reply) else { return };
+        let entry = reply.get(16..).and_then(read::<EntryOut>).filter(|entry| entry.nodeid != 0);
+        let errno = -header.error;
+        match entry.filter(|_| errno == 0) {
+            Some(entry) if self.is_same(node, (entry.attr.mode >> 12) & 15, &entry) => {
+                self.store.begin();
+                if self.store.bound(node, self.generation) != Some(entry.nodeid) {
+                    self.store.bind(node, self.generation, entry.nodeid);
+                }
+                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+                if self.store.ino(node) != entry.attr.ino
+                    && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
+                {
+                    self.store.node_flag(node, node_flags::INO_PINNED, true);
+                }
+                self.store.commit();
+                self.count(Counter::NodesRestored);
+            }
+            found if found.is_some() || errno == ENOENT || errno == 0 => {
+                // The name is gone or is something else's now; the node may have other names.
+                if let Some(entry) = found {
+                    self.forget_later(vec![(entry.nodeid, 1)]);
+                }
+                self.store.begin();
+                if self.store.child(parent, name) == Some(node) {
+                    self.unname(parent, name);
+                }
+                self.store.commit();
+            }
+            _ => self.with_task(task, |task| task.failed = Some(errno)),
+        }
+        self.with_task(task, |_| {});
+    }
+
+    /// Opens a handle again, without what an open does only once.
+    pub(crate) fn restore_handle(&mut self, handle: Handle) -> Missed {
+        let open = self.store.open_facts(handle);
+        let Some(id) = self.store.bound(open.node, self.generation) else {
+            return self.restore_node(open.node);
+        };
+        let state = self.reopening.get(&handle).copied();
+        if matches!(state, Some(Reopen::Busy | Reopen::Opening(_))) {
+            return Missed::Step(Step::Blocked);
+        }
+        self.reopening.insert(handle, Reopen::Busy);
+        let ids = self.injected_ids(id);
+        let step = match state {
+            Some(Reopen::Ask) => {
+                Step::Inject(build::getattr(ids, None), Injection::ReadMode { handle })
+            }
+            Some(Reopen::Widen(mode)) => Step::Inject(
+                build::setattr(ids, &set_mode(mode | 0o600)),
+                Injection::WidenMode { handle, mode },
+            ),
+            _ => {
+                if let Some(Reopen::Open(mode)) = state {
+                    self.reopening.insert(handle, Reopen::Opening(mode));
+                }
+                let flags = open.flags & !ONCE_ONLY;
+                let message = if open.directory {
+                    build::opendir(ids, flags)
+                } else {
+                    build::open(ids, flags)
+                };
+                Step::Inject(message, Injection::Reopen { handle })
+            }
+        };
+        Missed::Step(step)
+    }
+
+    pub(crate) fn reopened(&mut self, task: u64, handle: Handle, reply: &[u8]) {
+        let widened = match self.reopening.remove(&handle) {
+            Some(Reopen::Opening(mode)) => Some(mode),
+            _ => None,
+        };
+        let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
+        let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
+        let facts = self.store.open_facts(handle);
+        if let Some(open) = open {
+            self.store.begin();
+            self.store.handle_bind(handle, self.generation, open.fh);
+            self.store.commit();
+            self.count(Counter::HandlesRestored);
+            if facts.directory && self.store.stream_len(handle) > 0 {
+                self.restored_dirs.insert(handle, None);
+            }
+            if let Some(mode) = widened {
+                self.narrow(facts.node, mode);
+            }
+        } else if widened.is_none() && !facts.directory && (errno == EACCES || errno == EPERM) {
+            self.reopening.insert(handle, Reopen::Ask);
+        } else {
+            self.store.begin();
+            self.store.handle_flag(handle, handle_flags::LOST, true);
+            self.store.commit();
+            if let Some(mode) = widened {
+                self.narrow(facts.node, mode);
+            }
+        }
+        self.with_task(task, |_| {});
+    }
+
+    /// Puts a mode back; nobody waits for it.
+    fn narrow(&mut self, node: Node, mode: u32) {
+        if let Some(id) = self.store.bound(node, self.generation) {
+            let message = build::setattr(self.injected_ids(id), &set_mode(mode));
+            self.outbox.push_back(Work::Deliver(message));
+            self.kick = true;
+        }
+    }
+
+    pub(crate) fn mode_read(&mut self, task: u64, handle: Handle, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
+        match reply.get(16..).and_then(read::<AttrOut>).filter(|_| errno == 0) {
+            Some(out) => {
+                self.reopening.insert(handle, Reopen::Widen(out.attr.mode & 0o7777));
+            }
+            None => self.lose(handle),
+        }
+        self.with_task(task, |_| {});
+    }
+
+    pub(crate) fn mode_widened(&mut self, task: u64, handle: Handle, mode: u32, reply: &[u8]) {
+        if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
+            self.reopening.insert(handle, Reopen::Open(mode));
+        } else {
+            self.lose(handle);
+        }
+        self.with_task(task, |_| {});
+    }
+
+    fn lose(&mut self, handle: Handle) {
+        self.reopening.remove(&handle);
+        self.store.begin();
+        self.store.handle_flag(handle, handle_flags::LOST, true);
+        self.store.commit();
+    }
+
+    /// Takes a lock again: before any new work, or somebody else could take it.
+    pub(crate) fn relock(&mut self, task: &mut Task, lock: Lock) -> Step {
+        let Some(handle) = self.store.handle_by_key(lock.handle) else {
+            self.store.begin();
+            self.store.locks_remove(|other| *other == lock);
+            self.store.commit();
+            return Step::Done;
+        };
+        if task.failed.is_some() || self.store.handle_flags(handle) & handle_flags::LOST != 0 {
+            self.lost_lock(task, lock);
+            return Step::Done;
+        }
+        let Some(fh) = self.store.handle_bound(handle, self.generation) else {
+            return match self.restore_handle(handle) {
+                Missed::Step(step) => step,
+                Missed::Failed(_) => {
+                    self.lost_lock(task, lock);
+                    Step::Done
+                }
+            };
+        };
+        let node = self.store.open_facts(handle).node;
+        let Some(id) = self.store.bound(node, self.generation) else { return Step::Done };
+        let body = LkIn {
+            fh,
+            owner: lock.owner,
+            lk: FileLock { start: lock.start, end: lock.end, type_: lock.kind, pid: lock.pid },
+            lk_flags: if lock.flock { LK_FLOCK } else { 0 },
+            padding: 0,
+        };
+        let message = build::setlk(self.injected_ids(id), &body);
+        Step::Inject(message, Injection::Relock { lock })
+    }
+
+    pub(crate) fn relocked(&mut self, id: u64, lock: Lock, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
+        if errno == 0 {
+            self.count(Counter::LocksRestored);
+        } else if let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() {
+            self.lost_lock(&task, lock);
+        }
+        self.with_task(id, |task| task.done = true);
+    }
+
+    fn lost_lock(&self, task: &Task, lock: Lock) {
+        self.count(Counter::Failed);
+        let what = if lock.flock { "flock" } else { "POSIX lock" };
+        self.report(task, 0, ESTALE, &format!("a {what} held by process {} is lost", lock.pid));
+    }
+}
+
+fn set_mode(mode: u32) -> SetattrIn {
+    SetattrIn { valid: fattr::MODE, mode, ..SetattrIn::default() }
+}

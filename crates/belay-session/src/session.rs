@@ -1,0 +1,209 @@
+//! The session's state and its way out to the shim.
+
+use crate::injection::Injection;
+use crate::listing::Remainder;
+use crate::restore::Reopen;
+use crate::tasks::Task;
+use belay_recorder::control::{Counter, options};
+use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
+pub(crate) const INJECTED: u64 = 1 << 62;
+/// `unique` of the NOTIFY_REPLY that the kernel sends back when a reader is to be woken.
+pub const KICK: u64 = INJECTED | (1 << 61);
+/// How long one request may hold up the others while those in flight are settled, in ns.
+pub(crate) const SETTLE_LIMIT: u64 = 1_000_000_000;
+
+/// How far this generation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// What was in flight at the crash is re-issued, one at a time; new work waits.
+    Settling,
+    /// Normal work.
+    Open,
+}
+
+/// Something for the shim to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Give this request to the daemon, as the result of its read.
+    Deliver(Vec<u8>),
+    /// Write this to the device (a reply or a notification), then call [`Session::on_delivered`].
+    Answer(Vec<u8>),
+}
+
+/// What the kernel believes of a mount. See the crate's documentation.
+#[derive(Debug)]
+pub struct Session<M> {
+    pub(crate) store: Store<M>,
+    pub(crate) generation: u32,
+    pub(crate) options: u64,
+    pub(crate) phase: Phase,
+    pub(crate) free_slots: Vec<Slot>,
+    pub(crate) active: Vec<(u64, Slot)>,
+    /// Slots of the dead generation whose requests have not come back yet.
+    pub(crate) leftovers: HashMap<u64, Slot>,
+    pub(crate) tasks: VecDeque<Task>,
+    pub(crate) next_task: u64,
+    pub(crate) injections: HashMap<u64, (u64, Injection)>,
+    pub(crate) next_injection: u64,
+    pub(crate) restoring: HashSet<Node>,
+    pub(crate) reopening: HashMap<Handle, Reopen>,
+    pub(crate) outbox: VecDeque<Work>,
+    /// Nodes kept open under hidden names.
+    pub(crate) hidden: Vec<Node>,
+    /// Directory handles restored in this generation and not rewound since.
+    pub(crate) restored_dirs: HashMap<Handle, Option<Remainder>>,
+    /// Directories in which a compound change is under way: name requests there wait.
+    pub(crate) exclusive: Vec<(u64, u64)>,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) kick: bool,
+    /// The daemon accepted a LINK for hiding, as far as is known.
+    pub(crate) links_work: bool,
+    pub(crate) full: bool,
+}
+
+impl<M: Memory> Session<M> {
+    /// Takes over the recorder for `generation`: undoes a half-done change and sorts out what
+    /// the dead generation left. Generation 0 starts open, others start settling.
+    pub fn attach(store: Store<M>, generation: u32) -> Self {
+        store.recover();
+        let chosen = Control::new(store.memory(), *store.layout()).options();
+        let mut session = Self {
+            generation,
+            options: chosen,
+            phase: if generation == 0 { Phase::Open } else { Phase::Settling },
+            free_slots: Vec::new(),
+            active: Vec::new(),
+            leftovers: HashMap::new(),
+            tasks: VecDeque::new(),
+            next_task: 1,
+            injections: HashMap::new(),
+            next_injection: 0,
+            restoring: HashSet::new(),
+            reopening: HashMap::new(),
+            outbox: VecDeque::new(),
+            hidden: Vec::new(),
+            restored_dirs: HashMap::new(),
+            exclusive: Vec::new(),
+            scratch: Vec::with_capacity(4096),
+            kick: false,
+            links_work: true,
+            full: false,
+            store,
+        };
+        session.sort_slots();
+        if generation > 0 {
+            session.sort_handles();
+        }
+        session
+    }
+
+    fn sort_slots(&mut self) {
+        for slot in (0..self.store.slots()).rev().map(Slot) {
+            match self.store.slot_request(slot) {
+                Some(request) if request.state != SlotState::Reading => {
+                    self.leftovers.insert(request.unique, slot);
+                }
+                Some(_) if self.keeps_copies() => self.sort_unfinished_read(slot),
+                Some(_) => {
+                    self.store.slot_advance(slot, SlotState::Free);
+                    self.free_slots.push(slot);
+                }
+                None => self.free_slots.push(slot),
+            }
+        }
+        if self.keeps_copies() {
+            self.requeue_copies();
+        }
+    }
+
+    fn sort_handles(&mut self) {
+        self.hidden = self.store.hidden();
+        for lock in self.store.locks() {
+            self.park_relock(lock);
+        }
+    }
+
+    /// Whether requests are copied because the kernel cannot send them again.
+    pub fn keeps_copies(&self) -> bool {
+        self.options & options::NO_RESEND != 0
+    }
+
+    /// Re-reads the options, after INIT has shown what the kernel can do.
+    pub fn refresh_options(&mut self) {
+        self.options = self.control().options();
+    }
+
+    /// How far this generation is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether a reader that sleeps in the kernel should be woken: there may be work for it.
+    /// Reading it clears it.
+    pub fn take_kick(&mut self) -> bool {
+        std::mem::take(&mut self.kick)
+    }
+
+    /// Whether there is nothing but normal requests: [`Session::work`] would give `None`.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.outbox.is_empty() && self.tasks.is_empty() && self.phase == Phase::Open
+    }
+
+    /// Whether the recorder overflowed, so that a further crash cannot be held exactly.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Control block of the recorder.
+    pub fn control(&self) -> Control<'_, M> {
+        Control::new(self.store.memory(), *self.store.layout())
+    }
+
+    /// The recorder's records.
+    pub fn store(&self) -> &Store<M> {
+        &self.store
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.control().count(counter, 1);
+    }
+
+    pub(crate) fn slot_of(&self, unique: u64) -> Option<(usize, Slot)> {
+        self.active
+            .iter()
+            .rposition(|(active, _)| *active == unique)
+            .and_then(|i| self.active.get(i).map(|(_, slot)| (i, *slot)))
+    }
+
+    pub(crate) fn free_slot(&mut self, index: usize) {
+        let (_, slot) = self.active.swap_remove(index);
+        self.store.slot_advance(slot, SlotState::Free);
+        self.free_slots.push(slot);
+    }
+
+    /// The reply to `unique` (as the daemon gave it) was written to the kernel.
+    pub fn on_delivered(&mut self, unique: u64) {
+        if let Some((index, _)) = self.slot_of(unique & !belay_wire::UNIQUE_RESEND) {
+            self.free_slot(index);
+        }
+    }
+
+    pub(crate) fn forget_later(&mut self, forgets: Vec<(u64, u64)>) {
+        for (id, count) in forgets {
+            let ids = self.injected_ids(id);
+            self.outbox.push_back(Work::Deliver(belay_wire::build::forget(ids, count)));
+            self.kick = true;
+        }
+    }
+
+    /// Header of an injected request about the daemon's node `id`, as root.
+    pub(crate) fn injected_ids(&mut self, id: u64) -> belay_wire::Ids {
+        self.next_injection += 2;
+        let unique = INJECTED | self.next_injection;
+        belay_wire::Ids { unique, nodeid: id, uid: 0, gid: 0, pid: 0 }
+    }
+}

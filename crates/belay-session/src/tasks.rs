@@ -1,0 +1,417 @@
+//! Parked requests and belay's own errands, taken forward one step at a time.
+
+use crate::injection::Injection;
+use crate::replies::Outgoing;
+use crate::restore::Missed;
+use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
+use belay_recorder::control::{Counter, Decision};
+use belay_recorder::{Lock, Memory, Node, Slot, SlotState};
+use belay_wire::abi::OutHeader;
+use belay_wire::{EntryOut, OpenOut, Opcode, Request, UNIQUE_RESEND, build, get_u64, put_u64};
+
+use crate::decision::{Finding, Progress};
+use crate::hide::Hide;
+
+pub(crate) const ESTALE: i32 = 116;
+
+/// What a task is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    /// A request of the kernel, in the kernel's terms.
+    Request(Vec<u8>),
+    /// Taking a lock again.
+    Relock(Lock),
+    /// Removing a hidden file.
+    RemoveHidden(Node),
+    /// Giving a hidden file its name back.
+    Unhide(Node, Node, Vec<u8>),
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    Ready,
+    /// The reply to an injected request.
+    Injected,
+    /// The daemon's reply to the task's own request, which others wait for.
+    Reply(u64),
+}
+
+/// What is known of a request that came back after a crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resent {
+    pub(crate) progress: Progress,
+    pub(crate) finding: Finding,
+}
+
+/// A parked request or an errand.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) id: u64,
+    pub(crate) job: Job,
+    pub(crate) wait: Wait,
+    pub(crate) slot: Option<Slot>,
+    /// It belongs to what was in flight at the crash.
+    pub(crate) old: bool,
+    pub(crate) resent: Option<Resent>,
+    pub(crate) failed: Option<i32>,
+    pub(crate) done: bool,
+    pub(crate) since: u64,
+    pub(crate) hide: Hide,
+    pub(crate) probed: Option<EntryOut>,
+    pub(crate) probe_target: bool,
+    pub(crate) opened: Option<OpenOut>,
+}
+
+/// What a task needs next.
+pub(crate) enum Step {
+    /// A request of belay's own.
+    Inject(Vec<u8>, Injection),
+    /// Its request can go to the daemon.
+    Deliver,
+    /// Its request is answered.
+    Answer(Vec<u8>),
+    /// Something that another task is doing.
+    Blocked,
+    /// Nothing: an errand is done.
+    Done,
+}
+
+impl Task {
+    fn new(id: u64, job: Job, slot: Option<Slot>) -> Self {
+        Self {
+            id,
+            job,
+            wait: Wait::Ready,
+            slot,
+            old: false,
+            resent: None,
+            failed: None,
+            done: false,
+            since: 0,
+            hide: Hide::None,
+            probed: None,
+            probe_target: false,
+            opened: None,
+        }
+    }
+
+    pub(crate) fn message(&self) -> &[u8] {
+        match &self.job {
+            Job::Request(message) => message,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn unique(&self) -> u64 {
+        get_u64(self.message(), 8).unwrap_or(0)
+    }
+
+    pub(crate) fn opcode(&self) -> Opcode {
+        Request::parse(self.message()).map_or(Opcode(0), |request| request.opcode())
+    }
+}
+
+impl<M: Memory> Session<M> {
+    fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {
+        self.next_task += 1;
+        Task::new(self.next_task, job, slot)
+    }
+
+    pub(crate) fn park_fresh(&mut self, message: Vec<u8>, slot: Option<Slot>) {
+        let task = self.new_task(Job::Request(message), slot);
+        self.tasks.push_back(task);
+    }
+
+    pub(crate) fn park_errand(&mut self, job: Job) {
+        let task = self.new_task(job, None);
+        self.tasks.push_back(task);
+        self.kick = true;
+    }
+
+    pub(crate) fn park_relock(&mut self, lock: Lock) {
+        let mut task = self.new_task(Job::Relock(lock), None);
+        task.old = true;
+        self.tasks.push_back(task);
+    }
+
+    /// A request that the dead generation may have had; they are taken in order of issue.
+    pub(crate) fn park_resent(&mut self, message: Vec<u8>, slot: Option<Slot>) {
+        let mut task = self.new_task(Job::Request(message), slot);
+        let unique = task.unique() & !UNIQUE_RESEND;
+        let left = self.leftovers.remove(&unique);
+        let state = left.and_then(|slot| self.store.slot_request(slot)).map(|r| r.state);
+        if let (Some(claimed), Some(left)) = (slot, left)
+            && claimed != left
+        {
+            self.unclaim(Some(claimed));
+        }
+        task.slot = left.or(slot);
+        task.resent = Some(Resent {
+            progress: match state {
+                Some(SlotState::Started) => Progress::Started,
+                Some(SlotState::Replied) => Progress::Replied,
+                _ => Progress::Unseen,
+            },
+            finding: Finding::NotAsked,
+        });
+        // A request that waits for others must not hold them up.
+        task.old = task.opcode() != Opcode::SETLKW;
+        let at = self.tasks.iter().position(|other| {
+            matches!(other.job, Job::Request(_))
+                && (!other.old || other.unique() & !UNIQUE_RESEND > unique)
+                && other.wait == Wait::Ready
+        });
+        let at = if task.old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
+        self.tasks.insert(at, task);
+    }
+
+    /// The next thing to do, if any. To be asked before each read of the device and after each
+    /// message that was taken.
+    pub fn work(&mut self, now: u64) -> Option<Work> {
+        let mut tried = 0;
+        loop {
+            if let Some(work) = self.outbox.pop_front() {
+                return Some(work);
+            }
+            if self.phase == Phase::Settling {
+                match self.tasks.front() {
+                    Some(front) if front.old => {
+                        if front.wait != Wait::Ready {
+                            return None;
+                        }
+                    }
+                    _ => {
+                        self.open_up();
+                        continue;
+                    }
+                }
+            }
+            let from = if self.phase == Phase::Settling { 0 } else { tried };
+            let index = (from..self.tasks.len())
+                .find(|i| self.tasks.get(*i).is_some_and(|task| task.wait == Wait::Ready))?;
+            let mut task = self.tasks.remove(index)?;
+            match self.advance(&mut task) {
+                Step::Inject(message, injection) => {
+                    let unique = get_u64(&message, 8).unwrap_or(0);
+                    self.injections.insert(unique, (task.id, injection));
+                    task.wait = Wait::Injected;
+                    task.since = now;
+                    self.tasks.insert(index, task);
+                    self.count(Counter::Injected);
+                    return Some(self.hand_on(Work::Deliver(message)));
+                }
+                Step::Deliver => {
+                    if let Some(work) = self.deliver(task, index, now) {
+                        return Some(self.hand_on(work));
+                    }
+                }
+                Step::Answer(reply) => {
+                    self.end_exclusive(task.id);
+                    return Some(self.hand_on(Work::Answer(reply)));
+                }
+                Step::Blocked => {
+                    self.tasks.insert(index, task);
+                    if self.phase == Phase::Settling {
+                        return None;
+                    }
+                    tried = index + 1;
+                }
+                Step::Done => {}
+            }
+        }
+    }
+
+    /// If more tasks could go on, another reader is woken for them.
+    fn hand_on(&mut self, work: Work) -> Work {
+        self.kick |= !self.outbox.is_empty()
+            || (self.phase == Phase::Open && self.tasks.iter().any(|t| t.wait == Wait::Ready));
+        work
+    }
+
+    fn deliver(&mut self, mut task: Task, index: usize, now: u64) -> Option<Work> {
+        let Job::Request(message) = &mut task.job else { return None };
+        let kept = message.clone();
+        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
+        let slot = task.slot;
+        let started = match self.resolve(message) {
+            Ok(patches) => self.start(message, patches, slot),
+            Err(_) => false,
+        };
+        if !started {
+            // No free slot: a reply will free one and bring us back.
+            *message = kept;
+            self.tasks.insert(index, task);
+            return None;
+        }
+        let delivered = std::mem::replace(message, kept);
+        let watched = self.exclusive.iter().any(|(id, _)| *id == task.id);
+        if self.phase == Phase::Settling || watched {
+            task.wait = Wait::Reply(unique);
+            task.since = now;
+            self.tasks.insert(index, task);
+        }
+        Some(Work::Deliver(delivered))
+    }
+
+    fn advance(&mut self, task: &mut Task) -> Step {
+        if task.done {
+            return Step::Done;
+        }
+        match task.job.clone() {
+            Job::Request(_) => self.advance_request(task),
+            Job::Relock(lock) => self.relock(task, lock),
+            Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
+            Job::Unhide(node, parent, name) => self.unhide_step(task, node, parent, &name),
+        }
+    }
+
+    fn advance_request(&mut self, task: &mut Task) -> Step {
+        if let Some(errno) = task.failed {
+            return self.fail(task, errno);
+        }
+        let message = task.message().to_vec();
+        let Ok(request) = Request::parse(&message) else { return Step::Done };
+        if let Some(step) = self.settle_early(task, &request) {
+            return step;
+        }
+        if self.releases_unbound(&request) {
+            return self.answer(task, &build::reply_ok(request.header.unique));
+        }
+        match self.resolve(&message) {
+            Err(missing) => match self.restore(missing) {
+                Missed::Step(step) => return step,
+                Missed::Failed(errno) => return self.fail(task, errno),
+            },
+            Ok(_) if self.is_excluded_for(&request, task.id) => return Step::Blocked,
+            Ok(_) => {}
+        }
+        if let Some(step) = self.settle_late(task, &request) {
+            return step;
+        }
+        if let Some(step) = self.hide_step(task, &request) {
+            return step;
+        }
+        if let Some(step) = self.listing_step(&request) {
+            return step;
+        }
+        Step::Deliver
+    }
+
+    /// Answers a task's request as if the daemon had replied so, with all that follows from it.
+    pub(crate) fn answer(&mut self, task: &mut Task, reply: &[u8]) -> Step {
+        let message = task.message().to_vec();
+        if !self.record_start(&message, task.slot) {
+            return Step::Blocked;
+        }
+        let unique = task.unique();
+        let (Some((_, slot)), Some(header)) =
+            (self.slot_of(unique & !UNIQUE_RESEND), crate::replies::read::<OutHeader>(reply))
+        else {
+            return Step::Done;
+        };
+        match self.effects(slot, &header, reply, || reply.to_vec()) {
+            Outgoing::Replace(message) => Step::Answer(message.as_bytes().to_vec()),
+            Outgoing::ReplaceLong(message) => Step::Answer(message),
+            _ => Step::Answer(reply.to_vec()),
+        }
+    }
+
+    /// A request fails because of the crash: reported, and nothing else suffers.
+    pub(crate) fn fail(&mut self, task: &mut Task, errno: i32) -> Step {
+        self.count(Counter::Failed);
+        self.report(task, 0, errno, "what it needs could not be restored");
+        let reply = build::reply_error(task.unique(), errno);
+        self.answer(task, &reply)
+    }
+
+    /// Puts a decision on record.
+    pub(crate) fn report(&self, task: &Task, row: u32, errno: i32, why: &str) {
+        let (text, opcode, node) = match Request::parse(task.message()) {
+            Ok(request) => {
+                (request.describe(), request.header.opcode, request.header.nodeid)
+            }
+            Err(_) => (format!("{:?}", task.job), 0, 0),
+        };
+        self.control().decide(&Decision {
+            generation: self.generation,
+            opcode,
+            unique: task.unique() & !UNIQUE_RESEND,
+            node,
+            row,
+            errno,
+            text: format!("{text}: {why}"),
+        });
+    }
+
+    /// The daemon replied to `unique`: a task that was watched is over.
+    pub(crate) fn replied(&mut self, unique: u64) {
+        if let Some(index) =
+            self.tasks.iter().position(|task| task.wait == Wait::Reply(unique))
+            && let Some(task) = self.tasks.remove(index)
+        {
+            self.end_exclusive(task.id);
+        }
+        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+    }
+
+    fn end_exclusive(&mut self, task: u64) {
+        self.exclusive.retain(|(id, _)| *id != task);
+    }
+
+    /// One request must not hold up all others for ever.
+    pub fn tick(&mut self, now: u64) {
+        let stuck = self.phase == Phase::Settling
+            && self.tasks.front().is_some_and(|task| {
+                task.wait != Wait::Ready && now.saturating_sub(task.since) > SETTLE_LIMIT
+            });
+        if stuck {
+            self.open_up();
+        }
+    }
+
+    /// Lets new work in.
+    fn open_up(&mut self) {
+        self.phase = Phase::Open;
+        // What did not come back had been answered, or its caller is gone.
+        for (_, slot) in std::mem::take(&mut self.leftovers) {
+            self.store.slot_advance(slot, SlotState::Free);
+            self.free_slots.push(slot);
+        }
+        let polled: Vec<_> = self
+            .store
+            .live_handles()
+            .filter(|handle| self.store.poll_key(*handle) != 0)
+            .collect();
+        for handle in polled {
+            // The dead daemon's promise to wake a poller died with it: let the kernel ask again.
+            let key = self.store.poll_key(handle);
+            self.outbox.push_back(Work::Answer(Self::poll_wakeup(key)));
+            self.store.begin();
+            self.store.set_poll_key(handle, 0);
+            self.store.commit();
+        }
+        self.remove_hidden();
+        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+    }
+
+    pub(crate) fn with_task(&mut self, id: u64, change: impl FnOnce(&mut Task)) {
+        if let Some(task) = self.tasks.iter_mut().find(|task| task.id == id) {
+            task.wait = Wait::Ready;
+            change(task);
+        }
+    }
+
+    /// A recorded reply, under the unique that the kernel now uses.
+    pub(crate) fn answer_recorded(&mut self, task: &Task) -> Option<Step> {
+        let slot = task.slot?;
+        let mut reply = self.store.slot_recorded_reply(slot);
+        if reply.len() < 16 {
+            return None;
+        }
+        let _ = put_u64(&mut reply, 8, task.unique());
+        self.active.push((task.unique() & !UNIQUE_RESEND, slot));
+        Some(Step::Answer(reply))
+    }
+}

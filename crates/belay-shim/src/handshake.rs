@@ -1,0 +1,98 @@
+//! FUSE_INIT at the device: recorded in the first life, played back in the others.
+
+use crate::start::{Shim, now};
+use belay_recorder::control::{Decision, InitState, Instant, flags, options};
+use belay_session::handshake;
+use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+impl Shim {
+    /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known.
+    pub(crate) fn recorded_init(&self) -> Option<Vec<u8>> {
+        if self.ready.load(Relaxed) || self.init_unique.load(Relaxed) != 0 {
+            return None;
+        }
+        self.claim_for_this_process();
+        self.control().reach(Instant::FirstRead, now());
+        let state = self.control().init_state();
+        if !matches!(state, InitState::Replying | InitState::Done) {
+            return None;
+        }
+        let message = self.control().init_request();
+        self.init_unique.store(get_u64(&message, 8)?, Relaxed);
+        Some(message)
+    }
+
+    /// An INIT from the kernel. `Some` is what to answer without asking the daemon.
+    pub(crate) fn init_from_kernel(&self, message: &mut [u8]) -> Option<Vec<u8>> {
+        let unique = get_u64(message, 8).unwrap_or(0);
+        let control = self.control();
+        if matches!(control.init_state(), InitState::Replying | InitState::Done) {
+            // Sent again: the dead daemon's reply was recorded but did not get through.
+            let mut reply = control.init_reply();
+            let _ = belay_wire::put_u64(&mut reply, 8, unique);
+            return Some(reply);
+        }
+        handshake::withhold(message);
+        if !handshake::kernel_has_resend(message) {
+            control.set_options(control.options() | options::NO_RESEND);
+        }
+        let mut session = self.session();
+        session.refresh_options();
+        self.copies.store(session.keeps_copies(), Relaxed);
+        drop(session);
+        control.set_init_request(message);
+        control.set_init_state(InitState::Requested);
+        self.init_unique.store(unique, Relaxed);
+        None
+    }
+
+    /// Whether a reply is that to INIT.
+    pub(crate) fn is_init_reply(&self, head: &[u8]) -> bool {
+        let expected = self.init_unique.load(Relaxed);
+        expected != 0 && get_u64(head, 8) == Some(expected) && !self.ready.load(Relaxed)
+    }
+
+    /// The daemon's reply to INIT. `true` if the kernel is to get it.
+    pub(crate) fn init_reply(&self, reply: &[u8]) -> bool {
+        let control = self.control();
+        match control.init_state() {
+            InitState::Replying | InitState::Done => {
+                let differences = handshake::differences(&control.init_reply(), reply);
+                if !differences.is_empty() {
+                    control.raise(flags::INIT_MISMATCH);
+                    control.decide(&Decision {
+                        generation: self.generation,
+                        opcode: Opcode::INIT.0,
+                        unique: self.init_unique.load(Relaxed) & !UNIQUE_RESEND,
+                        node: 0,
+                        row: 0,
+                        errno: 0,
+                        text: format!("negotiates other options: {}", differences.join(", ")),
+                    });
+                }
+                self.settled();
+                false
+            }
+            _ => {
+                control.set_init_reply(reply);
+                if let Some(bytes) = handshake::max_write(reply) {
+                    control.set_max_write(u64::from(bytes));
+                }
+                control.set_init_state(InitState::Replying);
+                true
+            }
+        }
+    }
+
+    /// The first daemon's reply to INIT has reached the kernel.
+    pub(crate) fn init_delivered(&self) {
+        self.control().set_init_state(InitState::Done);
+        self.settled();
+    }
+
+    fn settled(&self) {
+        self.ready.store(true, Release);
+        self.reach(Instant::Ready);
+    }
+}

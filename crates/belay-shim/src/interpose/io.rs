@@ -1,0 +1,168 @@
+//! read, write, splice and ioctl.
+
+use crate::descriptors::is_device;
+use crate::pipes;
+use crate::real;
+use crate::start::shim;
+use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
+
+/// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
+const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
+
+/// read(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    if is_device(fd)
+        && let Some(shim) = shim()
+    {
+        return shim.read(fd, buf.cast(), len);
+    }
+    if pipes::is_ahead(fd) {
+        return pipes::read_ahead(buf.cast(), len);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::read(fd, buf, len) }
+}
+
+/// read(2) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    if len > room {
+        std::process::abort(); // as glibc does
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { read(fd, buf, len) }
+}
+
+/// readv(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    if is_device(fd)
+        && count > 0
+        && let Some(shim) = shim()
+    {
+        let count = count as usize;
+        // SAFETY: the caller's iovecs, valid for the call.
+        let parts = unsafe { std::slice::from_raw_parts(iov, count) };
+        let total = parts.iter().map(|part| part.iov_len).sum();
+        let mut message = vec![0u8; total];
+        let n = shim.read(fd, message.as_mut_ptr(), total);
+        let mut rest = message.get(..usize::try_from(n).unwrap_or(0)).unwrap_or(&[]);
+        for part in parts {
+            let (now, later) = rest.split_at(rest.len().min(part.iov_len));
+            // SAFETY: the iovec is writable for iov_len bytes, and `now` is no longer than that.
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), part.iov_base.cast(), now.len()) };
+            rest = later;
+        }
+        return n;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::readv(fd, iov, count) }
+}
+
+/// write(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    if is_device(fd)
+        && let Some(shim) = shim()
+    {
+        let part = iovec { iov_base: buf.cast_mut(), iov_len: len };
+        return shim.write_vectored(fd, &raw const part, 1);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::write(fd, buf, len) }
+}
+
+/// writev(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    if is_device(fd)
+        && let Some(shim) = shim()
+    {
+        return shim.write_vectored(fd, iov, count);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::writev(fd, iov, count) }
+}
+
+/// splice(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splice(
+    from: c_int,
+    from_off: *mut loff_t,
+    to: c_int,
+    to_off: *mut loff_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the caller's arguments, unchanged.
+    let pass = || unsafe { real::splice(from, from_off, to, to_off, len, flags) };
+    let Some(shim) = shim() else { return pass() };
+    if is_device(from) {
+        return shim.splice_in(from, to, len, flags);
+    }
+    if is_device(to) {
+        return shim.splice_out(pass, len);
+    }
+    if pipes::is_ahead(from) {
+        // The daemon skips the head of its request: no libfuse does.
+        real::set_errno(libc::EINVAL);
+        return -1;
+    }
+    pass()
+}
+
+/// vmsplice(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn vmsplice(
+    fd: c_int,
+    iov: *const iovec,
+    count: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if shim().is_some() {
+        pipes::note_reply_head(iov, count);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::vmsplice(fd, iov, count, flags) }
+}
+
+/// ioctl(2). Cloning the device is granted without doing it: all descriptors share one
+/// description, whose requests the keeper keeps alive.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
+    if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
+        return 0;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::ioctl(fd, request, arg) }
+}

@@ -1,0 +1,109 @@
+//! open and close: every /dev/fuse is the one device that the keeper holds.
+
+use crate::start::shim;
+use crate::{descriptors, real};
+use libc::{c_char, c_int, mode_t};
+use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+
+/// The device instead of a freshly opened /dev/fuse; `None` for other paths.
+fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
+    let shim = shim()?;
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: open(2) takes a NUL-terminated string, readable during the call.
+    let path = unsafe { CStr::from_ptr(path) };
+    if path != c"/dev/fuse" && path != c"/dev/fuse/" {
+        return None;
+    }
+    let how = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    // SAFETY: duplicates a live descriptor to the lowest free number, as open(2) would choose.
+    let fd = unsafe { libc::fcntl(shim.device.as_raw_fd(), how, 0) };
+    if fd >= 0 {
+        descriptors::add(fd);
+    }
+    Some(fd)
+}
+
+/// open(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    device(path, flags).unwrap_or_else(|| unsafe { real::open(path, flags, mode) })
+}
+
+/// open64(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let flags = flags | libc::O_LARGEFILE;
+    // SAFETY: the caller's arguments.
+    device(path, flags).unwrap_or_else(|| unsafe { real::open(path, flags, mode) })
+}
+
+/// open(2) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments; no file is created, so the mode means nothing.
+    unsafe { open(path, flags, 0) }
+}
+
+/// open64(3) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments; no file is created, so the mode means nothing.
+    unsafe { open64(path, flags, 0) }
+}
+
+/// openat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn openat(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    device(path, flags).unwrap_or_else(|| unsafe { real::openat(dir, path, flags, mode) })
+}
+
+/// openat64(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn openat64(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { openat(dir, path, flags | libc::O_LARGEFILE, mode) }
+}
+
+/// close(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    descriptors::remove(fd);
+    // SAFETY: the caller's argument, unchanged.
+    unsafe { real::close(fd) }
+}

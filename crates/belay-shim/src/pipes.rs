@@ -1,0 +1,217 @@
+//! Splice: libfuse can take requests through a pipe (`splice_read`) and send data through one.
+//!
+//! The shim must see a request's head and may have to change it, so it takes the head (or the
+//! whole, if that is short) out of the pipe itself and hands it to the daemon when the daemon
+//! reads the pipe. That is the read that the daemon would have made, made a little earlier: no
+//! system call and no copy is added.
+
+use crate::device::{After, Before, length, opcode};
+use crate::real;
+use crate::start::Shim;
+use belay_wire::Opcode;
+use libc::{c_int, c_uint, iovec};
+use std::cell::{Cell, RefCell};
+
+/// Bytes that libfuse reads first from the pipe: fuse_in_header and fuse_write_in.
+const HEAD: usize = 80;
+/// Below this libfuse reads the whole request from the pipe at once
+/// (lib/fuse_lowlevel.c, fuse_session_receive_buf: header, write_in and a page).
+const SHORT: usize = HEAD + 4096;
+
+thread_local! {
+    static AHEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static AHEAD_LEFT: Cell<usize> = const { Cell::new(0) };
+    /// Write end and read end of this thread's request pipe, once both are known.
+    static PIPE: Cell<(c_int, c_int)> = const { Cell::new((-1, -1)) };
+    /// Head of the reply that this thread has put into a pipe.
+    static REPLY: Cell<[u8; 16]> = const { Cell::new([0; 16]) };
+}
+
+/// Whether a read of `fd` must first be served from what was taken out of the pipe.
+#[inline]
+pub(crate) fn is_ahead(fd: c_int) -> bool {
+    AHEAD_LEFT.get() > 0 && is_read_end(fd)
+}
+
+fn is_read_end(fd: c_int) -> bool {
+    let (write_end, read_end) = PIPE.get();
+    if read_end >= 0 {
+        return read_end == fd;
+    }
+    let same = inode(write_end).is_some_and(|ino| inode(fd) == Some(ino));
+    if same {
+        PIPE.set((write_end, fd));
+    }
+    same
+}
+
+fn inode(fd: c_int) -> Option<u64> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: a zeroed stat is a valid value of that plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a live, writable structure; a bad descriptor only gives an error.
+    let ok = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+    (ok && stat.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(stat.st_ino)
+}
+
+/// Serves a read of the pipe from what was taken out of it.
+pub(crate) fn read_ahead(buffer: *mut u8, len: usize) -> isize {
+    AHEAD.with_borrow_mut(|ahead| {
+        let n = ahead.len().min(len);
+        // SAFETY: the daemon's buffer has `len` bytes, `n` is at most that, and `ahead` is ours.
+        unsafe { std::ptr::copy_nonoverlapping(ahead.as_ptr(), buffer, n) };
+        ahead.drain(..n);
+        AHEAD_LEFT.set(ahead.len());
+        n as isize
+    })
+}
+
+fn put_ahead(bytes: &[u8]) {
+    AHEAD.with_borrow_mut(|ahead| {
+        ahead.clear();
+        ahead.extend_from_slice(bytes);
+        AHEAD_LEFT.set(ahead.len());
+    });
+}
+
+impl Shim {
+    /// splice(2) from the device into the pipe `to`.
+    pub(crate) fn splice_in(&self, from: c_int, to: c_int, len: usize, flags: c_uint) -> isize {
+        if PIPE.get().0 != to {
+            PIPE.set((to, -1));
+        }
+        loop {
+            match self.before_read() {
+                Before::Again => continue,
+                Before::Deliver(message) => return self.put(&message, to),
+                Before::Read => {}
+            }
+            if self.copies.load(std::sync::atomic::Ordering::Relaxed) {
+                return self.splice_copied(from, to, len);
+            }
+            // SAFETY: the daemon's own descriptors, length and flags; no offsets.
+            let n = unsafe {
+                real::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), len, flags)
+            };
+            let Ok(got) = usize::try_from(n) else { return n };
+            let Some(read_end) = self.read_end(to) else {
+                real::set_errno(libc::EINVAL);
+                return -1;
+            };
+            let mut head = vec![0; if got < SHORT { got } else { HEAD }];
+            if !drain(read_end, &mut head) {
+                return -1;
+            }
+            if got >= SHORT && opcode(&head) == Opcode::WRITE {
+                let mut short = head.clone();
+                set_length(&mut short, HEAD);
+                if self.session().passes(&short) {
+                    if let After::Deliver(_) = self.after_read(&mut short, None) {
+                        set_length(&mut short, got);
+                        put_ahead(&short);
+                        return n;
+                    }
+                    continue; // cannot be: `passes` has said so
+                }
+            }
+            let mut message = head;
+            let have = message.len();
+            message.resize(got, 0);
+            if !drain(read_end, message.get_mut(have..).unwrap_or(&mut [])) {
+                return -1;
+            }
+            if let After::Deliver(len) = self.after_read(&mut message, None) {
+                message.truncate(len);
+                return self.put(&message, to);
+            }
+        }
+    }
+
+    /// Where requests are copied they are read, not spliced.
+    fn splice_copied(&self, from: c_int, to: c_int, len: usize) -> isize {
+        let mut message = vec![0; len];
+        let n = self.read(from, message.as_mut_ptr(), len);
+        let Ok(got) = usize::try_from(n) else { return n };
+        message.truncate(got);
+        self.put(&message, to)
+    }
+
+    /// Puts a message where the daemon will look for it: the head ahead of the pipe, and the data
+    /// of a long write into the pipe, from where libfuse may splice it on.
+    fn put(&self, message: &[u8], to: c_int) -> isize {
+        let long = message.len() >= SHORT && opcode(message) == Opcode::WRITE;
+        let (head, data) = message.split_at(if long { HEAD } else { message.len() });
+        let mut rest = data;
+        while !rest.is_empty() {
+            // SAFETY: the pipe's write end and a readable buffer of that length.
+            let n = unsafe { libc::syscall(libc::SYS_write, to, rest.as_ptr(), rest.len()) };
+            let Ok(n) = usize::try_from(n) else { return -1 };
+            rest = rest.get(n..).unwrap_or(&[]);
+        }
+        put_ahead(head);
+        debug_assert_eq!(length(message), message.len());
+        message.len() as isize
+    }
+
+    /// The read end of the pipe whose write end is `to`; found once for a thread.
+    fn read_end(&self, to: c_int) -> Option<c_int> {
+        let (_, known) = PIPE.get();
+        if known >= 0 {
+            return Some(known);
+        }
+        let ino = inode(to)?;
+        // libfuse makes the pipe with one pipe2(2), so its read end is near; look at all in need.
+        let near = [to - 1, to + 1, to - 2, to + 2];
+        let found = near.into_iter().chain(0..4096).find(|fd| *fd != to && inode(*fd) == Some(ino))?;
+        PIPE.set((to, found));
+        Some(found)
+    }
+
+    /// splice(2) of a reply from a pipe into the device.
+    pub(crate) fn splice_out(&self, pass: impl Fn() -> isize, total: usize) -> isize {
+        let head = REPLY.replace([0; 16]);
+        if head == [0; 16] {
+            return pass();
+        }
+        self.outgoing(&head, total, || head.to_vec(), pass)
+    }
+}
+
+/// Notes the head of a reply that goes into a pipe.
+pub(crate) fn note_reply_head(iov: *const iovec, count: usize) {
+    if count == 0 {
+        return;
+    }
+    // SAFETY: vmsplice(2) with at least one iovec, readable during the call.
+    let first = unsafe { *iov };
+    if first.iov_len == 16 {
+        let mut head = [0; 16];
+        // SAFETY: the iovec says that 16 bytes are readable there.
+        unsafe {
+            std::ptr::copy_nonoverlapping(first.iov_base.cast::<u8>(), head.as_mut_ptr(), 16);
+        }
+        REPLY.set(head);
+    }
+}
+
+fn set_length(message: &mut [u8], len: usize) {
+    if let Some(word) = message.get_mut(..4) {
+        word.copy_from_slice(&(len as u32).to_ne_bytes());
+    }
+}
+
+fn drain(read_end: c_int, out: &mut [u8]) -> bool {
+    let mut at = 0;
+    while at < out.len() {
+        let room = out.get_mut(at..).unwrap_or(&mut []);
+        // SAFETY: the pipe's read end and a writable buffer of that length.
+        let n = unsafe { libc::syscall(libc::SYS_read, read_end, room.as_mut_ptr(), room.len()) };
+        match usize::try_from(n) {
+            Ok(n) if n > 0 => at += n,
+            _ => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,82 @@
+//! The libc functions that the shim's own stand in front of.
+
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, size_t, ssize_t};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+fn next(cache: &AtomicUsize, name: &CStr) -> usize {
+    let known = cache.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: `name` is a NUL-terminated string that lives for the call; dlsym keeps no pointer.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    if found == 0 {
+        // libc without one of its own functions: there is nothing that could be called instead.
+        std::process::abort();
+    }
+    cache.store(found, Relaxed);
+    found
+}
+
+macro_rules! real {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// That of the libc function, which is called with the same arguments.
+        #[inline]
+        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+            static CACHE: AtomicUsize = AtomicUsize::new(0);
+            let address = next(&CACHE, $symbol);
+            // SAFETY: the address is that of the libc symbol, whose C signature is this one.
+            let function = unsafe {
+                std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address)
+            };
+            // SAFETY: the caller keeps the libc function's contract.
+            unsafe { function($($arg),*) }
+        }
+    )*};
+}
+
+real! {
+    /// read(2); a cancellation point.
+    read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t = c"read";
+    /// readv(2); a cancellation point.
+    readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t = c"readv";
+    /// write(2).
+    write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = c"write";
+    /// writev(2).
+    writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t = c"writev";
+    /// splice(2); a cancellation point.
+    splice(from: c_int, from_off: *mut loff_t, to: c_int, to_off: *mut loff_t, len: size_t, flags: c_uint) -> ssize_t = c"splice";
+    /// vmsplice(2).
+    vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t = c"vmsplice";
+    /// open(2).
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"open";
+    /// openat(2).
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"openat";
+    /// close(2).
+    close(fd: c_int) -> c_int = c"close";
+    /// ioctl(2).
+    ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int = c"ioctl";
+    /// mount(2).
+    mount(source: *const c_char, target: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int = c"mount";
+    /// umount(2).
+    umount(target: *const c_char) -> c_int = c"umount";
+    /// umount2(2).
+    umount2(target: *const c_char, flags: c_int) -> c_int = c"umount2";
+}
+
+/// Sets the calling thread's errno.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: __errno_location always returns a valid pointer to the calling thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the pointer is valid and only this thread uses it.
+    unsafe { *place = errno };
+}
+
+/// The calling thread's errno.
+pub(crate) fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}

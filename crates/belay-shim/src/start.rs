@@ -1,0 +1,220 @@
+//! How the shim comes to life: the environment, the recorder, the lease.
+
+use belay_recorder::control::{Instant, Lease, flags};
+use belay_recorder::{Capacity, Control, Layout, Store};
+use belay_session::Session;
+use belay_sys::Mapping;
+use std::ffi::{CString, OsStr};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Everything that the shim knows. Absent in a process that belay did not start.
+pub(crate) struct Shim {
+    /// Guards the session: its tables are changed by whichever thread has a message in hand.
+    /// Uncontended it costs two atomic operations; held for well under a microsecond.
+    session: Mutex<Session<Arc<Mapping>>>,
+    pub(crate) memory: Arc<Mapping>,
+    pub(crate) layout: Layout,
+    /// The held device, which every /dev/fuse that the daemon opens is a duplicate of.
+    pub(crate) device: OwnedFd,
+    event: OwnedFd,
+    pub(crate) generation: u32,
+    pid: AtomicU32,
+    /// There may be work besides reading the device.
+    pub(crate) pending: AtomicBool,
+    /// `unique` of the INIT that the daemon is answering, 0 if none.
+    pub(crate) init_unique: AtomicU64,
+    /// INIT is settled.
+    pub(crate) ready: AtomicBool,
+    /// Requests in flight at the crash have been collected from the kernel.
+    pub(crate) collected: AtomicBool,
+    /// The first reply to the kernel has been noted.
+    pub(crate) replied: AtomicBool,
+    /// The end of the settling has been noted.
+    pub(crate) opened: AtomicBool,
+    /// Requests are copied before the daemon gets them.
+    pub(crate) copies: AtomicBool,
+}
+
+static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
+
+/// The shim of this process, if belay started it.
+#[inline]
+pub(crate) fn shim() -> Option<&'static Shim> {
+    SHIM.get()?.as_ref()
+}
+
+impl Shim {
+    /// The session, for as long as the guard lives.
+    pub(crate) fn session(&self) -> MutexGuard<'_, Session<Arc<Mapping>>> {
+        // A panic aborts the process (see `begin`), so a poisoned lock is never seen in earnest.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn control(&self) -> Control<'_, Arc<Mapping>> {
+        Control::new(&self.memory, self.layout)
+    }
+
+    /// Tells the supervisor to look at the recorder. Never blocks: the eventfd is non-blocking.
+    pub(crate) fn tell(&self) {
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Records that an instant is reached now, and tells the supervisor.
+    pub(crate) fn reach(&self, instant: Instant) {
+        self.control().reach(instant, now());
+        self.tell();
+    }
+
+    /// The daemon may have gone into the background since it started: the process that reads the
+    /// device is the one that holds the lease.
+    pub(crate) fn claim_for_this_process(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (old, new) = (self.pid.load(Relaxed), std::process::id());
+        if old != new {
+            let lease = |pid| Lease { generation: self.generation, pid };
+            if !self.control().change_lease(lease(old), lease(new)) {
+                end_superseded();
+            }
+            self.pid.store(new, Relaxed);
+            self.tell();
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    let Some(setup) = std::env::var_os("BELAY_SHIM") else {
+        let _ = SHIM.set(None);
+        return;
+    };
+    // A bug here must look like any other crash of the daemon, not like undefined behaviour in
+    // its C frames.
+    std::panic::set_hook(Box::new(|info| {
+        eprintln!("belay: the shim failed: {info}");
+        std::process::abort();
+    }));
+    clean_environment();
+    match attach(&setup) {
+        Ok(shim) => {
+            let _ = SHIM.set(Some(shim));
+            if let Some(shim) = self::shim() {
+                shim.reach(Instant::Attached);
+            }
+        }
+        Err(why) => {
+            eprintln!("belay: cannot start under supervision: {why}");
+            end_superseded();
+        }
+    }
+}
+
+/// Children of the daemon must not be preloaded: they get the environment that the user gave.
+fn clean_environment() {
+    let original = std::env::var_os("BELAY_PRELOAD").unwrap_or_default();
+    for name in [c"BELAY_SHIM", c"BELAY_PRELOAD", c"LD_PRELOAD"] {
+        // SAFETY: in the loader's constructor phase no other thread exists; the name is a
+        // NUL-terminated literal.
+        unsafe { libc::unsetenv(name.as_ptr()) };
+    }
+    if let (false, Ok(value)) = (original.is_empty(), CString::new(original.as_bytes())) {
+        // SAFETY: as above; setenv copies both strings.
+        unsafe { libc::setenv(c"LD_PRELOAD".as_ptr(), value.as_ptr(), 1) };
+    }
+}
+
+fn attach(setup: &OsStr) -> Result<Shim, String> {
+    let setup = setup.to_str().ok_or("BELAY_SHIM is not text")?;
+    let mut recorder = None;
+    let mut device = None;
+    let mut event = None;
+    let mut generation = None;
+    let mut fields = setup.split(':');
+    if fields.next() != Some("v1") {
+        return Err(format!("BELAY_SHIM={setup} is of another version: install matching parts"));
+    }
+    for field in fields {
+        let (name, value) = field.split_once('=').ok_or("BELAY_SHIM is malformed")?;
+        let value: u32 = value.parse().map_err(|_| "BELAY_SHIM is malformed")?;
+        match name {
+            "recorder" => recorder = Some(take(value)?),
+            "device" => device = Some(take(value)?),
+            "event" => event = Some(take(value)?),
+            "generation" => generation = Some(value),
+            _ => {}
+        }
+    }
+    let (Some(recorder), Some(device), Some(event), Some(generation)) =
+        (recorder, device, event, generation)
+    else {
+        return Err("BELAY_SHIM is incomplete".into());
+    };
+    let layout = Layout::new(Capacity::MOUNT);
+    let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(&recorder);
+    let memory = Mapping::new(borrowed, layout.bytes())
+        .map_err(|error| format!("cannot map the recorder: {error}"))?;
+    let memory = Arc::new(memory);
+    let control = Control::new(&memory, layout);
+    if !control.is_valid() {
+        return Err("the recorder is of another version: install matching parts".into());
+    }
+    let pid = std::process::id();
+    let free = Lease { generation, pid: 0 };
+    if !control.change_lease(free, Lease { generation, pid }) {
+        return Err(format!("generation {generation} is not to start any more"));
+    }
+    let session = Session::attach(Store::new(memory.clone(), layout), generation);
+    let copies = session.keeps_copies();
+    Ok(Shim {
+        session: Mutex::new(session),
+        memory,
+        layout,
+        device,
+        event,
+        generation,
+        pid: AtomicU32::new(pid),
+        pending: AtomicBool::new(generation > 0),
+        init_unique: AtomicU64::new(0),
+        ready: AtomicBool::new(false),
+        collected: AtomicBool::new(generation == 0),
+        replied: AtomicBool::new(generation == 0),
+        opened: AtomicBool::new(generation == 0),
+        copies: AtomicBool::new(copies),
+    })
+}
+
+/// Takes over a descriptor that the supervisor left open for us.
+fn take(fd: u32) -> Result<OwnedFd, String> {
+    let fd = i32::try_from(fd).map_err(|_| "BELAY_SHIM is malformed")?;
+    // SAFETY: F_SETFD on any number is harmless; it fails on one that is not open.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(format!("descriptor {fd} from the supervisor is not open"));
+    }
+    // SAFETY: the descriptor is open (just checked), was left for this purpose by the supervisor
+    // and is named once in BELAY_SHIM, which is gone from the environment now.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// This process is not (or no longer) the one that may serve the mount.
+fn end_superseded() -> ! {
+    // SAFETY: _exit ends the process at once; nothing of this process is to be flushed or run.
+    unsafe { libc::_exit(125) }
+}
+
+/// The kernel told this daemon that the mount is gone.
+pub(crate) fn disconnected() {
+    if let Some(shim) = shim() {
+        shim.control().raise(flags::DISCONNECTED);
+    }
+}

@@ -1,0 +1,99 @@
+//! What one `belay run` was asked to do: fixed for the whole life of the mount.
+
+use crate::text::OsText;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Version of [`Config`] and of the other things that keeper and supervisor hand to each other.
+pub const VERSION: u32 = 1;
+
+/// How requests are settled whose outcome a crash left open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// The best policy for the daemon; today always `reconcile`.
+    #[default]
+    Auto,
+    /// Ask the successor what had already happened, then re-issue the rest.
+    Reconcile,
+    /// Re-issue everything blindly: for comparison studies, not for data that matters.
+    Blind,
+}
+
+impl Policy {
+    /// The name as in options and JSON; `auto` is shown as what it stands for.
+    pub fn effective(self) -> &'static str {
+        match self {
+            Self::Auto | Self::Reconcile => "reconcile",
+            Self::Blind => "blind",
+        }
+    }
+}
+
+/// The choices of one `belay run`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The daemon's program file, absolute.
+    pub program: PathBuf,
+    /// The daemon's command line, its name first, as the user gave it.
+    pub command: Vec<OsText>,
+    /// The shim library.
+    pub shim: PathBuf,
+    /// The user's own LD_PRELOAD; empty if there is none.
+    pub preload: OsText,
+    /// Folder of this mount in the state directory.
+    pub instance: PathBuf,
+    /// The mountpoint, as far as it can be told from the command line.
+    pub guessed_mountpoint: Option<OsText>,
+    /// Consecutive crashes without a served request after which belay gives up; 0: never.
+    pub max_crashes: u32,
+    /// How long a request may be in flight, in milliseconds.
+    pub hang_timeout_ms: Option<u64>,
+    /// How long a successor may take until it is ready, in milliseconds.
+    pub start_timeout_ms: u64,
+    /// Resident memory of the daemon above which it is restarted, in bytes.
+    pub memory_limit: Option<u64>,
+    /// How open requests are settled.
+    pub policy: Policy,
+    /// Keep copies of requests instead of asking the kernel to resend them.
+    pub no_resend: bool,
+    /// The daemon's inode numbers change between its lives.
+    pub volatile_inodes: bool,
+    /// More messages.
+    pub verbose: u8,
+    /// Process id of the keeper that the user started.
+    pub keeper_pid: u32,
+    /// Children that this process had before (a shell may become belay by `exec`): not the daemon's.
+    pub bystanders: Vec<u32>,
+}
+
+impl Config {
+    /// The hang limit.
+    pub fn hang_timeout(&self) -> Option<Duration> {
+        self.hang_timeout_ms.map(Duration::from_millis)
+    }
+
+    /// The command line for people.
+    pub fn command_line(&self) -> String {
+        crate::text::command_line(self.command.iter().map(|word| word.0.as_os_str()))
+    }
+
+    /// The bits for [`belay_recorder::control::options`].
+    pub fn option_bits(&self) -> u64 {
+        use belay_recorder::control::options;
+        let mut bits = 0;
+        if self.no_resend {
+            bits |= options::NO_RESEND;
+        }
+        if self.policy == Policy::Blind {
+            bits |= options::BLIND_REPLAY;
+        }
+        if self.volatile_inodes {
+            bits |= options::VOLATILE_INODES;
+        }
+        bits
+    }
+}

@@ -1,0 +1,86 @@
+//! Errors, each with what failed, on what, why, and what to do next.
+
+use std::fmt;
+use std::io;
+
+/// Why keeper, supervisor or a command about them could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {action} {object}: {source}{}", Remedy(remedy))]
+    System {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        object: String,
+        /// Why it failed.
+        source: io::Error,
+        /// What to do next; may be empty.
+        remedy: &'static str,
+    },
+    /// Something is not as it must be.
+    #[error("{what}: {why}{}", Remedy(remedy))]
+    Refused {
+        /// What is refused, or about what.
+        what: String,
+        /// Why.
+        why: String,
+        /// What to do next; may be empty.
+        remedy: String,
+    },
+}
+
+/// A remedy as the last part of a sentence.
+struct Remedy<'a, T>(&'a T);
+
+impl<T: AsRef<str>> fmt::Display for Remedy<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_ref() {
+            "" => Ok(()),
+            text => write!(f, "; {text}"),
+        }
+    }
+}
+
+impl Error {
+    /// An error made of a failed system call.
+    pub fn system(
+        action: &'static str,
+        object: impl Into<String>,
+        source: impl Into<io::Error>,
+        remedy: &'static str,
+    ) -> Self {
+        Self::System { action, object: object.into(), source: source.into(), remedy }
+    }
+
+    /// An error made of a finding.
+    pub fn refused(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::Refused { what: what.into(), why: why.into(), remedy: remedy.into() }
+    }
+}
+
+/// The result of a fallible function here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_on_what_why_and_what_next() {
+        let error = Error::system(
+            "open",
+            "/dev/fuse",
+            io::Error::from_raw_os_error(2),
+            "load the fuse module: modprobe fuse",
+        );
+        let text = error.to_string();
+        assert!(text.starts_with("cannot open /dev/fuse: No such file"), "{text}");
+        assert!(text.ends_with("; load the fuse module: modprobe fuse"), "{text}");
+        assert_eq!(Error::refused("a", "b", "").to_string(), "a: b");
+    }
+}

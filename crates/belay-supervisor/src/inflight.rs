@@ -1,0 +1,162 @@
+//! The requests in flight, as the recorder shows them.
+//!
+//! The recorder's areas are sparse: looking at a page through a mapping would make the kernel
+//! fill it with memory, so they are read from the file instead.
+
+use crate::clock;
+use belay_recorder::{InFlight, Layout, Memory, Slot, Store};
+use belay_wire::{Opcode, Request, describe::describe};
+use rustix::fd::BorrowedFd;
+use std::collections::HashMap;
+
+/// The recorder's file, read and never written.
+#[derive(Clone, Copy, Debug)]
+struct FileView<'f>(BorrowedFd<'f>);
+
+impl Memory for FileView<'_> {
+    fn load(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        let offset = (at as u64).saturating_mul(8);
+        match rustix::io::pread(self.0, &mut word, offset) {
+            Ok(8) => u64::from_ne_bytes(word),
+            _ => 0,
+        }
+    }
+    fn store(&self, _at: usize, _value: u64) {}
+    fn compare_exchange(&self, at: usize, _old: u64, _new: u64) -> Result<u64, u64> {
+        Err(self.load(at))
+    }
+    fn add(&self, at: usize, _by: u64) -> u64 {
+        self.load(at)
+    }
+    fn load_bytes(&self, at: usize, out: &mut [u8]) {
+        let offset = (at as u64).saturating_mul(8);
+        let n = rustix::io::pread(self.0, &mut *out, offset).unwrap_or(0);
+        if let Some(rest) = out.get_mut(n..) {
+            rest.fill(0);
+        }
+    }
+}
+
+/// Looks at the requests in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests<'f> {
+    file: BorrowedFd<'f>,
+    layout: Layout,
+}
+
+impl<'f> Requests<'f> {
+    /// Those that the recorder in `file` holds.
+    pub fn new(file: BorrowedFd<'f>, layout: Layout) -> Self {
+        Self { file, layout }
+    }
+
+    fn all(&self) -> Vec<(Slot, InFlight)> {
+        let store = Store::new(FileView(self.file), self.layout);
+        let slots = (0..store.slots()).map(Slot);
+        slots.filter_map(|slot| Some((slot, store.slot_request(slot)?))).collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.all().len() as u64
+    }
+
+    /// Each in one line, with its arguments, in the order in which they were issued.
+    pub fn describe(&self) -> Vec<String> {
+        let store = Store::new(FileView(self.file), self.layout);
+        let mut all = self.all();
+        all.sort_by_key(|(_, request)| request.unique);
+        all.iter().map(|(slot, request)| line(request, &store.slot_body(*slot).0)).collect()
+    }
+}
+
+fn line(request: &InFlight, body: &[u8]) -> String {
+    let mut message = Vec::with_capacity(40 + body.len());
+    message.extend((40 + body.len() as u32).to_ne_bytes());
+    message.extend(request.opcode.to_ne_bytes());
+    message.extend(request.unique.to_ne_bytes());
+    message.extend(request.node.to_ne_bytes());
+    for word in [request.uid, request.gid, request.pid, 0] {
+        message.extend(word.to_ne_bytes());
+    }
+    message.extend(body);
+    match Request::parse(&message) {
+        Ok(parsed) => describe(&parsed),
+        Err(_) => format!("{} unique={}", Opcode(request.opcode), request.unique),
+    }
+}
+
+/// How long each request has been in flight, as far as repeated looks tell.
+#[derive(Debug, Default)]
+pub struct Ages {
+    seen: HashMap<u64, u64>,
+}
+
+impl Ages {
+    /// Looks at the requests now; gives the oldest with its age in nanoseconds (at most that much
+    /// has passed since it was first seen here). Requests that may take forever, such as a lock
+    /// that is waited for, are left out.
+    pub fn oldest_in_flight(&mut self, requests: Requests<'_>) -> Option<(String, u64)> {
+        let now = clock::now();
+        let waits = |opcode| matches!(Opcode(opcode), Opcode::SETLKW | Opcode::POLL);
+        let current = requests.all();
+        let current = current.iter().filter(|(_, request)| !waits(request.opcode));
+        let mut seen = HashMap::new();
+        let mut oldest: Option<(&InFlight, u64)> = None;
+        for (_, request) in current.clone() {
+            let since = self.seen.get(&request.unique).copied().unwrap_or(now);
+            seen.insert(request.unique, since);
+            if oldest.is_none_or(|(_, found)| since < found) {
+                oldest = Some((request, since));
+            }
+        }
+        self.seen = seen;
+        let (request, since) = oldest?;
+        Some((line(request, &[]), now.saturating_sub(since)))
+    }
+
+    /// Forgets all ages: a new generation has all the time again.
+    pub fn clear(&mut self) {
+        self.seen.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belay_recorder::{Capacity, SlotState};
+    use belay_sys::Mapping;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn requests_are_seen_through_the_file() {
+        let layout = Layout::new(Capacity::SMALL);
+        let file = crate::memfile::create("belay-test").expect("memfd");
+        rustix::fs::ftruncate(&file, layout.bytes() as u64).expect("size");
+        let map = Mapping::new(file.as_fd(), layout.bytes()).expect("map");
+        let store = Store::new(map, layout);
+        let look = Requests::new(file.as_fd(), layout);
+        assert_eq!(look.count(), 0);
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest_in_flight(look), None);
+        for (slot, unique, opcode) in [(7, 40, Opcode::UNLINK), (3, 42, Opcode::SETLKW)] {
+            let request = InFlight {
+                state: SlotState::Started,
+                opcode: opcode.0,
+                unique,
+                node: 1,
+                uid: 0,
+                gid: 0,
+                pid: 1,
+                generation: 0,
+            };
+            store.slot_fill(Slot(slot), &request, b"name\0", 45);
+        }
+        assert_eq!(look.count(), 2);
+        let lines = look.describe();
+        assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
+        let (oldest, _) = ages.oldest_in_flight(look).expect("one");
+        assert!(oldest.contains("UNLINK"), "{oldest}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The state directory: one folder for each mount that belay holds, or held lately.
+//!
+//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead.
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::status::Status;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::fs::{self, DirBuilder};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// Dead folders with reports that are kept.
+const DEAD_KEPT: usize = 8;
+const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
+
+/// The state directory to use if the user names none.
+pub fn default_state_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("BELAY_STATE_DIR").filter(|dir| !dir.is_empty()) {
+        return dir.into();
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    match runtime {
+        Some(dir) if !rustix::process::geteuid().is_root() => Path::new(&dir).join("belay"),
+        _ => "/run/belay".into(),
+    }
+}
+
+/// Makes `dir` if it is not there, for its owner alone.
+///
+/// # Errors
+/// Those of mkdir(2); a directory that belongs to somebody else.
+pub fn make_private(dir: &Path) -> Result<()> {
+    let name = || dir.display().to_string();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|error| Error::system("create", name(), error, WHERE))?;
+    let meta = fs::symlink_metadata(dir)
+        .map_err(|error| Error::system("look at", name(), error, WHERE))?;
+    // Who may write here may stop the daemon and read file names from reports.
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::refused(name(), "it belongs to somebody else", WHERE));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(Error::refused(name(), "others may write to it", WHERE));
+    }
+    Ok(())
+}
+
+/// A new folder for a mount, locked.
+#[derive(Debug)]
+pub struct NewInstance {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Its lock, held.
+    pub lock: OwnedFd,
+    /// The listening control socket.
+    pub control: OwnedFd,
+}
+
+/// Makes the folder for a mount with the (guessed) mountpoint `hint` in `state_dir`.
+///
+/// # Errors
+/// Those of mkdir(2), open(2) and bind(2).
+pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
+    make_private(state_dir)?;
+    let dir = state_dir.join(folder_name(hint, std::process::id()));
+    // A folder of this name was left by a dead process with the same id.
+    let _ = fs::remove_dir_all(&dir);
+    make_private(&dir)?;
+    make_private(&dir.join("reports"))?;
+    let lock = open_lock(&dir, OFlags::CREATE)?;
+    take_lock(&lock)
+        .map_err(|error| Error::system("lock", dir.display().to_string(), error, WHERE))?;
+    let control = UnixListener::bind(socket_path(&open_dir(&dir)?))
+        .map_err(|error| Error::system("listen in", dir.display().to_string(), error, WHERE))?;
+    control
+        .set_nonblocking(true)
+        .map_err(|error| Error::system("set up", "the control socket", error, ""))?;
+    Ok(NewInstance { dir, lock, control: control.into() })
+}
+
+fn take_lock(lock: &OwnedFd) -> rustix::io::Result<()> {
+    // Somebody who looks whether we live holds the lock for a moment.
+    for _ in 0..100 {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(5)),
+            other => return other,
+        }
+    }
+    Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+fn open_lock(dir: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let path = dir.join("lock");
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+    open(&path, flags, Mode::from_raw_mode(0o600))
+        .map_err(|error| Error::system("open", path.display().to_string(), error, WHERE))
+}
+
+fn open_dir(dir: &Path) -> Result<OwnedFd> {
+    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
+}
+
+// Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
+fn socket_path(dir: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd())
+}
+
+/// Connects to the control socket in the folder `dir`.
+///
+/// # Errors
+/// Those of connect(2).
+pub fn connect(dir: &Path) -> Result<UnixStream> {
+    UnixStream::connect(socket_path(&open_dir(dir)?)).map_err(|error| {
+        let object = format!("the supervisor of {}", dir.display());
+        Error::system("connect to", object, error, "see `belay status`")
+    })
+}
+
+fn folder_name(hint: &Path, pid: u32) -> String {
+    let text = hint.to_string_lossy();
+    let text = text.trim_matches('/');
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '-' };
+    // The end of a path says more than its beginning.
+    let mut name: Vec<char> = text.chars().rev().take(40).map(plain).collect();
+    name.reverse();
+    let name: String = name.into_iter().collect();
+    let name = name.trim_start_matches(['.', '-']);
+    format!("{}.{pid}", if name.is_empty() { "mount" } else { name })
+}
+
+/// A folder in the state directory.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Whether a keeper or supervisor lives.
+    pub alive: bool,
+}
+
+impl Instance {
+    /// What this mount was started with; `None` if the file is not there or not understood.
+    pub fn config(&self) -> Option<Config> {
+        serde_json::from_slice(&fs::read(self.dir.join("config.json")).ok()?).ok()
+    }
+
+    /// The last status of a dead one, if it left one.
+    pub fn last_status(&self) -> Option<Status> {
+        serde_json::from_slice(&fs::read(self.dir.join("last-status.json")).ok()?).ok()
+    }
+}
+
+/// All folders in `state_dir`, by name; none if it is not there.
+pub fn list(state_dir: &Path) -> Vec<Instance> {
+    let Ok(entries) = fs::read_dir(state_dir) else { return Vec::new() };
+    let mut found: Vec<Instance> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| entry.path().join("lock").exists())
+        .map(|entry| Instance { alive: is_locked(&entry.path()), dir: entry.path() })
+        .collect();
+    found.sort_by(|a, b| a.dir.cmp(&b.dir));
+    found
+}
+
+/// Whether somebody holds the lock of folder `dir`.
+pub fn is_locked(dir: &Path) -> bool {
+    let Ok(lock) = open_lock(dir, OFlags::empty()) else { return false };
+    // Shared: two who look at the same time must not take each other for the owner.
+    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+}
+
+/// Removes what a folder needed for life; its reports stay, and the folder with them. A folder
+/// without reports goes.
+pub fn retire(dir: &Path) {
+    let _ = fs::remove_file(dir.join("control.sock"));
+    let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());
+    if !reports {
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+/// Removes dead folders: those without reports, and all but the newest that have some.
+pub fn clean(state_dir: &Path) {
+    let dead = |instance: &Instance| !instance.alive;
+    for instance in list(state_dir).iter().filter(|i| dead(i)) {
+        retire(&instance.dir);
+    }
+    let mut left: Vec<Instance> = list(state_dir).into_iter().filter(dead).collect();
+    let age = |instance: &Instance| fs::metadata(&instance.dir).and_then(|m| m.modified()).ok();
+    left.sort_by_key(age);
+    let excess = left.len().saturating_sub(DEAD_KEPT);
+    for instance in left.iter().take(excess) {
+        let _ = fs::remove_dir_all(&instance.dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_names_are_tame() {
+        assert_eq!(folder_name(Path::new("/mnt/data"), 5), "mnt-data.5");
+        assert_eq!(folder_name(Path::new("/"), 5), "mount.5");
+        assert_eq!(folder_name(Path::new("../../x y"), 5), "x-y.5");
+        assert!(folder_name(Path::new(&"a".repeat(500)), 5).len() < 60);
+    }
+
+    #[test]
+    fn folders_live_as_long_as_their_lock() {
+        let state = tempfile::tempdir().expect("tempdir");
+        let deep = state.path().join("d".repeat(150)); // too long for a socket address
+        let new = create(&deep, Path::new("/mnt/x")).expect("create");
+        let all = list(&deep);
+        assert_eq!(all.len(), 1);
+        assert!(all[0].alive);
+        connect(&new.dir).expect("connect");
+        drop(new.lock);
+        assert!(!list(&deep)[0].alive);
+        clean(&deep);
+        assert!(list(&deep).is_empty());
+    }
+
+    #[test]
+    fn folders_with_reports_are_kept_but_not_forever() {
+        let state = tempfile::tempdir().expect("tempdir");
+        for i in 0..12 {
+            let dir = state.path().join(format!("x.{i}"));
+            fs::create_dir_all(dir.join("reports")).expect("mkdir");
+            fs::write(dir.join("lock"), "").expect("lock");
+            fs::write(dir.join("reports/0001.txt"), "").expect("report");
+        }
+        clean(state.path());
+        assert_eq!(list(state.path()).len(), DEAD_KEPT);
+    }
+}

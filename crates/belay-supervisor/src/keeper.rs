@@ -1,0 +1,284 @@
+//! The keeper: holds descriptors and memory, starts supervisors, and does nothing else.
+//!
+//! It is the process that the user started. When it is killed, the supervisor starts a new one.
+
+use crate::clock;
+use crate::config::{Config, VERSION};
+use crate::error::{Error, Result};
+use crate::handover::{Descriptors, Link, Note, Received};
+use crate::instances::NewInstance;
+use crate::memfile;
+use crate::process::{Exited, reap};
+use crate::signals::Signals;
+use belay_recorder::{Capacity, Control, Layout};
+use belay_sys::Mapping;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ftruncate, open};
+use rustix::pipe::{PipeFlags, pipe_with};
+use signal_hook::consts::SIGCHLD;
+use std::collections::VecDeque;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Ended processes that are remembered for a new supervisor.
+const HISTORY: usize = 64;
+/// Supervisors that may die before one works, at the very start.
+const FIRST_TRIES: u32 = 5;
+
+/// Makes everything that a mount needs before its first daemon starts.
+///
+/// # Errors
+/// Those of the system calls that make the descriptors.
+pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
+    let limits = "raise the limit of open files or memory (ulimit -a)";
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Error::system("open", "/dev/fuse", e, "run `belay doctor`"))?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|e| Error::system("create", "an event counter", e, limits))?;
+    let (stderr_read, stderr_write) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::system("create", "a pipe", e, limits))?;
+    rustix::io::ioctl_fionbio(&stderr_read, true)
+        .map_err(|e| Error::system("set up", "a pipe", e, ""))?;
+    let stdin = belay_sys::dup_cloexec(rustix::stdio::stdin())
+        .map_err(|e| Error::system("duplicate", "standard input", e, limits))?;
+    let json = serde_json::to_vec_pretty(config)
+        .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
+    crate::report::put(&instance.dir.join("config.json"), &json)?;
+    Ok(Descriptors {
+        config: memfile::from_json("belay-config", config)?,
+        recorder: make_recorder(config)?,
+        ledger: memfile::create("belay-ledger")?,
+        device,
+        event,
+        stderr_read,
+        stderr_write,
+        control: instance.control,
+        lock: instance.lock,
+        stdin,
+    })
+}
+
+fn make_recorder(config: &Config) -> Result<OwnedFd> {
+    let file = memfile::create("belay-recorder")?;
+    let layout = Layout::new(Capacity::MOUNT);
+    let wrap = |e| Error::system("size", "the recorder", e, "raise the limit of file size");
+    ftruncate(&file, layout.bytes() as u64).map_err(wrap)?;
+    let memory = Mapping::new(file.as_fd(), layout.bytes()).map_err(|e| {
+        Error::system("map", "the recorder", e, "raise the limit of address space (ulimit -v)")
+    })?;
+    let control = Control::new(&memory, layout);
+    control.format();
+    control.set_options(config.option_bits());
+    Ok(file)
+}
+
+/// Keeps the mount of `fds` from its start to its end; gives belay's exit code.
+///
+/// # Errors
+/// If not even the first supervisor can be started.
+pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
+    become_subreaper()?;
+    let mut keeper = Keeper::new(config.verbose, fds)?;
+    keeper.start_supervisor(false)?;
+    Ok(keeper.keep())
+}
+
+/// The keeper that a supervisor starts after the death of the last one; its standard input is the
+/// link. Gives belay's exit code.
+///
+/// # Errors
+/// If the link brings no descriptors.
+pub fn run_inherited() -> Result<i32> {
+    become_subreaper()?;
+    let link = Link::from_stdin()?;
+    let Received::WithDescriptors(Note::Hello { stops, .. }, fds) = link.receive(true) else {
+        return Err(Error::refused(
+            "keep",
+            "no supervisor is at standard input",
+            "this command is for belay itself: use `belay run`",
+        ));
+    };
+    // Standard input was the link, which must be held once only, or its end goes unnoticed.
+    let _ = rustix::stdio::dup2_stdin(&fds.stdin);
+    let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
+    let mut keeper = Keeper::new(config.verbose, fds)?;
+    keeper.stops = stops;
+    keeper.worked = true;
+    keeper.link = Some(link);
+    Ok(keeper.keep())
+}
+
+/// Makes this process the parent of all orphans among its descendants.
+///
+/// # Errors
+/// Those of prctl(2).
+pub fn become_subreaper() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|e| Error::system("become", "a subreaper", e, "use Linux 3.4 or later"))
+}
+
+/// Starts this very program again with the hidden subcommand `role`, the other end of a link as its
+/// standard input, and sends it `hello` with all descriptors.
+///
+/// # Errors
+/// Those of fork and exec, and of sending.
+pub fn start_self(
+    role: &str,
+    verbose: u8,
+    hello: &Note,
+    fds: &Descriptors,
+) -> Result<(Link, u32)> {
+    let (ours, theirs) = Link::pair()?;
+    let wrap = |e: std::io::Error| {
+        Error::system("start", format!("belay's {role}"), e, "raise the limit of processes")
+    };
+    // Sent first: the message waits in the socket, so the new process never waits for us.
+    ours.send_descriptors(hello, fds).map_err(|e| wrap(e.into()))?;
+    // /proc/self/exe is this program even if its file was replaced or removed meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("belay").arg(role).stdin(Stdio::from(theirs.into_fd()));
+    command.args(std::iter::repeat_n("-v", usize::from(verbose)));
+    let child = command.spawn().map_err(wrap)?;
+    Ok((ours, child.id()))
+}
+
+struct Keeper {
+    verbose: u8,
+    fds: Descriptors,
+    signals: Signals,
+    link: Option<Link>,
+    history: VecDeque<Exited>,
+    stops: u32,
+    worked: bool,
+    failures: u32,
+    started_ns: u64,
+    done: Option<i32>,
+}
+
+impl Keeper {
+    fn new(verbose: u8, fds: Descriptors) -> Result<Self> {
+        Ok(Self {
+            verbose,
+            fds,
+            signals: Signals::catch()?,
+            link: None,
+            history: VecDeque::new(),
+            stops: 0,
+            worked: false,
+            failures: 0,
+            started_ns: clock::now(),
+            done: None,
+        })
+    }
+
+    fn start_supervisor(&mut self, takeover: bool) -> Result<()> {
+        let hello = Note::Hello {
+            from: std::process::id(),
+            takeover,
+            history: self.history.iter().copied().collect(),
+            stops: self.stops,
+        };
+        let (link, _) = start_self("supervise", self.verbose, &hello, &self.fds)?;
+        self.link = Some(link);
+        self.started_ns = clock::now();
+        Ok(())
+    }
+
+    fn keep(&mut self) -> i32 {
+        loop {
+            self.wait();
+            self.take_signals();
+            self.take_notes();
+            if let Some(code) = self.done {
+                return code;
+            }
+            if self.link.is_none() && !self.replace_supervisor() {
+                return 1;
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if let Some(link) = &self.link {
+            fds.push(PollFd::new(link, PollFlags::IN));
+        }
+        // The limit is a net under lost wake-ups; nothing depends on it.
+        let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+        let _ = poll(&mut fds, Some(&limit));
+    }
+
+    fn take_signals(&mut self) {
+        for signal in self.signals.pending() {
+            if signal != SIGCHLD {
+                self.stops = self.stops.saturating_add(1);
+                self.tell(&Note::Stop { signal });
+            }
+        }
+        for exited in reap() {
+            if self.history.len() == HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back(exited);
+            self.tell(&Note::Exited(exited));
+        }
+    }
+
+    // A supervisor that is dead or does not read learns it from the next `Hello`.
+    fn tell(&self, note: &Note) {
+        if let Some(link) = &self.link {
+            let _ = link.send(note);
+        }
+    }
+
+    fn take_notes(&mut self) {
+        while let Some(link) = &self.link {
+            match link.receive(false) {
+                Received::Note(Note::Working) => {
+                    self.worked = true;
+                    self.failures = 0;
+                }
+                Received::Note(Note::Done { code }) => self.done = Some(code),
+                Received::Note(_) | Received::WithDescriptors(..) => {}
+                Received::Nothing => break,
+                Received::Closed => self.link = None,
+            }
+        }
+    }
+
+    /// Starts a new supervisor after the death of the last; false if that is hopeless.
+    fn replace_supervisor(&mut self) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        if !self.worked && self.failures >= FIRST_TRIES {
+            tracing::error!("the supervisor cannot be started; run `belay doctor`");
+            return false;
+        }
+        if self.failures > 1 {
+            // Not one that died in the middle of its work, but one that cannot start.
+            thread::sleep(Duration::from_millis(10 << self.failures.min(7)));
+        }
+        tracing::warn!("the supervisor died; a new one takes over");
+        if let Err(error) = self.start_supervisor(true) {
+            tracing::error!("{error}; trying again");
+        }
+        true
+    }
+}
+
+/// Checks that a configuration was made by this version of belay.
+///
+/// # Errors
+/// If it was not.
+pub fn check_version(config: &Config) -> Result<()> {
+    if config.version == VERSION {
+        return Ok(());
+    }
+    Err(Error::refused(
+        "configuration",
+        format!("it has version {}, this program needs {VERSION}", config.version),
+        "use one version of belay for all processes of a mount",
+    ))
+}

@@ -1,0 +1,254 @@
+//! The supervisor's own state, kept where it outlives the supervisor.
+//!
+//! Invariant: the ledger file holds two slots; a write goes to the older one and ends with its
+//! header. Whatever instruction the writer dies at, one slot is whole, and it is the newest
+//! finished write or the one before.
+
+use crate::config::VERSION;
+use crate::error::{Error, Result};
+use crate::memfile::{read_at, write_at};
+use crate::mounts::MountFact;
+use crate::process::Exit;
+use rustix::fd::{AsFd, OwnedFd};
+use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hasher};
+
+const SLOT: u64 = 1 << 20;
+const HEADER: usize = 24;
+
+/// What the supervisor knows and its successor must know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Book {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The generation that serves, or is being started.
+    pub generation: u32,
+    /// When belay was started, monotonic nanoseconds.
+    pub started_ns: u64,
+    /// Crashes so far, planned restarts included.
+    pub crashes: u64,
+    /// Of these: those that the user asked for.
+    pub planned: u64,
+    /// How often a new supervisor took over.
+    pub takeovers: u64,
+    /// Consecutive lives without a served request.
+    pub unproductive: u32,
+    /// Consecutive lives in which nobody asked for anything.
+    pub idle: u32,
+    /// Blackouts so far, as (microseconds, how often).
+    pub blackouts: Vec<(u64, u64)>,
+    /// The last blackout in microseconds.
+    pub last_blackout_us: u64,
+    /// The mount, once there is one.
+    pub mount: Option<MountFact>,
+    /// The process started for this generation.
+    pub spawned: Option<u32>,
+    /// The life of the current generation.
+    pub life: Life,
+    /// The crash whose recovery is under way.
+    pub crash: Option<Crash>,
+    /// How the last daemon ended.
+    pub last_exit: Option<Exit>,
+    /// The wish to stop, if there is one.
+    pub stop: Option<Stop>,
+    /// Reports written so far.
+    pub reports: u64,
+    /// Whether the kernel did what RESEND asks for.
+    pub resend: Option<bool>,
+    /// Belay gave up on this mount.
+    pub gave_up: bool,
+}
+
+/// When a generation began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// When its process was started, monotonic nanoseconds.
+    pub started_ns: u64,
+    /// The counter of requests at that time.
+    pub requests: u64,
+}
+
+/// A wish to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// When it came, monotonic nanoseconds.
+    pub since_ns: u64,
+    /// Whether the daemon has been told.
+    pub told: bool,
+    /// No patience: the wish was repeated.
+    pub at_once: bool,
+}
+
+/// How the end of a generation was noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub enum Detection {
+    /// Its process ended.
+    Death,
+    /// Its process could not be started.
+    NotStarted {
+        /// Why.
+        why: String,
+    },
+    /// A request was in flight for too long.
+    Hang {
+        /// Which, and how long.
+        request: String,
+    },
+    /// It used too much memory.
+    Memory {
+        /// How much, in bytes.
+        bytes: u64,
+    },
+    /// A successor was not ready in time.
+    StartTimeout,
+    /// The user asked for a signal.
+    Requested {
+        /// Its name.
+        signal: String,
+    },
+    /// A planned restart.
+    Restart,
+    /// A new supervisor found the daemon gone or half started.
+    Takeover,
+}
+
+/// A crash, from the death of a generation to the end of its recovery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Crash {
+    /// The generation that died.
+    pub generation: u32,
+    /// Its process.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: Exit,
+    /// How that was noticed.
+    pub detection: Detection,
+    /// When, in monotonic nanoseconds.
+    pub died_ns: u64,
+    /// When, in milliseconds since 1970.
+    pub died_wall_ms: u64,
+    /// When the successor's process was there, monotonic nanoseconds; 0 before.
+    pub spawned_ns: u64,
+    /// How many decisions had been made before.
+    pub decision_top: u64,
+    /// The recorder's counters before recovery, in their order.
+    pub counters: Vec<u64>,
+    /// The requests in flight.
+    pub in_flight: Vec<String>,
+    /// The daemon's last lines.
+    pub stderr: Vec<String>,
+    /// Remaining processes of the dead generation that had to be killed.
+    pub killed: Vec<u32>,
+}
+
+/// The file that the [`Book`] is kept in.
+#[derive(Debug)]
+pub struct Ledger {
+    file: OwnedFd,
+    sequence: u64,
+}
+
+impl Ledger {
+    /// Opens the ledger in `file` and reads the last book that was written whole, if any.
+    pub fn open(file: OwnedFd) -> (Self, Option<Book>) {
+        let slots = [0, 1].map(|slot| read_slot(&file, slot));
+        let newest = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence);
+        let sequence = newest.as_ref().map_or(0, |(sequence, _)| *sequence);
+        (Self { file, sequence }, newest.map(|(_, book)| book))
+    }
+
+    /// Writes `book` so that it replaces the last one as a whole.
+    ///
+    /// # Errors
+    /// Those of pwrite(2); a book too large for a slot. The last one then stays.
+    pub fn write(&mut self, book: &Book) -> Result<()> {
+        let wrap = |error| Error::system("write", "the ledger", error, "");
+        let body = serde_json::to_vec(book)
+            .map_err(|error| Error::refused("ledger", error.to_string(), ""))?;
+        if body.len() as u64 > SLOT - HEADER as u64 {
+            return Err(Error::refused("ledger", "it has grown too large", "report this as a bug"));
+        }
+        let sequence = self.sequence + 1;
+        let at = (sequence % 2) * SLOT;
+        write_at(self.file.as_fd(), &body, at + HEADER as u64).map_err(wrap)?;
+        let mut header = Vec::with_capacity(HEADER);
+        header.extend(sequence.to_ne_bytes());
+        header.extend((body.len() as u64).to_ne_bytes());
+        header.extend(checksum(sequence, &body).to_ne_bytes());
+        write_at(self.file.as_fd(), &header, at).map_err(wrap)?;
+        self.sequence = sequence;
+        Ok(())
+    }
+}
+
+fn read_slot(file: &OwnedFd, slot: u64) -> Option<(u64, Book)> {
+    let header = read_at(file.as_fd(), HEADER, slot * SLOT).ok()?;
+    let word = |i: usize| Some(u64::from_ne_bytes(header.get(i..i + 8)?.try_into().ok()?));
+    let (sequence, length, sum) = (word(0)?, word(8)?, word(16)?);
+    if sequence == 0 || length > SLOT - HEADER as u64 {
+        return None;
+    }
+    let body = read_at(file.as_fd(), usize::try_from(length).ok()?, slot * SLOT + HEADER as u64);
+    let body = body.ok()?;
+    if body.len() as u64 != length || checksum(sequence, &body) != sum {
+        return None;
+    }
+    let book: Book = serde_json::from_slice(&body).ok()?;
+    (book.version == VERSION).then_some((sequence, book))
+}
+
+// The ledger lives as long as the processes of one program file, so the hash need not be stable
+// across versions of the standard library.
+fn checksum(sequence: u64, body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(sequence);
+    hasher.write(body);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfile::create;
+
+    fn book(generation: u32) -> Book {
+        Book { version: VERSION, generation, ..Book::default() }
+    }
+
+    #[test]
+    fn the_last_book_is_found_again() {
+        let file = create("belay-test").expect("memfd");
+        let (mut ledger, found) = Ledger::open(file.try_clone().expect("dup"));
+        assert_eq!(found, None);
+        for generation in 1..6 {
+            ledger.write(&book(generation)).expect("write");
+            let (_, found) = Ledger::open(file.try_clone().expect("dup"));
+            assert_eq!(found, Some(book(generation)));
+        }
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_book_before() {
+        let file = create("belay-test").expect("memfd");
+        let (mut ledger, _) = Ledger::open(file.try_clone().expect("dup"));
+        ledger.write(&book(1)).expect("write");
+        ledger.write(&book(2)).expect("write");
+        ledger.write(&book(3)).expect("write");
+        // Book 4 would overwrite slot 0, which holds book 2: as far as any byte of it.
+        let body = serde_json::to_vec(&book(4)).expect("json");
+        for torn in 0..=body.len() {
+            let part = body.get(..torn).expect("part");
+            write_at(file.as_fd(), part, HEADER as u64).expect("write");
+            let (_, found) = Ledger::open(file.try_clone().expect("dup"));
+            assert_eq!(found, Some(book(3)), "torn after {torn} bytes");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_book() {
+        let file = create("belay-test").expect("memfd");
+        write_at(file.as_fd(), &[0xff; 4096], 0).expect("write");
+        assert_eq!(Ledger::open(file).1, None);
+    }
+}

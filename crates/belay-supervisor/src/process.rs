@@ -1,0 +1,239 @@
+//! Processes: how they ended, who descends from whom, and which of them serves a recorder.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid,
+};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::time::Duration;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// A signal of this number killed it.
+    Signal(i32),
+    /// Nobody who could know is left.
+    Unknown,
+}
+
+impl Exit {
+    fn from_wait(status: WaitStatus) -> Option<Self> {
+        let code = status.exit_status().map(Self::Code);
+        code.or_else(|| status.terminating_signal().map(Self::Signal))
+    }
+
+    /// As a shell would report it.
+    pub fn shell_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+            Self::Unknown => 0,
+        }
+    }
+
+    /// For people: `killed by SIGSEGV`, `exited with code 3`.
+    pub fn show(self) -> String {
+        match self {
+            Self::Code(code) => format!("exited with code {code}"),
+            Self::Signal(signal) => format!("killed by {}", signal_name(signal)),
+            Self::Unknown => "ended, nobody saw how".to_owned(),
+        }
+    }
+}
+
+/// A process that was reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exited {
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: Exit,
+}
+
+/// A signal's name, `SIGSEGV`, or `signal 40`.
+pub fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal)
+        .map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// The signal of a name (`KILL`, `sigkill`, `SIGKILL`) or number.
+pub fn parse_signal(text: &str) -> Option<i32> {
+    if let Ok(number) = text.parse::<i32>() {
+        return Signal::from_named_raw(number).map(Signal::as_raw);
+    }
+    let upper = text.to_ascii_uppercase();
+    let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
+    (1..32).find(|n| signal_name(*n).strip_prefix("SIG") == Some(wanted))
+}
+
+/// Takes the status of every child that has ended.
+pub fn reap() -> Vec<Exited> {
+    let mut ended = Vec::new();
+    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        if let (Some(exit), Ok(pid)) =
+            (Exit::from_wait(status), u32::try_from(pid.as_raw_nonzero().get()))
+        {
+            ended.push(Exited { pid, exit });
+        }
+    }
+    ended
+}
+
+fn pid_of(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+/// A process that is watched through a descriptor, so that its number cannot come to mean another.
+#[derive(Debug)]
+pub struct Watched {
+    /// Its process id.
+    pub pid: u32,
+    fd: OwnedFd,
+}
+
+impl Watched {
+    /// Starts watching process `pid`; `None` if there is none.
+    pub fn open(pid: u32) -> Option<Self> {
+        let fd = pidfd_open(pid_of(pid)?, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, fd })
+    }
+
+    /// Whether it has ended.
+    pub fn is_dead(&self) -> bool {
+        self.wait_end(Duration::ZERO)
+    }
+
+    /// Waits for its end for at most `limit`; says whether it has ended.
+    pub fn wait_end(&self, limit: Duration) -> bool {
+        readable(self.fd.as_fd(), limit)
+    }
+
+    /// Sends it a signal; one that is dead already is not an error.
+    ///
+    /// # Errors
+    /// Those of `pidfd_send_signal(2)`; `EINVAL` for a number that is no signal.
+    pub fn signal(&self, signal: i32) -> rustix::io::Result<()> {
+        let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+        match pidfd_send_signal(&self.fd, signal) {
+            Err(Errno::SRCH) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Whether `fd` becomes readable within `limit`.
+pub fn readable(fd: BorrowedFd<'_>, limit: Duration) -> bool {
+    let limit = Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    // An interrupted wait counts as "not yet": callers look again.
+    poll(&mut fds, Some(&limit)).is_ok_and(|n| n > 0)
+}
+
+/// The living and dead children of process `pid`, of all its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+    found
+}
+
+/// All that descends from `roots`, but nothing at or below `except`. At most 4096 processes.
+pub fn descendants(roots: &[u32], except: &[u32]) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut open: Vec<u32> = roots.to_vec();
+    while let Some(parent) = open.pop() {
+        for child in children(parent) {
+            if !except.contains(&child) && !found.contains(&child) && found.len() < 4096 {
+                found.push(child);
+                open.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// Resident memory of process `pid` in bytes.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages = statm.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
+    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+/// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
+/// not a stranger who got its number.
+pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = rustix::fs::fstat(file) else { return false };
+    let device = format!(
+        "{:02x}:{:02x}",
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev)
+    );
+    let inode = stat.st_ino.to_string();
+    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return false };
+    maps.split(|byte| *byte == b'\n').any(|line| {
+        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(3);
+        words.next() == Some(device.as_bytes()) && words.next() == Some(inode.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn signals_have_names_and_names_have_signals() {
+        assert_eq!(parse_signal("KILL"), Some(9));
+        assert_eq!(parse_signal("sigsegv"), Some(11));
+        assert_eq!(parse_signal("6"), Some(6));
+        assert_eq!(parse_signal("NOPE"), None);
+        assert_eq!(parse_signal("-1"), None);
+        assert_eq!(Exit::Signal(11).show(), "killed by SIGSEGV");
+        assert_eq!(Exit::Signal(9).shell_code(), 137);
+    }
+
+    #[test]
+    fn descendants_are_found_and_exceptions_left_out() {
+        let me = std::process::id();
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let watched = Watched::open(child.id()).expect("pidfd");
+        assert!(descendants(&[me], &[]).contains(&child.id()));
+        assert!(!descendants(&[me], &[child.id()]).contains(&child.id()));
+        assert!(!watched.is_dead());
+        watched.signal(9).expect("kill");
+        assert!(watched.wait_end(Duration::from_secs(5)));
+        child.wait().expect("wait");
+        assert!(watched.signal(9).is_ok(), "signalling the dead is no error");
+    }
+
+    #[test]
+    fn a_mapped_file_is_recognised() {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let file = memfd_create("belay-test", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 4096).expect("size");
+        let me = std::process::id();
+        assert!(!maps_file(me, file.as_fd()));
+        let mapping = belay_sys::Mapping::new(file.as_fd(), 4096).expect("map");
+        assert!(maps_file(me, file.as_fd()));
+        drop(mapping);
+        assert!(resident_bytes(me).expect("statm") > 4096);
+    }
+}

@@ -1,0 +1,331 @@
+//! Crash reports: what happened, what recovery did, how long it took; for people and programs.
+
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::ledger::Detection;
+use crate::process::Exit;
+use belay_recorder::control::Decision;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Version of the JSON of a report. It grows by one when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Reports kept for one mount; the oldest go first.
+pub const KEPT: u64 = 1000;
+
+/// One crash and its recovery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Number of this report, from 1.
+    pub number: u64,
+    /// Where the file system is mounted.
+    pub mountpoint: String,
+    /// The daemon's command line.
+    pub command: String,
+    /// When the end was noticed: RFC 3339, UTC.
+    pub time: String,
+    /// The generation that died, counted from 0.
+    pub generation: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: Exit,
+    /// How that was noticed.
+    pub detection: Detection,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// From the death to the first reply of the successor, or to its readiness if nobody waited
+    /// for a reply; in microseconds. `null` if there was no recovery.
+    pub blackout_us: Option<u64>,
+    /// When the steps of the recovery were reached, in microseconds after the death.
+    pub phases_us: Phases,
+    /// The requests in flight at the death, with their arguments.
+    pub in_flight: Vec<String>,
+    /// What recovery decided.
+    pub decisions: Vec<Decided>,
+    /// What recovery added to the recorder's counters; those that did not change are left out.
+    pub counters: BTreeMap<String, u64>,
+    /// Processes of the dead generation that did not end by themselves.
+    pub killed: Vec<u32>,
+    /// The daemon's last lines on standard error, oldest first.
+    pub stderr: Vec<String>,
+}
+
+/// How a recovery ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The successor serves.
+    Recovered,
+    /// The successor died before its recovery was complete; a later report goes on.
+    Interrupted,
+    /// Belay gave up on the mount.
+    GaveUp,
+}
+
+/// Steps of a recovery, microseconds after the death; `null` if not reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases {
+    /// The successor's process was there.
+    pub spawned: Option<u64>,
+    /// The shim in it held the lease.
+    pub attached: Option<u64>,
+    /// It read the device for the first time.
+    pub first_read: Option<u64>,
+    /// The negotiation with the kernel was settled.
+    pub ready: Option<u64>,
+    /// What was in flight was settled, new work was let in.
+    pub open: Option<u64>,
+    /// Its first reply.
+    pub first_reply: Option<u64>,
+}
+
+/// One decision of recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// The generation that decided.
+    pub generation: u32,
+    /// The kind of request.
+    pub request: String,
+    /// The kernel's id of it.
+    pub unique: u64,
+    /// The kernel's node id.
+    pub node: u64,
+    /// Row of the decision table.
+    pub row: u32,
+    /// What the caller got: 0 or an errno.
+    pub errno: i32,
+    /// Arguments and reason.
+    pub text: String,
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        Self {
+            generation: decision.generation,
+            request: belay_wire::Opcode(decision.opcode).to_string(),
+            unique: decision.unique,
+            node: decision.node,
+            row: decision.row,
+            errno: decision.errno,
+            // It comes from memory that the daemon could write to.
+            text: decision.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// The report as text, at most some hundred lines.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.render_to(&mut out);
+        out
+    }
+
+    fn render_to(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "belay crash report {}", self.number)?;
+        writeln!(out, "mount:      {}", self.mountpoint)?;
+        writeln!(out, "command:    {}", self.command)?;
+        writeln!(out, "time:       {}", self.time)?;
+        writeln!(
+            out,
+            "daemon:     generation {}, process {}, {}",
+            self.generation,
+            self.pid,
+            self.exit.show()
+        )?;
+        writeln!(out, "noticed by: {}", show_detection(&self.detection))?;
+        let outcome = match self.outcome {
+            Outcome::Recovered => "recovered",
+            Outcome::Interrupted => "interrupted by the death of the successor",
+            Outcome::GaveUp => "gave up",
+        };
+        writeln!(out, "outcome:    {outcome}")?;
+        match self.blackout_us {
+            Some(us) => writeln!(out, "blackout:   {us} us")?,
+            None => writeln!(out, "blackout:   not over")?,
+        }
+        let p = &self.phases_us;
+        let steps = [
+            ("spawned", p.spawned),
+            ("attached", p.attached),
+            ("first read", p.first_read),
+            ("ready", p.ready),
+            ("open", p.open),
+            ("first reply", p.first_reply),
+        ];
+        write!(out, "phases:    ")?;
+        for (name, us) in steps {
+            match us {
+                Some(us) => write!(out, " {name} {us} us;")?,
+                None => write!(out, " {name} -;")?,
+            }
+        }
+        writeln!(out)?;
+        section(out, "requests in flight", &self.in_flight)?;
+        let decisions: Vec<String> = self.decisions.iter().map(show_decision).collect();
+        section(out, "decisions", &decisions)?;
+        let counters: Vec<String> =
+            self.counters.iter().map(|(name, by)| format!("{name} +{by}")).collect();
+        section(out, "counters", &counters)?;
+        let killed: Vec<String> = self.killed.iter().map(u32::to_string).collect();
+        section(out, "processes of the dead daemon that were killed", &killed)?;
+        section(out, "last lines of the daemon", &self.stderr)
+    }
+
+    /// Writes the report as `NNNN.txt` and `NNNN.json` into `dir`, each whole or not at all, and
+    /// drops the oldest beyond [`KEPT`]. Gives the path of the text.
+    ///
+    /// # Errors
+    /// Those of writing a file.
+    pub fn write(&self, dir: &Path) -> Result<PathBuf> {
+        let json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::refused("crash report", error.to_string(), ""))?;
+        let text = path(dir, self.number, "txt");
+        put(&path(dir, self.number, "json"), &json)?;
+        put(&text, self.render().as_bytes())?;
+        if let Some(old) = self.number.checked_sub(KEPT).filter(|old| *old > 0) {
+            let _ = fs::remove_file(path(dir, old, "json"));
+            let _ = fs::remove_file(path(dir, old, "txt"));
+        }
+        Ok(text)
+    }
+}
+
+fn path(dir: &Path, number: u64, kind: &str) -> PathBuf {
+    dir.join(format!("{number:04}.{kind}"))
+}
+
+/// Writes a file so that a reader sees the old one or the new one, never a part.
+///
+/// # Errors
+/// Those of writing and renaming a file.
+pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    let wrap = |error| {
+        let object = path.display().to_string();
+        Error::system("write", object, error, "make room there or choose another --state-dir")
+    };
+    fs::write(&new, bytes).map_err(wrap)?;
+    fs::rename(&new, path).map_err(wrap)
+}
+
+fn section(out: &mut String, title: &str, lines: &[String]) -> std::fmt::Result {
+    if lines.is_empty() {
+        return writeln!(out, "{title}: none");
+    }
+    writeln!(out, "{title}:")?;
+    lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
+}
+
+fn show_decision(decision: &Decided) -> String {
+    let result = match decision.errno {
+        0 => "answered".to_owned(),
+        errno => format!("errno {errno}"),
+    };
+    format!(
+        "{} unique {} node {}: row {}, {result}; {}",
+        decision.request, decision.unique, decision.node, decision.row, decision.text
+    )
+}
+
+/// How an end was noticed, for people.
+pub fn show_detection(detection: &Detection) -> String {
+    match detection {
+        Detection::Death => "the end of its process".to_owned(),
+        Detection::NotStarted { why } => format!("the start, which failed: {why}"),
+        Detection::Hang { request } => format!("a request in flight for too long: {request}"),
+        Detection::Memory { bytes } => format!("its memory: {bytes} bytes"),
+        Detection::StartTimeout => "the start, which took too long".to_owned(),
+        Detection::Requested { signal } => format!("`belay crash`: {signal}"),
+        Detection::Restart => "`belay restart`".to_owned(),
+        Detection::Takeover => "a new supervisor".to_owned(),
+    }
+}
+
+/// Microseconds from `died` to `at`; `None` if it was not reached, or not after the death.
+pub fn phase(died: u64, at: u64) -> Option<u64> {
+    (at > died).then(|| clock::micros(died, at))
+}
+
+#[cfg(test)]
+pub(crate) fn example() -> Report {
+    Report {
+        schema_version: SCHEMA_VERSION,
+        number: 7,
+        mountpoint: "/mnt/data".into(),
+        command: "sshfs -f host:/data /mnt/data".into(),
+        time: clock::rfc3339(1_700_000_000_123),
+        generation: 6,
+        pid: 4242,
+        exit: Exit::Signal(11),
+        detection: Detection::Death,
+        outcome: Outcome::Recovered,
+        blackout_us: Some(4200),
+        phases_us: Phases { spawned: Some(700), open: Some(4300), ..Phases::default() },
+        in_flight: vec!["UNLINK unique=8 node=1 \"a\"".into()],
+        decisions: vec![Decided {
+            generation: 7,
+            request: "UNLINK".into(),
+            unique: 8,
+            node: 1,
+            row: 6,
+            errno: 0,
+            text: "\"a\" is gone: it was done".into(),
+        }],
+        counters: BTreeMap::from([("reconciled".to_owned(), 1)]),
+        killed: vec![],
+        stderr: vec!["assertion failed".into()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_say_all_in_text_and_json() {
+        let report = example();
+        let text = report.render();
+        for part in [
+            "report 7",
+            "/mnt/data",
+            "killed by SIGSEGV",
+            "4200 us",
+            "spawned 700 us",
+            "UNLINK unique=8",
+            "row 6, answered",
+            "reconciled +1",
+            "assertion failed",
+            "2023-11-14T22:13:20.123Z",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let json = serde_json::to_string(&report).expect("json");
+        assert_eq!(serde_json::from_str::<Report>(&json).expect("parse"), report);
+    }
+
+    #[test]
+    fn reports_are_written_whole_and_the_oldest_dropped() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut report = example();
+        for number in [1, 2, KEPT, KEPT + 1] {
+            report.number = number;
+            report.write(dir.path()).expect("write");
+        }
+        let mut names: Vec<String> = fs::read_dir(dir.path())
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        let kept = ["0002.json", "0002.txt", "1000.json", "1000.txt", "1001.json", "1001.txt"];
+        assert_eq!(names, kept);
+    }
+}

@@ -1,0 +1,48 @@
+//! Signals as a readable descriptor.
+
+use crate::error::{Error, Result};
+use rustix::fd::{AsFd, BorrowedFd};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::os::unix::net::UnixStream;
+
+/// The end of children and the wishes to stop, as they arrive.
+#[derive(Debug)]
+pub struct Signals {
+    delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+impl Signals {
+    /// Catches SIGCHLD, SIGTERM, SIGINT and SIGHUP. A SIGHUP that is ignored (nohup) stays so.
+    ///
+    /// # Errors
+    /// Those of socketpair(2) and sigaction(2).
+    pub fn catch() -> Result<Self> {
+        let wrap = |error| Error::system("catch", "signals", error, "");
+        let (read, write) = UnixStream::pair().map_err(wrap)?;
+        let mut signals = vec![SIGCHLD, SIGTERM];
+        signals.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)));
+        let delivery =
+            SignalDelivery::with_pipe(read, write, SignalOnly, &signals).map_err(wrap)?;
+        Ok(Self { delivery })
+    }
+
+    /// The signals that came since the last call, each once.
+    pub fn pending(&mut self) -> Vec<i32> {
+        self.delivery.pending().collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.delivery.get_read().as_fd()
+    }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}

@@ -1,0 +1,258 @@
+//! The state of a mount as `belay status` shows it.
+//!
+//! The JSON is an interface: fields are added, but none changes its meaning or goes without
+//! [`SCHEMA_VERSION`] growing. All times are in microseconds unless the name says otherwise.
+
+use crate::blackout::Summary;
+use crate::process::Exit;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// Version of the JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a mount is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The first daemon is not ready.
+    Starting,
+    /// The daemon serves.
+    Serving,
+    /// A crash is being recovered from.
+    Recovering,
+    /// Belay was asked to stop.
+    Stopping,
+    /// Belay gave up.
+    GaveUp,
+}
+
+impl State {
+    /// The name as in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Recovering => "recovering",
+            Self::Stopping => "stopping",
+            Self::GaveUp => "gave-up",
+        }
+    }
+}
+
+/// The state of one mount.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Where it is mounted; before the mount, where it will probably be; empty if not known.
+    pub mountpoint: String,
+    /// What it is doing.
+    pub state: State,
+    /// The daemon's generation, counted from 0.
+    pub generation: u32,
+    /// Crashes so far, those that the user asked for included.
+    pub crashes: u64,
+    /// Of these: crashes and restarts that the user asked for.
+    pub planned: u64,
+    /// Blackouts.
+    pub blackout_us: Summary,
+    /// Requests.
+    pub requests: Requests,
+    /// What successors were given back.
+    pub restored: Restored,
+    /// Nodes that the kernel knows.
+    pub nodes_cached: u64,
+    /// Open files and directories.
+    pub open_handles: u64,
+    /// How open requests are settled.
+    pub policy: String,
+    /// The daemon.
+    pub daemon: Daemon,
+    /// The supervisor.
+    pub supervisor: Process,
+    /// The keeper.
+    pub keeper: Process,
+    /// How often a new supervisor took over.
+    pub takeovers: u64,
+    /// Seconds since belay started.
+    pub uptime_seconds: u64,
+    /// Where the crash reports are.
+    pub report_dir: String,
+    /// How many were written.
+    pub reports: u64,
+    /// The recorder is full or damaged, or a successor negotiated other options: a further crash
+    /// cannot be hidden exactly.
+    pub degraded: bool,
+    /// Whether the kernel resends requests; if not, belay keeps copies.
+    pub resend: bool,
+}
+
+/// Requests of a mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// In flight now.
+    pub in_flight: u64,
+    /// Handed to daemons so far.
+    pub total: u64,
+    /// Issued again after a crash.
+    pub reissued: u64,
+    /// Settled by asking the successor.
+    pub reconciled: u64,
+    /// Answered from the recorded reply.
+    pub recorded: u64,
+    /// Failed because of a crash.
+    pub failed: u64,
+}
+
+/// What successors were given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Nodes.
+    pub nodes: u64,
+    /// Open handles.
+    pub handles: u64,
+    /// Locks.
+    pub locks: u64,
+    /// Directory streams.
+    pub streams: u64,
+}
+
+/// A daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Daemon {
+    /// Its process id; `null` while there is none.
+    pub pid: Option<u32>,
+    /// Its command line.
+    pub command: String,
+    /// How the last one ended; `null` if none has.
+    pub exit: Option<Exit>,
+}
+
+/// A process of belay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+}
+
+impl Status {
+    /// The status for people, in some lines.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.render_to(&mut out);
+        out
+    }
+
+    fn render_to(&self, out: &mut String) -> std::fmt::Result {
+        let place = if self.mountpoint.is_empty() { "(not mounted)" } else { &self.mountpoint };
+        let b = &self.blackout_us;
+        let r = &self.requests;
+        let pid = self.daemon.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        let uptime = humantime::format_duration(std::time::Duration::from_secs(
+            self.uptime_seconds,
+        ));
+        writeln!(out, "{place}")?;
+        writeln!(out, "  state       {}, generation {}", self.state.name(), self.generation)?;
+        writeln!(out, "  crashes     {} ({} asked for)", self.crashes, self.planned)?;
+        writeln!(
+            out,
+            "  blackout    median {} us, p99 {} us, max {} us, last {} us",
+            b.median, b.p99, b.max, b.last
+        )?;
+        writeln!(
+            out,
+            "  requests    {} in flight, {} in all, {} re-issued, {} reconciled, {} answered from \
+             record, {} failed",
+            r.in_flight, r.total, r.reissued, r.reconciled, r.recorded, r.failed
+        )?;
+        writeln!(
+            out,
+            "  restored    {} nodes, {} handles, {} locks, {} directory streams",
+            self.restored.nodes, self.restored.handles, self.restored.locks, self.restored.streams
+        )?;
+        writeln!(
+            out,
+            "  held        {} nodes, {} open handles",
+            self.nodes_cached, self.open_handles
+        )?;
+        writeln!(out, "  daemon      {} (process {pid})", self.daemon.command)?;
+        if let Some(exit) = self.daemon.exit {
+            writeln!(out, "  last end    {}", exit.show())?;
+        }
+        writeln!(
+            out,
+            "  belay       supervisor {}, keeper {}, up {uptime}",
+            self.supervisor.pid, self.keeper.pid
+        )?;
+        writeln!(
+            out,
+            "  policy      {}, {}",
+            self.policy,
+            if self.resend { "kernel resends" } else { "belay keeps copies" }
+        )?;
+        writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
+        if self.degraded {
+            writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Status {
+        Status {
+            schema_version: SCHEMA_VERSION,
+            mountpoint: "/mnt/data".into(),
+            state: State::GaveUp,
+            generation: 2,
+            crashes: 2,
+            planned: 1,
+            blackout_us: Summary { count: 2, median: 900, p99: 1000, max: 1000, last: 900 },
+            requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
+            restored: Restored::default(),
+            nodes_cached: 5,
+            open_handles: 1,
+            policy: "reconcile".into(),
+            daemon: Daemon { pid: Some(3), command: "d".into(), exit: Some(Exit::Signal(9)) },
+            supervisor: Process { pid: 4 },
+            keeper: Process { pid: 5 },
+            takeovers: 0,
+            uptime_seconds: 61,
+            report_dir: "/run/belay/x/reports".into(),
+            reports: 2,
+            degraded: true,
+            resend: true,
+        }
+    }
+
+    #[test]
+    fn the_json_is_as_documented() {
+        // This text is an interface. If it changes in another way than by new fields, raise
+        // SCHEMA_VERSION and say so in the changelog.
+        let expected = concat!(
+            r#"{"schema_version":1,"mountpoint":"/mnt/data","state":"gave-up","generation":2,"#,
+            r#""crashes":2,"planned":1,"#,
+            r#""blackout_us":{"count":2,"median":900,"p99":1000,"max":1000,"last":900},"#,
+            r#""requests":{"in_flight":1,"total":10,"reissued":0,"reconciled":0,"recorded":0,"#,
+            r#""failed":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0},"#,
+            r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
+            r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
+            r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,
+            r#""report_dir":"/run/belay/x/reports","reports":2,"degraded":true,"resend":true}"#,
+        );
+        assert_eq!(serde_json::to_string(&example()).expect("json"), expected);
+    }
+
+    #[test]
+    fn people_see_what_matters() {
+        let text = example().render();
+        for part in ["gave-up", "median 900 us", "1 in flight", "killed by SIGKILL", "DEGRADED"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Standard error: the daemon's, passed on and remembered, and belay's own, which must never
+//! make the supervisor wait for whoever reads it.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{read, write};
+use rustix::fd::BorrowedFd;
+use std::collections::VecDeque;
+use std::io;
+
+/// Lines remembered.
+const LINES: usize = 50;
+/// Bytes of a line remembered.
+const LINE: usize = 1000;
+/// A pipe that is writable takes at least this much without waiting.
+const CHUNK: usize = 4096;
+
+/// A writer to standard error that drops what the reader does not take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Polite;
+
+impl io::Write for Polite {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stderr = rustix::stdio::stderr();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        for chunk in bytes.chunks(CHUNK) {
+            let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+            if !poll(&mut fds, Some(&none)).is_ok_and(|n| n > 0) {
+                break;
+            }
+            let _ = write(stderr, chunk);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The daemon's last lines.
+#[derive(Debug, Default)]
+pub struct Tail {
+    lines: VecDeque<String>,
+    partial: Vec<u8>,
+}
+
+impl Tail {
+    /// Takes what is there now from the daemon's standard error, passes it on and remembers it.
+    pub fn drain(&mut self, pipe: BorrowedFd<'_>) {
+        let mut buffer = [0; CHUNK];
+        // Bounded: a daemon that floods its standard error must not keep the supervisor busy.
+        for _ in 0..16 {
+            let Ok(n) = read(pipe, &mut buffer) else { break };
+            let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
+            let _ = io::Write::write(&mut Polite, bytes);
+            self.push(bytes);
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.end_line();
+            } else if self.partial.len() < LINE {
+                self.partial.push(*byte);
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.lines.len() == LINES {
+            self.lines.pop_front();
+        }
+        let line = String::from_utf8_lossy(&self.partial);
+        // Reports are shown on terminals: no control characters.
+        self.lines.push_back(line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect());
+        self.partial.clear();
+    }
+
+    /// The lines since the last call, an unfinished one included.
+    pub fn take(&mut self) -> Vec<String> {
+        if !self.partial.is_empty() {
+            self.end_line();
+        }
+        self.lines.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_short_and_printable() {
+        let mut tail = Tail::default();
+        for i in 0..60 {
+            tail.push(format!("line {i}\n").as_bytes());
+        }
+        tail.push(&[b'x'; 5000]);
+        tail.push(b"\n\x1b[31mred");
+        let lines = tail.take();
+        assert_eq!(lines.len(), 50);
+        assert_eq!(lines.first().map(String::as_str), Some("line 12"));
+        assert_eq!(lines.get(48).map(String::len), Some(LINE));
+        assert_eq!(lines.last().map(String::as_str), Some(" [31mred"));
+        assert!(tail.take().is_empty());
+    }
+}

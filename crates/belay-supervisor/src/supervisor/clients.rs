@@ -1,0 +1,174 @@
+//! The control socket: clients ask, nobody waits for them.
+
+use super::Supervisor;
+use crate::clock;
+use crate::ledger::Detection;
+use crate::process::signal_name;
+use crate::protocol::{Answer, Ask, MAX_LINE};
+use rustix::net::{SocketFlags, accept_with};
+use signal_hook::consts::SIGKILL;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+/// Clients at one time; more are turned away.
+const CLIENTS: usize = 64;
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing.
+    Nothing,
+    /// The recovery that gives a later generation than this.
+    Recovery(u32),
+    /// The end.
+    End,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: UnixStream,
+    input: Vec<u8>,
+    wait: Wait,
+}
+
+impl Supervisor {
+    pub(super) fn accept_clients(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(fd) = accept_with(&self.fds.control, flags) {
+            if self.clients.len() >= CLIENTS {
+                continue; // closes it
+            }
+            let token = self.next_client;
+            self.next_client += 1;
+            if self.listen(&fd, token).is_ok() {
+                let stream = UnixStream::from(fd);
+                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing };
+                self.clients.insert(token, client);
+            }
+        }
+    }
+
+    pub(super) fn serve_client(&mut self, token: u64) {
+        let Some(mut client) = self.clients.remove(&token) else { return };
+        let mut buffer = [0; 4096];
+        loop {
+            match client.stream.read(&mut buffer) {
+                Ok(0) => return, // gone
+                Ok(n) => client.input.extend(buffer.get(..n).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+            if client.input.len() > MAX_LINE {
+                return;
+            }
+        }
+        // One question at a time: the rest waits until the answer is out.
+        let mut stopping = false;
+        while client.wait == Wait::Nothing
+            && let Some(end) = client.input.iter().position(|byte| *byte == b'\n')
+        {
+            let line: Vec<u8> = client.input.drain(..=end).collect();
+            let answer = match serde_json::from_slice::<Ask>(&line) {
+                Ok(Ask::Stop) => {
+                    stopping = true;
+                    client.wait = Wait::End;
+                    None
+                }
+                Ok(ask) => self.answer(&ask, &mut client.wait),
+                Err(error) => Some(Answer::Refused { why: format!("not understood: {error}") }),
+            };
+            if answer.is_some_and(|answer| !client.say(&answer)) {
+                return;
+            }
+        }
+        self.clients.insert(token, client);
+        if stopping {
+            self.request_stop();
+        }
+    }
+
+    fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {
+        match ask {
+            Ask::Status => return Some(Answer::Status(Box::new(self.status()))),
+            Ask::Crash { signal } => {
+                let signal_name = signal_name(*signal);
+                self.strike(*signal, Detection::Requested { signal: signal_name })
+            }
+            Ask::Restart => {
+                self.await_quiet();
+                self.strike(SIGKILL, Detection::Restart)
+            }
+            Ask::Stop => Ok(()),
+        }
+        .map_or_else(
+            |why| Some(Answer::Refused { why }),
+            |()| {
+                *wait = Wait::Recovery(self.book.generation);
+                None
+            },
+        )
+    }
+
+    /// Sends a signal to the daemon on purpose.
+    fn strike(&mut self, signal: i32, cause: Detection) -> Result<(), String> {
+        let Some(daemon) = self.daemon.as_ref().filter(|_| self.complete) else {
+            return Err("the daemon is not serving yet; try again".to_owned());
+        };
+        daemon.signal(signal).map_err(|error| {
+            format!("cannot send signal {signal} to process {}: {error}", daemon.pid)
+        })?;
+        self.cause = Some((cause, clock::now()));
+        Ok(())
+    }
+
+    /// A planned restart is kinder when nothing is in flight; but it does not wait for long.
+    fn await_quiet(&self) {
+        for _ in 0..20 {
+            if self.requests().count() == 0 {
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Tells those who wait for a recovery.
+    pub(super) fn answer_recovered(&mut self, blackout_us: u64) {
+        let generation = self.book.generation;
+        self.answer_waiting(|wait| match wait {
+            Wait::Recovery(beyond) if generation > beyond => {
+                Some(Answer::Recovered { generation, blackout_us })
+            }
+            _ => None,
+        });
+    }
+
+    /// Gives those who wait the answer that `answer` has for them, if any.
+    pub(super) fn answer_waiting(&mut self, answer: impl Fn(Wait) -> Option<Answer>) {
+        self.clients.retain(|_, client| {
+            if client.wait == Wait::Nothing {
+                return true;
+            }
+            match answer(client.wait) {
+                Some(answer) => {
+                    client.wait = Wait::Nothing;
+                    client.say(&answer)
+                }
+                None => true,
+            }
+        });
+    }
+}
+
+impl Client {
+    /// Sends an answer; false if the client does not take it.
+    fn say(&mut self, answer: &Answer) -> bool {
+        let Ok(mut line) = serde_json::to_vec(answer) else { return false };
+        line.push(b'\n');
+        // Not blocking: a client that does not read what it asked for is dropped.
+        self.stream.write_all(&line).is_ok()
+    }
+}

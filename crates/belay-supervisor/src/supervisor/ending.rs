@@ -1,0 +1,155 @@
+//! The end: asked for, by itself, or because nothing else is left.
+
+use super::{SECOND, Supervisor};
+use crate::clock;
+use crate::handover::Note;
+use crate::instances;
+use crate::ledger::Stop;
+use crate::mounts;
+use crate::process::Exit;
+use crate::protocol::Answer;
+use crate::report::Outcome;
+use crate::status::State;
+use signal_hook::consts::{SIGKILL, SIGTERM};
+
+/// How long a daemon may take to unmount by itself.
+const PATIENCE: u64 = 10 * SECOND;
+/// Wishes to stop that come this close together are one: Ctrl-C reaches all of a process group.
+const SAME_WISH: u64 = SECOND / 3;
+
+impl Supervisor {
+    /// Somebody wants belay to stop; a second wish ends all patience.
+    pub(super) fn request_stop(&mut self) {
+        let now = clock::now();
+        match &mut self.book.stop {
+            Some(stop) if now.saturating_sub(stop.since_ns) > SAME_WISH => stop.at_once = true,
+            Some(_) => {}
+            None => {
+                tracing::debug!("asked to stop");
+                self.book.stop = Some(Stop { since_ns: now, told: false, at_once: false });
+            }
+        }
+        self.keep_book();
+        self.pursue_stop();
+    }
+
+    /// When the next step towards the end is due.
+    pub(super) fn next_stop_step(&self) -> Option<u64> {
+        let stop = self.book.stop?;
+        // Once all patience is lost, there is nothing more to do but to wait for the process.
+        (!stop.at_once).then(|| stop.since_ns.saturating_add(PATIENCE))
+    }
+
+    /// Takes the next step towards the end, if there is a wish to stop.
+    pub(super) fn pursue_stop(&mut self) {
+        let Some(mut stop) = self.book.stop else { return };
+        if self.finished.is_some() {
+            return;
+        }
+        let patient = clock::now().saturating_sub(stop.since_ns) < PATIENCE;
+        if stop.at_once || !patient {
+            stop.at_once = true;
+            self.book.stop = Some(stop);
+            self.force_stop();
+            return;
+        }
+        // In a recovery, the applications that wait get their answers first.
+        let settled = self.complete || self.book.generation == 0;
+        if stop.told || !settled {
+            return;
+        }
+        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else { return };
+        if let Err(error) = process.signal(SIGTERM) {
+            tracing::warn!("cannot signal process {}: {error}", process.pid);
+        }
+        stop.told = true;
+        self.book.stop = Some(stop);
+        self.keep_book();
+    }
+
+    fn force_stop(&mut self) {
+        if let Some(mount) = &self.book.mount {
+            mounts::detach(mount);
+        }
+        match self.daemon.as_ref().or(self.spawned.as_ref()) {
+            // Its end is noticed like any other.
+            Some(process) => {
+                if let Err(error) = process.signal(SIGKILL) {
+                    tracing::warn!("cannot kill process {}: {error}", process.pid);
+                }
+            }
+            None => self.finish(0),
+        }
+    }
+
+    /// The first daemon ended without a mount.
+    pub(super) fn never_mounted(&mut self, exit: Exit, code: i32, explain: bool) {
+        self.drain_stderr();
+        let command = self.config.command_line();
+        if explain {
+            tracing::error!(
+                "{command}: it {} and did not mount anything: is it a FUSE daemon? name the daemon \
+                 itself, not a script that starts it, and give it all that it needs to mount",
+                exit.show()
+            );
+        } else {
+            tracing::error!(
+                "{command}: it {} before it had mounted anything; what it says itself is above. \
+                 Not started again",
+                exit.show()
+            );
+        }
+        self.finish(code);
+    }
+
+    /// Ends belay on this mount, with exit code `code`.
+    pub(super) fn finish(&mut self, code: i32) {
+        if self.finished.is_some() {
+            return;
+        }
+        self.drain_stderr();
+        if let Some(mount) = &self.book.mount
+            && !self.book.gave_up
+        {
+            mounts::detach(mount);
+        }
+        instances::retire(&self.config.instance);
+        self.answer_ended(code);
+        self.tell_keeper(&Note::Done { code });
+        self.finished = Some(code);
+    }
+
+    /// Gives the mount up, so that nobody hangs on it.
+    pub(super) fn give_up(&mut self, why: &str) {
+        self.book.gave_up = true;
+        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+            let _ = process.signal(SIGKILL);
+        }
+        if let Some(crash) = self.book.crash.take() {
+            self.write_report(&crash, Outcome::GaveUp, None);
+        }
+        let place = self.mountpoint();
+        // Callers that wait get an error now; closing the device, by ending, would do the same.
+        if let Some(mount) = &self.book.mount {
+            mounts::abort(mount);
+        }
+        tracing::error!(
+            "giving up on {place}: {why}. All requests on it fail from now on; clean up with \
+             `umount {place}` or `fusermount3 -u {place}`, and see the reports in {}",
+            self.config.instance.join("reports").display()
+        );
+        let status = self.status();
+        debug_assert_eq!(status.state, State::GaveUp);
+        if let Ok(json) = serde_json::to_vec_pretty(&status)
+            && let Err(error) =
+                crate::report::put(&self.config.instance.join("last-status.json"), &json)
+        {
+            tracing::warn!("{error}");
+        }
+        self.finish(1);
+    }
+
+    fn answer_ended(&mut self, code: i32) {
+        self.answer_waiting(|_| Some(Answer::Ended { code }));
+    }
+}

@@ -1,0 +1,39 @@
+//! Late effects: what a dead generation had handed to its children may still be carried out, and
+//! would overwrite what comes later. So nothing is issued again before they are gone.
+
+use super::Supervisor;
+use crate::process::{Watched, descendants};
+use std::time::{Duration, Instant};
+
+/// How long the children of a dead daemon may take to end by themselves.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+impl Supervisor {
+    /// Waits for the remaining processes of the dead generation to end, kills those that do not,
+    /// and gives the ids of these. Supervisor and keeper are both subreapers, so whatever the
+    /// daemon left behind is below one of them.
+    pub(super) fn fence(&self) -> Vec<u32> {
+        let me = std::process::id();
+        let belay = [me, self.keeper_pid];
+        let mut except = belay.to_vec();
+        except.extend(&self.config.bystanders);
+        let alive = |watched: &Watched| !watched.is_dead();
+        let rest = descendants(&belay, &except);
+        let rest: Vec<Watched> = rest.into_iter().filter_map(Watched::open).filter(alive).collect();
+        let end = Instant::now() + PATIENCE;
+        let mut killed = Vec::new();
+        for process in &rest {
+            if process.wait_end(end.saturating_duration_since(Instant::now())) {
+                continue;
+            }
+            tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
+            if process.signal(9).is_ok() {
+                killed.push(process.pid);
+            }
+        }
+        for process in rest.iter().filter(|process| killed.contains(&process.pid)) {
+            process.wait_end(Duration::from_secs(1));
+        }
+        killed
+    }
+}

@@ -1,0 +1,61 @@
+//! Daemons that live but do not serve: hangs, runaway memory, starts without end.
+
+use super::Supervisor;
+use crate::clock;
+use crate::ledger::Detection;
+use crate::process::resident_bytes;
+use belay_recorder::control::Instant;
+use signal_hook::consts::SIGKILL;
+use std::time::Duration;
+
+impl Supervisor {
+    /// Whether something must be looked at each second.
+    pub(super) fn needs_ticks(&self) -> bool {
+        self.config.hang_timeout_ms.is_some()
+            || self.config.memory_limit.is_some()
+            || (self.book.generation > 0 && !self.complete)
+    }
+
+    /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.
+    pub(super) fn check_limits(&mut self) {
+        if self.book.stop.is_some() || self.cause.is_some() {
+            return;
+        }
+        let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
+        let Some(detection) = found else { return };
+        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+            self.cause = Some((detection, clock::now()));
+        }
+    }
+
+    fn late_start(&self) -> Option<Detection> {
+        let limit = Duration::from_millis(self.config.start_timeout_ms);
+        let ready = self.control().instant(Instant::Ready) != 0;
+        // The first start may wait for a password.
+        let waits = self.book.generation > 0 && !self.complete && !ready;
+        let age = Duration::from_nanos(clock::now().saturating_sub(self.book.life.started_ns));
+        (waits && age > limit).then_some(Detection::StartTimeout)
+    }
+
+    fn too_large(&self) -> Option<Detection> {
+        let limit = self.config.memory_limit?;
+        let bytes = resident_bytes(self.daemon.as_ref()?.pid)?;
+        (bytes > limit).then_some(Detection::Memory { bytes })
+    }
+
+    fn hanging(&mut self) -> Option<Detection> {
+        let limit = self.config.hang_timeout()?;
+        if !self.complete {
+            return None;
+        }
+        let mut ages = std::mem::take(&mut self.ages);
+        let oldest = ages.oldest_in_flight(self.requests());
+        self.ages = ages;
+        let (request, age) = oldest?;
+        let age = Duration::from_nanos(age);
+        (age > limit).then(|| Detection::Hang {
+            request: format!("{request}, for {:.1} s", age.as_secs_f64()),
+        })
+    }
+}

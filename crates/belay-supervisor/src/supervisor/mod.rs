@@ -1,0 +1,358 @@
+//! The supervisor: one thread, one event loop, no waiting for anybody.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`launch`] | how a generation is started |
+//! | [`watch`] | which process is the daemon, and what its end means |
+//! | [`recovery`] | from the death of a generation to the end of its recovery |
+//! | [`fence`] | what a dead generation may still do |
+//! | [`takeover`] | how a new supervisor finds out where the old one was |
+//! | [`ending`] | stop, clean end, giving up |
+//! | [`clients`] | the control socket |
+//! | [`limits`] | hangs, memory, slow starts |
+//! | [`facts`] | the status |
+//!
+//! Nothing here ever touches the file system that it holds, nor waits for the device: that would
+//! be a deadlock as soon as the daemon is dead.
+
+mod clients;
+mod ending;
+mod facts;
+mod fence;
+mod launch;
+mod limits;
+mod recovery;
+mod takeover;
+mod watch;
+
+use crate::blackout::Blackouts;
+use crate::clock;
+use crate::config::{Config, VERSION};
+use crate::error::{Error, Result};
+use crate::handover::{Descriptors, Link, Note, Received};
+use crate::inflight::{Ages, Requests};
+use crate::keeper::{become_subreaper, check_version, start_self};
+use crate::ledger::{Book, Detection, Ledger};
+use crate::memfile;
+use crate::process::{Exited, Watched, reap};
+use crate::signals::Signals;
+use crate::stderr::Tail;
+use belay_recorder::{Capacity, Control, Layout};
+use belay_sys::Mapping;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use signal_hook::consts::SIGCHLD;
+use std::collections::{BTreeMap, VecDeque};
+
+const SIGNALS: u64 = 1;
+const EVENT: u64 = 2;
+const CONTROL: u64 = 3;
+const STDERR: u64 = 4;
+const LINK: u64 = 5;
+const PROCESS: u64 = 6;
+const FIRST_CLIENT: u64 = 100;
+
+/// Ended processes that are remembered until somebody asks.
+const EXITS: usize = 256;
+const SECOND: u64 = 1_000_000_000;
+
+/// Runs the supervisor whose link is at standard input, to the end of the mount. Gives belay's
+/// exit code.
+///
+/// # Errors
+/// If the link brings no descriptors, or one of them cannot be used.
+pub fn run() -> Result<i32> {
+    become_subreaper()?;
+    let link = Link::from_stdin()?;
+    let Received::WithDescriptors(Note::Hello { from, takeover, history, stops }, fds) =
+        link.receive(true)
+    else {
+        return Err(Error::refused(
+            "supervise",
+            "no keeper is at standard input",
+            "this command is for belay itself: use `belay run`",
+        ));
+    };
+    // Daemons inherit the user's standard input; and the link must be held only once.
+    rustix::stdio::dup2_stdin(&fds.stdin)
+        .map_err(|e| Error::system("set", "standard input", e, ""))?;
+    let mut supervisor = Supervisor::new(fds, link, from)?;
+    supervisor.exits.extend(history);
+    supervisor.begin(takeover, stops);
+    Ok(supervisor.event_loop())
+}
+
+/// The state of a supervisor. What must survive it is in `book`.
+struct Supervisor {
+    config: Config,
+    fds: Descriptors,
+    memory: Mapping,
+    layout: Layout,
+    ledger: Ledger,
+    book: Book,
+    blackouts: Blackouts,
+    epoll: OwnedFd,
+    signals: Signals,
+    link: Option<Link>,
+    keeper_pid: u32,
+    keeper_retry_ns: u64,
+    /// Started for this generation, and not known to serve.
+    spawned: Option<Watched>,
+    /// Holds the lease.
+    daemon: Option<Watched>,
+    exits: VecDeque<Exited>,
+    tail: Tail,
+    clients: BTreeMap<u64, clients::Client>,
+    next_client: u64,
+    /// When to try the next start.
+    launch_at: Option<u64>,
+    /// Why the daemon is about to die, and when that was caused.
+    cause: Option<(Detection, u64)>,
+    /// This generation serves: nothing of its start is left to do.
+    complete: bool,
+    ages: Ages,
+    next_tick_ns: u64,
+    finished: Option<i32>,
+}
+
+impl Supervisor {
+    fn new(fds: Descriptors, link: Link, keeper_pid: u32) -> Result<Self> {
+        let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
+        check_version(&config)?;
+        let layout = Layout::new(Capacity::MOUNT);
+        let memory = Mapping::new(fds.recorder.as_fd(), layout.bytes())
+            .map_err(|e| Error::system("map", "the recorder", e, ""))?;
+        let ledger_file = belay_sys::dup_cloexec(fds.ledger.as_fd())
+            .map_err(|e| Error::system("duplicate", "the ledger", e, ""))?;
+        let (ledger, book) = Ledger::open(ledger_file);
+        let book = book.unwrap_or_else(|| Book {
+            version: VERSION,
+            started_ns: clock::now(),
+            ..Book::default()
+        });
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
+        let supervisor = Self {
+            blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
+            signals: Signals::catch()?,
+            config,
+            fds,
+            memory,
+            layout,
+            ledger,
+            book,
+            epoll,
+            link: Some(link),
+            keeper_pid,
+            keeper_retry_ns: 0,
+            spawned: None,
+            daemon: None,
+            exits: VecDeque::new(),
+            tail: Tail::default(),
+            clients: BTreeMap::new(),
+            next_client: FIRST_CLIENT,
+            launch_at: None,
+            cause: None,
+            complete: false,
+            ages: Ages::default(),
+            next_tick_ns: clock::now() + SECOND,
+            finished: None,
+        };
+        supervisor.listen(&supervisor.signals, SIGNALS)?;
+        supervisor.listen(&supervisor.fds.event, EVENT)?;
+        supervisor.listen(&supervisor.fds.control, CONTROL)?;
+        supervisor.listen(&supervisor.fds.stderr_read, STDERR)?;
+        if let Some(link) = &supervisor.link {
+            supervisor.listen(link, LINK)?;
+        }
+        Ok(supervisor)
+    }
+
+    fn begin(&mut self, takeover: bool, stops: u32) {
+        if takeover {
+            self.take_over();
+        } else {
+            self.launch();
+        }
+        self.tell_keeper(&Note::Working);
+        // Told to the supervisor before, which may have died of it.
+        if stops > 0 && self.book.stop.is_none() {
+            self.request_stop();
+        }
+    }
+
+    fn control(&self) -> Control<'_, Mapping> {
+        Control::new(&self.memory, self.layout)
+    }
+
+    fn requests(&self) -> Requests<'_> {
+        Requests::new(self.fds.recorder.as_fd(), self.layout)
+    }
+
+    fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
+    }
+
+    /// Writes the book down. A failure is told and survived: it costs statistics, and only if the
+    /// supervisor dies too.
+    fn keep_book(&mut self) {
+        self.book.blackouts = self.blackouts.pairs();
+        if let Err(error) = self.ledger.write(&self.book) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn event_loop(&mut self) -> i32 {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        loop {
+            if let Some(code) = self.finished {
+                return code;
+            }
+            let limit = self.time_to_wait();
+            events.clear();
+            // An interrupted or failed wait is as good as a wake-up without events.
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&limit));
+            let tokens: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+            // A death comes first: the blackout is running.
+            if tokens.contains(&EVENT) {
+                let _ = rustix::io::read(&self.fds.event, &mut [0_u8; 8]);
+            }
+            if tokens.contains(&SIGNALS) {
+                self.take_signals();
+            }
+            self.check_daemon();
+            self.check_progress();
+            if tokens.contains(&LINK) {
+                self.take_notes();
+            }
+            if tokens.contains(&STDERR) {
+                self.drain_stderr();
+            }
+            if tokens.contains(&CONTROL) {
+                self.accept_clients();
+            }
+            for token in tokens.into_iter().filter(|token| *token >= FIRST_CLIENT) {
+                self.serve_client(token);
+            }
+            self.check_time();
+        }
+    }
+
+    fn drain_stderr(&mut self) {
+        self.tail.drain(self.fds.stderr_read.as_fd());
+    }
+
+    fn take_signals(&mut self) {
+        for signal in self.signals.pending() {
+            if signal != SIGCHLD {
+                self.request_stop();
+            }
+        }
+        self.remember(reap());
+    }
+
+    fn remember(&mut self, ended: impl IntoIterator<Item = Exited>) {
+        self.exits.extend(ended);
+        let excess = self.exits.len().saturating_sub(EXITS);
+        self.exits.drain(..excess);
+    }
+
+    fn take_notes(&mut self) {
+        while let Some(link) = &self.link {
+            match link.receive(false) {
+                Received::Note(Note::Exited(exited)) => self.remember([exited]),
+                Received::Note(Note::Stop { .. }) => self.request_stop(),
+                Received::Note(_) | Received::WithDescriptors(..) => {}
+                Received::Nothing => break,
+                Received::Closed => {
+                    self.link = None;
+                    self.keeper_pid = 0;
+                    self.replace_keeper();
+                }
+            }
+        }
+    }
+
+    fn tell_keeper(&self, note: &Note) {
+        if let Some(link) = &self.link {
+            let _ = link.send(note);
+        }
+    }
+
+    /// Starts a new keeper after the death of the last.
+    fn replace_keeper(&mut self) {
+        if self.finished.is_some() {
+            return;
+        }
+        let hello = Note::Hello {
+            from: std::process::id(),
+            takeover: true,
+            history: Vec::new(),
+            stops: u32::from(self.book.stop.is_some()),
+        };
+        match start_self("keep", self.config.verbose, &hello, &self.fds) {
+            Ok((link, pid)) => {
+                tracing::warn!("the keeper died; process {pid} takes its place");
+                if let Err(error) = self.listen(&link, LINK) {
+                    tracing::warn!("{error}");
+                }
+                self.link = Some(link);
+                self.keeper_pid = pid;
+            }
+            Err(error) => {
+                tracing::warn!("{error}; trying again");
+                self.keeper_retry_ns = clock::now() + SECOND;
+            }
+        }
+    }
+
+    /// The time until something must be looked at without being told.
+    fn time_to_wait(&self) -> Timespec {
+        let now = clock::now();
+        let mut next = now + 60 * SECOND;
+        if let Some(at) = self.launch_at {
+            next = next.min(at);
+        }
+        if self.link.is_none() {
+            next = next.min(self.keeper_retry_ns);
+        }
+        if let Some(at) = self.next_stop_step() {
+            next = next.min(at);
+        }
+        if self.needs_ticks() {
+            next = next.min(self.next_tick_ns);
+        }
+        let ns = next.saturating_sub(now);
+        Timespec {
+            tv_sec: i64::try_from(ns / SECOND).unwrap_or(60),
+            tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
+        }
+    }
+
+    fn check_time(&mut self) {
+        let now = clock::now();
+        if self.finished.is_some() {
+            return;
+        }
+        if self.launch_at.is_some_and(|at| at <= now) {
+            self.launch_at = None;
+            self.launch();
+        }
+        if self.link.is_none() && self.keeper_retry_ns <= now {
+            self.replace_keeper();
+        }
+        if self.next_stop_step().is_some_and(|at| at <= now) {
+            self.pursue_stop();
+        }
+        if self.needs_ticks() && self.next_tick_ns <= now {
+            self.next_tick_ns = now + SECOND;
+            self.check_limits();
+        }
+    }
+
+    fn device(&self) -> BorrowedFd<'_> {
+        self.fds.device.as_fd()
+    }
+}

@@ -1,0 +1,290 @@
+//! From the death of a generation to the end of its recovery.
+//!
+//! Invariant: the lease moves to the next generation before anything else, so that nothing of the
+//! dead one can take it. The blackout runs from the death to the successor's first reply;
+//! whatever is not needed for that happens after the successor's start.
+
+use super::Supervisor;
+use crate::clock;
+use crate::ledger::{Crash, Detection};
+use crate::mounts;
+use crate::process::{Exit, Watched, maps_file};
+use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
+use crate::verdict::{Worth, worth};
+use belay_recorder::control::{
+    COUNTER_NAMES, Counter, InitState, Instant, Lease, options,
+};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Consecutive lives in which nobody asked for anything, for each crash that is allowed: a daemon
+/// that dies by itself right after its start must not be started forever.
+const IDLE_FACTOR: u32 = 20;
+
+impl Supervisor {
+    /// The daemon crashed: start the next generation.
+    pub(super) fn crashed(&mut self, pid: u32, exit: Exit, detection: Detection, died_ns: u64) {
+        if !self.control().is_valid() {
+            self.give_up("the daemon destroyed the recorder, so nothing is known of the mount");
+            return;
+        }
+        let worth = self.worth_of_life();
+        if !self.move_lease_on() {
+            // A living process of this generation holds it: not a crash.
+            return;
+        }
+        self.daemon = None;
+        self.spawned = None;
+        let killed = self.fence();
+        let interrupted = self.book.crash.take();
+        let control = self.control();
+        let crash = Crash {
+            generation: self.book.generation,
+            pid,
+            exit,
+            detection,
+            // Applications have been waiting since the first death.
+            died_ns: interrupted.as_ref().map_or(died_ns, |crash| crash.died_ns),
+            died_wall_ms: clock::wall_ms(),
+            spawned_ns: 0,
+            decision_top: control.decision_top(),
+            counters: control.counters().map(|(_, value)| value).collect(),
+            in_flight: Vec::new(),
+            stderr: Vec::new(),
+            killed,
+        };
+        self.resend();
+        self.book.crashes += 1;
+        self.book.last_exit = Some(exit);
+        self.count_worth(worth, &crash.detection);
+        self.book.generation = self.control().lease().generation;
+        self.book.spawned = None;
+        self.book.crash = Some(crash);
+        self.keep_book();
+        if self.book.stop.is_some_and(|stop| stop.at_once) {
+            self.finish(0);
+            return;
+        }
+        let looping = self.is_crash_loop();
+        if !looping {
+            self.launch_soon();
+        }
+        self.tell_of_crash(interrupted);
+        if looping {
+            let lives = self.book.unproductive.max(self.book.idle);
+            self.give_up(&format!("the daemon died {lives} times without serving one request"));
+        }
+    }
+
+    /// What can wait until the successor is on its way.
+    fn tell_of_crash(&mut self, interrupted: Option<Crash>) {
+        self.drain_stderr();
+        let stderr = self.tail.take();
+        let in_flight = self.requests().describe();
+        if let Some(crash) = &mut self.book.crash {
+            crash.stderr = stderr;
+            crash.in_flight = in_flight;
+            tracing::info!(
+                "daemon {} (generation {}) {}; noticed by {}",
+                crash.pid,
+                crash.generation,
+                crash.exit.show(),
+                report::show_detection(&crash.detection)
+            );
+        }
+        if let Some(crash) = interrupted {
+            self.write_report(&crash, Outcome::Interrupted, None);
+        }
+        if self.finished.is_none() {
+            self.keep_book();
+        }
+    }
+
+    fn worth_of_life(&self) -> Worth {
+        let control = self.control();
+        let open = control.instant(Instant::Open) != 0
+            || self.book.generation == 0 && control.instant(Instant::Ready) != 0;
+        let requests = control.counter(Counter::Requests).wrapping_sub(self.book.life.requests);
+        worth(open, control.instant(Instant::FirstReply) != 0, requests)
+    }
+
+    fn count_worth(&mut self, worth: Worth, detection: &Detection) {
+        match detection {
+            Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
+            // The daemon is not to blame for these.
+            Detection::Takeover => {}
+            _ => match worth {
+                Worth::Served => (self.book.unproductive, self.book.idle) = (0, 0),
+                Worth::Idle => self.book.idle += 1,
+                Worth::Nothing => self.book.unproductive += 1,
+            },
+        }
+    }
+
+    /// Whether the daemon has died too often without having served anybody.
+    pub(super) fn is_crash_loop(&self) -> bool {
+        let limit = self.config.max_crashes;
+        limit > 0
+            && (self.book.unproductive >= limit
+                || self.book.idle >= limit.saturating_mul(IDLE_FACTOR))
+    }
+
+    /// Takes the lease for the next generation. False if a living process of this mount has just
+    /// taken it for this one.
+    fn move_lease_on(&mut self) -> bool {
+        let next = Lease { generation: self.book.generation.wrapping_add(1), pid: 0 };
+        loop {
+            let lease = self.control().lease();
+            if lease == next {
+                return true;
+            }
+            let dead = self.daemon.as_ref().or(self.spawned.as_ref()).map(|watched| watched.pid);
+            if lease.generation == self.book.generation
+                && lease.pid != 0
+                && dead != Some(lease.pid)
+                && let Some(watched) = Watched::open(lease.pid)
+                && maps_file(watched.pid, self.fds.recorder.as_fd())
+                && !watched.is_dead()
+            {
+                self.follow_lease();
+                return false;
+            }
+            // A lease that makes no sense was written by a daemon gone mad: it is overwritten.
+            if self.control().change_lease(lease, next) {
+                return true;
+            }
+        }
+    }
+
+    /// Has the kernel hand out again what the dead generation had read and not answered.
+    pub(super) fn resend(&mut self) {
+        let control = self.control();
+        if control.options() & options::NO_RESEND != 0 {
+            return;
+        }
+        // Before the kernel has the reply to INIT, INIT is the only request there is, and the
+        // shim hands the recorded one to the successor.
+        if !matches!(control.init_state(), InitState::Replying | InitState::Done) {
+            return;
+        }
+        match mounts::resend(self.device()) {
+            Ok(()) => self.book.resend = Some(true),
+            Err(Errno::INVAL) => {
+                tracing::debug!("this kernel has no RESEND: serving again from copies");
+                control.set_options(control.options() | options::NO_RESEND);
+                self.book.resend = Some(false);
+            }
+            Err(error) => tracing::warn!("cannot have requests resent: {error}"),
+        }
+    }
+
+    /// Looks how far the current generation has come.
+    pub(super) fn check_progress(&mut self) {
+        if self.finished.is_some() || self.complete || self.daemon.is_none() {
+            return;
+        }
+        self.find_mount();
+        let control = self.control();
+        let ready = control.instant(Instant::Ready) != 0;
+        let open = control.instant(Instant::Open);
+        if self.book.crash.is_some() {
+            if open != 0 {
+                self.recovered(open);
+            }
+        } else if ready || open != 0 {
+            self.complete = true;
+            tracing::debug!("generation {} serves", self.book.generation);
+            self.pursue_stop();
+        }
+    }
+
+    /// The successor has settled all that was in flight at `open_ns`.
+    fn recovered(&mut self, open_ns: u64) {
+        self.complete = true;
+        let Some(crash) = self.book.crash.take() else { return };
+        let now = clock::now();
+        // Shared memory: an instant that cannot be is replaced by one that can.
+        let sane = |at: u64| if at > crash.died_ns && at <= now { at } else { now };
+        let mut end = sane(open_ns);
+        let first_reply = self.control().instant(Instant::FirstReply);
+        if first_reply != 0 {
+            end = end.min(sane(first_reply));
+        }
+        let blackout = clock::micros(crash.died_ns, end);
+        self.blackouts.record(blackout);
+        self.book.last_blackout_us = blackout;
+        self.keep_book();
+        self.answer_recovered(blackout);
+        let path = self.write_report(&crash, Outcome::Recovered, Some(blackout));
+        let shown = path.map(|path| format!("; report {}", path.display())).unwrap_or_default();
+        tracing::info!(
+            "generation {} serves after a blackout of {blackout} us{shown}",
+            self.book.generation
+        );
+        self.keep_book();
+        self.pursue_stop();
+    }
+
+    /// Writes the report of a crash; gives its path, unless it could not be written.
+    pub(super) fn write_report(
+        &mut self,
+        crash: &Crash,
+        outcome: Outcome,
+        blackout_us: Option<u64>,
+    ) -> Option<PathBuf> {
+        self.book.reports += 1;
+        let report = self.make_report(crash, outcome, blackout_us);
+        match report.write(&self.config.instance.join("reports")) {
+            Ok(path) => Some(path),
+            Err(error) => {
+                tracing::warn!("{error}");
+                None
+            }
+        }
+    }
+
+    fn make_report(&self, crash: &Crash, outcome: Outcome, blackout_us: Option<u64>) -> Report {
+        let control = self.control();
+        let died = crash.died_ns;
+        let phase = |instant| report::phase(died, control.instant(instant));
+        // Of an interrupted recovery, the instants are those of its successor already.
+        let phases_us = if outcome == Outcome::Interrupted {
+            Phases { spawned: report::phase(died, crash.spawned_ns), ..Phases::default() }
+        } else {
+            Phases {
+                spawned: report::phase(died, crash.spawned_ns),
+                attached: phase(Instant::Attached),
+                first_read: phase(Instant::FirstRead),
+                ready: phase(Instant::Ready),
+                open: phase(Instant::Open),
+                first_reply: phase(Instant::FirstReply),
+            }
+        };
+        let decisions = control.decisions_since(crash.decision_top);
+        let grown = |(i, (_, now)): (usize, (&str, u64))| {
+            let before = crash.counters.get(i).copied().unwrap_or(0);
+            let name = COUNTER_NAMES.get(i)?;
+            (now > before).then(|| ((*name).to_owned(), now - before))
+        };
+        Report {
+            schema_version: SCHEMA_VERSION,
+            number: self.book.reports,
+            mountpoint: self.mountpoint(),
+            command: self.config.command_line(),
+            time: clock::rfc3339(crash.died_wall_ms),
+            generation: crash.generation,
+            pid: crash.pid,
+            exit: crash.exit,
+            detection: crash.detection.clone(),
+            outcome,
+            blackout_us,
+            phases_us,
+            in_flight: crash.in_flight.clone(),
+            decisions: decisions.into_iter().map(Decided::from).collect(),
+            counters: control.counters().enumerate().filter_map(grown).collect(),
+            killed: crash.killed.clone(),
+            stderr: crash.stderr.clone(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How a new supervisor finds out where the old one was.
+//!
+//! The lease decides: it names the process that serves, or says that a start was under way. Taking
+//! it on is one atomic step, so a half-started successor and this supervisor cannot both win.
+
+use super::{PROCESS, Supervisor};
+use crate::clock;
+use crate::ledger::Detection;
+use crate::process::{Exit, Watched, children, maps_file};
+use rustix::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+/// How long a first daemon that has not attached may take until it is started again.
+const FIRST_ATTACH: Duration = Duration::from_secs(2);
+
+impl Supervisor {
+    pub(super) fn take_over(&mut self) {
+        self.book.takeovers += 1;
+        let lease = self.control().lease();
+        // The old supervisor moved the lease on and could not write that down.
+        let behind = lease.generation == self.book.generation.wrapping_add(1);
+        if behind && self.book.crash.is_none() {
+            self.book.crashes += 1;
+        }
+        if behind {
+            self.book.generation = lease.generation;
+        }
+        self.keep_book();
+        if lease.pid == 0 {
+            if self.book.generation == 0 {
+                self.take_over_first_start();
+            } else {
+                self.crashed(0, Exit::Unknown, Detection::Takeover, clock::now());
+            }
+            return;
+        }
+        if !self.adopt(lease.pid) {
+            tracing::info!("daemon {} is gone", lease.pid);
+            self.ended(lease.pid);
+            return;
+        }
+        tracing::info!("took over daemon {} (generation {})", lease.pid, self.book.generation);
+        self.check_progress();
+    }
+
+    /// Watches process `pid` if it lives and is a daemon of this mount.
+    fn adopt(&mut self, pid: u32) -> bool {
+        let Some(watched) = Watched::open(pid) else { return false };
+        if !maps_file(pid, self.fds.recorder.as_fd()) || watched.is_dead() {
+            return false;
+        }
+        if let Err(error) = self.listen(&watched, PROCESS) {
+            tracing::warn!("{error}");
+        }
+        self.daemon = Some(watched);
+        true
+    }
+
+    /// The first daemon may be on its way. A second one can do no harm, as only one of them gets
+    /// the lease, but its messages would confuse.
+    fn take_over_first_start(&mut self) {
+        let end = clock::now() + FIRST_ATTACH.as_nanos() as u64;
+        while clock::now() < end {
+            let lease = self.control().lease();
+            if lease.pid != 0 && self.adopt(lease.pid) {
+                self.check_progress();
+                return;
+            }
+            let me = std::process::id();
+            let mut candidates = children(self.keeper_pid);
+            candidates.retain(|pid| *pid != me && !self.config.bystanders.contains(pid));
+            candidates.extend(self.book.spawned);
+            let starting = candidates.into_iter().filter_map(Watched::open).any(|w| !w.is_dead());
+            if !starting {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.launch();
+    }
+}

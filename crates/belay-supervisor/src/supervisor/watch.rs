@@ -1,0 +1,155 @@
+//! Which process is the daemon, and what its end means.
+
+use super::{PROCESS, Supervisor};
+use crate::clock;
+use crate::handover::{Note, Received};
+use crate::ledger::Detection;
+use crate::mounts;
+use crate::process::{Exit, Watched, descendants, maps_file, reap, readable};
+use crate::verdict::{Facts, Verdict, decide};
+use belay_recorder::control::flags;
+use rustix::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+impl Supervisor {
+    /// Looks whether the daemon has ended, and acts on it.
+    pub(super) fn check_daemon(&mut self) {
+        if self.finished.is_some() || self.launch_at.is_some() {
+            return;
+        }
+        if let Some(lost) = self.follow_lease() {
+            self.ended(lost);
+            return;
+        }
+        let watched = self.daemon.as_ref().or(self.spawned.as_ref());
+        if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
+            self.ended(pid);
+        }
+    }
+
+    /// Watches the process that holds the lease now. Gives its id if it is dead already.
+    pub(super) fn follow_lease(&mut self) -> Option<u32> {
+        let lease = self.control().lease();
+        if lease.generation != self.book.generation || lease.pid == 0 {
+            return None;
+        }
+        if self.daemon.as_ref().is_some_and(|daemon| daemon.pid == lease.pid) {
+            return None;
+        }
+        if self.spawned.as_ref().is_some_and(|spawned| spawned.pid == lease.pid) {
+            self.daemon = self.spawned.take();
+            return None;
+        }
+        // A daemon that went into the background: its child holds the lease now.
+        let Some(watched) = Watched::open(lease.pid) else { return Some(lease.pid) };
+        if !maps_file(watched.pid, self.fds.recorder.as_fd()) || watched.is_dead() {
+            return Some(lease.pid);
+        }
+        if let Err(error) = self.listen(&watched, PROCESS) {
+            tracing::warn!("{error}");
+        }
+        self.daemon = Some(watched);
+        self.spawned = None;
+        None
+    }
+
+    /// Process `pid` of this generation has ended.
+    pub(super) fn ended(&mut self, pid: u32) {
+        let died_ns = clock::now();
+        self.remember(reap());
+        let exit = self.exit_of(pid);
+        if exit == Exit::Code(0) && self.passes_lease_on(pid) {
+            return;
+        }
+        self.find_mount();
+        let control = self.control();
+        let facts = Facts {
+            exit,
+            mounted: self.book.mount.is_some() || control.has(flags::MOUNTED),
+            disconnected: mounts::is_disconnected(self.device()),
+            unmount_requested: control.has(flags::UNMOUNT_REQUESTED),
+            stopping: self.book.stop.is_some(),
+        };
+        let verdict = decide(facts);
+        if verdict == Verdict::Crash {
+            let cause = self.cause.take();
+            let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
+            let detection = fresh.map_or(Detection::Death, |(detection, _)| detection);
+            self.crashed(pid, exit, detection, died_ns);
+            return;
+        }
+        let exit = self.await_exit_of(pid, exit);
+        self.book.last_exit = Some(exit);
+        self.daemon = None;
+        self.spawned = None;
+        // Again, now that it is known how it ended.
+        match decide(Facts { exit, ..facts }) {
+            Verdict::NeverMounted { code, explain } => self.never_mounted(exit, code, explain),
+            Verdict::Clean { code } => self.finish(code),
+            Verdict::Crash => {}
+        }
+    }
+
+    fn exit_of(&mut self, pid: u32) -> Exit {
+        let found = self.exits.iter().rposition(|exited| exited.pid == pid);
+        found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
+    }
+
+    /// The keeper reaps what an earlier supervisor started, and tells.
+    fn await_exit_of(&mut self, pid: u32, known: Exit) -> Exit {
+        if known != Exit::Unknown {
+            return known;
+        }
+        let end = clock::now() + super::SECOND / 5;
+        while clock::now() < end {
+            let Some(link) = &self.link else { break };
+            readable(link.as_fd(), Duration::from_millis(20));
+            match link.receive(false) {
+                Received::Note(Note::Exited(exited)) => self.remember([exited]),
+                Received::Closed => break,
+                _ => {}
+            }
+            let exit = self.exit_of(pid);
+            if exit != Exit::Unknown {
+                return exit;
+            }
+        }
+        Exit::Unknown
+    }
+
+    /// A daemon goes into the background by a fork after which the parent exits with 0. The lease
+    /// goes to the child; if the parent is quicker, wait for that a little.
+    fn passes_lease_on(&mut self, pid: u32) -> bool {
+        for _ in 0..100 {
+            let lease = self.control().lease();
+            let moved = lease.generation == self.book.generation && lease.pid != pid;
+            if moved && lease.pid != 0 {
+                return self.follow_lease().is_none();
+            }
+            let me = std::process::id();
+            let others = descendants(&[me], &[me, self.keeper_pid, pid]);
+            let alive = |pid: &u32| Watched::open(*pid).is_some_and(|watched| !watched.is_dead());
+            if mounts::is_disconnected(self.device()) && self.book.mount.is_some()
+                || !others.iter().any(alive)
+            {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// Finds the mount in the mount table, if it is not known yet.
+    pub(super) fn find_mount(&mut self) {
+        if self.book.mount.is_some() {
+            return;
+        }
+        let told = self.control().mountpoint();
+        if let Some(fact) = mounts::find(self.device(), &told) {
+            tracing::debug!("mounted at {}", fact.mountpoint.show());
+            self.book.mount = Some(fact);
+            self.keep_book();
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! System calls that need `unsafe`, and the types that make them safe to use.
+//!
+//! Everything else in the workspace (but the preloaded shim) forbids unsafe code and goes
+//! through this crate or through rustix.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod mapping;
+mod spawn;
+
+pub use mapping::Mapping;
+pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

@@ -1,0 +1,157 @@
+//! The command line of each daemon, such that its mount behaves like a common file system.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::Kind;
+use crate::examples::example;
+use crate::process::run_ok;
+use crate::sshd::Sshd;
+
+/// What a daemon's command line is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) backing: &'a Path,
+    pub(crate) mountpoint: &'a Path,
+    pub(crate) sshd: Option<&'a Sshd>,
+    pub(crate) extra: &'a [String],
+    pub(crate) repeatable: bool,
+}
+
+/// Time-outs of the kernel's caches set to nothing, in the words of libfuse 2 and 3.
+const NO_TIMEOUTS: [&str; 3] = ["attr_timeout=0", "entry_timeout=0", "negative_timeout=0"];
+
+/// The daemon's command line, program first. It stays in the foreground.
+pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
+    let Parts {
+        kind,
+        backing,
+        mountpoint,
+        ..
+    } = *parts;
+    let mut words: Vec<OsString> = Vec::new();
+    let mut options: Vec<String> = Vec::new();
+    let option = |options: &mut Vec<String>, list: &[&str]| {
+        options.extend(list.iter().map(ToString::to_string))
+    };
+    let source = backing.display();
+    match kind {
+        Kind::PassthroughLl => {
+            words.extend([example("passthrough_ll")?.into(), "-f".into()]);
+            option(
+                &mut options,
+                &["allow_other", "default_permissions", "flock", "xattr"],
+            );
+            options.push(format!("source={source}"));
+        }
+        Kind::PassthroughHl => {
+            // It sets all time-outs to 0 itself.
+            words.extend([example("passthrough")?.into(), "-f".into()]);
+            option(&mut options, &["allow_other", "default_permissions"]);
+        }
+        Kind::Bindfs => {
+            words.extend(["bindfs".into(), "-f".into()]);
+            option(&mut options, &["allow_other", "default_permissions"]);
+            if parts.repeatable {
+                option(&mut options, &NO_TIMEOUTS);
+            }
+        }
+        Kind::Sshfs => {
+            let sshd = parts.sshd.context("sshfs needs an sshd")?;
+            words.extend(["sshfs".into(), "-f".into(), "-F".into(), "/dev/null".into()]);
+            words.extend(["-p".into(), sshd.port.to_string().into()]);
+            option(
+                &mut options,
+                &[
+                    "allow_other",
+                    "default_permissions",
+                    "BatchMode=yes",
+                    "IdentitiesOnly=yes",
+                ],
+            );
+            option(
+                &mut options,
+                &[
+                    "StrictHostKeyChecking=no",
+                    "UserKnownHostsFile=/dev/null",
+                    "LogLevel=ERROR",
+                ],
+            );
+            options.push(format!("IdentityFile={}", sshd.identity.display()));
+            if parts.repeatable {
+                option(&mut options, &["dir_cache=no"]);
+                option(&mut options, &NO_TIMEOUTS);
+            }
+        }
+        Kind::Ntfs3g => {
+            words.push("ntfs-3g".into());
+            option(
+                &mut options,
+                &[
+                    "no_detach",
+                    "allow_other",
+                    "permissions",
+                    "noatime",
+                    "user_xattr",
+                ],
+            );
+        }
+        Kind::Avfs => {
+            words.extend(["avfsd".into(), "-f".into()]);
+            option(&mut options, &["allow_other", "default_permissions"]);
+            if parts.repeatable {
+                option(&mut options, &NO_TIMEOUTS);
+            }
+        }
+        Kind::Mergerfs => {
+            words.extend(["mergerfs".into(), "-f".into()]);
+            option(
+                &mut options,
+                &[
+                    "allow_other",
+                    "default_permissions",
+                    "use_ino",
+                    "minfreespace=0",
+                ],
+            );
+            if parts.repeatable {
+                option(&mut options, &["cache.attr=0", "cache.entry=0"]);
+            }
+        }
+        Kind::Dir => anyhow::bail!("a plain directory has no daemon"),
+    }
+    options.extend(parts.extra.iter().cloned());
+    words.extend(["-o".into(), options.join(",").into()]);
+    match kind {
+        Kind::Bindfs | Kind::Mergerfs | Kind::Ntfs3g => words.push(backing.into()),
+        Kind::Sshfs => words.push(format!("root@127.0.0.1:{source}").into()),
+        _ => {}
+    }
+    words.push(mountpoint.into());
+    Ok(words)
+}
+
+/// Makes an empty NTFS image.
+pub(crate) fn make_ntfs(image: &Path, mib: u64) -> Result<()> {
+    let file =
+        std::fs::File::create(image).with_context(|| format!("creating {}", image.display()))?;
+    file.set_len(mib << 20)
+        .with_context(|| format!("setting the size of {}", image.display()))?;
+    let mut mkntfs = Command::new("mkntfs");
+    mkntfs.args(["-F", "-Q", "-q"]).arg(image);
+    run_ok(mkntfs, Duration::from_secs(60)).context("making an NTFS image (install ntfs-3g)")?;
+    Ok(())
+}
+
+/// Checks an NTFS image without writing to it.
+pub(crate) fn check_ntfs(image: &Path) -> Result<()> {
+    let mut check = Command::new("ntfsfix");
+    check.arg("-n").arg(image);
+    run_ok(check, Duration::from_secs(60))
+        .with_context(|| format!("checking {}", image.display()))?;
+    Ok(())
+}

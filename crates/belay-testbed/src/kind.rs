@@ -1,0 +1,139 @@
+//! Which daemons there are, and what is known of each.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of file system that a bed can be made of.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// libfuse's low-level example `passthrough_ll`.
+    PassthroughLl,
+    /// libfuse's high-level example `passthrough`, which mirrors `/`.
+    PassthroughHl,
+    /// bindfs (libfuse 2, high level).
+    Bindfs,
+    /// sshfs over a real sshd on the loopback address.
+    Sshfs,
+    /// ntfs-3g on an image of its own.
+    Ntfs3g,
+    /// avfsd (libfuse 2, high level), which mirrors `/`.
+    Avfs,
+    /// mergerfs with one branch (embedded fork of libfuse).
+    Mergerfs,
+    /// A plain directory, no daemon: the oracle.
+    Dir,
+}
+
+impl Kind {
+    /// Every kind, the plain directory last.
+    pub const ALL: [Self; 8] = [
+        Self::PassthroughLl,
+        Self::PassthroughHl,
+        Self::Bindfs,
+        Self::Sshfs,
+        Self::Ntfs3g,
+        Self::Avfs,
+        Self::Mergerfs,
+        Self::Dir,
+    ];
+
+    /// The six daemons that belay's first promise names.
+    pub const SIX: [Self; 6] = [
+        Self::PassthroughLl,
+        Self::PassthroughHl,
+        Self::Bindfs,
+        Self::Sshfs,
+        Self::Ntfs3g,
+        Self::Avfs,
+    ];
+
+    /// Every kind, the plain directory last.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter()
+    }
+
+    /// The name used on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PassthroughLl => "passthrough-ll",
+            Self::PassthroughHl => "passthrough-hl",
+            Self::Bindfs => "bindfs",
+            Self::Sshfs => "sshfs",
+            Self::Ntfs3g => "ntfs-3g",
+            Self::Avfs => "avfs",
+            Self::Mergerfs => "mergerfs",
+            Self::Dir => "dir",
+        }
+    }
+
+    /// Reads a [name](Self::name).
+    ///
+    /// # Errors
+    /// When there is no such kind; the message lists those that there are.
+    pub fn parse(name: &str) -> anyhow::Result<Self> {
+        name.parse()
+    }
+
+    /// Whether all hard links of a file are one inode for the kernel. Daemons that know files by path give each link
+    /// a node, hence a page cache, of its own.
+    #[must_use]
+    pub fn shares_hard_links(self) -> bool {
+        matches!(self, Self::PassthroughLl | Self::Ntfs3g | Self::Dir)
+    }
+
+    /// Whether the daemon mirrors `/`, so that tests work on `MNT/<backing path>`.
+    #[must_use]
+    pub fn mirrors_root(self) -> bool {
+        matches!(self, Self::PassthroughHl | Self::Avfs)
+    }
+
+    /// Whether what the mount shows can also be read in the backing directory.
+    #[must_use]
+    pub fn backed_by_directory(self) -> bool {
+        !matches!(self, Self::Ntfs3g)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        let plain = |s: &str| s.replace(['-', '_'], "").to_ascii_lowercase();
+        Self::all()
+            .find(|kind| plain(kind.name()) == plain(name))
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::all().map(Self::name).collect();
+                anyhow::anyhow!("unknown bed {name:?}: there are {}", names.join(", "))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for kind in Kind::all() {
+            assert_eq!(Kind::parse(kind.name()).unwrap(), kind);
+        }
+        assert_eq!(Kind::parse("passthrough_ll").unwrap(), Kind::PassthroughLl);
+        assert_eq!(Kind::parse("ntfs3g").unwrap(), Kind::Ntfs3g);
+        assert!(
+            Kind::parse("zfs")
+                .unwrap_err()
+                .to_string()
+                .contains("sshfs")
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! A real sshd on the loopback address, with keys and configuration of its own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Process, run_ok};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// A running sshd.
+#[derive(Debug)]
+pub(crate) struct Sshd {
+    pub(crate) port: u16,
+    pub(crate) identity: PathBuf,
+    process: Process,
+}
+
+impl Sshd {
+    /// Makes keys and configuration in `dir` and starts the server on a free port.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        if !Path::new(SSHD).is_file() {
+            bail!("{SSHD} is missing: install openssh-server");
+        }
+        // The place where sshd's unprivileged half is locked in; the distribution's unit makes it.
+        std::fs::create_dir_all("/run/sshd").context("creating /run/sshd")?;
+        let host_key = key(dir, "host_key")?;
+        let identity = key(dir, "identity")?;
+        let authorized = identity.with_extension("pub");
+        let config = dir.join("sshd_config");
+        // Between choosing a port and sshd's listening another process may take it: then the next is tried.
+        for _ in 0..10 {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                .and_then(|listener| listener.local_addr())
+                .context("looking for a free port")?
+                .port();
+            let text = format!(
+                "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+                 UsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nMaxStartups 1000\nMaxSessions 1000\n\
+                 PrintMotd no\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp\n",
+                host_key.display(),
+                authorized.display()
+            );
+            std::fs::write(&config, text)
+                .with_context(|| format!("writing {}", config.display()))?;
+            // Ends with the thread that started it, even if that is killed.
+            let mut command = Command::new("setpriv");
+            command
+                .args(["--pdeathsig", "KILL", "--", SSHD, "-D", "-e", "-f"])
+                .arg(&config);
+            let mut process = Process::start(command, &dir.join("sshd.log"))?;
+            if listening(port, &mut process)? {
+                return Ok(Self {
+                    port,
+                    identity,
+                    process,
+                });
+            }
+        }
+        bail!("sshd found no free port in ten attempts")
+    }
+
+    /// An error if it has died.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.process.must_run()
+    }
+}
+
+/// Waits until the server answers; false if it ended, which a port taken meanwhile makes it do.
+fn listening(port: u16, process: &mut Process) -> Result<bool> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    loop {
+        if process.exited()?.is_some() {
+            if process.tail().contains("in use") {
+                return Ok(false);
+            }
+            process.must_run()?;
+        }
+        if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            bail!("sshd does not listen on port {port}{}", process.tail());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn key(dir: &Path, name: &str) -> Result<PathBuf> {
+    let path = dir.join(name);
+    let mut keygen = Command::new("ssh-keygen");
+    keygen
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"])
+        .arg(&path);
+    run_ok(keygen, Duration::from_secs(30)).with_context(|| format!("generating {name}"))?;
+    Ok(path)
+}

@@ -1,0 +1,249 @@
+//! What can be asked for on the command line.
+
+use crate::size::parse_size;
+use belay_supervisor::Policy;
+use belay_supervisor::process::parse_signal;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go on.
+#[derive(Debug, Parser)]
+#[command(name = "belay", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a FUSE daemon and keep its mount through every crash.
+    #[command(long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
+        Everything after `--` is the daemon's own command line, as you would type it without \
+        belay. belay stays in the foreground, also for daemons that go into the background. Its \
+        exit status is that of the daemon's last clean exit. Ctrl-C and SIGTERM unmount; a second \
+        one does so by force.",
+        after_help = "Example: belay run -- sshfs host:/data /mnt/data")]
+    Run(Run),
+    /// Show held mounts: state, crashes, blackouts.
+    #[command(long_about = "Show held mounts: state, crashes, blackouts.\n\n\
+        With --json: one object {schema_version, mounts: [...]}, each mount with at least \
+        schema_version, mountpoint, state (starting, serving, recovering, stopping, gave-up), \
+        generation, crashes, planned, blackout_us {count, median, p99, max, last}, requests \
+        {in_flight, total, reissued, reconciled, recorded, failed}, restored {nodes, handles, \
+        locks, streams}, nodes_cached, open_handles, policy, daemon {pid, command, exit}, \
+        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, degraded, \
+        resend. With MOUNT, the object of that mount alone. Fields may be added; schema_version \
+        grows when one goes or changes its meaning.")]
+    Status(Status),
+    /// Unmount, and end the daemon and belay.
+    Stop(Mount),
+    /// Crash the daemon on purpose and wait for its recovery: your own chaos test.
+    Crash(Crash),
+    /// Restart the daemon, for example after its program was updated.
+    Restart(Mount),
+    /// Tell what this machine, user and daemon allow, and how to get what is missing.
+    Doctor(Doctor),
+    /// Print shell completions.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write those of all commands into a directory.
+    Man {
+        /// The directory.
+        dir: Option<PathBuf>,
+    },
+    /// The supervisor (for belay itself).
+    #[command(hide = true)]
+    Supervise(Hidden),
+    /// A new keeper (for belay itself).
+    #[command(hide = true)]
+    Keep(Hidden),
+}
+
+/// Options of the processes that belay starts for itself.
+#[derive(Debug, Args)]
+pub struct Hidden {
+    /// More messages.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Where belay keeps sockets and reports.
+#[derive(Debug, Args)]
+pub struct StateDir {
+    /// Directory for sockets and crash reports [default: $BELAY_STATE_DIR, else /run/belay for
+    /// root, else $XDG_RUNTIME_DIR/belay].
+    #[arg(long = "state-dir", value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl StateDir {
+    /// The directory, absolute as far as that can be had.
+    pub fn path(&self) -> PathBuf {
+        let dir = self.dir.clone().unwrap_or_else(belay_supervisor::instances::default_state_dir);
+        std::path::absolute(&dir).unwrap_or(dir)
+    }
+}
+
+/// `belay run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Give up after this many crashes in a row without one served request; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub max_crashes: u32,
+    /// Restart the daemon when a request has been in flight for longer than this, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub hang_timeout: Option<Duration>,
+    /// Restart a successor that is not ready after this time.
+    #[arg(long, value_name = "DURATION", default_value = "60s",
+        value_parser = humantime::parse_duration)]
+    pub start_timeout: Duration,
+    /// Restart the daemon when it uses more resident memory than this, such as 512M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_limit: Option<u64>,
+    /// How requests are settled whose outcome a crash left open.
+    #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
+    pub policy: PolicyName,
+    /// Keep copies of requests instead of having the kernel resend them.
+    #[arg(long)]
+    pub no_resend: bool,
+    /// Whether the daemon gives files the same inode numbers in each of its lives.
+    #[arg(long, value_enum, default_value_t = InodeNumbers::Stable)]
+    pub inode_numbers: InodeNumbers,
+    /// More messages; twice for even more.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// The daemon and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Names of the policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// The best one for the daemon.
+    Auto,
+    /// Ask the successor what had already happened, then issue the rest again.
+    Reconcile,
+    /// Issue everything again, blindly: for comparison studies only.
+    #[value(hide = true)]
+    Blind,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Auto => Self::Auto,
+            PolicyName::Reconcile => Self::Reconcile,
+            PolicyName::Blind => Self::Blind,
+        }
+    }
+}
+
+/// What a daemon's inode numbers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InodeNumbers {
+    /// The same in each life.
+    Stable,
+    /// They change.
+    Volatile,
+}
+
+/// `belay status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The mountpoint; all mounts without it.
+    pub mount: Option<PathBuf>,
+}
+
+/// A command on one mount.
+#[derive(Debug, Args)]
+pub struct Mount {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// The mountpoint.
+    pub mount: PathBuf,
+}
+
+/// `belay crash`.
+#[derive(Debug, Args)]
+pub struct Crash {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// The mountpoint.
+    pub mount: PathBuf,
+    /// The signal that kills the daemon, by name or number.
+    #[arg(long, value_name = "NAME", default_value = "KILL", value_parser = signal)]
+    pub signal: i32,
+    /// How many times.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// Time from one crash to the next.
+    #[arg(long, value_name = "DURATION", default_value = "1s",
+        value_parser = humantime::parse_duration)]
+    pub every: Duration,
+}
+
+/// `belay doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// A daemon (and its arguments) to look at.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+fn signal(text: &str) -> Result<i32, String> {
+    parse_signal(text)
+        .ok_or_else(|| format!("no signal is called {text}; see `kill -l` for their names"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn runs_are_parsed() {
+        let words = "belay run --hang-timeout 30s --memory-limit 512M -v -- sshfs -f a:/b /mnt";
+        let Command::Run(run) = Cli::parse_from(words.split(' ')).command else { panic!() };
+        assert_eq!(run.hang_timeout, Some(Duration::from_secs(30)));
+        assert_eq!(run.memory_limit, Some(512 << 20));
+        assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);
+    }
+
+    #[test]
+    fn bad_arguments_are_refused() {
+        for words in [
+            "belay run",
+            "belay run --",
+            "belay run --max-crashes x -- d",
+            "belay crash /mnt --signal NOPE",
+            "belay crash /mnt --count 0",
+            "belay crash",
+            "belay run --policy wild -- d",
+        ] {
+            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
+        }
+    }
+}

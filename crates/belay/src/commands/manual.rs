@@ -1,0 +1,26 @@
+//! Shell completions and manual pages, made from the command line's own definition.
+
+use crate::cli::Cli;
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use std::path::Path;
+
+/// Prints completions for `shell`.
+pub fn completions(shell: clap_complete::Shell) -> Result<i32> {
+    clap_complete::generate(shell, &mut Cli::command(), "belay", &mut std::io::stdout());
+    Ok(0)
+}
+
+/// Prints the main page, or writes all pages into `dir`.
+pub fn pages(dir: Option<&Path>) -> Result<i32> {
+    match dir {
+        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
+        Some(dir) => {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot create {}", dir.display()))?;
+            clap_mangen::generate_to(Cli::command(), dir)
+                .with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,30 @@
+//! The commands, each a function from its options to an exit code.
+
+mod crash;
+mod manual;
+mod mounts;
+mod run;
+mod status;
+mod stop;
+
+use crate::cli::Command;
+use anyhow::Result;
+
+/// Runs a command; gives the exit code.
+///
+/// # Errors
+/// What went wrong, for people.
+pub fn run(command: Command) -> Result<i32> {
+    match command {
+        Command::Run(options) => run::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Stop(options) => stop::run(&options),
+        Command::Crash(options) => crash::run(&options),
+        Command::Restart(options) => crash::restart(&options),
+        Command::Doctor(options) => crate::doctor::run(&options),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::pages(dir.as_deref()),
+        Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
+        Command::Keep(_) => Ok(belay_supervisor::keeper::run_inherited()?),
+    }
+}

@@ -1,0 +1,34 @@
+//! `belay status`.
+
+use super::mounts;
+use crate::cli::Status as Options;
+use anyhow::Result;
+use belay_supervisor::status::SCHEMA_VERSION;
+use serde_json::json;
+use std::io::Write;
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<i32> {
+    let mut out = std::io::stdout().lock();
+    if let Some(path) = &options.mount {
+        let (_, status) = mounts::one(&options.state, path)?;
+        if options.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(&status)?)?;
+        } else {
+            write!(out, "{}", status.render())?;
+        }
+        return Ok(0);
+    }
+    let all: Vec<_> = mounts::all(&options.state).into_iter().map(|(_, status)| status).collect();
+    if options.json {
+        let all = json!({ "schema_version": SCHEMA_VERSION, "mounts": all });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+    } else if all.is_empty() {
+        writeln!(out, "belay holds no mount; start one with `belay run -- DAEMON ARGUMENTS...`")?;
+    } else {
+        for status in all {
+            write!(out, "{}", status.render())?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,215 @@
+//! The checks.
+
+use super::{Finding, Level};
+use crate::preflight::{binary, machine, mountpoint, shim};
+use belay_supervisor::Error;
+use rustix::process::{Resource, getrlimit};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// All checks, those of a daemon if a command is given.
+pub fn all(command: &[OsString]) -> Vec<Finding> {
+    let mut findings = vec![
+        kernel(),
+        device(),
+        rights(),
+        library(),
+        namespaces(),
+        fusermount(),
+        control_files(),
+        request_timeout(),
+        open_files(),
+    ];
+    if !command.is_empty() {
+        findings.extend(daemon(command));
+    }
+    findings
+}
+
+fn finding(name: &'static str, level: Level, found: impl Into<String>, remedy: &str) -> Finding {
+    Finding { name, level, found: found.into(), remedy: remedy.to_owned() }
+}
+
+/// The parts of a refusal: why, and the remedy.
+fn refusal(name: &'static str, error: &Error) -> Finding {
+    match error {
+        Error::System { action, object, source, remedy } => {
+            finding(name, Level::Missing, format!("cannot {action} {object}: {source}"), remedy)
+        }
+        Error::Refused { what, why, remedy } => {
+            finding(name, Level::Missing, format!("{what}: {why}"), remedy)
+        }
+    }
+}
+
+fn kernel() -> Finding {
+    let (major, minor) = machine::kernel();
+    if (major, minor) >= machine::RESEND_SINCE {
+        let found = format!("Linux {major}.{minor}, which resends requests after a crash");
+        return finding("kernel", Level::Ok, found, "");
+    }
+    finding(
+        "kernel",
+        Level::Note,
+        format!("Linux {major}.{minor} cannot resend requests, so belay keeps copies of them"),
+        "Linux 6.9 or later saves these copies",
+    )
+}
+
+fn device() -> Finding {
+    match machine::check_device(Path::new("/dev/fuse")) {
+        Ok(()) => finding("/dev/fuse", Level::Ok, "can be opened", ""),
+        Err(error) => refusal("/dev/fuse", &error),
+    }
+}
+
+fn rights() -> Finding {
+    if machine::may_mount() {
+        return finding("right to mount", Level::Ok, "this process has CAP_SYS_ADMIN", "");
+    }
+    finding(
+        "right to mount",
+        Level::Missing,
+        "this process has no CAP_SYS_ADMIN; mounts through fusermount3 are not supported yet",
+        "run belay as root: sudo belay run ...",
+    )
+}
+
+fn library() -> Finding {
+    let path = match shim::find() {
+        Ok(path) => path,
+        Err(error) => return refusal("shim library", &error),
+    };
+    // Loaded into a program that does nothing: without its variables the shim stays asleep.
+    let output = Command::new("true").env("LD_PRELOAD", &path).env_remove("BELAY_SHIM").output();
+    let complaint = match output {
+        Ok(output) if output.status.success() && output.stderr.is_empty() => String::new(),
+        Ok(output) => {
+            format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
+        }
+        Err(error) => error.to_string(),
+    };
+    let shown = path.display();
+    if complaint.is_empty() {
+        return finding("shim library", Level::Ok, format!("{shown} can be loaded"), "");
+    }
+    finding(
+        "shim library",
+        Level::Missing,
+        format!("{shown} cannot be loaded: {complaint}"),
+        "build it on this machine: cargo build --release",
+    )
+}
+
+fn namespaces() -> Finding {
+    let none = |name: &str| {
+        fs::read_to_string(format!("/proc/sys/user/{name}")).is_ok_and(|text| text.trim() == "0")
+    };
+    if none("max_mnt_namespaces") {
+        return finding(
+            "mount namespaces",
+            Level::Missing,
+            "the limit is 0, so a successor cannot be kept from its own mount",
+            "sysctl user.max_mnt_namespaces=1000",
+        );
+    }
+    let users = if none("max_user_namespaces") { "forbidden" } else { "allowed" };
+    finding(
+        "mount namespaces",
+        Level::Ok,
+        format!("allowed (user namespaces, not needed yet: {users})"),
+        "",
+    )
+}
+
+fn fusermount() -> Finding {
+    match binary::find("fusermount3".as_ref()) {
+        Ok(path) => finding("fusermount3", Level::Ok, path.display().to_string(), ""),
+        Err(_) => finding(
+            "fusermount3",
+            Level::Note,
+            "not found; root can do without",
+            "install the package fuse3",
+        ),
+    }
+}
+
+fn control_files() -> Finding {
+    let place = "/sys/fs/fuse/connections";
+    let mounted = belay_supervisor::mounts::at(Path::new(place)).is_some();
+    if mounted {
+        return finding("FUSE control files", Level::Ok, place, "");
+    }
+    finding(
+        "FUSE control files",
+        Level::Note,
+        format!("{place} is not mounted; belay closes the device instead where it gives up"),
+        "mount -t fusectl fusectl /sys/fs/fuse/connections",
+    )
+}
+
+fn request_timeout() -> Finding {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/fs/fuse/{name}")).unwrap_or_default();
+        text.trim().parse::<u64>().unwrap_or(0)
+    };
+    let limits = [read("default_request_timeout"), read("max_request_timeout")];
+    match limits.into_iter().filter(|limit| *limit > 0).min() {
+        None => finding("request timeout", Level::Ok, "the kernel sets none", ""),
+        Some(seconds) => finding(
+            "request timeout",
+            Level::Note,
+            format!("the kernel aborts a mount when a request takes {seconds} s, crashes included"),
+            "sysctl fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0",
+        ),
+    }
+}
+
+fn open_files() -> Finding {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if limit >= 256 {
+        return finding("open files", Level::Ok, format!("up to {limit}"), "");
+    }
+    finding(
+        "open files",
+        Level::Note,
+        format!("only up to {limit}: restored handles may not all fit"),
+        "ulimit -n 20000",
+    )
+}
+
+fn daemon(command: &[OsString]) -> Vec<Finding> {
+    let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
+    let checked = binary::find(name).and_then(|path| binary::check(&path).map(|()| path));
+    let mut findings = vec![match checked {
+        Ok(path) => {
+            let found = format!("{} is linked dynamically and can be held", path.display());
+            finding("daemon", Level::Ok, found, "")
+        }
+        Err(error) => refusal("daemon", &error),
+    }];
+    if command.len() > 1 {
+        findings.push(match mountpoint::guess(command) {
+            None => finding(
+                "mountpoint",
+                Level::Note,
+                "no argument of the daemon is a directory",
+                "check that the mountpoint exists",
+            ),
+            Some(path) => {
+                let dir = belay_supervisor::instances::default_state_dir();
+                let instances = belay_supervisor::instances::list(&dir);
+                match mountpoint::check(&path, &instances) {
+                    Ok(()) => {
+                        let found = format!("{} is free", path.display());
+                        finding("mountpoint", Level::Ok, found, "")
+                    }
+                    Err(error) => refusal("mountpoint", &error),
+                }
+            }
+        });
+    }
+    findings
+}

@@ -1,0 +1,69 @@
+//! How belay talks on standard error: one line a message, marked as belay's, never waiting for
+//! the reader.
+
+use crate::cli::Command;
+use belay_supervisor::stderr::Polite;
+use std::fmt;
+use std::io::Write;
+use tracing::{Event, Level, Subscriber, field::Field, field::Visit};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Sets messages up: what `BELAY_LOG` says, else by the number of `-v`.
+pub fn start(command: &Command) {
+    let verbose = match command {
+        Command::Run(run) => run.verbose,
+        Command::Supervise(hidden) | Command::Keep(hidden) => hidden.verbose,
+        _ => 0,
+    };
+    let level = ["info", "debug", "trace"].get(usize::from(verbose)).unwrap_or(&"trace");
+    let filter =
+        EnvFilter::try_from_env("BELAY_LOG").unwrap_or_else(|_| EnvFilter::new(*level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Polite)
+        .event_format(Lines)
+        .init();
+}
+
+/// Says `text` on standard error.
+pub fn say(text: &str) {
+    // Nobody is left to tell about a failure.
+    let _ = Polite.write_all(text.as_bytes());
+}
+
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mark = match *event.metadata().level() {
+            Level::ERROR => "error: ",
+            Level::WARN => "warning: ",
+            _ => "",
+        };
+        let mut text = Message(String::new());
+        event.record(&mut text);
+        writeln!(out, "belay: {mark}{}", text.0)
+    }
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}

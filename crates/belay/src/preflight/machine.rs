@@ -1,0 +1,84 @@
+//! The machine: kernel, device, rights.
+
+use belay_supervisor::{Error, Result};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use std::path::Path;
+
+/// First kernel that can hand out requests again.
+pub const RESEND_SINCE: (u32, u32) = (6, 9);
+
+/// The running kernel's version, `(0, 0)` if it cannot be read.
+pub fn kernel() -> (u32, u32) {
+    let uname = rustix::system::uname();
+    parse_kernel(&uname.release().to_string_lossy())
+}
+
+fn parse_kernel(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Whether this process may mount.
+pub fn may_mount() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// Refuses to start without the right to mount and the device.
+///
+/// # Errors
+/// Which is missing, and what to do.
+pub fn check() -> Result<()> {
+    if !may_mount() {
+        return Err(Error::refused(
+            "permission",
+            "this process may not mount (it has no CAP_SYS_ADMIN), and mounts through \
+             fusermount3 are not supported yet",
+            "run belay as root: sudo belay run ...",
+        ));
+    }
+    check_device(Path::new("/dev/fuse"))
+}
+
+/// Refuses a device that cannot be opened.
+///
+/// # Errors
+/// Why, and what to do.
+pub fn check_device(path: &Path) -> Result<()> {
+    let remedy = match open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => return Ok(()),
+        Err(error) => (error, match error {
+            Errno::NOENT | Errno::NODEV | Errno::NXIO => {
+                "load the module (modprobe fuse); in a container, pass the device \
+                 (--device /dev/fuse)"
+            }
+            Errno::ACCESS | Errno::PERM => {
+                "run belay as root, or have the device opened to you (chmod 666 /dev/fuse); in a \
+                 container, allow the device"
+            }
+            _ => "run `belay doctor`",
+        }),
+    };
+    Err(Error::system("open", path.display().to_string(), remedy.0, remedy.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_versions_are_read() {
+        assert_eq!(parse_kernel("6.18.44-fc-v657"), (6, 18));
+        assert_eq!(parse_kernel("6.9"), (6, 9));
+        assert_eq!(parse_kernel("odd"), (0, 0));
+        assert!(kernel() >= (3, 0));
+    }
+
+    #[test]
+    fn a_missing_device_is_explained() {
+        let text = check_device(Path::new("/dev/no-fuse")).expect_err("missing").to_string();
+        assert!(text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"), "{text}");
+    }
+}

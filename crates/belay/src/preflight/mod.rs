@@ -1,0 +1,7 @@
+//! Whether a daemon can be held, found out before it is started: each refusal with its cause and
+//! the next step.
+
+pub mod binary;
+pub mod machine;
+pub mod mountpoint;
+pub mod shim;
