@@ -49,6 +49,11 @@ impl<M: Memory> Store<M> {
         self.commit();
     }
 
+    /// Whether nothing was ever put in.
+    pub fn is_blank(&self) -> bool {
+        self.header(NODE_TOP) == 0
+    }
+
     /// Undoes a change that a dead process left half done. Gives the number of words restored.
     pub fn recover(&self) -> usize {
         let pairs = (self.memory.load(self.layout.undo) as usize).min(UNDO_PAIRS);

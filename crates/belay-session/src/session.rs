@@ -69,6 +69,9 @@ impl<M: Memory> Session<M> {
     /// the dead generation left. Generation 0 starts open, others start settling.
     pub fn attach(store: Store<M>, generation: u32) -> Self {
         store.recover();
+        if store.is_blank() {
+            store.format();
+        }
         let chosen = Control::new(store.memory(), *store.layout()).options();
         let mut session = Self {
             generation,

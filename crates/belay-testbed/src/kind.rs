@@ -17,6 +17,7 @@ pub enum Kind {
     Bindfs,
     /// sshfs over a real sshd on the loopback address.
     Sshfs,
+    #[serde(rename = "ntfs-3g")]
     /// ntfs-3g on an image of its own.
     Ntfs3g,
     /// avfsd (libfuse 2, high level), which mirrors `/`.
