@@ -51,12 +51,16 @@ impl Blackouts {
     /// All values with how often they came, for the ledger.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
-        recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+        recorded
+            .map(|v| (v.value_iterated_to(), v.count_at_value()))
+            .collect()
     }
 
     /// The statistics.
     pub fn summary(&self) -> Summary {
-        let Some(histogram) = &self.histogram else { return Summary::default() };
+        let Some(histogram) = &self.histogram else {
+            return Summary::default();
+        };
         if histogram.is_empty() {
             return Summary::default();
         }

@@ -7,14 +7,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
-    #[error("cannot {action} {object}: {source}{}", Remedy(remedy))]
+    #[error("cannot {action} {object}: {why}{}", Remedy(remedy))]
     System {
         /// What was tried, as a verb.
         action: &'static str,
         /// On what.
         object: String,
-        /// Why it failed.
-        source: io::Error,
+        /// Why it failed. Part of the message, so not a `source` besides.
+        why: io::Error,
         /// What to do next; may be empty.
         remedy: &'static str,
     },
@@ -47,10 +47,15 @@ impl Error {
     pub fn system(
         action: &'static str,
         object: impl Into<String>,
-        source: impl Into<io::Error>,
+        why: impl Into<io::Error>,
         remedy: &'static str,
     ) -> Self {
-        Self::System { action, object: object.into(), source: source.into(), remedy }
+        Self::System {
+            action,
+            object: object.into(),
+            why: why.into(),
+            remedy,
+        }
     }
 
     /// An error made of a finding.
@@ -59,7 +64,11 @@ impl Error {
         why: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self::Refused { what: what.into(), why: why.into(), remedy: remedy.into() }
+        Self::Refused {
+            what: what.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        }
     }
 }
 
@@ -79,8 +88,14 @@ mod tests {
             "load the fuse module: modprobe fuse",
         );
         let text = error.to_string();
-        assert!(text.starts_with("cannot open /dev/fuse: No such file"), "{text}");
-        assert!(text.ends_with("; load the fuse module: modprobe fuse"), "{text}");
+        assert!(
+            text.starts_with("cannot open /dev/fuse: No such file"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("; load the fuse module: modprobe fuse"),
+            "{text}"
+        );
         assert_eq!(Error::refused("a", "b", "").to_string(), "a: b");
     }
 }

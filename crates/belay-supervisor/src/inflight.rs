@@ -54,7 +54,9 @@ impl<'f> Requests<'f> {
     fn all(&self) -> Vec<(Slot, InFlight)> {
         let store = Store::new(FileView(self.file), self.layout);
         let slots = (0..store.slots()).map(Slot);
-        slots.filter_map(|slot| Some((slot, store.slot_request(slot)?))).collect()
+        slots
+            .filter_map(|slot| Some((slot, store.slot_request(slot)?)))
+            .collect()
     }
 
     /// How many there are.
@@ -67,7 +69,9 @@ impl<'f> Requests<'f> {
         let store = Store::new(FileView(self.file), self.layout);
         let mut all = self.all();
         all.sort_by_key(|(_, request)| request.unique);
-        all.iter().map(|(slot, request)| line(request, &store.slot_body(*slot).0)).collect()
+        all.iter()
+            .map(|(slot, request)| line(request, &store.slot_body(*slot).0))
+            .collect()
     }
 }
 
@@ -155,7 +159,10 @@ mod tests {
         }
         assert_eq!(look.count(), 2);
         let lines = look.describe();
-        assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
+        assert!(
+            lines[0].contains("UNLINK") && lines[0].contains("\"name\""),
+            "{lines:?}"
+        );
         let (oldest, _) = ages.oldest_in_flight(look).expect("one");
         assert!(oldest.contains("UNLINK"), "{oldest}");
     }

@@ -84,7 +84,11 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     control
         .set_nonblocking(true)
         .map_err(|error| Error::system("set up", "the control socket", error, ""))?;
-    Ok(NewInstance { dir, lock, control: control.into() })
+    Ok(NewInstance {
+        dir,
+        lock,
+        control: control.into(),
+    })
 }
 
 fn take_lock(lock: &OwnedFd) -> rustix::io::Result<()> {
@@ -106,8 +110,12 @@ fn open_lock(dir: &Path, flags: OFlags) -> Result<OwnedFd> {
 }
 
 fn open_dir(dir: &Path) -> Result<OwnedFd> {
-    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
+    open(
+        dir,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
 }
 
 // Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
@@ -129,7 +137,13 @@ pub fn connect(dir: &Path) -> Result<UnixStream> {
 fn folder_name(hint: &Path, pid: u32) -> String {
     let text = hint.to_string_lossy();
     let text = text.trim_matches('/');
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
     // The end of a path says more than its beginning.
     let mut name: Vec<char> = text.chars().rev().take(40).map(plain).collect();
     name.reverse();
@@ -161,12 +175,17 @@ impl Instance {
 
 /// All folders in `state_dir`, by name; none if it is not there.
 pub fn list(state_dir: &Path) -> Vec<Instance> {
-    let Ok(entries) = fs::read_dir(state_dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(state_dir) else {
+        return Vec::new();
+    };
     let mut found: Vec<Instance> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter(|entry| entry.path().join("lock").exists())
-        .map(|entry| Instance { alive: is_locked(&entry.path()), dir: entry.path() })
+        .map(|entry| Instance {
+            alive: is_locked(&entry.path()),
+            dir: entry.path(),
+        })
         .collect();
     found.sort_by(|a, b| a.dir.cmp(&b.dir));
     found
@@ -174,7 +193,9 @@ pub fn list(state_dir: &Path) -> Vec<Instance> {
 
 /// Whether somebody holds the lock of folder `dir`.
 pub fn is_locked(dir: &Path) -> bool {
-    let Ok(lock) = open_lock(dir, OFlags::empty()) else { return false };
+    let Ok(lock) = open_lock(dir, OFlags::empty()) else {
+        return false;
+    };
     // Shared: two who look at the same time must not take each other for the owner.
     flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
 }

@@ -18,11 +18,7 @@ pub fn create(name: &str) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// Those of pwrite(2).
-pub fn write_at(
-    file: BorrowedFd<'_>,
-    mut bytes: &[u8],
-    mut offset: u64,
-) -> rustix::io::Result<()> {
+pub fn write_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
         match pwrite(file, bytes, offset) {
             Ok(0) => return Err(Errno::NOSPC),

@@ -24,7 +24,9 @@ pub struct Mount {
 impl Mount {
     /// Whether it is a FUSE file system.
     pub fn is_fuse(&self) -> bool {
-        self.kind == "fuse" || self.kind == "fuseblk" || self.kind.starts_with("fuse.")
+        self.kind == "fuse"
+            || self.kind == "fuseblk"
+            || self.kind.starts_with("fuse.")
             || self.kind.starts_with("fuseblk.")
     }
 }
@@ -45,7 +47,9 @@ pub fn table() -> Vec<Mount> {
 
 /// Parses a mountinfo file; lines that are not understood are left out.
 pub fn parse_table(text: &[u8]) -> Vec<Mount> {
-    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(parse_line)
+        .collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
@@ -65,10 +69,14 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     let mut rest = word;
     while let [first, tail @ ..] = rest {
         rest = tail;
-        let octal = tail.get(..3).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = tail
+            .get(..3)
+            .filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         match (first, octal) {
             (b'\\', Some(digits)) => {
-                let value = digits.iter().fold(0_u32, |sum, d| sum * 8 + u32::from(d - b'0'));
+                let value = digits
+                    .iter()
+                    .fold(0_u32, |sum, d| sum * 8 + u32::from(d - b'0'));
                 out.push(value as u8);
                 rest = tail.get(3..).unwrap_or_default();
             }
@@ -80,7 +88,10 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 
 /// What is mounted at exactly `path`, uppermost.
 pub fn at(path: &Path) -> Option<Mount> {
-    table().into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
+    table()
+        .into_iter()
+        .rev()
+        .find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
 }
 
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
@@ -95,16 +106,25 @@ pub fn find(device: BorrowedFd<'_>, told: &[u8]) -> Option<MountFact> {
         let of_connection = |mount: &&Mount| mount.device == number && mount.is_fuse();
         // The same file system may be bound elsewhere: what the daemon said decides then.
         let all = || table.iter().filter(of_connection);
-        return all().find(|m| m.mountpoint == told).or_else(|| all().next()).map(fact);
+        return all()
+            .find(|m| m.mountpoint == told)
+            .or_else(|| all().next())
+            .map(fact);
     }
-    table.iter().rev().find(|m| m.is_fuse() && m.mountpoint == told).map(fact)
+    table
+        .iter()
+        .rev()
+        .find(|m| m.is_fuse() && m.mountpoint == told)
+        .map(fact)
 }
 
 /// `major:minor` of the connection of a FUSE device description; `None` before the mount and on
 /// kernels that do not tell.
 pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
-    let number = info.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    let number = info
+        .lines()
+        .find_map(|line| line.strip_prefix("fuse_connection:"))?;
     let number = number.trim().parse::<u32>().ok()?;
     // The kernel's own form of a device number: 12 bits and 20 bits.
     Some(format!("{}:{}", number >> 20, number & 0xf_ffff))
@@ -113,7 +133,10 @@ pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
 /// Whether the connection of `device` is gone, or was never there.
 pub fn is_disconnected(device: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(device, PollFlags::empty())];
-    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     loop {
         match poll(&mut fds, Some(&none)) {
             Err(Errno::INTR) => {}
@@ -149,7 +172,9 @@ pub fn detach(fact: &MountFact) -> bool {
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error
 /// instead of waiting. Says whether that worked; closing the device everywhere does the same.
 pub fn abort(fact: &MountFact) -> bool {
-    let Some((major, minor)) = fact.device.split_once(':') else { return false };
+    let Some((major, minor)) = fact.device.split_once(':') else {
+        return false;
+    };
     let (Ok(major), Ok(minor)) = (major.parse::<u64>(), minor.parse::<u64>()) else {
         return false;
     };
@@ -159,7 +184,9 @@ pub fn abort(fact: &MountFact) -> bool {
 
 /// `path` made absolute and free of links without touching what is mounted at it, which may hang.
 pub fn resolve_untouched(path: &Path) -> std::path::PathBuf {
-    let Ok(absolute) = std::path::absolute(path) else { return path.to_owned() };
+    let Ok(absolute) = std::path::absolute(path) else {
+        return path.to_owned();
+    };
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) => match parent.canonicalize() {
             Ok(parent) => parent.join(name),
@@ -190,7 +217,10 @@ mod tests {
 
     #[test]
     fn only_the_held_mount_is_detached() {
-        let fact = MountFact { mountpoint: OsText("/".into()), device: "0:1".into() };
+        let fact = MountFact {
+            mountpoint: OsText("/".into()),
+            device: "0:1".into(),
+        };
         assert!(!detach(&fact));
         assert!(at(Path::new("/")).is_some());
     }

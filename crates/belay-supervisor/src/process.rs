@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -72,13 +72,14 @@ pub fn parse_signal(text: &str) -> Option<i32> {
     (1..32).find(|n| signal_name(*n).strip_prefix("SIG") == Some(wanted))
 }
 
-/// Takes the status of every child that has ended.
+/// Takes the status of every child that has ended, of whatever process group.
 pub fn reap() -> Vec<Exited> {
     let mut ended = Vec::new();
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
-        if let (Some(exit), Ok(pid)) =
-            (Exit::from_wait(status), u32::try_from(pid.as_raw_nonzero().get()))
-        {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if let (Some(exit), Ok(pid)) = (
+            Exit::from_wait(status),
+            u32::try_from(pid.as_raw_nonzero().get()),
+        ) {
             ended.push(Exited { pid, exit });
         }
     }
@@ -146,11 +147,16 @@ pub fn readable(fd: BorrowedFd<'_>, limit: Duration) -> bool {
 
 /// The living and dead children of process `pid`, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for task in tasks.flatten() {
         let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        found.extend(
+            text.split_ascii_whitespace()
+                .filter_map(|word| word.parse::<u32>().ok()),
+        );
     }
     found
 }
@@ -180,16 +186,23 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
 /// not a stranger who got its number.
 pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
-    let Ok(stat) = rustix::fs::fstat(file) else { return false };
+    let Ok(stat) = rustix::fs::fstat(file) else {
+        return false;
+    };
     let device = format!(
         "{:02x}:{:02x}",
         rustix::fs::major(stat.st_dev),
         rustix::fs::minor(stat.st_dev)
     );
     let inode = stat.st_ino.to_string();
-    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return false };
+    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
+        return false;
+    };
     maps.split(|byte| *byte == b'\n').any(|line| {
-        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(3);
+        let mut words = line
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
+            .skip(3);
         words.next() == Some(device.as_bytes()) && words.next() == Some(inode.as_bytes())
     })
 }

@@ -2,8 +2,8 @@
 //! make the supervisor wait for whoever reads it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{read, write};
 use rustix::fd::BorrowedFd;
+use rustix::io::{read, write};
 use std::collections::VecDeque;
 use std::io;
 
@@ -21,7 +21,10 @@ pub struct Polite;
 impl io::Write for Polite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stderr = rustix::stdio::stderr();
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let none = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         for chunk in bytes.chunks(CHUNK) {
             let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
             if !poll(&mut fds, Some(&none)).is_ok_and(|n| n > 0) {
@@ -50,8 +53,12 @@ impl Tail {
         let mut buffer = [0; CHUNK];
         // Bounded: a daemon that floods its standard error must not keep the supervisor busy.
         for _ in 0..16 {
-            let Ok(n) = read(pipe, &mut buffer) else { break };
-            let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
+            let Ok(n) = read(pipe, &mut buffer) else {
+                break;
+            };
+            let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
             let _ = io::Write::write(&mut Polite, bytes);
             self.push(bytes);
         }
@@ -73,7 +80,11 @@ impl Tail {
         }
         let line = String::from_utf8_lossy(&self.partial);
         // Reports are shown on terminals: no control characters.
-        self.lines.push_back(line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect());
+        self.lines.push_back(
+            line.chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect(),
+        );
         self.partial.clear();
     }
 

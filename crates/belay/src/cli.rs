@@ -10,7 +10,12 @@ use std::time::Duration;
 
 /// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go on.
 #[derive(Debug, Parser)]
-#[command(name = "belay", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    name = "belay",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -21,12 +26,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a FUSE daemon and keep its mount through every crash.
-    #[command(long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
+    #[command(
+        long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
         Everything after `--` is the daemon's own command line, as you would type it without \
         belay. belay stays in the foreground, also for daemons that go into the background. Its \
         exit status is that of the daemon's last clean exit. Ctrl-C and SIGTERM unmount; a second \
         one does so by force.",
-        after_help = "Example: belay run -- sshfs host:/data /mnt/data")]
+        after_help = "Example: belay run -- sshfs host:/data /mnt/data"
+    )]
     Run(Run),
     /// Show held mounts: state, crashes, blackouts.
     #[command(long_about = "Show held mounts: state, crashes, blackouts.\n\n\
@@ -85,7 +92,10 @@ pub struct StateDir {
 impl StateDir {
     /// The directory, absolute as far as that can be had.
     pub fn path(&self) -> PathBuf {
-        let dir = self.dir.clone().unwrap_or_else(belay_supervisor::instances::default_state_dir);
+        let dir = self
+            .dir
+            .clone()
+            .unwrap_or_else(belay_supervisor::instances::default_state_dir);
         std::path::absolute(&dir).unwrap_or(dir)
     }
 }
@@ -226,7 +236,9 @@ mod tests {
     #[test]
     fn runs_are_parsed() {
         let words = "belay run --hang-timeout 30s --memory-limit 512M -v -- sshfs -f a:/b /mnt";
-        let Command::Run(run) = Cli::parse_from(words.split(' ')).command else { panic!() };
+        let Command::Run(run) = Cli::parse_from(words.split(' ')).command else {
+            panic!()
+        };
         assert_eq!(run.hang_timeout, Some(Duration::from_secs(30)));
         assert_eq!(run.memory_limit, Some(512 << 20));
         assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);

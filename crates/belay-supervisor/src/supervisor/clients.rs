@@ -45,14 +45,20 @@ impl Supervisor {
             self.next_client += 1;
             if self.listen(&fd, token).is_ok() {
                 let stream = UnixStream::from(fd);
-                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing };
+                let client = Client {
+                    stream,
+                    input: Vec::new(),
+                    wait: Wait::Nothing,
+                };
                 self.clients.insert(token, client);
             }
         }
     }
 
     pub(super) fn serve_client(&mut self, token: u64) {
-        let Some(mut client) = self.clients.remove(&token) else { return };
+        let Some(mut client) = self.clients.remove(&token) else {
+            return;
+        };
         let mut buffer = [0; 4096];
         loop {
             match client.stream.read(&mut buffer) {
@@ -79,7 +85,9 @@ impl Supervisor {
                     None
                 }
                 Ok(ask) => self.answer(&ask, &mut client.wait),
-                Err(error) => Some(Answer::Refused { why: format!("not understood: {error}") }),
+                Err(error) => Some(Answer::Refused {
+                    why: format!("not understood: {error}"),
+                }),
             };
             if answer.is_some_and(|answer| !client.say(&answer)) {
                 return;
@@ -96,7 +104,12 @@ impl Supervisor {
             Ask::Status => return Some(Answer::Status(Box::new(self.status()))),
             Ask::Crash { signal } => {
                 let signal_name = signal_name(*signal);
-                self.strike(*signal, Detection::Requested { signal: signal_name })
+                self.strike(
+                    *signal,
+                    Detection::Requested {
+                        signal: signal_name,
+                    },
+                )
             }
             Ask::Restart => {
                 self.await_quiet();
@@ -119,7 +132,10 @@ impl Supervisor {
             return Err("the daemon is not serving yet; try again".to_owned());
         };
         daemon.signal(signal).map_err(|error| {
-            format!("cannot send signal {signal} to process {}: {error}", daemon.pid)
+            format!(
+                "cannot send signal {signal} to process {}: {error}",
+                daemon.pid
+            )
         })?;
         self.cause = Some((cause, clock::now()));
         Ok(())
@@ -139,9 +155,10 @@ impl Supervisor {
     pub(super) fn answer_recovered(&mut self, blackout_us: u64) {
         let generation = self.book.generation;
         self.answer_waiting(|wait| match wait {
-            Wait::Recovery(beyond) if generation > beyond => {
-                Some(Answer::Recovered { generation, blackout_us })
-            }
+            Wait::Recovery(beyond) if generation > beyond => Some(Answer::Recovered {
+                generation,
+                blackout_us,
+            }),
             _ => None,
         });
     }
@@ -166,7 +183,9 @@ impl Supervisor {
 impl Client {
     /// Sends an answer; false if the client does not take it.
     fn say(&mut self, answer: &Answer) -> bool {
-        let Ok(mut line) = serde_json::to_vec(answer) else { return false };
+        let Ok(mut line) = serde_json::to_vec(answer) else {
+            return false;
+        };
         line.push(b'\n');
         // Not blocking: a client that does not read what it asked for is dropped.
         self.stream.write_all(&line).is_ok()

@@ -26,7 +26,11 @@ impl Supervisor {
             Some(_) => {}
             None => {
                 tracing::debug!("asked to stop");
-                self.book.stop = Some(Stop { since_ns: now, told: false, at_once: false });
+                self.book.stop = Some(Stop {
+                    since_ns: now,
+                    told: false,
+                    at_once: false,
+                });
             }
         }
         self.keep_book();
@@ -42,7 +46,9 @@ impl Supervisor {
 
     /// Takes the next step towards the end, if there is a wish to stop.
     pub(super) fn pursue_stop(&mut self) {
-        let Some(mut stop) = self.book.stop else { return };
+        let Some(mut stop) = self.book.stop else {
+            return;
+        };
         if self.finished.is_some() {
             return;
         }
@@ -58,7 +64,9 @@ impl Supervisor {
         if stop.told || !settled {
             return;
         }
-        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else { return };
+        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
+            return;
+        };
         if let Err(error) = process.signal(SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", process.pid);
         }

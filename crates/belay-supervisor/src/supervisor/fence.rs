@@ -19,14 +19,21 @@ impl Supervisor {
         except.extend(&self.config.bystanders);
         let alive = |watched: &Watched| !watched.is_dead();
         let rest = descendants(&belay, &except);
-        let rest: Vec<Watched> = rest.into_iter().filter_map(Watched::open).filter(alive).collect();
+        let rest: Vec<Watched> = rest
+            .into_iter()
+            .filter_map(Watched::open)
+            .filter(alive)
+            .collect();
         let end = Instant::now() + PATIENCE;
         let mut killed = Vec::new();
         for process in &rest {
             if process.wait_end(end.saturating_duration_since(Instant::now())) {
                 continue;
             }
-            tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
+            tracing::debug!(
+                "process {} of the dead daemon lives on: killing it",
+                process.pid
+            );
             if process.signal(9).is_ok() {
                 killed.push(process.pid);
             }

@@ -114,7 +114,9 @@ impl Supervisor {
         tracing::warn!("cannot start {program} again: {error}");
         self.book.unproductive = self.book.unproductive.saturating_add(1);
         if let Some(crash) = &mut self.book.crash {
-            crash.detection = crate::ledger::Detection::NotStarted { why: error.to_string() };
+            crash.detection = crate::ledger::Detection::NotStarted {
+                why: error.to_string(),
+            };
         }
         if self.is_crash_loop() {
             self.give_up(&format!("{program} could not be started again: {error}"));

@@ -21,7 +21,10 @@ impl Supervisor {
         if self.book.stop.is_some() || self.cause.is_some() {
             return;
         }
-        let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
+        let found = self
+            .late_start()
+            .or_else(|| self.too_large())
+            .or_else(|| self.hanging());
         let Some(detection) = found else { return };
         let process = self.daemon.as_ref().or(self.spawned.as_ref());
         if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {

@@ -34,7 +34,7 @@ use crate::inflight::{Ages, Requests};
 use crate::keeper::{become_subreaper, check_version, start_self};
 use crate::ledger::{Book, Detection, Ledger};
 use crate::memfile;
-use crate::process::{Exited, Watched, reap};
+use crate::process::{Exit, Exited, Watched, reap};
 use crate::signals::Signals;
 use crate::stderr::Tail;
 use belay_recorder::{Capacity, Control, Layout};
@@ -65,8 +65,15 @@ const SECOND: u64 = 1_000_000_000;
 pub fn run() -> Result<i32> {
     become_subreaper()?;
     let link = Link::from_stdin()?;
-    let Received::WithDescriptors(Note::Hello { from, takeover, history, stops }, fds) =
-        link.receive(true)
+    let Received::WithDescriptors(
+        Note::Hello {
+            from,
+            takeover,
+            history,
+            stops,
+        },
+        fds,
+    ) = link.receive(true)
     else {
         return Err(Error::refused(
             "supervise",
@@ -191,8 +198,13 @@ impl Supervisor {
     }
 
     fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
-        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
+        epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(token),
+            epoll::EventFlags::IN,
+        )
+        .map_err(|e| Error::system("watch", "a descriptor", e, ""))
     }
 
     /// Writes the book down. A failure is told and survived: it costs statistics, and only if the
@@ -254,7 +266,17 @@ impl Supervisor {
     }
 
     fn remember(&mut self, ended: impl IntoIterator<Item = Exited>) {
-        self.exits.extend(ended);
+        for exited in ended {
+            // Of what an earlier supervisor started, the keeper tells a little later.
+            if let Some(crash) = &mut self.book.crash
+                && crash.pid == exited.pid
+                && crash.exit == Exit::Unknown
+            {
+                crash.exit = exited.exit;
+                self.book.last_exit = Some(exited.exit);
+            }
+            self.exits.push_back(exited);
+        }
         let excess = self.exits.len().saturating_sub(EXITS);
         self.exits.drain(..excess);
     }

@@ -11,9 +11,7 @@ use crate::mounts;
 use crate::process::{Exit, Watched, maps_file};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
 use crate::verdict::{Worth, worth};
-use belay_recorder::control::{
-    COUNTER_NAMES, Counter, InitState, Instant, Lease, options,
-};
+use belay_recorder::control::{COUNTER_NAMES, Counter, InitState, Instant, Lease, options};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -73,12 +71,15 @@ impl Supervisor {
         self.tell_of_crash(interrupted);
         if looping {
             let lives = self.book.unproductive.max(self.book.idle);
-            self.give_up(&format!("the daemon died {lives} times without serving one request"));
+            self.give_up(&format!(
+                "the daemon died {lives} times without serving one request"
+            ));
         }
     }
 
     /// What can wait until the successor is on its way.
     fn tell_of_crash(&mut self, interrupted: Option<Crash>) {
+        self.take_notes();
         self.drain_stderr();
         let stderr = self.tail.take();
         let in_flight = self.requests().describe();
@@ -105,7 +106,9 @@ impl Supervisor {
         let control = self.control();
         let open = control.instant(Instant::Open) != 0
             || self.book.generation == 0 && control.instant(Instant::Ready) != 0;
-        let requests = control.counter(Counter::Requests).wrapping_sub(self.book.life.requests);
+        let requests = control
+            .counter(Counter::Requests)
+            .wrapping_sub(self.book.life.requests);
         worth(open, control.instant(Instant::FirstReply) != 0, requests)
     }
 
@@ -133,13 +136,20 @@ impl Supervisor {
     /// Takes the lease for the next generation. False if a living process of this mount has just
     /// taken it for this one.
     fn move_lease_on(&mut self) -> bool {
-        let next = Lease { generation: self.book.generation.wrapping_add(1), pid: 0 };
+        let next = Lease {
+            generation: self.book.generation.wrapping_add(1),
+            pid: 0,
+        };
         loop {
             let lease = self.control().lease();
             if lease == next {
                 return true;
             }
-            let dead = self.daemon.as_ref().or(self.spawned.as_ref()).map(|watched| watched.pid);
+            let dead = self
+                .daemon
+                .as_ref()
+                .or(self.spawned.as_ref())
+                .map(|watched| watched.pid);
             if lease.generation == self.book.generation
                 && lease.pid != 0
                 && dead != Some(lease.pid)
@@ -202,10 +212,18 @@ impl Supervisor {
     /// The successor has settled all that was in flight at `open_ns`.
     fn recovered(&mut self, open_ns: u64) {
         self.complete = true;
-        let Some(crash) = self.book.crash.take() else { return };
+        let Some(crash) = self.book.crash.take() else {
+            return;
+        };
         let now = clock::now();
         // Shared memory: an instant that cannot be is replaced by one that can.
-        let sane = |at: u64| if at > crash.died_ns && at <= now { at } else { now };
+        let sane = |at: u64| {
+            if at > crash.died_ns && at <= now {
+                at
+            } else {
+                now
+            }
+        };
         let mut end = sane(open_ns);
         let first_reply = self.control().instant(Instant::FirstReply);
         if first_reply != 0 {
@@ -217,7 +235,9 @@ impl Supervisor {
         self.keep_book();
         self.answer_recovered(blackout);
         let path = self.write_report(&crash, Outcome::Recovered, Some(blackout));
-        let shown = path.map(|path| format!("; report {}", path.display())).unwrap_or_default();
+        let shown = path
+            .map(|path| format!("; report {}", path.display()))
+            .unwrap_or_default();
         tracing::info!(
             "generation {} serves after a blackout of {blackout} us{shown}",
             self.book.generation
@@ -250,7 +270,10 @@ impl Supervisor {
         let phase = |instant| report::phase(died, control.instant(instant));
         // Of an interrupted recovery, the instants are those of its successor already.
         let phases_us = if outcome == Outcome::Interrupted {
-            Phases { spawned: report::phase(died, crash.spawned_ns), ..Phases::default() }
+            Phases {
+                spawned: report::phase(died, crash.spawned_ns),
+                ..Phases::default()
+            }
         } else {
             Phases {
                 spawned: report::phase(died, crash.spawned_ns),

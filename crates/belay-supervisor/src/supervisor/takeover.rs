@@ -40,13 +40,19 @@ impl Supervisor {
             self.ended(lease.pid);
             return;
         }
-        tracing::info!("took over daemon {} (generation {})", lease.pid, self.book.generation);
+        tracing::info!(
+            "took over daemon {} (generation {})",
+            lease.pid,
+            self.book.generation
+        );
         self.check_progress();
     }
 
     /// Watches process `pid` if it lives and is a daemon of this mount.
     fn adopt(&mut self, pid: u32) -> bool {
-        let Some(watched) = Watched::open(pid) else { return false };
+        let Some(watched) = Watched::open(pid) else {
+            return false;
+        };
         if !maps_file(pid, self.fds.recorder.as_fd()) || watched.is_dead() {
             return false;
         }
@@ -71,7 +77,10 @@ impl Supervisor {
             let mut candidates = children(self.keeper_pid);
             candidates.retain(|pid| *pid != me && !self.config.bystanders.contains(pid));
             candidates.extend(self.book.spawned);
-            let starting = candidates.into_iter().filter_map(Watched::open).any(|w| !w.is_dead());
+            let starting = candidates
+                .into_iter()
+                .filter_map(Watched::open)
+                .any(|w| !w.is_dead());
             if !starting {
                 break;
             }

@@ -5,12 +5,16 @@ use crate::clock;
 use crate::handover::{Note, Received};
 use crate::ledger::Detection;
 use crate::mounts;
-use crate::process::{Exit, Watched, descendants, maps_file, reap, readable};
+use crate::process::{Exit, Watched, descendants, maps_file, readable, reap};
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::flags;
 use rustix::fd::AsFd;
 use std::thread;
 use std::time::Duration;
+
+/// How long a daemon may take from the exit of its first process to the first look at the device
+/// by the one that went into the background.
+const BACKGROUND: u64 = 5 * super::SECOND;
 
 impl Supervisor {
     /// Looks whether the daemon has ended, and acts on it.
@@ -23,7 +27,10 @@ impl Supervisor {
             return;
         }
         let watched = self.daemon.as_ref().or(self.spawned.as_ref());
-        if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
+        if let Some(pid) = watched
+            .filter(|watched| watched.is_dead())
+            .map(|watched| watched.pid)
+        {
             self.ended(pid);
         }
     }
@@ -34,15 +41,25 @@ impl Supervisor {
         if lease.generation != self.book.generation || lease.pid == 0 {
             return None;
         }
-        if self.daemon.as_ref().is_some_and(|daemon| daemon.pid == lease.pid) {
+        if self
+            .daemon
+            .as_ref()
+            .is_some_and(|daemon| daemon.pid == lease.pid)
+        {
             return None;
         }
-        if self.spawned.as_ref().is_some_and(|spawned| spawned.pid == lease.pid) {
+        if self
+            .spawned
+            .as_ref()
+            .is_some_and(|spawned| spawned.pid == lease.pid)
+        {
             self.daemon = self.spawned.take();
             return None;
         }
         // A daemon that went into the background: its child holds the lease now.
-        let Some(watched) = Watched::open(lease.pid) else { return Some(lease.pid) };
+        let Some(watched) = Watched::open(lease.pid) else {
+            return Some(lease.pid);
+        };
         if !maps_file(watched.pid, self.fds.recorder.as_fd()) || watched.is_dead() {
             return Some(lease.pid);
         }
@@ -93,7 +110,9 @@ impl Supervisor {
 
     fn exit_of(&mut self, pid: u32) -> Exit {
         let found = self.exits.iter().rposition(|exited| exited.pid == pid);
-        found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
+        found
+            .and_then(|at| self.exits.remove(at))
+            .map_or(Exit::Unknown, |exited| exited.exit)
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.
@@ -119,25 +138,31 @@ impl Supervisor {
     }
 
     /// A daemon goes into the background by a fork after which the parent exits with 0. The lease
-    /// goes to the child; if the parent is quicker, wait for that a little.
+    /// goes to the child at its first look at the device, which may come later than that exit.
     fn passes_lease_on(&mut self, pid: u32) -> bool {
-        for _ in 0..100 {
+        let end = clock::now() + BACKGROUND;
+        while clock::now() < end {
             let lease = self.control().lease();
-            let moved = lease.generation == self.book.generation && lease.pid != pid;
-            if moved && lease.pid != 0 {
+            if lease.generation == self.book.generation && lease.pid != pid && lease.pid != 0 {
                 return self.follow_lease().is_none();
             }
-            let me = std::process::id();
-            let others = descendants(&[me], &[me, self.keeper_pid, pid]);
-            let alive = |pid: &u32| Watched::open(*pid).is_some_and(|watched| !watched.is_dead());
-            if mounts::is_disconnected(self.device()) && self.book.mount.is_some()
-                || !others.iter().any(alive)
-            {
+            let unmounted = self.book.mount.is_some() && mounts::is_disconnected(self.device());
+            if unmounted || !self.has_other_process(pid) {
                 return false;
             }
             thread::sleep(Duration::from_millis(1));
         }
         false
+    }
+
+    /// Whether a process other than `pid` lives that could serve: it has the recorder in memory.
+    fn has_other_process(&self, pid: u32) -> bool {
+        let me = std::process::id();
+        let others = descendants(&[me], &[me, self.keeper_pid, pid]);
+        others.into_iter().any(|other| {
+            maps_file(other, self.fds.recorder.as_fd())
+                && Watched::open(other).is_some_and(|watched| !watched.is_dead())
+        })
     }
 
     /// Finds the mount in the mount table, if it is not known yet.

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
-    let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
+    let name = options
+        .command
+        .first()
+        .map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
     binary::check(&program)?;
     machine::check()?;
@@ -46,7 +49,8 @@ pub fn run(options: &Run) -> Result<i32> {
         bystanders: process::children(std::process::id()),
     };
     let dir = instance.dir.clone();
-    let descriptors = keeper::prepare(&config, instance).inspect_err(|_| instances::retire(&dir))?;
+    let descriptors =
+        keeper::prepare(&config, instance).inspect_err(|_| instances::retire(&dir))?;
     Ok(keeper::run(&config, descriptors).inspect_err(|_| instances::retire(&dir))?)
 }
 

@@ -16,7 +16,9 @@ pub fn kernel() -> (u32, u32) {
 }
 
 fn parse_kernel(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
@@ -49,19 +51,27 @@ pub fn check() -> Result<()> {
 pub fn check_device(path: &Path) -> Result<()> {
     let remedy = match open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => return Ok(()),
-        Err(error) => (error, match error {
-            Errno::NOENT | Errno::NODEV | Errno::NXIO => {
-                "load the module (modprobe fuse); in a container, pass the device \
+        Err(error) => (
+            error,
+            match error {
+                Errno::NOENT | Errno::NODEV | Errno::NXIO => {
+                    "load the module (modprobe fuse); in a container, pass the device \
                  (--device /dev/fuse)"
-            }
-            Errno::ACCESS | Errno::PERM => {
-                "run belay as root, or have the device opened to you (chmod 666 /dev/fuse); in a \
+                }
+                Errno::ACCESS | Errno::PERM => {
+                    "run belay as root, or have the device opened to you (chmod 666 /dev/fuse); in a \
                  container, allow the device"
-            }
-            _ => "run `belay doctor`",
-        }),
+                }
+                _ => "run `belay doctor`",
+            },
+        ),
     };
-    Err(Error::system("open", path.display().to_string(), remedy.0, remedy.1))
+    Err(Error::system(
+        "open",
+        path.display().to_string(),
+        remedy.0,
+        remedy.1,
+    ))
 }
 
 #[cfg(test)]
@@ -78,7 +88,12 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_explained() {
-        let text = check_device(Path::new("/dev/no-fuse")).expect_err("missing").to_string();
-        assert!(text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"), "{text}");
+        let text = check_device(Path::new("/dev/no-fuse"))
+            .expect_err("missing")
+            .to_string();
+        assert!(
+            text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"),
+            "{text}"
+        );
     }
 }

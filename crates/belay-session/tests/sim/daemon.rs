@@ -1,0 +1,364 @@
+//! One life of the simulated daemon: its node ids, handles, cookies and locks die with it.
+
+use super::disk::*;
+use super::listing::Held;
+use super::memory::Clock;
+use belay_wire::abi::*;
+use belay_wire::{Opcode, Request, build};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use zerocopy::IntoBytes;
+
+/// What kind of daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavour {
+    /// `attr.ino` is the node id, so it differs in each generation.
+    pub numbered: bool,
+    /// LINK works.
+    pub links: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Known {
+    ino: u64,
+    lookups: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) ino: u64,
+    pub(super) flags: u32,
+    pub(super) listing: Vec<(Vec<u8>, u64)>,
+}
+
+/// What became of a request.
+pub enum Outcome {
+    Reply(Vec<u8>),
+    /// A lock is held by somebody else; to be tried again.
+    Wait,
+    /// There is no reply to it.
+    Nothing,
+}
+
+pub struct Daemon {
+    pub(super) generation: u32,
+    pub(super) flavour: Flavour,
+    pub(super) disk: Rc<RefCell<Disk>>,
+    clock: Rc<Clock>,
+    nodes: BTreeMap<u64, Known>,
+    by_ino: BTreeMap<u64, u64>,
+    free_ids: Vec<u64>,
+    next_id: u64,
+    pub(super) handles: BTreeMap<u64, Open>,
+    next_fh: u64,
+    pub locks: Vec<Held>,
+    polls: Vec<(u64, u64)>,
+    /// Notifications to be sent.
+    pub notes: Vec<Vec<u8>>,
+}
+
+impl Daemon {
+    pub fn new(generation: u32, flavour: Flavour, disk: Rc<RefCell<Disk>>, clock: Rc<Clock>) -> Self {
+        let root = Known { ino: ROOT, lookups: 1 };
+        Self {
+            generation,
+            flavour,
+            disk,
+            clock,
+            nodes: BTreeMap::from([(1, root)]),
+            by_ino: BTreeMap::from([(ROOT, 1)]),
+            free_ids: Vec::new(),
+            // Ids of different lives overlap and mean different things.
+            next_id: 2 + u64::from(generation % 3),
+            handles: BTreeMap::new(),
+            next_fh: u64::from(generation % 2),
+            locks: Vec::new(),
+            polls: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn ino(&self, id: u64) -> u64 {
+        self.nodes.get(&id).unwrap_or_else(|| panic!("daemon: uses unknown node {id}")).ino
+    }
+
+    pub(super) fn open(&self, fh: u64, ino: u64) -> &Open {
+        let open = self.handles.get(&fh).unwrap_or_else(|| panic!("daemon: unknown handle {fh}"));
+        assert_eq!(open.ino, ino, "daemon: handle {fh} is of another node");
+        open
+    }
+
+    fn attr(&self, ino: u64, id: u64) -> Attr {
+        let disk = self.disk.borrow();
+        let inode = disk.get(ino);
+        Attr {
+            ino: if self.flavour.numbered { id } else { ino },
+            size: inode.data.len() as u64,
+            mode: inode.mode,
+            nlink: inode.nlink,
+            ..Attr::default()
+        }
+    }
+
+    pub(super) fn entry(&mut self, ino: u64) -> EntryOut {
+        let id = self.by_ino.get(&ino).copied().unwrap_or_else(|| {
+            let id = self.free_ids.pop().unwrap_or(self.next_id);
+            if id == self.next_id {
+                self.next_id += 1;
+            }
+            self.nodes.insert(id, Known { ino, lookups: 0 });
+            self.by_ino.insert(ino, id);
+            id
+        });
+        self.nodes.get_mut(&id).unwrap().lookups += 1;
+        EntryOut { nodeid: id, attr: self.attr(ino, id), ..EntryOut::default() }
+    }
+
+    /// Takes lookups back.
+    pub fn forget(&mut self, id: u64, count: u64) {
+        if id == 1 {
+            return;
+        }
+        let node =
+            self.nodes.get_mut(&id).unwrap_or_else(|| panic!("daemon: FORGET of unknown node {id}"));
+        assert!(node.lookups >= count, "daemon: FORGET {count} of {} on node {id}", node.lookups);
+        assert!(count > 0, "daemon: FORGET of nothing on node {id}");
+        node.lookups -= count;
+        if node.lookups == 0 {
+            let ino = node.ino;
+            self.nodes.remove(&id);
+            self.by_ino.remove(&ino);
+            self.free_ids.push(id);
+            self.purge();
+        }
+    }
+
+    fn purge(&self) {
+        let used = |ino| {
+            self.by_ino.contains_key(&ino) || self.handles.values().any(|open| open.ino == ino)
+        };
+        self.disk.borrow_mut().purge(used);
+    }
+
+    fn new_handle(&mut self, ino: u64, flags: u32) -> OpenOut {
+        self.next_fh += 1;
+        self.handles.insert(self.next_fh, Open { ino, flags, listing: Vec::new() });
+        OpenOut { fh: self.next_fh, ..OpenOut::default() }
+    }
+
+    /// What is left when everything should be forgotten and closed.
+    pub fn leftovers(&self) -> String {
+        let nodes: Vec<_> = self.nodes.iter().filter(|(id, _)| **id != 1).collect();
+        if nodes.is_empty() && self.handles.is_empty() && self.locks.is_empty() {
+            return String::new();
+        }
+        format!("nodes {nodes:?}, handles {:?}, locks {:?}", self.handles, self.locks)
+    }
+
+    /// The kernel refused a reply: as libfuse does, its lookup is taken back.
+    pub fn refused(&mut self, opcode: Opcode, reply: &[u8]) {
+        if belay_wire::is_entry_reply(opcode)
+            && let Some(id) = belay_wire::get_u64(reply, 16).filter(|id| *id != 0)
+        {
+            self.forget(id, 1);
+        }
+    }
+
+    /// Carries a request out.
+    pub fn serve(&mut self, message: &[u8]) -> Outcome {
+        let request = Request::parse(message).expect("daemon: malformed request");
+        let unique = request.header.unique;
+        match request.opcode() {
+            Opcode::FORGET => {
+                self.forget(request.header.nodeid, request.body_as::<u64>().unwrap());
+                return Outcome::Nothing;
+            }
+            Opcode::BATCH_FORGET => {
+                for (_, item) in request.forgets() {
+                    self.forget(item.nodeid, item.nlookup);
+                }
+                return Outcome::Nothing;
+            }
+            Opcode::INTERRUPT | Opcode::NOTIFY_REPLY => return Outcome::Nothing,
+            _ => {}
+        }
+        let ino = self.ino(request.header.nodeid);
+        if matches!(request.opcode(), Opcode::SETLK | Opcode::SETLKW) {
+            return self.lock(&request, ino);
+        }
+        match self.carry_out(&request, ino) {
+            Ok(body) => Outcome::Reply(build::reply(unique, &body)),
+            Err(errno) => Outcome::Reply(build::reply_error(unique, errno)),
+        }
+    }
+
+    fn made(&mut self, ino: Res<u64>) -> Res<Vec<u8>> {
+        Ok(self.entry(ino?).as_bytes().to_vec())
+    }
+
+    fn carry_out(&mut self, request: &Request<'_>, ino: u64) -> Res<Vec<u8>> {
+        let names = request.names();
+        let first = names.first.unwrap_or(&[]);
+        let second = names.second.unwrap_or(&[]);
+        let disk = self.disk.clone();
+        let done = Ok(Vec::new());
+        match request.opcode() {
+            Opcode::LOOKUP => {
+                let found = disk.borrow().lookup(ino, first);
+                self.made(found)
+            }
+            Opcode::MKDIR => {
+                let mode = request.body_as::<MkdirIn>().unwrap().mode;
+                let made = disk.borrow_mut().make(ino, first, DIR | mode & 0o7777, b"");
+                self.made(made)
+            }
+            Opcode::MKNOD => {
+                let mode = request.body_as::<MknodIn>().unwrap().mode;
+                let made = disk.borrow_mut().make(ino, first, mode, b"");
+                self.made(made)
+            }
+            Opcode::SYMLINK => {
+                let made = disk.borrow_mut().make(ino, first, LINK | 0o777, second);
+                self.made(made)
+            }
+            Opcode::LINK => {
+                let old = self.ino(request.body_as::<LinkIn>().unwrap().oldnodeid);
+                if !self.flavour.links {
+                    return Err(EPERM);
+                }
+                disk.borrow_mut().link(old, ino, first)?;
+                self.made(Ok(old))
+            }
+            Opcode::CREATE => {
+                let create: CreateIn = request.body_as().unwrap();
+                let found = disk.borrow().lookup(ino, first);
+                let file = match found {
+                    Ok(_) if create.flags & 0o200 != 0 => return Err(EEXIST),
+                    Ok(file) => file,
+                    Err(_) => disk.borrow_mut().make(ino, first, create.mode, b"")?,
+                };
+                let entry = self.entry(file);
+                let open = self.new_handle(file, create.flags);
+                Ok([entry.as_bytes(), open.as_bytes()].concat())
+            }
+            Opcode::UNLINK => {
+                disk.borrow_mut().unlink(ino, first)?;
+                self.purge();
+                done
+            }
+            Opcode::RMDIR => {
+                disk.borrow_mut().rmdir(ino, first)?;
+                self.purge();
+                done
+            }
+            Opcode::RENAME | Opcode::RENAME2 => {
+                let rename: Rename2In = request.body_as().unwrap();
+                let flags = if request.opcode() == Opcode::RENAME2 { rename.flags } else { 0 };
+                let to = self.ino(rename.newdir);
+                disk.borrow_mut().rename(ino, first, to, second, flags)?;
+                self.purge();
+                done
+            }
+            Opcode::GETATTR => {
+                let get: GetattrIn = request.body_as().unwrap();
+                if get.getattr_flags & GETATTR_FH != 0 {
+                    self.open(get.fh, ino);
+                }
+                Ok(self.attr_reply(ino, request.header.nodeid))
+            }
+            Opcode::SETATTR => {
+                let set: SetattrIn = request.body_as().unwrap();
+                if set.valid & fattr::FH != 0 {
+                    self.open(set.fh, ino);
+                }
+                if set.valid & fattr::SIZE != 0 {
+                    disk.borrow_mut().get_mut(ino).data.resize(set.size as usize, 0);
+                }
+                if set.valid & fattr::MODE != 0 {
+                    let mode = &mut disk.borrow_mut().get_mut(ino).mode;
+                    *mode = *mode & TYPE | set.mode & 0o7777;
+                }
+                Ok(self.attr_reply(ino, request.header.nodeid))
+            }
+            Opcode::READLINK => Ok(disk.borrow().get(ino).data.clone()),
+            Opcode::OPEN => {
+                let flags = request.body_as::<OpenIn>().unwrap().flags;
+                disk.borrow().may_open(ino, flags)?;
+                Ok(self.new_handle(ino, flags).as_bytes().to_vec())
+            }
+            Opcode::OPENDIR => Ok(self.new_handle(ino, 0).as_bytes().to_vec()),
+            Opcode::RELEASE | Opcode::RELEASEDIR => {
+                let release: ReleaseIn = request.body_as().unwrap();
+                self.open(release.fh, ino);
+                self.handles.remove(&release.fh);
+                if release.release_flags & RELEASE_FLOCK_UNLOCK != 0 {
+                    let owner = release.lock_owner;
+                    self.locks.retain(|l| !l.flock || l.ino != ino || l.owner != owner);
+                }
+                self.purge();
+                done
+            }
+            Opcode::FLUSH => {
+                let flush: FlushIn = request.body_as().unwrap();
+                self.open(flush.fh, ino);
+                let owner = flush.lock_owner;
+                self.locks.retain(|l| l.flock || l.ino != ino || l.owner != owner);
+                done
+            }
+            Opcode::READ => {
+                let read: ReadIn = request.body_as().unwrap();
+                self.open(read.fh, ino);
+                Ok(disk.borrow().read(ino, read.offset as usize, read.size as usize))
+            }
+            Opcode::WRITE => {
+                let write: WriteIn = request.body_as().unwrap();
+                let flags = self.open(write.fh, ino).flags;
+                let data = &request.body[40..][..write.size as usize];
+                let mut at = write.offset as usize;
+                let (head, tail) = data.split_at(data.len() / 2);
+                if flags & 0o2000 != 0 {
+                    at = disk.borrow().get(ino).data.len();
+                }
+                disk.borrow_mut().write(ino, at, head);
+                self.clock.tick(); // half of it is there
+                disk.borrow_mut().write(ino, at + head.len(), tail);
+                for (_, kh) in self.polls.extract_if(.., |(polled, _)| *polled == ino) {
+                    let body = NotifyPollWakeupOut { kh };
+                    self.notes.push(build::notify(notify::POLL, body.as_bytes()));
+                }
+                Ok(WriteOut { size: write.size, padding: 0 }.as_bytes().to_vec())
+            }
+            Opcode::SETXATTR => {
+                let flags = request.body_as::<SetxattrInShort>().unwrap().flags;
+                let value = request.xattr_value().unwrap();
+                disk.borrow_mut().set_xattr(ino, first, value, flags)?;
+                done
+            }
+            Opcode::GETXATTR => disk.borrow().get(ino).xattrs.get(first).cloned().ok_or(ENODATA),
+            Opcode::REMOVEXATTR => {
+                disk.borrow_mut().remove_xattr(ino, first)?;
+                done
+            }
+            Opcode::READDIR | Opcode::READDIRPLUS => {
+                let read: ReadIn = request.body_as().unwrap();
+                self.open(read.fh, ino);
+                Ok(self.list(&read, request.opcode() == Opcode::READDIRPLUS))
+            }
+            Opcode::POLL => {
+                let poll: PollIn = request.body_as().unwrap();
+                self.open(poll.fh, ino);
+                let ready = !disk.borrow().get(ino).data.is_empty();
+                if !ready && poll.flags & POLL_SCHEDULE_NOTIFY != 0 {
+                    self.polls.push((ino, poll.kh));
+                }
+                Ok(PollOut { revents: ready.into(), padding: 0 }.as_bytes().to_vec())
+            }
+            other => panic!("daemon: unexpected {other}"),
+        }
+    }
+
+    fn attr_reply(&self, ino: u64, id: u64) -> Vec<u8> {
+        AttrOut { attr: self.attr(ino, id), ..AttrOut::default() }.as_bytes().to_vec()
+    }
+}

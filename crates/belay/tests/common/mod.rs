@@ -1,0 +1,227 @@
+//! A held mount for tests, torn down whatever happens.
+#![allow(dead_code)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Nothing takes this long unless it hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The belay program under test.
+pub fn belay() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_belay"))
+}
+
+/// Runs a command to its end, killed by `timeout` if it hangs.
+pub fn run(command: &Command) -> Output {
+    let mut limited = Command::new("timeout");
+    limited
+        .args(["-s", "KILL", "60"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.stdin(Stdio::null()).output().expect("timeout(1)")
+}
+
+/// Both outputs of a command as text.
+pub fn text(output: &Output) -> String {
+    let parts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    parts.concat()
+}
+
+/// Whether this machine and user can hold mounts at all.
+pub fn can_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let able = root && Path::new("/dev/fuse").exists();
+    if !able {
+        eprintln!("skipped: needs root and /dev/fuse");
+    }
+    able
+}
+
+/// Whether the shim is built and bindfs installed, for tests that hold a real mount.
+pub fn can_hold() -> bool {
+    let shim = Path::new(env!("CARGO_BIN_EXE_belay")).with_file_name("libbelay_shim.so");
+    let shim = shim.exists() || std::env::var_os("BELAY_SHIM_LIB").is_some();
+    if !shim {
+        eprintln!("skipped: build the shim first: cargo build -p belay-shim");
+    }
+    let bindfs = Path::new("/usr/bin/bindfs").exists();
+    if !bindfs {
+        eprintln!("skipped: needs bindfs");
+    }
+    shim && bindfs && can_mount()
+}
+
+/// A directory shown by bindfs under belay.
+pub struct Held {
+    /// What bindfs shows.
+    pub source: PathBuf,
+    /// Where.
+    pub mount: PathBuf,
+    /// Where belay keeps its state.
+    pub state: PathBuf,
+    /// The copy of bindfs that is the daemon.
+    pub daemon: PathBuf,
+    /// The `belay run`.
+    pub child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Held {
+    /// Starts `belay run OPTIONS -- bindfs DAEMON_OPTIONS SOURCE MOUNT` and waits until it serves.
+    pub fn start(options: &[&str], daemon_options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let place = |name: &str| dir.path().canonicalize().expect("canonical").join(name);
+        let (source, mount, state) = (place("source"), place("mount"), place("state"));
+        let daemon = place("daemon");
+        std::fs::copy("/usr/bin/bindfs", &daemon).expect("copy");
+        for dir in [&source, &mount] {
+            std::fs::create_dir(dir).expect("mkdir");
+        }
+        std::fs::write(source.join("file"), "content\n").expect("write");
+        let log = std::fs::File::create(place("log")).expect("log");
+        let child = belay()
+            .arg("run")
+            .args(options)
+            .arg("--")
+            .arg(&daemon)
+            .args(daemon_options)
+            .args([&source, &mount])
+            .env("BELAY_STATE_DIR", &state)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("dup"))
+            .stderr(log)
+            .spawn()
+            .expect("belay");
+        let held = Self {
+            source,
+            mount,
+            state,
+            daemon,
+            child,
+            dir,
+        };
+        held.wait_for("serving");
+        held
+    }
+
+    /// What belay and the daemon have said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// A belay command on this state directory.
+    pub fn belay(&self, words: &[&str]) -> Command {
+        let mut command = belay();
+        command.args(words).env("BELAY_STATE_DIR", &self.state);
+        command
+    }
+
+    /// Runs a belay command on this mount; its standard output, and success.
+    pub fn ask(&self, words: &[&str]) -> Output {
+        let mut command = self.belay(words);
+        command.arg(&self.mount);
+        run(&command)
+    }
+
+    /// The status; null if there is none.
+    pub fn status(&self) -> Value {
+        let output = self.ask(&["status", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Waits until the mount is in this state, and gives its status.
+    pub fn wait_for(&self, state: &str) -> Value {
+        self.wait_until(state, |status| status["state"] == state)
+    }
+
+    /// Waits until the status is as wanted, and gives it.
+    pub fn wait_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(
+                Instant::now() < end,
+                "never {what}: {status}\n{}",
+                self.log()
+            );
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A process id in the status, such as that of `daemon`.
+    pub fn pid(&self, of: &str) -> i32 {
+        self.status()[of]["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .expect("a pid")
+    }
+
+    /// Reads the file through the mount.
+    pub fn read(&self) -> String {
+        let mut cat = Command::new("cat");
+        cat.arg(self.mount.join("file"));
+        text(&run(&cat))
+    }
+
+    /// Waits for the end of `belay run`; its exit code.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "belay does not end\n{}", self.log());
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether something is mounted.
+    pub fn is_mounted(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        let place = format!(" {} ", self.mount.display());
+        table.lines().any(|line| line.contains(&place))
+    }
+
+    /// The text of crash report `number`.
+    pub fn report(&self, number: u32) -> String {
+        let mut reports = std::fs::read_dir(&self.state).expect("state").flatten();
+        let dir = reports.next().expect("an instance").path().join("reports");
+        std::fs::read_to_string(dir.join(format!("{number:04}.txt"))).expect("a report")
+    }
+}
+
+/// Sends a signal to one process.
+pub fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, signal).expect("kill");
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let lives = matches!(self.child.try_wait(), Ok(None));
+        if lives || self.is_mounted() {
+            self.ask(&["stop"]);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
+        }
+        if std::thread::panicking() {
+            eprintln!("what belay said:\n{}", self.log());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Wrong input: each refusal names its cause and the next step, and starts nothing.
+
+mod common;
+
+use common::{belay, can_mount, run, text};
+use std::process::Command;
+
+/// Runs belay with a state directory of its own and a library that does nothing for a shim.
+fn fails(words: &[&str], parts: &[&str]) {
+    let state = tempfile::tempdir().expect("tempdir");
+    let mut command = belay();
+    command
+        .args(words)
+        .env("BELAY_STATE_DIR", state.path().join("state"));
+    let output = run(&command);
+    let text = text(&output);
+    assert!(!output.status.success(), "{words:?} succeeded: {text}");
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+    let left = std::fs::read_dir(state.path().join("state")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "{words:?} left something behind");
+}
+
+#[test]
+fn programs_that_cannot_be_held_are_refused() {
+    fails(
+        &["run", "--", "no-such-daemon"],
+        &["no such program in PATH", "install the daemon"],
+    );
+    fails(
+        &["run", "--", "/no/such"],
+        &["/no/such: no such program; check the path"],
+    );
+    fails(&["run", "--", "/etc/passwd"], &["not an executable file"]);
+    let dir = tempfile::tempdir().expect("tempdir");
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\nexec sshfs\n").expect("write");
+    Command::new("chmod")
+        .arg("+x")
+        .arg(&script)
+        .status()
+        .expect("chmod");
+    let script = script.to_string_lossy();
+    fails(
+        &["run", "--", &script],
+        &[
+            "script for /bin/sh",
+            "name the daemon that the script starts",
+        ],
+    );
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    fails(&["run"], &["--help"]);
+    fails(
+        &["run", "--memory-limit", "lots", "--", "true"],
+        &["lots is no size", "512M"],
+    );
+    fails(
+        &["run", "--hang-timeout", "soon", "--", "true"],
+        &["--hang-timeout"],
+    );
+    fails(
+        &["crash", "/mnt", "--signal", "SIGNOPE"],
+        &["no signal is called SIGNOPE", "kill -l"],
+    );
+}
+
+#[test]
+fn mounts_that_are_not_held_are_named() {
+    for command in ["status", "stop", "crash", "restart"] {
+        fails(
+            &[command, "/no/such"],
+            &["/no/such: belay holds no mount there", "belay status"],
+        );
+    }
+}
+
+#[test]
+fn hidden_commands_refuse_a_user() {
+    for command in ["supervise", "keep"] {
+        fails(&[command], &["use `belay run`"]);
+    }
+}
+
+#[test]
+fn a_missing_shim_is_explained() {
+    if !can_mount() {
+        return;
+    }
+    let mut command = belay();
+    command
+        .args(["run", "--", "true"])
+        .env("BELAY_SHIM_LIB", "/no/such.so");
+    let output = run(&command);
+    assert_eq!(output.status.code(), Some(1));
+    let text = text(&output);
+    assert!(
+        text.contains("/no/such.so: no such library; set BELAY_SHIM_LIB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn programs_that_mount_nothing_are_not_started_again() {
+    if !can_mount() {
+        return;
+    }
+    // Any library will do for a shim: these programs never open the device.
+    let library = [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib64/libm.so.6",
+        "/usr/lib/libm.so.6",
+    ];
+    let Some(library) = library
+        .iter()
+        .find(|path| std::path::Path::new(path).exists())
+    else {
+        eprintln!("skipped: found no library to load");
+        return;
+    };
+    let state = tempfile::tempdir().expect("tempdir");
+    let start = |words: &[&str]| {
+        let mut command = belay();
+        command.args(["run", "--"]).args(words);
+        command
+            .env("BELAY_STATE_DIR", state.path())
+            .env("BELAY_SHIM_LIB", library);
+        let output = run(&command);
+        (output.status.code(), text(&output))
+    };
+    let (code, text) = start(&["true"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("did not mount anything: is it a FUSE daemon?"),
+        "{text}"
+    );
+    let (code, text) = start(&["ls", "/no/such/file"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains("cannot access '/no/such/file'"),
+        "its own message: {text}"
+    );
+    assert!(
+        text.contains("exited with code 2 before it had mounted anything"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_dir(state.path()).expect("state").count(), 0);
+}
+
+#[test]
+fn the_doctor_tells_what_it_finds() {
+    let output = run(belay().args(["doctor", "--json", "--", "no-such-daemon"]));
+    assert_eq!(output.status.code(), Some(1));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("json");
+    assert_eq!(found["schema_version"], 1);
+    assert_eq!(found["able"], false);
+    let checks = found["checks"].as_array().expect("checks");
+    let check = |name: &str| {
+        checks
+            .iter()
+            .find(|check| check["name"] == name)
+            .expect("the check")
+    };
+    assert_eq!(check("daemon")["level"], "missing");
+    assert!(
+        check("daemon")["remedy"]
+            .as_str()
+            .is_some_and(|text| text.contains("install"))
+    );
+    check("kernel");
+    check("/dev/fuse");
+    check("right to mount");
+    check("shim library");
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let output = run(belay().args(["completions", "bash"]));
+    assert!(output.status.success() && text(&output).contains("belay"));
+    let dir = tempfile::tempdir().expect("tempdir");
+    let output = run(belay().arg("man").arg(dir.path()));
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(dir.path().join("belay-run.1").exists());
+    assert!(!dir.path().join("belay-supervise.1").exists());
+}

@@ -1,0 +1,246 @@
+//! Real mounts, real crashes: the daemon, the supervisor and the keeper are killed, and the mount
+//! goes on. These need root, bindfs and a built shim, and are skipped without.
+
+mod common;
+
+use common::{Held, can_hold, run, signal, text};
+use rustix::process::Signal;
+use std::process::Command;
+
+#[test]
+fn the_mount_outlives_its_daemon() {
+    if !can_hold() {
+        return;
+    }
+    for daemon_options in [["-f"].as_slice(), &[]] {
+        let mut held = Held::start(&[], daemon_options);
+        assert_eq!(held.read(), "content\n");
+        let output = held.ask(&["crash", "--count", "3", "--every", "1ms"]);
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(held.read(), "content\n");
+        signal(held.pid("daemon"), Signal::SEGV);
+        let status = held.wait_until("recovered", |status| {
+            status["crashes"] == 4 && status["state"] == "serving"
+        });
+        assert_eq!(status["planned"], 3);
+        assert_eq!(status["generation"], 4);
+        assert_eq!(status["blackout_us"]["count"], 4);
+        assert_eq!(held.read(), "content\n");
+        let report = held.report(4);
+        assert!(report.contains("killed by SIGSEGV"), "{report}");
+        assert!(held.ask(&["stop"]).status.success());
+        assert_eq!(held.exit_code(), Some(0));
+        assert!(!held.is_mounted());
+    }
+}
+
+#[test]
+fn a_restart_is_no_crash_of_the_daemon() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--max-crashes", "1"], &["-f"]);
+    for _ in 0..3 {
+        let output = held.ask(&["restart"]);
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    assert_eq!(held.status()["planned"], 3);
+    assert!(held.report(1).contains("`belay restart`"));
+}
+
+#[test]
+fn supervisor_and_keeper_may_be_killed() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    let daemon = held.pid("daemon");
+    for round in 0..3 {
+        for role in ["supervisor", "keeper"] {
+            let old = held.pid(role);
+            signal(old, Signal::KILL);
+            let status = held.wait_until("replaced", |status| {
+                status[role]["pid"]
+                    .as_i64()
+                    .is_some_and(|pid| pid > 0 && pid != i64::from(old))
+            });
+            assert_eq!(status["state"], "serving");
+            assert_eq!(held.read(), "content\n", "round {round}, {role}");
+        }
+    }
+    assert_eq!(held.pid("daemon"), daemon, "nothing happened to the daemon");
+    assert_eq!(held.status()["takeovers"], 3);
+    assert!(held.ask(&["crash"]).status.success());
+    assert_eq!(held.read(), "content\n");
+    assert!(held.ask(&["stop"]).status.success());
+    held.exit_code();
+    assert!(!held.is_mounted());
+}
+
+#[test]
+fn daemon_and_supervisor_may_be_killed_together() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--max-crashes", "0"], &["-f"]);
+    for round in 0..10 {
+        let (daemon, supervisor) = (held.pid("daemon"), held.pid("supervisor"));
+        let order = if round % 2 == 0 {
+            [daemon, supervisor]
+        } else {
+            [supervisor, daemon]
+        };
+        order.map(|pid| signal(pid, Signal::KILL));
+        assert_eq!(held.read(), "content\n", "round {round}");
+        held.wait_until("recovered", |status| {
+            status["state"] == "serving" && status["daemon"]["pid"] != daemon
+        });
+    }
+}
+
+#[test]
+fn an_unmount_or_a_signal_ends_it_cleanly() {
+    if !can_hold() {
+        return;
+    }
+    for generation in [0, 1] {
+        for how in ["umount", "term", "int", "supervisor"] {
+            let mut held = Held::start(&[], &["-f"]);
+            if generation > 0 {
+                assert!(held.ask(&["crash"]).status.success());
+            }
+            match how {
+                "umount" => {
+                    let output = run(Command::new("umount").arg(&held.mount));
+                    assert!(output.status.success(), "{}", text(&output));
+                }
+                "term" => signal(held.pid("keeper"), Signal::TERM),
+                "int" => signal(held.pid("keeper"), Signal::INT),
+                _ => signal(held.pid("supervisor"), Signal::TERM),
+            }
+            assert_eq!(
+                held.exit_code(),
+                Some(0),
+                "{how} in generation {generation}"
+            );
+            assert!(!held.is_mounted(), "{how} in generation {generation}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_does_not_stop_is_stopped() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    signal(held.pid("daemon"), Signal::STOP);
+    let keeper = held.pid("keeper");
+    signal(keeper, Signal::TERM);
+    held.wait_for("stopping");
+    // Close repetitions count as one wish.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    signal(keeper, Signal::TERM);
+    assert_eq!(held.exit_code(), Some(0));
+    assert!(!held.is_mounted());
+}
+
+#[test]
+fn a_crash_loop_ends_with_errors_instead_of_a_hang() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&["--max-crashes", "3"], &["-f"]);
+    // From now on the daemon's program is one that fails at once.
+    std::fs::remove_file(&held.daemon).expect("remove");
+    std::fs::copy("/bin/false", &held.daemon).expect("copy");
+    signal(held.pid("daemon"), Signal::KILL);
+    assert_eq!(held.exit_code(), Some(1));
+    let log = held.log();
+    assert!(log.contains("giving up") && log.contains("umount"), "{log}");
+    let said = held.read();
+    assert!(
+        said.contains("not connected"),
+        "an error, not a hang: {said}"
+    );
+    let status = held.status();
+    assert_eq!(status["state"], "gave-up");
+    assert!(held.report(1).contains("interrupted"));
+    assert!(
+        run(Command::new("umount").arg(&held.mount))
+            .status
+            .success()
+    );
+    assert_eq!(
+        held.status(),
+        serde_json::Value::Null,
+        "cleaned up, nothing is shown"
+    );
+}
+
+#[test]
+fn a_mountpoint_is_held_once() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&[], &["-f"]);
+    let mut second = held.belay(&["run", "--"]);
+    second
+        .arg(&held.daemon)
+        .arg("-f")
+        .args([&held.source, &held.mount]);
+    let output = run(&second);
+    assert_eq!(output.status.code(), Some(1));
+    let text = text(&output);
+    assert!(
+        text.contains(&format!(
+            "belay process {} holds it already",
+            held.pid("keeper")
+        )),
+        "{text}"
+    );
+    assert!(text.contains("belay stop"), "{text}");
+}
+
+#[test]
+fn a_missing_mountpoint_is_the_daemons_to_tell() {
+    if !can_hold() {
+        return;
+    }
+    let state = tempfile::tempdir().expect("tempdir");
+    let mut command = common::belay();
+    command.args(["run", "--", "bindfs", "-f", "/etc", "/no/such/mountpoint"]);
+    command.env("BELAY_STATE_DIR", state.path());
+    let output = run(&command);
+    assert!(!output.status.success());
+    let text = text(&output);
+    assert!(text.contains("/no/such/mountpoint"), "{text}");
+    assert!(text.contains("before it had mounted anything"), "{text}");
+}
+
+#[test]
+fn a_hanging_daemon_is_restarted() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--hang-timeout", "1s"], &["-f"]);
+    signal(held.pid("daemon"), Signal::STOP);
+    // Answered by the successor, not by the daemon that sleeps.
+    assert_eq!(held.read(), "content\n");
+    let report = held.report(1);
+    assert!(report.contains("in flight for too long"), "{report}");
+}
+
+#[test]
+fn a_daemon_that_uses_too_much_memory_is_restarted() {
+    if !can_hold() {
+        return;
+    }
+    // Every daemon is larger than this.
+    let held = Held::start(&["--memory-limit", "64K"], &["-f"]);
+    held.wait_until("restarted", |status| {
+        status["crashes"].as_u64().is_some_and(|n| n > 0)
+    });
+    assert_eq!(held.read(), "content\n");
+    assert!(held.report(1).contains("its memory"), "{}", held.report(1));
+}
