@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use belay_testbed::process::{self, Process};
 use belay_testbed::{Bed, Kind, Signal, mounts};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ANSWERS: usize = 200;
 
 /// Files that the probe goes round when there are many.
-const PROBED: u64 = 64;
+pub const PROBED: u64 = 64;
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +158,7 @@ fn kill_held(kind: Kind, plan: &Plan, tree: NodeTree, result: &mut BlackoutBed) 
             let words = bed.last_words();
             drop(bed);
             drop(open);
-            return Err(error.context(format!("kill the held daemon again and again{words}")));
+            return Err(anyhow!("{error:#}{words}"));
         }
     };
     let seen = probe.finish()?;

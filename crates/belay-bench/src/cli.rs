@@ -341,7 +341,8 @@ fn print_blackout(bed: &BlackoutBed) {
         })
     };
     println!(
-        "{:<15} {} nodes, {} open files: bare start {}; pause {} ({} kills, {} errors in {} answers); median / p99 / max",
+        "{:<15} {} nodes, {} open files: bare start {}; pause {} ({} kills, {} errors in {} answers); \
+         median / p99 / max",
         bed.bed,
         bed.nodes,
         bed.open_files,

@@ -2,10 +2,11 @@
 //!
 //! Both mounts are up at the same time, and samples are taken strictly in turn, bare, held, bare, held, so that a slow
 //! change of the machine touches both alike and every sample finds the CPU's caches as the other side left them. (With
-//! bare, held, held, bare, each second sample would find them warm: 15 % faster where much data is moved.) The two
-//! samples of a pair give one ratio; [`crate::pairs`] makes the result of these. Sessions take turns in who is first. Each sample is one batch of the operation, long enough that the clock and the start of threads do
-//! not matter. As the chance placement of a process in memory stays with it for life, both daemons are started anew
-//! several times ("sessions") in the course of the rounds.
+//! bare, held, held, bare, each second sample would find them warm: seen to be 15 % faster where much data is moved.)
+//! The two samples of a pair give one ratio; [`crate::pairs`] makes the result of these. Each sample is one batch of
+//! the operation, long enough that the clock and the start of threads do not matter. As the chance placement of a
+//! process in memory stays with it for life, both daemons are started anew several times ("sessions") in the course of
+//! the rounds, and take turns in who is first.
 
 use std::path::Path;
 use std::time::Duration;

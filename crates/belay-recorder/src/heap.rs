@@ -24,18 +24,38 @@ impl<M: Memory> Store<M> {
             return Some(block);
         }
         let top = self.header(HEAP_TOP);
-        if (top as usize + units) * UNIT_WORDS > self.layout.capacity.heap_words {
+        if top > ((self.layout.capacity.heap_words / UNIT_WORDS).saturating_sub(units)) as u64 {
             return None;
         }
         self.put(HEAP_TOP, top + units as u64);
         u32::try_from(top).ok()
     }
 
+    /// Whether `blocks` blocks of `bytes` bytes can be had.
+    pub(crate) fn has_room(&self, bytes: usize, blocks: usize) -> bool {
+        let units = bytes.div_ceil(UNIT_WORDS * 8).max(1);
+        let mut missing = blocks;
+        let mut free = self.header(HEAP_CLASSES + units.min(MAX_UNITS));
+        while let (1.., Ok(block @ 1..)) = (missing, u32::try_from(free)) {
+            missing -= 1;
+            free = self.word(self.block(block));
+        }
+        let needed = missing.saturating_mul(units);
+        let units = (self.layout.capacity.heap_words / UNIT_WORDS) as u64;
+        missing == 0 || self.header(HEAP_TOP).saturating_add(needed as u64) <= units
+    }
+
     /// Gives a block of `bytes` bytes back.
     pub(crate) fn free(&self, block: u32, bytes: usize) {
+        self.free_chain(block, block, bytes);
+    }
+
+    /// Gives blocks of `bytes` bytes back that are chained by their first words, as those on the
+    /// free list are.
+    pub(crate) fn free_chain(&self, first: u32, last: u32, bytes: usize) {
         let class = HEAP_CLASSES + bytes.div_ceil(UNIT_WORDS * 8).clamp(1, MAX_UNITS);
-        self.set(self.block(block), self.header(class));
-        self.put(class, u64::from(block));
+        self.set(self.block(last), self.header(class));
+        self.put(class, u64::from(first));
     }
 
     /// Word offset of a block.

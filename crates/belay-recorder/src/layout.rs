@@ -38,8 +38,8 @@ pub const NODE_WORDS: usize = 8;
 pub const HANDLE_WORDS: usize = 12;
 /// Words of an in-flight slot.
 pub const SLOT_WORDS: usize = 512;
-/// Pairs that the undo area holds: more than the largest single change needs.
-pub const UNDO_PAIRS: usize = 2048;
+/// Pairs that the undo area of the smallest recorder holds.
+pub const UNDO_PAIRS: usize = 8192;
 /// Decisions kept for the crash report.
 pub const DECISIONS: usize = 256;
 /// Words of a decision record.
@@ -53,6 +53,9 @@ pub struct Layout {
     pub capacity: Capacity,
     /// Undo area: a count, then pairs of (offset, old value).
     pub undo: usize,
+    /// Pairs that the undo area holds: more than the largest single change needs, which is to
+    /// forget a node with 65,536 names (6 pairs each) or to drop as many locks (3 pairs each).
+    pub undo_pairs: usize,
     /// Store header: free lists, tops and counts.
     pub store: usize,
     /// Decision ring.
@@ -83,7 +86,9 @@ impl Layout {
     /// Lays out a recorder.
     pub const fn new(capacity: Capacity) -> Self {
         let undo = 4 * PAGE; // the control block comes first
-        let store = undo + page(1 + 2 * UNDO_PAIRS);
+        let scaled = capacity.nodes / 32;
+        let undo_pairs = if scaled > UNDO_PAIRS { scaled } else { UNDO_PAIRS };
+        let store = undo + page(1 + 2 * undo_pairs);
         let decisions = store + PAGE;
         let name_index = decisions + page(DECISIONS * DECISION_WORDS);
         let heads = page(capacity.nodes);
@@ -94,10 +99,11 @@ impl Layout {
         let nodes = handles + page(capacity.handles * HANDLE_WORDS);
         let heap = nodes + page(capacity.nodes * NODE_WORDS);
         let copies = heap + page(capacity.heap_words);
-        let copy_words = page(capacity.copy_bytes / 8);
+        let copy_words = page(capacity.copy_bytes.div_ceil(8));
         Self {
             capacity,
             undo,
+            undo_pairs,
             store,
             decisions,
             name_index,

@@ -50,9 +50,8 @@ impl<M: Memory> Store<M> {
     }
 
     /// Applies a granted SETLK: the owner's locks in the range are replaced; F_UNLCK removes.
-    /// `false` if the store is full.
+    /// `false`, and nothing is changed, if the store is full.
     pub fn lock_apply(&self, new: Lock) -> bool {
-        let mut ok = true;
         let overlapping: Vec<_> = self
             .lock_items()
             .into_iter()
@@ -63,6 +62,14 @@ impl<M: Memory> Store<M> {
                     && new.start <= old.end
             })
             .collect();
+        let parts = overlapping.iter().map(|(_, old)| {
+            usize::from(old.start < new.start) + usize::from(old.end > new.end)
+        });
+        let needed = parts.sum::<usize>() + usize::from(new.kind != F_UNLCK);
+        if !self.has_room(BYTES, needed.saturating_sub(overlapping.len())) {
+            return false;
+        }
+        let mut ok = true;
         for (item, old) in overlapping {
             self.lock_remove(item);
             if old.start < new.start {

@@ -9,7 +9,7 @@
 //!   loss, is what it guards against, so program order is all that it needs.
 //! * Nothing moves: a record keeps its place from its birth to its end.
 
-use crate::layout::{Layout, UNDO_PAIRS};
+use crate::layout::Layout;
 use crate::memory::{Memory, high, low, pair};
 use std::cell::Cell;
 
@@ -56,7 +56,7 @@ impl<M: Memory> Store<M> {
 
     /// Undoes a change that a dead process left half done. Gives the number of words restored.
     pub fn recover(&self) -> usize {
-        let pairs = (self.memory.load(self.layout.undo) as usize).min(UNDO_PAIRS);
+        let pairs = (self.memory.load(self.layout.undo) as usize).min(self.layout.undo_pairs);
         for i in (0..pairs).rev() {
             let at = self.layout.undo + 1 + 2 * i;
             self.memory.store(self.memory.load(at) as usize, self.memory.load(at + 1));
@@ -96,7 +96,7 @@ impl<M: Memory> Store<M> {
     #[inline]
     pub(crate) fn set(&self, at: usize, value: u64) {
         let pairs = self.undone.get();
-        if pairs < UNDO_PAIRS {
+        if pairs < self.layout.undo_pairs {
             let undo = self.layout.undo;
             self.memory.store(undo + 1 + 2 * pairs, at as u64);
             self.memory.store(undo + 2 + 2 * pairs, self.memory.load(at));
@@ -137,7 +137,7 @@ impl<M: Memory> Store<M> {
 
     /// A number never given before in this mount, for names of hidden files.
     pub fn next_hidden_serial(&self) -> u64 {
-        let serial = self.header(HIDDEN_SERIAL) + 1;
+        let serial = self.header(HIDDEN_SERIAL).wrapping_add(1);
         self.put(HIDDEN_SERIAL, serial);
         serial
     }

@@ -159,10 +159,12 @@ impl<M: Memory> Session<M> {
             patches.push(at, id);
         }
         for at in handle_fields(&request) {
-            // What is not one of ours (0 from a daemon without OPEN) passes as it is.
-            let Some(handle) = self.store.handle_by_key(get_u64(message, at).unwrap_or(0)) else {
-                continue;
-            };
+            let key = get_u64(message, at).unwrap_or(0);
+            if key == 0 {
+                continue; // from a kernel that knows its daemon has no OPEN
+            }
+            // What is not one of ours must not reach a daemon, which may take it for a pointer.
+            let handle = self.store.handle_by_key(key).ok_or(Missing::Lost)?;
             match self.store.handle_bound(handle, self.generation) {
                 Some(id) => patches.push(at, id),
                 None if self.store.handle_flags(handle) & handle_flags::LOST != 0 => {

@@ -209,6 +209,11 @@ impl<M: Memory> Session<M> {
                 }
                 Step::Answer(reply) => {
                     self.end_exclusive(task.id);
+                    let unique = task.unique() & !UNIQUE_RESEND;
+                    if let (Some(slot), None) = (task.slot, self.slot_of(unique)) {
+                        // Answered without the daemon: the slot goes once the kernel has it.
+                        self.active.push((unique, slot));
+                    }
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
                 Step::Blocked => {

@@ -132,7 +132,18 @@ pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
 
 /// Whether the connection of `device` is gone, or was never there.
 pub fn is_disconnected(device: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(device, PollFlags::empty())];
+    look(device).contains(PollFlags::ERR)
+}
+
+/// Whether the kernel holds requests for `device` that nobody has read.
+pub fn has_unread(device: BorrowedFd<'_>) -> bool {
+    let events = look(device);
+    events.contains(PollFlags::IN) && !events.contains(PollFlags::ERR)
+}
+
+// One look: to wait for the device would wake the supervisor at every request.
+fn look(device: BorrowedFd<'_>) -> PollFlags {
+    let mut fds = [PollFd::from_borrowed_fd(device, PollFlags::IN)];
     let none = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -140,8 +151,8 @@ pub fn is_disconnected(device: BorrowedFd<'_>) -> bool {
     loop {
         match poll(&mut fds, Some(&none)) {
             Err(Errno::INTR) => {}
-            Ok(_) => return fds[0].revents().contains(PollFlags::ERR),
-            Err(_) => return false,
+            Ok(_) => return fds[0].revents(),
+            Err(_) => return PollFlags::empty(),
         }
     }
 }

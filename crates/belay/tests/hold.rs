@@ -90,7 +90,9 @@ fn daemon_and_supervisor_may_be_killed_together() {
         } else {
             [supervisor, daemon]
         };
-        order.map(|pid| signal(pid, Signal::KILL));
+        for pid in order {
+            signal(pid, Signal::KILL);
+        }
         assert_eq!(held.read(), "content\n", "round {round}");
         held.wait_until("recovered", |status| {
             status["state"] == "serving" && status["daemon"]["pid"] != daemon

@@ -127,6 +127,7 @@ pub fn cost(beds: &[CostBed]) -> String {
         }
         chart
             .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK.mix(0.3))
             .draw()?;
@@ -233,7 +234,7 @@ pub fn blackout(beds: &[BlackoutBed]) -> String {
         chart
             .configure_mesh()
             .disable_y_mesh()
-            .light_line_style(TRANSPARENT)
+            .light_line_style(BLACK.mix(0.08))
             .y_label_formatter(&|row| match row {
                 SegmentValue::CenterOf(i) => names.get(*i).cloned().unwrap_or_default(),
                 _ => String::new(),

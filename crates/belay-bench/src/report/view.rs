@@ -1,19 +1,22 @@
 //! What the report shows, as text ready for the templates.
 //!
-//! The limits in [`super::goals`] are the project's aims; whether a figure meets its aim is computed here and nowhere else.
+//! The limits in [`super::goals`] are the project's aims; whether a figure meets its aim is computed here and in
+//! [`super::cost_view`], from the results.
 
 use serde::Serialize;
 
 use super::cost_view::{CostView, cost_view, noise_of};
 use super::{Named, goals, plot};
+use crate::blackout::PROBED;
 use crate::machine;
-use crate::model::{BlackoutBed, BlackoutRun, Failure, Machine, MemoryBed, Results, RunFile};
+use crate::model::{BlackoutBed, BlackoutRun, Failure, Load, Machine, MemoryBed, Results, RunFile};
 use crate::stats::Spread;
 
 /// Everything that the templates show.
 #[derive(Debug, Serialize)]
 pub struct View {
     generated: String,
+    probed: u64,
     goals: GoalsView,
     machines: Vec<Machine>,
     runs: Vec<RunView>,
@@ -28,11 +31,11 @@ pub struct View {
 struct GoalsView {
     cost_mean: f64,
     cost_each: f64,
-    bytes_per_node: f64,
-    belay_fixed_mib: f64,
-    daemon_fixed_mib: f64,
-    pause_ms: f64,
-    pause_loaded_ms: f64,
+    bytes_per_node: u64,
+    belay_fixed_mib: u64,
+    daemon_fixed_mib: u64,
+    pause_ms: u64,
+    pause_loaded_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,6 +104,17 @@ struct BlackoutBedView {
     errors: u64,
 }
 
+/// The first line of an error; a daemon's last words below it are in the results file.
+fn headline(error: &str) -> String {
+    error
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(300)
+        .collect()
+}
+
 /// Whether `value` keeps to `limit`.
 pub fn verdict(value: Option<f64>, limit: f64) -> &'static str {
     match value {
@@ -139,14 +153,15 @@ impl View {
     pub fn new(runs: &[Named]) -> Self {
         let mut view = Self {
             generated: machine::now(),
+            probed: PROBED,
             goals: GoalsView {
                 cost_mean: goals::COST_MEAN,
                 cost_each: goals::COST_EACH,
-                bytes_per_node: goals::BYTES_PER_NODE,
-                belay_fixed_mib: goals::BELAY_FIXED / f64::from(1 << 20),
-                daemon_fixed_mib: goals::DAEMON_FIXED / f64::from(1 << 20),
-                pause_ms: goals::PAUSE_OVER_START_US / 1e3,
-                pause_loaded_ms: goals::PAUSE_OVER_START_LOADED_US / 1e3,
+                bytes_per_node: goals::BYTES_PER_NODE as u64,
+                belay_fixed_mib: goals::BELAY_FIXED as u64 >> 20,
+                daemon_fixed_mib: goals::DAEMON_FIXED as u64 >> 20,
+                pause_ms: goals::PAUSE_OVER_START_US as u64 / 1000,
+                pause_loaded_ms: goals::PAUSE_OVER_START_LOADED_US as u64 / 1000,
             },
             machines: Vec::new(),
             runs: Vec::new(),
@@ -189,6 +204,7 @@ impl View {
                          the noise of its ratios is unknown."
                     ));
                 }
+                self.warn_of_load(name, cost.beds.iter().map(|b| b.load), run.machine.cpus);
                 for bed in &cost.beds {
                     self.fail(name, &bed.failures);
                 }
@@ -205,6 +221,7 @@ impl View {
             }
             Results::Blackout(blackout) => {
                 self.fail(name, &blackout.failures);
+                self.warn_of_load(name, blackout.beds.iter().map(|b| b.load), run.machine.cpus);
                 for bed in &blackout.beds {
                     if let Some(error) = &bed.first_error {
                         let what = format!("{}: the probe saw {} errors", bed.bed, bed.errors);
@@ -222,11 +239,21 @@ impl View {
         }
     }
 
+    /// Client, daemon and belay take turns, and keep about one CPU busy. More work than CPUs comes from elsewhere.
+    fn warn_of_load(&mut self, file: &str, loads: impl Iterator<Item = Load>, cpus: usize) {
+        let most = loads.map(|l| l.before.max(l.after)).fold(0.0, f64::max);
+        if most > cpus as f64 {
+            self.warnings.push(format!(
+                "{file}: the machine was busy with other work meanwhile: load up to {most:.1} on {cpus} CPUs."
+            ));
+        }
+    }
+
     fn fail(&mut self, file: &str, failures: &[Failure]) {
         self.failures.extend(failures.iter().map(|f| FailureView {
             file: file.to_owned(),
             what: f.what.clone(),
-            error: f.error.clone(),
+            error: headline(&f.error),
         }));
     }
 }

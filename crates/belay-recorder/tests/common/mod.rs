@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
+pub mod model;
+
 /// The end of the simulated process.
 struct Death;
 

@@ -253,9 +253,9 @@ impl Daemon {
                 done
             }
             Opcode::RENAME | Opcode::RENAME2 => {
-                let rename: Rename2In = request.body_as().unwrap();
-                let flags = if request.opcode() == Opcode::RENAME2 { rename.flags } else { 0 };
-                let to = self.ino(rename.newdir);
+                let two = request.body_as::<Rename2In>().filter(|_| request.opcode() == Opcode::RENAME2);
+                let flags = two.map_or(0, |rename| rename.flags);
+                let to = self.ino(request.body_as::<RenameIn>().unwrap().newdir);
                 disk.borrow_mut().rename(ino, first, to, second, flags)?;
                 self.purge();
                 done
@@ -276,7 +276,8 @@ impl Daemon {
                     disk.borrow_mut().get_mut(ino).data.resize(set.size as usize, 0);
                 }
                 if set.valid & fattr::MODE != 0 {
-                    let mode = &mut disk.borrow_mut().get_mut(ino).mode;
+                    let mut disk = disk.borrow_mut();
+                    let mode = &mut disk.get_mut(ino).mode;
                     *mode = *mode & TYPE | set.mode & 0o7777;
                 }
                 Ok(self.attr_reply(ino, request.header.nodeid))

@@ -151,7 +151,7 @@ impl Kernel {
         while !again.is_empty() {
             let mut message = again.swap_remove(self.rng.below(again.len()));
             let unique = get_u64(&message, 8).unwrap();
-            put_u64(&mut message, 8, unique | UNIQUE_RESEND);
+            assert!(put_u64(&mut message, 8, unique | UNIQUE_RESEND));
             self.queue.push_front(message);
         }
     }

@@ -26,6 +26,7 @@ impl Supervisor {
         self.complete = false;
         self.cause = None;
         self.ages.clear();
+        self.unread = None;
         self.control().clear_instants();
         self.book.life = Life {
             started_ns: clock::now(),

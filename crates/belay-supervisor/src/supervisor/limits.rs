@@ -3,8 +3,9 @@
 use super::Supervisor;
 use crate::clock;
 use crate::ledger::Detection;
+use crate::mounts;
 use crate::process::resident_bytes;
-use belay_recorder::control::Instant;
+use belay_recorder::control::{Counter, Instant};
 use signal_hook::consts::SIGKILL;
 use std::time::Duration;
 
@@ -55,10 +56,36 @@ impl Supervisor {
         let mut ages = std::mem::take(&mut self.ages);
         let oldest = ages.oldest_in_flight(self.requests());
         self.ages = ages;
-        let (request, age) = oldest?;
-        let age = Duration::from_nanos(age);
-        (age > limit).then(|| Detection::Hang {
-            request: format!("{request}, for {:.1} s", age.as_secs_f64()),
-        })
+        let over = |age: u64| Duration::from_nanos(age) > limit;
+        let seconds = |age: u64| Duration::from_nanos(age).as_secs_f64();
+        let unread = self.unread_for();
+        if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
+            return Some(Detection::Hang {
+                request: format!("{request}, {:.1} s", seconds(age)),
+            });
+        }
+        let age = unread.filter(|age| over(*age))?;
+        let request = format!(
+            "the kernel has requests, none was read for {:.1} s",
+            seconds(age)
+        );
+        Some(Detection::Hang { request })
+    }
+
+    /// For how long (in nanoseconds) requests have been waiting in the kernel while the daemon
+    /// read none, as far as repeated looks tell.
+    fn unread_for(&mut self) -> Option<u64> {
+        let requests = self.control().counter(Counter::Requests);
+        if !mounts::has_unread(self.device()) {
+            self.unread = None;
+            return None;
+        }
+        let now = clock::now();
+        let since = match self.unread {
+            Some((since, counted)) if counted == requests => since,
+            _ => now,
+        };
+        self.unread = Some((since, requests));
+        Some(now.saturating_sub(since))
     }
 }

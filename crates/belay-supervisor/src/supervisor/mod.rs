@@ -119,6 +119,9 @@ struct Supervisor {
     /// This generation serves: nothing of its start is left to do.
     complete: bool,
     ages: Ages,
+    /// Since when nobody has read the device though there was something, and the counter of
+    /// requests then.
+    unread: Option<(u64, u64)>,
     next_tick_ns: u64,
     finished: Option<i32>,
 }
@@ -163,6 +166,7 @@ impl Supervisor {
             cause: None,
             complete: false,
             ages: Ages::default(),
+            unread: None,
             next_tick_ns: clock::now() + SECOND,
             finished: None,
         };

@@ -1,0 +1,99 @@
+//! Directory streams: what an append that did not take effect leaves behind.
+#![allow(missing_docs)]
+
+mod common;
+
+use belay_recorder::{Capacity, Node, OpenFacts, Store};
+use common::{CHUNK_UNITS, Sim, chunks, free_units, fresh, heap_top};
+
+const CAPACITY: Capacity =
+    Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 4 * 130 + 2, copy_bytes: 0 };
+
+fn directory(store: &Store<Sim>) -> belay_recorder::Handle {
+    let facts =
+        OpenFacts { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
+    store.begin();
+    let handle = store.handle_new(facts).expect("room");
+    store.commit();
+    handle
+}
+
+fn bytes(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|i| (i / 8 % 251) as u8).collect()
+}
+
+#[test]
+fn an_append_after_one_that_died_goes_where_it_belongs() {
+    // Each with the second append's start at, before and behind a chunk's end.
+    for first in [0, 1000, 1032, 2 * 1032 - 8] {
+        let (memory, store) = fresh(CAPACITY);
+        let handle = directory(&store);
+        assert!(store.stream_append(handle, &bytes(0, first)));
+        memory.mark();
+        let big = vec![0xaa; 2 * 1032];
+        let (_, stores) = memory.process(usize::MAX, || store.stream_append(handle, &big));
+        memory.rewind();
+        for at in 0..stores {
+            let store = Store::new(memory.clone(), *store.layout());
+            memory.process(at, || store.stream_append(handle, &big));
+            let store = Store::new(memory.clone(), *store.layout());
+            store.recover();
+            assert_eq!(store.stream_bytes(handle, 0), bytes(0, first));
+            assert!(store.stream_append(handle, &bytes(first, 8)));
+            assert!(store.stream_append(handle, &bytes(first + 8, 1032)));
+            assert_eq!(store.stream_bytes(handle, 0), bytes(0, first + 8 + 1032));
+            assert_eq!(store.stream_bytes(handle, first), bytes(first, 1040));
+            assert_eq!(store.stream_batch(handle), first + 8);
+            memory.rewind();
+        }
+    }
+}
+
+#[test]
+fn an_append_that_found_no_room_leaves_the_stream_as_it_was() {
+    let (_, store) = fresh(CAPACITY);
+    let handle = directory(&store);
+    assert!(store.stream_append(handle, &bytes(0, 1000)));
+    assert!(!store.stream_append(handle, &vec![0xaa; 5 * 1032]), "there are four chunks");
+    assert_eq!(store.stream_bytes(handle, 0), bytes(0, 1000));
+    assert!(store.stream_append(handle, &bytes(1000, 3 * 1032)));
+    assert_eq!(store.stream_bytes(handle, 0), bytes(0, 1000 + 3 * 1032));
+    assert_eq!(chunks(&store, store.handle_key(handle)), 4);
+}
+
+#[test]
+fn chunks_of_a_stream_that_never_began_are_given_back() {
+    let (_, store) = fresh(CAPACITY);
+    let handle = directory(&store);
+    assert!(!store.stream_append(handle, &vec![0xaa; 5 * 1032]));
+    assert_eq!(store.stream_len(handle), 0);
+    store.stream_truncate(handle, 0);
+    assert_eq!(chunks(&store, store.handle_key(handle)), 0);
+    assert_eq!(free_units(&store), heap_top(&store));
+    assert_eq!(heap_top(&store), 4 * CHUNK_UNITS);
+}
+
+#[test]
+fn truncation_is_one_change_and_loses_no_chunk() {
+    let capacity = Capacity { heap_words: 400 * 130 + 2, ..CAPACITY };
+    for keep in [0, 8, 1032, 300 * 1032] {
+        let (memory, store) = fresh(capacity);
+        let handle = directory(&store);
+        let all = bytes(0, 399 * 1032);
+        assert!(store.stream_append(handle, &all));
+        memory.mark();
+        let (_, stores) = memory.process(usize::MAX, || store.stream_truncate(handle, keep));
+        memory.rewind();
+        for at in 0..=stores {
+            let store = Store::new(memory.clone(), *store.layout());
+            memory.process(at, || store.stream_truncate(handle, keep));
+            let store = Store::new(memory.clone(), *store.layout());
+            store.recover();
+            let found = store.stream_bytes(handle, 0);
+            assert!(found == all || (at > 0 && found == all[..keep]), "death {at}");
+            let held = CHUNK_UNITS * chunks(&store, store.handle_key(handle));
+            assert_eq!(heap_top(&store), held + free_units(&store), "death {at}");
+            memory.rewind();
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! One generation: the daemon with the session in its process, driven as the shim drives it
+//! (crates/belay-shim/src/device.rs), with an instant for its death between any two steps.
+
+use super::daemon::{Daemon, Flavour, Outcome};
+use super::disk::Disk;
+use super::kernel::Kernel;
+use super::memory::{Clock, Rng, Words};
+use belay_recorder::control::Instant;
+use belay_recorder::{Layout, MAX_REPLY, Slot, Store};
+use belay_session::{Incoming, Outgoing, Phase, Session, Work};
+use belay_wire::{Opcode, Request, get_u64};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const ENOENT: i32 = 2;
+
+/// What outlives a daemon.
+pub struct Outside {
+    pub kernel: Rc<RefCell<Kernel>>,
+    pub disk: Rc<RefCell<Disk>>,
+    pub memory: Words,
+    pub layout: Layout,
+    pub clock: Rc<Clock>,
+    pub time: u64,
+    /// A message that was read from the kernel and not yet taken.
+    pub in_hand: Option<Vec<u8>>,
+}
+
+enum Thread {
+    /// About to read the device.
+    Idle,
+    /// Sleeping in read(2).
+    Blocked(Option<Slot>),
+    /// Serving a request.
+    Busy(Vec<u8>),
+    /// About to reply.
+    Replying(Opcode, Vec<u8>),
+}
+
+pub struct Life {
+    pub session: Session<Words>,
+    pub daemon: Daemon,
+    pending: bool,
+    collected: bool,
+    copies: bool,
+    threads: Vec<Thread>,
+}
+
+enum Before {
+    Deliver(Vec<u8>),
+    Read,
+    Again,
+}
+
+impl Life {
+    pub fn new(out: &Outside, generation: u32, flavour: Flavour, threads: usize) -> Self {
+        let store = Store::new(out.memory.clone(), out.layout);
+        let session = Session::attach(store, generation);
+        session.control().reach(Instant::Attached, out.time + 1);
+        let daemon = Daemon::new(generation, flavour, out.disk.clone(), out.clock.clone());
+        Self {
+            daemon,
+            pending: generation > 0,
+            collected: generation == 0,
+            copies: session.keeps_copies(),
+            threads: (0..threads).map(|_| Thread::Idle).collect(),
+            session,
+        }
+    }
+
+    /// Slots that sleeping threads have claimed.
+    pub fn claimed(&self) -> usize {
+        self.threads.iter().filter(|t| matches!(t, Thread::Blocked(Some(_)))).count()
+    }
+
+    fn can_run(&self, thread: &Thread, kernel: &Kernel) -> bool {
+        match thread {
+            Thread::Blocked(_) => kernel.is_readable(),
+            _ => true,
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.session.is_quiet()
+            && self.threads.iter().all(|t| matches!(t, Thread::Idle | Thread::Blocked(_)))
+    }
+
+    /// Lets one thread take one step. `false` if none did anything.
+    pub fn step(&mut self, out: &mut Outside, rng: &mut Rng) -> bool {
+        let mut order: Vec<usize> = (0..self.threads.len()).collect();
+        let n = order.len();
+        for i in 0..n {
+            order.swap(i, i + rng.below(n - i));
+        }
+        for i in order {
+            if !self.can_run(&self.threads[i], &out.kernel.borrow()) {
+                continue;
+            }
+            let thread = std::mem::replace(&mut self.threads[i], Thread::Idle);
+            let (thread, acted) = self.thread_step(thread, out);
+            self.threads[i] = thread;
+            if acted {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn thread_step(&mut self, thread: Thread, out: &mut Outside) -> (Thread, bool) {
+        match thread {
+            Thread::Idle => match self.before_read(out) {
+                Before::Deliver(message) => (Thread::Busy(message), true),
+                Before::Again => (Thread::Idle, true),
+                Before::Read => {
+                    let settling = self.session.phase() == Phase::Settling && self.pending;
+                    if settling && !out.kernel.borrow().is_readable() {
+                        return (Thread::Idle, false); // poll(2) with a timeout
+                    }
+                    let slot = self.copies.then(|| self.session.claim_slot().expect("no slot"));
+                    (Thread::Blocked(slot), true)
+                }
+            },
+            Thread::Blocked(slot) => (self.read(slot, out), true),
+            Thread::Busy(message) => {
+                out.clock.tick();
+                let opcode = Request::parse(&message).unwrap().opcode();
+                match self.daemon.serve(&message) {
+                    Outcome::Wait => (Thread::Busy(message), false),
+                    Outcome::Nothing => (Thread::Idle, true),
+                    Outcome::Reply(reply) => {
+                        out.clock.tick();
+                        (Thread::Replying(opcode, reply), true)
+                    }
+                }
+            }
+            Thread::Replying(opcode, reply) => {
+                for note in std::mem::take(&mut self.daemon.notes) {
+                    self.outgoing(&note, out);
+                }
+                if self.outgoing(&reply, out) != 0 {
+                    self.daemon.refused(opcode, &reply);
+                }
+                (Thread::Idle, true)
+            }
+        }
+    }
+
+    fn read(&mut self, slot: Option<Slot>, out: &mut Outside) -> Thread {
+        let mut message = out.kernel.borrow_mut().read().unwrap();
+        if let Some(slot) = slot {
+            let (at, max) = self.session.store().slot_copy(slot);
+            assert!(message.len() <= max);
+            out.memory.fill(at, &message);
+        }
+        out.in_hand = Some(message.clone());
+        out.clock.tick();
+        let taken = self.session.on_request(&mut message, slot, out.time);
+        out.in_hand = None;
+        if taken == Incoming::Taken {
+            self.pending = !self.session.is_quiet();
+        }
+        out.clock.tick();
+        if taken == Incoming::Taken {
+            return Thread::Idle;
+        }
+        let len = Request::parse(&message).unwrap().header.len as usize;
+        message.truncate(len);
+        Thread::Busy(message)
+    }
+
+    fn before_read(&mut self, out: &mut Outside) -> Before {
+        if !self.pending {
+            return Before::Read;
+        }
+        if !self.collected {
+            self.collected = true;
+            self.collect(out);
+        }
+        out.clock.tick();
+        let work = self.session.work(out.time);
+        let kick = self.session.take_kick();
+        self.pending = !self.session.is_quiet();
+        out.clock.tick();
+        if kick {
+            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
+        }
+        match work {
+            Some(Work::Deliver(message)) => Before::Deliver(message),
+            Some(Work::Answer(message)) => {
+                out.clock.tick();
+                out.kernel.borrow_mut().write(&message);
+                out.clock.tick();
+                self.session.on_delivered(get_u64(&message, 8).unwrap());
+                self.pending =
+                    !self.session.is_quiet() || self.session.phase() == Phase::Settling;
+                Before::Again
+            }
+            None => Before::Read,
+        }
+    }
+
+    /// Takes what was in flight at the crash; the first new request ends it.
+    fn collect(&mut self, out: &mut Outside) {
+        while out.kernel.borrow().is_readable() {
+            let slot = self.copies.then(|| self.session.claim_slot().expect("no slot"));
+            let mut message = out.kernel.borrow_mut().read().unwrap();
+            if let Some(slot) = slot {
+                out.memory.fill(self.session.store().slot_copy(slot).0, &message);
+            }
+            out.in_hand = Some(message.clone());
+            out.clock.tick();
+            let request = Request::parse(&message).unwrap();
+            let aside = !request.opcode().expects_reply();
+            let resent = request.is_resent();
+            let taken = self.session.on_request(&mut message, slot, out.time);
+            out.in_hand = None;
+            if taken == Incoming::Deliver {
+                self.session.pass_on(&message);
+            }
+            if !resent && !aside {
+                return;
+            }
+        }
+    }
+
+    fn outgoing(&mut self, message: &[u8], out: &mut Outside) -> i32 {
+        let unique = get_u64(message, 8).unwrap();
+        let head = &message[..message.len().min(MAX_REPLY)];
+        out.clock.tick();
+        let outgoing = self.session.on_reply(head, || message.to_vec());
+        let kick = self.session.take_kick();
+        let settling = self.session.phase() == Phase::Settling;
+        self.pending = settling || !self.session.is_quiet();
+        out.clock.tick();
+        let write = |message: &[u8]| out.kernel.borrow_mut().write(message);
+        let errno = match outgoing {
+            Outgoing::Pass => write(message),
+            Outgoing::PassKept => {
+                let errno = write(message);
+                out.clock.tick();
+                self.session.on_delivered(unique);
+                errno
+            }
+            Outgoing::Replace(message) => self.replaced(message.as_bytes(), unique, out),
+            Outgoing::ReplaceLong(message) => self.replaced(&message, unique, out),
+            Outgoing::Swallow => 0,
+            Outgoing::Refuse(errno) => errno,
+        };
+        if kick {
+            out.clock.tick();
+            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
+        }
+        errno
+    }
+
+    fn replaced(&mut self, message: &[u8], unique: u64, out: &mut Outside) -> i32 {
+        let errno = out.kernel.borrow_mut().write(message);
+        out.clock.tick();
+        if errno == ENOENT {
+            self.session.on_refused(unique);
+        } else {
+            self.session.on_delivered(unique);
+        }
+        errno
+    }
+}

@@ -1,0 +1,226 @@
+//! Everything together: clients, kernel, daemons that die, and the oracle.
+
+use super::audit;
+use super::client::Client;
+use super::daemon::Flavour;
+use super::disk::Disk;
+use super::kernel::Kernel;
+use super::life::{Life, Outside};
+use super::memory::{Clock, Died, Rng, Words};
+use super::ops::{Given, Op, Plain, Value};
+use belay_recorder::control::options;
+use belay_recorder::{Capacity, Control, Layout};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Operations of each client; each works in a directory of its own.
+    pub clients: Vec<Vec<Op>>,
+    pub flavour: Flavour,
+    pub resend: bool,
+    pub threads: usize,
+    pub seed: u64,
+    /// Deaths: each in ticks after the one before.
+    pub plan: Vec<u64>,
+}
+
+/// What a run was like.
+pub struct Ran {
+    /// Ticks in all.
+    pub ticks: u64,
+    /// Lives after the first.
+    pub crashes: u32,
+}
+
+type Job = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Oracle {
+    plain: Plain,
+    client: Client,
+    tokens: Rc<RefCell<BTreeMap<u64, u64>>>,
+    kernel: Rc<RefCell<Kernel>>,
+    id: u64,
+}
+
+impl Oracle {
+    async fn run(mut self, ops: Vec<Op>, trees: Rc<RefCell<Vec<String>>>) {
+        for (i, op) in ops.iter().enumerate() {
+            self.one(i, op).await;
+        }
+        let (files, streams) = self.plain.open();
+        assert_eq!(self.client.open_ones(), (files.clone(), streams.clone()));
+        for fd in files {
+            self.one(ops.len(), &Op::Close(fd)).await;
+        }
+        for dd in streams {
+            self.one(ops.len(), &Op::ListRest { dd, room: 600, plus: false }).await;
+            self.one(ops.len(), &Op::Closedir(dd)).await;
+        }
+        trees.borrow_mut().extend(self.plain.disk.tree());
+    }
+
+    async fn one(&mut self, i: usize, op: &Op) {
+        self.kernel.borrow_mut().note(|| format!("client {} op {i}: {op:?}", self.id));
+        let got = self.client.run(op).await;
+        let want = self.plain.run(op);
+        self.compare(&want, &got)
+            .unwrap_or_else(|| panic!("client {} op {i} {op:?}: gave {got:?}, not {want:?}", self.id));
+    }
+
+    fn compare(&self, want: &Given, got: &Given) -> Option<()> {
+        match (want, got) {
+            (
+                Ok(Value::Node { who: token, mode, size, nlink }),
+                Ok(Value::Node { who: nodeid, mode: m, size: s, nlink: n }),
+            ) => {
+                let token = token + (self.id << 32);
+                self.identify(token, *nodeid);
+                ((mode, size, nlink) == (m, s, n)).then_some(())
+            }
+            (Ok(Value::Expect { must, may }), Ok(Value::Names(names))) => {
+                let names = names.iter().filter(|name| name[..] != b"."[..] && name[..] != b".."[..]);
+                let names: Vec<_> = names.cloned().collect();
+                let set: std::collections::BTreeSet<_> = names.iter().cloned().collect();
+                (set.len() == names.len() && set.is_superset(must) && set.is_subset(may))
+                    .then_some(())
+            }
+            _ => (want == got).then_some(()),
+        }
+    }
+
+    /// One file is one node, and one node is one file, as long as the kernel knows it.
+    fn identify(&self, token: u64, nodeid: u64) {
+        let mut kernel = self.kernel.borrow_mut();
+        let mut tokens = self.tokens.borrow_mut();
+        if let Some(old) = tokens.get(&token).copied().filter(|old| *old != nodeid) {
+            let same = kernel.inodes.get(&old).is_some_and(|inode| inode.token == Some(token));
+            assert!(!same, "file {token:#x} is node {nodeid:#x} and {old:#x} at one time");
+        }
+        tokens.insert(token, nodeid);
+        let Some(inode) = kernel.inodes.get_mut(&nodeid) else { return };
+        let known = *inode.token.get_or_insert(token);
+        assert_eq!(known, token, "node {nodeid:#x} is two files");
+    }
+}
+
+/// Runs a simulation; panics at the first thing that is wrong.
+pub fn run(setup: &Setup) -> Ran {
+    let trace = Rc::new(RefCell::new(Vec::new()));
+    let result = catch_unwind(AssertUnwindSafe(|| run_inner(setup, &trace)));
+    result.unwrap_or_else(|cause| {
+        let lines = trace.borrow();
+        for line in lines.iter().skip(lines.len().saturating_sub(60)) {
+            eprintln!("{line}");
+        }
+        eprintln!(
+            "failed with seed {} plan {:?} {:?} resend {} threads {}",
+            setup.seed, setup.plan, setup.flavour, setup.resend, setup.threads
+        );
+        resume_unwind(cause)
+    })
+}
+
+fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
+    let copy_bytes = if setup.resend { 0 } else { 4096 };
+    let layout = Layout::new(Capacity {
+        nodes: 256,
+        handles: 64,
+        slots: 32,
+        heap_words: 1 << 13,
+        copy_bytes,
+    });
+    let clock = Clock::new(&setup.plan);
+    let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
+    let mut out = Outside {
+        kernel: kernel.clone(),
+        disk: Rc::new(RefCell::new(Disk::new())),
+        memory: Words::new(&layout, clock.clone()),
+        layout,
+        clock,
+        time: 1,
+        in_hand: None,
+    };
+    if !setup.resend {
+        Control::new(&out.memory.calm(), layout).set_options(options::NO_RESEND);
+    }
+    let trees = Rc::new(RefCell::new(Vec::new()));
+    let tokens = Rc::new(RefCell::new(BTreeMap::new()));
+    let mut jobs: Vec<Job> = Vec::new();
+    for (i, ops) in setup.clients.iter().enumerate() {
+        let id = i as u64 + 1;
+        let oracle = Oracle {
+            plain: Plain::new(id, setup.flavour.links),
+            client: Client::new(kernel.clone(), id),
+            tokens: tokens.clone(),
+            kernel: kernel.clone(),
+            id,
+        };
+        jobs.push(Box::pin(oracle.run(ops.clone(), trees.clone())));
+    }
+    let mut rng = Rng::new(setup.seed ^ 0xabcd);
+    let mut crashes = 0;
+    let mut life: Option<Life> = None;
+    let mut stalled = 0;
+    let mut ended = false;
+    loop {
+        kernel.borrow_mut().trace.drain(..).for_each(|line| trace.borrow_mut().push(line));
+        let mut waiting = Context::from_waker(Waker::noop());
+        jobs.retain_mut(|job| job.as_mut().poll(&mut waiting).is_pending());
+        let step = catch_unwind(AssertUnwindSafe(|| {
+            let life =
+                life.get_or_insert_with(|| Life::new(&out, crashes, setup.flavour, setup.threads));
+            let acted = life.step(&mut out, &mut rng);
+            (acted, life.is_idle())
+        }));
+        match step {
+            Ok((true, _)) => stalled = 0,
+            Ok((false, idle)) => {
+                let quiet = idle && kernel.borrow().is_idle() && jobs.is_empty();
+                if quiet && ended {
+                    break;
+                }
+                if quiet {
+                    ended = true;
+                    kernel.borrow_mut().shrink(100);
+                    kernel.borrow_mut().shrink(100);
+                    kernel.borrow_mut().shrink(100);
+                    continue;
+                }
+                stalled += 1;
+                out.time += 20_000_000;
+                if let Some(life) = &mut life
+                    && life.session.phase() == belay_session::Phase::Settling
+                {
+                    life.session.tick(out.time);
+                }
+                assert!(stalled < 20, "nothing moves: {}", kernel.borrow().waits_for());
+            }
+            Err(cause) if cause.is::<Died>() => {
+                crashes += 1;
+                trace.borrow_mut().push(format!("*** crash {crashes} at {}", out.clock.now()));
+                life = None;
+                out.disk.borrow_mut().purge(|_| false);
+                kernel.borrow_mut().crash(out.in_hand.take().as_deref());
+                Control::new(&out.memory.calm(), layout).clear_instants();
+                out.time += 1_000_000;
+                out.clock.arm();
+            }
+            Err(cause) => resume_unwind(cause),
+        }
+    }
+    let life = life.expect("alive");
+    let mut want = trees.take();
+    let mut got = out.disk.borrow().tree();
+    want.sort();
+    got.sort();
+    assert_eq!(got, want, "the tree on disk");
+    audit::check(&out, &life, crashes > 0);
+    Ran { ticks: out.clock.now(), crashes }
+}
