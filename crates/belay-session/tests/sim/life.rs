@@ -124,6 +124,9 @@ impl Life {
             Thread::Busy(message) => {
                 out.clock.tick();
                 let opcode = Request::parse(&message).unwrap().opcode();
+                out.kernel.borrow_mut().note(|| {
+                    format!("    daemon {}", Request::parse(&message).unwrap().describe())
+                });
                 match self.daemon.serve(&message) {
                     Outcome::Wait => (Thread::Busy(message), false),
                     Outcome::Nothing => (Thread::Idle, true),
