@@ -17,6 +17,7 @@ const W_LEASE: usize = 2;
 const W_FLAGS: usize = 3;
 const W_OPTIONS: usize = 4;
 const W_MAX_WRITE: usize = 5;
+const W_FENCE: usize = 6;
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -317,6 +318,17 @@ impl<'m, M: Memory> Control<'m, M> {
         self.take(W_MOUNT_OPTIONS, 511)
     }
 
+    /// The generation whose predecessors can have no late effects any more: what they left behind
+    /// (children, and through them connections) is gone. Set by the supervisor.
+    pub fn fence(&self) -> u32 {
+        low(self.memory.load(W_FENCE))
+    }
+
+    /// Declares that no generation before `generation` can do anything any more.
+    pub fn set_fence(&self, generation: u32) {
+        self.memory.store(W_FENCE, u64::from(generation));
+    }
+
     /// The largest write that the kernel was promised; 0 before INIT is settled.
     pub fn max_write(&self) -> u64 {
         self.memory.load(W_MAX_WRITE)
@@ -329,8 +341,8 @@ impl<'m, M: Memory> Control<'m, M> {
 
     /// Appends a decision to the ring; the oldest is overwritten.
     pub fn decide(&self, decision: &Decision) {
-        let index = self.memory.add(W_DECISION_TOP, 1) as usize % DECISIONS;
-        let at = self.layout.decisions + index * DECISION_WORDS;
+        let index = self.memory.add(W_DECISION_TOP, 1);
+        let at = self.decision_at(index);
         self.memory.store(at, 0); // not valid while it is written
         self.memory.store(at + 1, pair(decision.generation, decision.opcode));
         self.memory.store(at + 2, decision.unique);
@@ -340,7 +352,7 @@ impl<'m, M: Memory> Control<'m, M> {
         let text = text.get(..(DECISION_WORDS - 6) * 8).unwrap_or(text);
         self.memory.store(at + 5, text.len() as u64);
         self.memory.store_bytes(at + 6, text);
-        self.memory.store(at, 1);
+        self.memory.store(at, index.wrapping_add(1));
     }
 
     /// How many decisions were ever made; those with an index from here on are newer.
@@ -352,12 +364,17 @@ impl<'m, M: Memory> Control<'m, M> {
     pub fn decisions_since(&self, from: u64) -> Vec<Decision> {
         let top = self.decision_top();
         let from = from.max(top.saturating_sub(DECISIONS as u64));
-        (from..top).filter_map(|index| self.decision(index as usize % DECISIONS)).collect()
+        (from..top).filter_map(|index| self.decision(index)).collect()
     }
 
-    fn decision(&self, index: usize) -> Option<Decision> {
-        let at = self.layout.decisions + index * DECISION_WORDS;
-        if self.memory.load(at) != 1 {
+    fn decision_at(&self, index: u64) -> usize {
+        self.layout.decisions + (index % DECISIONS as u64) as usize * DECISION_WORDS
+    }
+
+    /// `None` if its writer died over it, so that the place holds nothing or an older one.
+    fn decision(&self, index: u64) -> Option<Decision> {
+        let at = self.decision_at(index);
+        if self.memory.load(at) != index.wrapping_add(1) {
             return None;
         }
         let ids = self.memory.load(at + 1);

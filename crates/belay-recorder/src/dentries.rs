@@ -67,14 +67,14 @@ impl<M: Memory> Store<M> {
         }
         let item = self.alloc(NAME * 8 + name.len()).ok_or(())?;
         let at = self.dentry(item);
+        // The first word is the heap's link while the block is free: it is undone in any case.
         self.set(at + ENDS, pair(parent.0, node.0));
-        self.set(at + NEXT, pair(0, self.first_dentry(node)));
-        self.set(at + KEY, pair(hash_bytes(u64::from(parent.0), name), name.len() as u32));
-        // With undo: the block may be one that this very change freed.
-        self.set_bytes(at + NAME, name);
+        self.init(at + NEXT, pair(0, self.first_dentry(node)));
+        self.init(at + KEY, pair(hash_bytes(u64::from(parent.0), name), name.len() as u32));
+        self.init_bytes(at + NAME, name);
         self.index_insert(Index::Name, item);
         self.set_first_dentry(node, item);
-        self.set_children(parent, self.children(parent) + 1);
+        self.set_children(parent, self.children(parent).saturating_add(1));
         Ok(before)
     }
 

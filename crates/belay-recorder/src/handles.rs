@@ -63,7 +63,7 @@ impl<M: Memory> Store<M> {
         let handle = Handle(low(key));
         let at = self.handle(handle);
         (handle.0 != 0
-            && u64::from(handle.0) < self.header(HANDLE_TOP)
+            && u64::from(handle.0) < self.header(HANDLE_TOP).min(self.layout.capacity.handles as u64)
             && high(self.word(at + STATE)) & LIVE != 0
             && low(self.word(at + BORN)) == high(key))
         .then_some(handle)
@@ -100,13 +100,13 @@ impl<M: Memory> Store<M> {
         let handle = Handle(slot);
         let at = self.handle(handle);
         let directory = if open.directory { handle_flags::DIRECTORY } else { 0 };
-        self.set(at + NODE, pair(open.node.0, open.flags));
-        self.set(at + CRED, pair(open.uid, open.gid));
-        self.set(at + STATE, pair(LIVE | directory, open.fopen));
+        self.init(at + NODE, pair(open.node.0, open.flags));
+        self.init(at + CRED, pair(open.uid, open.gid));
         for field in [POLL, STREAM, EXTENT, SERIAL] {
-            self.set(at + field, 0);
+            self.init(at + field, 0);
         }
-        self.set_opens(open.node, self.opens(open.node) + 1);
+        self.set(at + STATE, pair(LIVE | directory, open.fopen));
+        self.set_opens(open.node, self.opens(open.node).saturating_add(1));
         Some(handle)
     }
 
@@ -122,6 +122,7 @@ impl<M: Memory> Store<M> {
     pub fn handle_free(&self, handle: Handle) {
         let at = self.handle(handle);
         let node = self.open_facts(handle).node;
+        self.freed.set(true);
         self.set_opens(node, self.opens(node).saturating_sub(1));
         self.set(at + STATE, 0);
         self.set_low(at + BORN, low(self.word(at + BORN)).wrapping_add(1));
@@ -184,7 +185,7 @@ impl<M: Memory> Store<M> {
     /// and positive as an off_t.
     pub fn next_cookie(&self, handle: Handle) -> u64 {
         let at = self.handle(handle) + SERIAL;
-        let serial = self.word(at) + 1;
+        let serial = self.word(at).wrapping_add(1);
         self.set(at, serial);
         VIRTUAL_COOKIE | serial
     }

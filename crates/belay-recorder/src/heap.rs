@@ -54,6 +54,7 @@ impl<M: Memory> Store<M> {
     /// free list are.
     pub(crate) fn free_chain(&self, first: u32, last: u32, bytes: usize) {
         let class = HEAP_CLASSES + bytes.div_ceil(UNIT_WORDS * 8).clamp(1, MAX_UNITS);
+        self.freed.set(true);
         self.set(self.block(last), self.header(class));
         self.put(class, u64::from(first));
     }

@@ -16,6 +16,8 @@ pub(crate) enum Index {
 }
 
 const FIRST_BUCKETS: u64 = 64;
+/// Items a bucket, on average, before the table grows.
+const LOAD: u64 = 2;
 /// A chain longer than this is not one of ours: the memory was damaged.
 const MAX_CHAIN: usize = 100_000;
 
@@ -44,8 +46,14 @@ impl<M: Memory> Store<M> {
         if bucket & 1 == 0 { self.set_low(at, item) } else { self.set_high(at, item) }
     }
 
+    /// How many buckets there are; within bounds whatever the memory says.
+    fn buckets(&self, index: Index) -> u64 {
+        let most = (self.layout.capacity.nodes as u64).max(FIRST_BUCKETS);
+        self.header(INDICES + 2 * index as usize).clamp(1, most)
+    }
+
     fn bucket(buckets: u64, hash: u32) -> u64 {
-        let level = 1u64 << buckets.max(1).ilog2();
+        let level = 1u64 << buckets.ilog2();
         let wide = u64::from(hash) & (2 * level - 1);
         if wide < buckets { wide } else { wide & (level - 1) }
     }
@@ -81,7 +89,7 @@ impl<M: Memory> Store<M> {
         hash: u32,
         matches: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        let buckets = self.header(INDICES + 2 * index as usize);
+        let buckets = self.buckets(index);
         let mut item = self.head(index, Self::bucket(buckets, hash));
         for _ in 0..MAX_CHAIN {
             if item == 0 {
@@ -98,12 +106,13 @@ impl<M: Memory> Store<M> {
     /// Adds `item`, whose hash and key are already in place.
     pub(crate) fn index_insert(&self, index: Index, item: u32) {
         let header = INDICES + 2 * index as usize;
-        let (buckets, count) = (self.header(header), self.header(header + 1) + 1);
+        let buckets = self.buckets(index);
+        let count = self.header(header + 1).saturating_add(1);
         self.put(header + 1, count);
-        if count > buckets && (buckets as usize) < self.layout.capacity.nodes {
+        if count > buckets * LOAD && (buckets as usize) < self.layout.capacity.nodes {
             self.split(index, buckets);
         }
-        let bucket = Self::bucket(self.header(header), self.hash_of(index, item));
+        let bucket = Self::bucket(self.buckets(index), self.hash_of(index, item));
         self.set_next(index, item, self.head(index, bucket));
         self.set_head(index, bucket, item);
     }
@@ -111,7 +120,7 @@ impl<M: Memory> Store<M> {
     /// Takes `item` out, before its key changes.
     pub(crate) fn index_remove(&self, index: Index, item: u32) {
         let header = INDICES + 2 * index as usize;
-        let bucket = Self::bucket(self.header(header), self.hash_of(index, item));
+        let bucket = Self::bucket(self.buckets(index), self.hash_of(index, item));
         let mut previous = 0;
         let mut at = self.head(index, bucket);
         for _ in 0..MAX_CHAIN {

@@ -68,7 +68,7 @@ impl<M: Memory> Store<M> {
     pub fn node_by_key(&self, key: u64) -> Option<Node> {
         let node = Node(low(key));
         let at = self.node(node);
-        (u64::from(node.0) < self.header(NODE_TOP)
+        (u64::from(node.0) < self.header(NODE_TOP).min(self.layout.capacity.nodes as u64)
             && low(self.word(at + STATE)) & LIVE != 0
             && low(self.word(at + BORN)) == high(key))
         .then_some(node)
@@ -131,11 +131,9 @@ impl<M: Memory> Store<M> {
         };
         let node = Node(slot);
         let at = self.node(node);
-        self.set(at + COUNT, 0);
-        self.set(at + DAEMON_COUNT, 0);
-        self.set(at + INO, ino);
-        self.set(at + LINKS, 0);
-        self.set(at + OPEN, 0);
+        for (field, value) in [(COUNT, 0), (DAEMON_COUNT, 0), (INO, ino), (LINKS, 0), (OPEN, 0)] {
+            self.init(at + field, value);
+        }
         self.set(at + STATE, pair(0, LIVE | flags | ((kind & 15) << KIND_SHIFT)));
         Some(node)
     }
@@ -165,6 +163,7 @@ impl<M: Memory> Store<M> {
     pub(crate) fn node_free(&self, node: Node) {
         let at = self.node(node);
         let flags = self.node_flags(node);
+        self.freed.set(true);
         if flags & BY_ID != 0 {
             self.index_remove(Index::Id, node.0);
         }

@@ -12,7 +12,7 @@ const PID: usize = 4; // pid | generation
 const LENGTH: usize = 5; // recorded bytes of the body | length of the whole message
 const REPLY_LENGTH: usize = 6;
 const REPLY: usize = 8;
-const BODY: usize = 40;
+const BODY: usize = 28;
 /// Bytes of a reply that a slot holds: all replies of mutating requests fit.
 pub const MAX_REPLY: usize = (BODY - REPLY) * 8;
 /// Bytes of a request's body that a slot holds: two names of the greatest length fit.

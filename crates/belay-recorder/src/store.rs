@@ -30,13 +30,15 @@ pub struct Store<M> {
     pub(crate) memory: M,
     pub(crate) layout: Layout,
     undone: Cell<usize>,
+    /// The change under way has given a record back, whose old content an undo would need.
+    pub(crate) freed: Cell<bool>,
 }
 
 impl<M: Memory> Store<M> {
     /// A store over `memory`, which another process may have left in the middle of a change:
     /// call [`Store::recover`] before using it for writing.
     pub fn new(memory: M, layout: Layout) -> Self {
-        Self { memory, layout, undone: Cell::new(0) }
+        Self { memory, layout, undone: Cell::new(0), freed: Cell::new(false) }
     }
 
     /// Initialises a fresh store (all words zero) with the root node.
@@ -75,6 +77,7 @@ impl<M: Memory> Store<M> {
     pub fn commit(&self) {
         self.memory.store(self.layout.undo, 0);
         self.undone.set(0);
+        self.freed.set(false);
     }
 
     /// Memory below the records.
@@ -108,14 +111,21 @@ impl<M: Memory> Store<M> {
         self.memory.store(at, value);
     }
 
-    /// Sets words from bytes as part of the change under way.
-    pub(crate) fn set_bytes(&self, at: usize, bytes: &[u8]) {
+    /// Sets a word of a record that is being made. What a free record holds means nothing, so
+    /// there is nothing to undo, unless this very change freed it.
+    #[inline]
+    pub(crate) fn init(&self, at: usize, value: u64) {
+        if self.freed.get() { self.set(at, value) } else { self.memory.store(at, value) }
+    }
+
+    /// Sets words of a record that is being made, from bytes.
+    pub(crate) fn init_bytes(&self, at: usize, bytes: &[u8]) {
         for (i, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
             if let Some(head) = word.get_mut(..chunk.len()) {
                 head.copy_from_slice(chunk);
             }
-            self.set(at + i, u64::from_ne_bytes(word));
+            self.init(at + i, u64::from_ne_bytes(word));
         }
     }
 
@@ -140,5 +150,10 @@ impl<M: Memory> Store<M> {
         let serial = self.header(HIDDEN_SERIAL).wrapping_add(1);
         self.put(HIDDEN_SERIAL, serial);
         serial
+    }
+
+    /// Whether a hidden name was ever given in this mount.
+    pub fn ever_hidden(&self) -> bool {
+        self.header(HIDDEN_SERIAL) != 0
     }
 }

@@ -48,7 +48,8 @@ impl<M: Memory> Session<M> {
             self.store.unbind(node);
         }
         let mut node = None;
-        if !created && self.generation > 0 {
+        if !created {
+            // Not known to this generation, and still here: its children or handles need it.
             node = self.store.child(parent, name).filter(|old| {
                 self.store.bound(*old, self.generation).is_none()
                     && self.is_same(*old, kind, entry)

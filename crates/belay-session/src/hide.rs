@@ -14,6 +14,7 @@ use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::{Opcode, Request, build};
 
+const ENOENT: i32 = 2;
 /// What hidden names start with.
 pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 
@@ -37,7 +38,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn hide_needed(&self, request: &Request<'_>) -> bool {
         match request.opcode() {
             Opcode::RMDIR => self.hidden_in_victim(request).is_some(),
-            _ => self.victim(request).is_some(),
+            _ => self.victim(request).is_some() || self.hidden_in_victim(request).is_some(),
         }
     }
 
@@ -71,7 +72,12 @@ impl<M: Memory> Session<M> {
     pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
         match request.opcode() {
             Opcode::RMDIR => return self.empty_victim(task, request),
-            Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 => {}
+            Opcode::UNLINK => {}
+            Opcode::RENAME | Opcode::RENAME2 => {
+                if let Some(step) = self.empty_victim(task, request) {
+                    return Some(step);
+                }
+            }
             _ => return None,
         }
         if task.hide == Hide::Renamed {
@@ -97,16 +103,16 @@ impl<M: Memory> Session<M> {
         if request.opcode() == Opcode::UNLINK {
             let name = names.first?;
             let rename = build::rename(ids, parent_id, name, &hidden);
-            return Some(Step::Inject(rename, Injection::HideByRename));
+            return Some(Step::Inject(rename, Injection::HideByRename { node }));
         }
         self.exclusive.push((task.id, request.header.nodeid));
         self.exclusive.extend(target_dir(request).map(|key| (task.id, key)));
         if task.hide == Hide::NoLink {
             let name = names.second?;
             let rename = build::rename(ids, parent_id, name, &hidden);
-            return Some(Step::Inject(rename, Injection::HideTarget));
+            return Some(Step::Inject(rename, Injection::HideTarget { node }));
         }
-        Some(Step::Inject(build::link(ids, node_id, &hidden), Injection::HideByLink))
+        Some(Step::Inject(build::link(ids, node_id, &hidden), Injection::HideByLink { node }))
     }
 
     fn restored(&mut self, missing: Missing) -> Step {
@@ -139,34 +145,38 @@ impl<M: Memory> Session<M> {
 
     /// The hidden name was not taken after all. Part of no change.
     fn drop_intent(&mut self, node: Node) {
+        let mut forget = Vec::new();
         self.store.begin();
+        self.drop_hidden_name(node, &mut forget);
+        self.store.commit();
+        self.forget_later(forget);
+    }
+
+    /// Part of a change.
+    fn drop_hidden_name(&self, node: Node, forget: &mut Vec<(u64, u64)>) {
         let dentry = self
             .store
             .dentries(node)
             .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
         if let Some(dentry) = dentry {
+            let parent = self.store.dentry_parent(dentry);
             self.store.dentry_remove(dentry);
+            // The kernel may have forgotten the directory already.
+            self.store.release_unused(parent, self.generation, forget);
         }
-        self.store.commit();
     }
 
-    fn task_victim(&self, id: u64) -> Option<Node> {
-        let task = self.tasks.iter().find(|task| task.id == id)?;
-        let request = Request::parse(task.message()).ok()?;
-        self.victim(&request).map(|(node, _)| node)
-    }
-
-    pub(crate) fn hidden_by_rename(&mut self, id: u64, reply: &[u8]) {
+    pub(crate) fn hidden_by_rename(&mut self, id: u64, node: Node, reply: &[u8]) {
         let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
-        if !ok && let Some(node) = self.task_victim(id) {
+        if !ok {
             self.drop_intent(node);
         }
         self.with_task(id, |task| task.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
     }
 
-    pub(crate) fn hidden_by_link(&mut self, id: u64, reply: &[u8]) {
+    pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
         let entry = entry_of(reply);
-        if let (Some(entry), Some(node)) = (entry, self.task_victim(id)) {
+        if let Some(entry) = entry {
             if self.store.bound(node, self.generation) == Some(entry.nodeid) {
                 self.store.begin();
                 self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
@@ -181,9 +191,9 @@ impl<M: Memory> Session<M> {
         });
     }
 
-    pub(crate) fn hidden_target(&mut self, id: u64, reply: &[u8]) {
+    pub(crate) fn hidden_target(&mut self, id: u64, node: Node, reply: &[u8]) {
         let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
-        if !ok && let Some(node) = self.task_victim(id) {
+        if !ok {
             self.drop_intent(node);
         }
         self.with_task(id, |task| task.hide = if ok { Hide::Kept } else { Hide::GaveUp });
@@ -260,9 +270,9 @@ impl<M: Memory> Session<M> {
     }
 
     pub(crate) fn removed_hidden(&mut self, id: u64, node: Node) {
-        self.drop_intent(node);
         let mut forget = Vec::new();
         self.store.begin();
+        self.drop_hidden_name(node, &mut forget);
         if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
             self.store.node_flag(node, node_flags::HIDDEN, false);
             self.store.node_flag(node, node_flags::UNLINKED, true);
@@ -294,13 +304,18 @@ impl<M: Memory> Session<M> {
         self.with_task(id, |task| task.done = true);
     }
 
-    /// A hidden file in the directory that an RMDIR removes.
+    /// A hidden file in the directory that a request removes or renames over, with the directory
+    /// that it can be moved to.
     fn hidden_in_victim(&self, request: &Request<'_>) -> Option<(Node, Node, Node, Vec<u8>)> {
         if self.hidden.is_empty() {
             return None;
         }
-        let parent = self.store.node_by_key(request.header.nodeid)?;
-        let directory = self.store.child(parent, request.names().first?)?;
+        let names = request.names();
+        let (parent, name) = match target_dir(request) {
+            Some(to) => (self.store.node_by_key(to)?, names.second?),
+            None => (self.store.node_by_key(request.header.nodeid)?, names.first?),
+        };
+        let directory = self.store.child(parent, name)?;
         self.hidden.iter().find_map(|node| {
             let dentry =
                 self.store.dentries(*node).find(|d| self.store.dentry_parent(*d) == directory)?;
@@ -318,24 +333,36 @@ impl<M: Memory> Session<M> {
         let Some(from) = self.store.bound(directory, self.generation) else {
             return Some(self.restored(Missing::Node(directory)));
         };
+        // The new place is on record before the file can be there.
+        self.store.begin();
+        let added = self.store.dentry_set(parent, &name, node).is_ok();
+        self.store.commit();
+        self.full |= !added;
         let message = build::rename(self.injected_ids(from), to, &name, &name);
-        Some(Step::Inject(message, Injection::MoveHidden { node }))
+        Some(Step::Inject(message, Injection::MoveHidden { node, from: directory, to: parent }))
     }
 
-    pub(crate) fn moved_hidden(&mut self, id: u64, node: Node, reply: &[u8]) {
-        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
-        let task = self.tasks.iter().find(|task| task.id == id).cloned();
-        let parent = task
-            .and_then(|task| Request::parse(task.message()).map(|r| r.header.nodeid).ok())
-            .and_then(|key| self.store.node_by_key(key));
-        if let (true, Some(parent), Some(name)) = (ok, parent, self.hidden_name(node)) {
-            self.drop_intent(node);
-            self.store.begin();
-            self.full |= self.store.dentry_set(parent, &name, node).is_err();
-            self.store.commit();
+    pub(crate) fn moved_hidden(
+        &mut self,
+        id: u64,
+        node: Node,
+        (from, to): (Node, Node),
+        reply: &[u8],
+    ) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        // If it is not there any more, a dead generation had moved it.
+        let left = if errno == 0 || errno == ENOENT { from } else { to };
+        self.store.begin();
+        let dentry = self.store.dentries(node).find(|dentry| {
+            self.store.dentry_parent(*dentry) == left
+                && is_hidden_name(&self.store.dentry_name(*dentry))
+        });
+        if let Some(dentry) = dentry {
+            self.store.dentry_remove(dentry);
         }
+        self.store.commit();
         self.with_task(id, |task| {
-            if !ok {
+            if left == to {
                 task.hide = Hide::GaveUp;
             }
         });

@@ -31,13 +31,13 @@ pub(crate) enum Injection {
     /// GETXATTR of the attribute that a request is about.
     ProbeXattr,
     /// RENAME of an open file to a hidden name, instead of its UNLINK.
-    HideByRename,
+    HideByRename { node: Node },
     /// LINK of an open file to a hidden name, before a rename over it.
-    HideByLink,
+    HideByLink { node: Node },
     /// RENAME of an open file to a hidden name, before a rename over it, where LINK is refused.
-    HideTarget,
+    HideTarget { node: Node },
     /// RENAME of a hidden file out of a directory that is being removed.
-    MoveHidden { node: Node },
+    MoveHidden { node: Node, from: Node, to: Node },
     /// UNLINK of a hidden file at its last release.
     RemoveHidden { node: Node },
     /// READDIR of the whole directory in a successor.
@@ -61,10 +61,12 @@ impl<M: Memory> Session<M> {
             Injection::ProbeSize => self.probed_size(task, reply),
             Injection::CutTail => self.cut_tail(task, reply),
             Injection::ProbeXattr => self.probed_xattr(task, reply),
-            Injection::HideByRename => self.hidden_by_rename(task, reply),
-            Injection::HideByLink => self.hidden_by_link(task, reply),
-            Injection::HideTarget => self.hidden_target(task, reply),
-            Injection::MoveHidden { node } => self.moved_hidden(task, node, reply),
+            Injection::HideByRename { node } => self.hidden_by_rename(task, node, reply),
+            Injection::HideByLink { node } => self.hidden_by_link(task, node, reply),
+            Injection::HideTarget { node } => self.hidden_target(task, node, reply),
+            Injection::MoveHidden { node, from, to } => {
+                self.moved_hidden(task, node, (from, to), reply);
+            }
             Injection::RemoveHidden { node } => self.removed_hidden(task, node),
             Injection::Unhide { node } => self.unhidden(task, node, reply),
             Injection::List { handle } => self.listed(task, handle, reply),

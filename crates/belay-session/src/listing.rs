@@ -80,25 +80,29 @@ impl<M: Memory> Session<M> {
             self.restored_dirs.remove(&handle); // rewound: it is this generation's own now
         }
         self.continue_at(handle, asked.offset);
-        let hides = self.hides_in(node);
+        let hides = self.hides();
         if opcode == Opcode::READDIR {
             let entries = message.get(16..).unwrap_or(&[]);
             if !hides {
-                if !entries.is_empty() {
-                    self.full |= !self.store.stream_append(handle, entries);
-                }
+                self.append(handle, entries);
                 return Outgoing::Pass;
             }
             let kept = without_hidden(entries);
-            self.full |= !self.store.stream_append(handle, &kept);
+            self.append(handle, &kept);
             return resized(message, &kept);
         }
         let (kept, stream) = self.plus_entries(node, message.get(16..).unwrap_or(&[]), hides);
-        if !stream.is_empty() {
-            self.full |= !self.store.stream_append(handle, &stream);
-        }
+        self.append(handle, &stream);
         message.truncate(16);
         resized(message, &kept)
+    }
+
+    /// Records entries that a stream gives out.
+    fn append(&mut self, handle: Handle, entries: &[u8]) {
+        if let Some(last) = Dirents::new(entries).last() {
+            self.cookies.insert(handle, last.off);
+            self.full |= !self.store.stream_append(handle, entries);
+        }
     }
 
     /// Translates READDIRPLUS entries. Gives them, and their plain parts for the stream.
@@ -134,16 +138,19 @@ impl<M: Memory> Session<M> {
         (kept, stream)
     }
 
-    fn hides_in(&self, directory: Node) -> bool {
-        self.hidden.iter().any(|node| {
-            self.store.dentries(*node).any(|d| self.store.dentry_parent(d) == directory)
-        })
+    /// Whether a listing may show hidden names. A daemon may have made its listing before a hidden
+    /// file was removed or recorded, so once there was one, all listings are looked through.
+    fn hides(&self) -> bool {
+        self.store.ever_hidden()
     }
 
     /// The stream goes on at `cookie`: what was recorded behind that was not consumed.
     fn continue_at(&mut self, handle: Handle, cookie: u64) {
         if cookie == 0 {
             self.store.stream_truncate(handle, 0);
+            return;
+        }
+        if self.cookies.get(&handle) == Some(&cookie) {
             return;
         }
         let batch = self.store.stream_batch(handle);
@@ -212,9 +219,7 @@ impl<M: Memory> Session<M> {
             rest.served = Some((cookie, at));
         }
         self.store.commit();
-        if !stream.is_empty() {
-            self.full |= !self.store.stream_append(handle, &stream);
-        }
+        self.append(handle, &stream);
         self.restored_dirs.insert(handle, Some(rest));
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }

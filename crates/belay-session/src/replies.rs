@@ -307,7 +307,12 @@ impl<M: Memory> Session<M> {
     }
 
     fn after_commit(&mut self, opcode: Opcode) {
-        if matches!(opcode, Opcode::RELEASE | Opcode::RELEASEDIR) && !self.hidden.is_empty() {
+        // A file may have been closed while it was being hidden.
+        let ends = matches!(
+            opcode,
+            Opcode::RELEASE | Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2
+        );
+        if ends && !self.hidden.is_empty() {
             self.remove_hidden();
         }
     }
@@ -321,6 +326,7 @@ impl<M: Memory> Session<M> {
         }
         self.store.handle_free(handle);
         self.restored_dirs.remove(&handle);
+        self.cookies.remove(&handle);
         let mut forget = Vec::new();
         self.store.release_unused(node, self.generation, &mut forget);
         self.forget_later(forget);

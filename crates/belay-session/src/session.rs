@@ -57,6 +57,9 @@ pub struct Session<M> {
     pub(crate) restored_dirs: HashMap<Handle, Option<Remainder>>,
     /// Directories in which a compound change is under way: name requests there wait.
     pub(crate) exclusive: Vec<(u64, u64)>,
+    /// Cookie up to which each directory stream is recorded, so that going on there needs no
+    /// search.
+    pub(crate) cookies: HashMap<Handle, u64>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) kick: bool,
     /// The daemon accepted a LINK for hiding, as far as is known.
@@ -90,6 +93,7 @@ impl<M: Memory> Session<M> {
             hidden: Vec::new(),
             restored_dirs: HashMap::new(),
             exclusive: Vec::new(),
+            cookies: HashMap::new(),
             scratch: Vec::with_capacity(4096),
             kick: false,
             links_work: true,

@@ -4,6 +4,8 @@
 //! as long, `BELAY_TRACE=1` shows every request.
 #![forbid(unsafe_code)]
 
+#[path = "sim/scripts.rs"]
+mod scripts;
 mod sim;
 
 use sim::daemon::Flavour;
@@ -45,5 +47,41 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
 fn random_operations_without_a_crash() {
     for seed in seeds(200) {
         run(&random_setup(seed, 80));
+    }
+}
+
+/// Crashes at every step of a script, one run for each, under all flavours and kernels.
+fn at_every_step(name: &str) {
+    let ops = scripts::script(name);
+    for (i, flavour) in FLAVOURS.into_iter().enumerate() {
+        for resend in [true, false] {
+            let threads = 1 + i % 2;
+            let clients = vec![ops.clone()];
+            let seed = 5 + i as u64;
+            let setup = Setup { clients, flavour, resend, threads, seed, plan: Vec::new() };
+            let ticks = run(&setup).ticks;
+            for at in 1..=ticks {
+                let ran = run(&Setup { plan: vec![at], ..setup.clone() });
+                assert_eq!(ran.crashes, 1, "{name} dies at step {at}");
+            }
+        }
+    }
+}
+
+macro_rules! scripted {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            at_every_step(stringify!($name));
+        }
+    )*};
+}
+
+mod one_crash {
+    use super::at_every_step;
+    scripted! {
+        create mkdir links unlink rmdir rename_plain rename_over rename_over_open rename_fails exchange
+        unlink_open unlink_open_linked rmdir_hidden write append setattr xattr listing listing_plus locks forget poll
+        modes
     }
 }

@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The smallest buffer that the kernel accepts for a read (FUSE_MIN_READ_BUFFER).
 const MIN_READ: usize = 8192;
 
+/// How long what a dead generation left behind may hold up its successor, in ns.
+const FENCE_LIMIT: u64 = 1_500_000_000;
+
 /// What is to be done before the device is read.
 pub(crate) enum Before {
     /// Give this to the daemon.
@@ -151,9 +154,20 @@ impl Shim {
         }
     }
 
+    /// Nothing is issued again while processes that the dead generation left behind may still
+    /// carry something out for it. The supervisor sees to their end meanwhile; should it be dead
+    /// itself, its patience is up here as well.
+    fn await_fence(&self) {
+        let end = now() + FENCE_LIMIT;
+        while self.control().fence() < self.generation && now() < end {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+    }
+
     /// Takes from the kernel everything that was in flight at the crash. It comes first in the
     /// queue, so the first new request ends it.
     fn collect(&self, session: &mut belay_session::Session<std::sync::Arc<belay_sys::Mapping>>) {
+        self.await_fence();
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
         let mut buffer = vec![0; max_write.max(MIN_READ) + 8192];
         loop {

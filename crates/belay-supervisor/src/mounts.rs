@@ -180,6 +180,19 @@ pub fn detach(fact: &MountFact) -> bool {
     }
 }
 
+/// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting
+/// waits for the daemon (dirty pages are written back), whose end the caller must not miss.
+pub fn release(fact: MountFact, daemon: crate::process::Watched) {
+    std::thread::spawn(move || {
+        let path = fact.mountpoint.as_path();
+        let ours = at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
+        let unmounted = ours && unmount(path, UnmountFlags::empty()).is_ok();
+        if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
+            tracing::warn!("cannot signal process {}: {error}", daemon.pid);
+        }
+    });
+}
+
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error
 /// instead of waiting. Says whether that worked; closing the device everywhere does the same.
 pub fn abort(fact: &MountFact) -> bool {

@@ -105,6 +105,12 @@ impl Watched {
         Some(Self { pid, fd })
     }
 
+    /// Another watch of the same process.
+    pub fn try_clone(&self) -> Option<Self> {
+        let fd = self.fd.try_clone().ok()?;
+        Some(Self { pid: self.pid, fd })
+    }
+
     /// Whether it has ended.
     pub fn is_dead(&self) -> bool {
         self.wait_end(Duration::ZERO)

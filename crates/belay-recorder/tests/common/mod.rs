@@ -68,7 +68,9 @@ impl Sim {
     }
 
     fn write(&self, at: usize, value: u64) {
-        let Some(word) = self.0.words.get(at) else { return };
+        let Some(word) = self.0.words.get(at) else {
+            return;
+        };
         if self.0.stores.get() >= self.0.die_at.get() {
             resume_unwind(Box::new(Death)); // without the panic hook's noise
         }
@@ -134,7 +136,9 @@ pub fn header(store: &Store<Sim>, field: usize) -> u64 {
 pub fn live_nodes(store: &Store<Sim>) -> Vec<u64> {
     (1..header(store, NODE_TOP))
         .map(|slot| {
-            let born = store.memory().load(store.layout().nodes + slot as usize * NODE_WORDS + 1);
+            let born = store
+                .memory()
+                .load(store.layout().nodes + slot as usize * NODE_WORDS + 1);
             (born << 32) | slot
         })
         .filter(|key| store.node_by_key(*key).is_some())
@@ -163,7 +167,9 @@ pub fn free_units(store: &Store<Sim>) -> usize {
             units += class;
             blocks += 1;
             assert!(blocks < 1 << 24, "a free list has no end");
-            block = store.memory().load(store.layout().heap + block as usize * 2);
+            block = store
+                .memory()
+                .load(store.layout().heap + block as usize * 2);
         }
     }
     units
@@ -182,7 +188,9 @@ pub fn chunks(store: &Store<Sim>, handle_key: u64) -> usize {
     while chunk != 0 {
         count += 1;
         assert!(count < 1 << 24, "a stream has no end");
-        chunk = store.memory().load(store.layout().heap + chunk as usize * 2);
+        chunk = store
+            .memory()
+            .load(store.layout().heap + chunk as usize * 2);
     }
     count
 }

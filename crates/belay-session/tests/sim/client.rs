@@ -227,6 +227,7 @@ impl Client {
     }
 
     pub(super) async fn rename(&self, old: &str, new: &str, flags: u32) -> Given {
+        let path = (old, new);
         let (from, old) = self.parent(old).await?;
         let (to, new) = self.parent(new).await?;
         let source = self.lookup(from, old).await?;
@@ -236,6 +237,17 @@ impl Client {
         };
         if target == Some(source) && flags == 0 {
             return Ok(Value::Unit);
+        }
+        // What the kernel checks before it asks the daemon.
+        if path.1.starts_with(&format!("{}/", path.0)) {
+            return Err(EINVAL);
+        }
+        if let (Some(target), 0) = (target, flags) {
+            match (self.kind(source) == 4, self.kind(target) == 4) {
+                (true, false) => return Err(ENOTDIR),
+                (false, true) => return Err(EISDIR),
+                _ => {}
+            }
         }
         let result = if flags == 0 {
             let head = RenameIn { newdir: to };

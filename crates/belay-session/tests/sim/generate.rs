@@ -7,7 +7,22 @@ use super::ops::*;
 /// Random operations below the directory `top`.
 pub fn random_ops(rng: &mut Rng, top: &str, n: usize) -> Vec<Op> {
     let mut ops = vec![Op::Mkdir(top.into()), Op::Mkdir(format!("{top}/d"))];
-    ops.extend((0..n).map(|_| random_op(rng, top)));
+    let mut plain = Plain::new(1, true);
+    for op in &ops {
+        plain.run(op).expect("an empty tree");
+    }
+    for _ in 0..n {
+        let mut op = random_op(rng, top);
+        // Most operations should do something.
+        for _ in 0..6 {
+            if plain.clone().run(&op).is_ok() {
+                break;
+            }
+            op = random_op(rng, top);
+        }
+        let _ = plain.run(&op);
+        ops.push(op);
+    }
     ops
 }
 

@@ -34,10 +34,10 @@ pub struct Kernel {
     pub rng: Rng,
     resend: bool,
     pub trace: Vec<String>,
-    /// Requests answered, as a measure of progress.
-    pub answered: u64,
+    answered: BTreeSet<u64>,
     /// READDIRPLUS batches that were in flight at a crash may leak lookups.
     pub plus_in_crash: bool,
+    pub crashes: u32,
 }
 
 impl Kernel {
@@ -57,8 +57,9 @@ impl Kernel {
             rng: Rng::new(seed),
             resend,
             trace: Vec::new(),
-            answered: 0,
+            answered: BTreeSet::new(),
             plus_in_crash: false,
+            crashes: 0,
         }
     }
 
@@ -133,6 +134,7 @@ impl Kernel {
 
     /// The daemon died, and the notification RESEND was sent.
     pub fn crash(&mut self, in_hand: Option<&[u8]>) {
+        self.crashes += 1;
         if let Some(message) = in_hand {
             let request = Request::parse(message).unwrap();
             if request.opcode() == Opcode::FORGET {
@@ -165,9 +167,12 @@ impl Kernel {
         }
         let unique = header.unique & !UNIQUE_RESEND;
         let Some(request) = self.processing.remove(&header.unique) else {
-            panic!("kernel: reply to {:#x}, which is not outstanding", header.unique);
+            // Without RESEND a successor cannot know that a reply got through.
+            let again = !self.resend && self.answered.contains(&unique);
+            assert!(again, "kernel: reply to {:#x}, which is not outstanding", header.unique);
+            return 2;
         };
-        self.answered += 1;
+        self.answered.insert(unique);
         let request = Request::parse(&request).unwrap();
         self.note(|| format!("  reply {:#x} {}", unique, header.error));
         if header.error == 0 {

@@ -65,11 +65,13 @@ pub enum Value {
 
 pub type Given = Res<Value>;
 
+#[derive(Clone)]
 struct File {
     ino: u64,
     flags: u32,
 }
 
+#[derive(Clone)]
 struct Stream {
     ino: u64,
     must: BTreeSet<Vec<u8>>,
@@ -77,6 +79,7 @@ struct Stream {
 }
 
 /// The oracle of one client.
+#[derive(Clone)]
 pub struct Plain {
     pub disk: Disk,
     links: bool,

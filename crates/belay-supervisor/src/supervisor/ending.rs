@@ -67,8 +67,15 @@ impl Supervisor {
         let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
             return;
         };
-        if let Err(error) = process.signal(SIGTERM) {
-            tracing::warn!("cannot signal process {}: {error}", process.pid);
+        // Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked
+        // to give it up.
+        match (process.try_clone(), self.book.mount.clone()) {
+            (Some(process), Some(mount)) => mounts::release(mount, process),
+            _ => {
+                if let Err(error) = process.signal(SIGTERM) {
+                    tracing::warn!("cannot signal process {}: {error}", process.pid);
+                }
+            }
         }
         stop.told = true;
         self.book.stop = Some(stop);

@@ -9,24 +9,28 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Supervisor {
-    /// Waits for the remaining processes of the dead generation to end, kills those that do not,
-    /// and gives the ids of these. Supervisor and keeper are both subreapers, so whatever the
-    /// daemon left behind is below one of them.
-    pub(super) fn fence(&self) -> Vec<u32> {
+    /// The remaining processes of the dead generation; to be asked before the next one starts.
+    /// Supervisor and keeper are both subreapers, so whatever the daemon left behind is below one
+    /// of them.
+    pub(super) fn leftovers(&self) -> Vec<Watched> {
         let me = std::process::id();
         let belay = [me, self.keeper_pid];
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
-        let alive = |watched: &Watched| !watched.is_dead();
-        let rest = descendants(&belay, &except);
-        let rest: Vec<Watched> = rest
+        descendants(&belay, &except)
             .into_iter()
             .filter_map(Watched::open)
-            .filter(alive)
-            .collect();
+            .filter(|watched| !watched.is_dead())
+            .collect()
+    }
+
+    /// Waits for the end of what the dead generation left behind, kills what does not end by
+    /// itself, and lets the successor, which may be starting meanwhile, issue requests. Gives the
+    /// ids of the killed.
+    pub(super) fn fence(&self, rest: &[Watched]) -> Vec<u32> {
         let end = Instant::now() + PATIENCE;
         let mut killed = Vec::new();
-        for process in &rest {
+        for process in rest {
             if process.wait_end(end.saturating_duration_since(Instant::now())) {
                 continue;
             }
@@ -41,6 +45,7 @@ impl Supervisor {
         for process in rest.iter().filter(|process| killed.contains(&process.pid)) {
             process.wait_end(Duration::from_secs(1));
         }
+        self.control().set_fence(self.book.generation);
         killed
     }
 }

@@ -34,7 +34,7 @@ impl Supervisor {
         }
         self.daemon = None;
         self.spawned = None;
-        let killed = self.fence();
+        let leftovers = self.leftovers();
         let interrupted = self.book.crash.take();
         let control = self.control();
         let crash = Crash {
@@ -50,7 +50,7 @@ impl Supervisor {
             counters: control.counters().map(|(_, value)| value).collect(),
             in_flight: Vec::new(),
             stderr: Vec::new(),
-            killed,
+            killed: Vec::new(),
         };
         self.resend();
         self.book.crashes += 1;
@@ -67,6 +67,10 @@ impl Supervisor {
         let looping = self.is_crash_loop();
         if !looping {
             self.launch_soon();
+        }
+        let killed = self.fence(&leftovers);
+        if let Some(crash) = &mut self.book.crash {
+            crash.killed = killed;
         }
         self.tell_of_crash(interrupted);
         if looping {

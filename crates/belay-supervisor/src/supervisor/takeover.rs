@@ -35,6 +35,8 @@ impl Supervisor {
             }
             return;
         }
+        // The old supervisor may have died before it could say so; its own patience is over.
+        self.control().set_fence(lease.generation);
         if !self.adopt(lease.pid) {
             tracing::info!("daemon {} is gone", lease.pid);
             self.ended(lease.pid);

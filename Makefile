@@ -1,0 +1,152 @@
+# belay: `make demo` shows it, `make test` checks it, `make help` tells the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+CARGO ?= cargo
+
+# The programs that users get.
+RELEASE := target/release
+# What the tests run on: optimised, but with checks and built faster. One profile for linters, tests,
+# documentation and soak, so that nothing is compiled twice.
+PROFILE := ci
+CHECKED := target/$(PROFILE)
+
+# make install
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+# make demo
+KILLS ?=
+SIZE_MB ?= 100
+
+# make soak: for how long, or how many kills, or both; SEED repeats a run
+DURATION ?=
+SEED ?=
+BEDS ?=
+SOAK_FLAGS ?=
+
+# make bench
+BENCH_BEDS ?= all
+BENCH_NODES ?= 1000000
+BENCH_KILLS ?= 100
+BENCH_FLAGS ?=
+BENCH_OUT ?= target/bench
+
+# make suites
+SUITE_FLAGS ?=
+
+# The soak that is part of `make test`
+TEST_SOAK_DURATION ?= 120s
+TEST_SOAK_SEED ?= 20
+
+.PHONY: help
+help: ## This list
+	@echo 'usage: make TARGET [VARIABLE=VALUE ...]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  examples:'
+	@echo '    make demo KILLS=200'
+	@echo '    make soak DURATION=1h SEED=7 BEDS=sshfs,bindfs'
+	@echo '    make soak KILLS=10000'
+	@echo '    make install PREFIX=/usr DESTDIR=/tmp/package'
+
+.PHONY: setup
+setup: ## Install what is missing of the tools and daemons (Debian; root or sudo)
+	@scripts/setup
+
+.PHONY: build
+build: ## Build everything for use: belay, its shim, belay-chaos, belay-bench
+	$(CARGO) build --release --locked --workspace
+
+.PHONY: demo
+demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KILLS, SIZE_MB)
+	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
+
+.PHONY: test
+test: setup format lint build-checked unit doc soak-short ## Everything that must hold before a change is accepted
+	@echo
+	@echo 'test runs:'
+	@grep '^test result:' $(CHECKED)/tests.log
+	@awk '/^test result:/ { runs++; passed += $$4; failed += $$6; ignored += $$8 } \
+	  END { printf "test result: ok in all. %d runs; %d passed; %d failed; %d ignored\n", runs, passed, failed, ignored }' \
+	  $(CHECKED)/tests.log
+
+.PHONY: format
+format:
+	$(CARGO) fmt --all --check
+
+.PHONY: lint
+lint:
+	$(CARGO) clippy --locked --workspace --all-targets --profile $(PROFILE) -- -D warnings
+
+# `cargo test` does not build the shim as a library to be preloaded, nor the programs of other crates.
+.PHONY: build-checked
+build-checked:
+	$(CARGO) build --locked --workspace --profile $(PROFILE)
+
+.PHONY: unit
+unit:
+	@scripts/guarded $(CARGO) test --locked --workspace --profile $(PROFILE) 2>&1 | tee $(CHECKED)/tests.log
+
+.PHONY: doc
+doc: ## Build the documentation of all crates, without warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items --profile $(PROFILE)
+
+.PHONY: soak-short
+soak-short:
+	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED)
+
+.PHONY: soak
+soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, BEDS)
+	@scripts/guarded $(RELEASE)/belay-chaos soak \
+	  $(if $(DURATION),--duration $(DURATION)) $(if $(KILLS),--kills $(KILLS)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(SOAK_FLAGS)
+
+.PHONY: bench
+bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/ (BENCH_BEDS, BENCH_FLAGS, ...)
+	@mkdir -p $(BENCH_OUT)
+	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT) --beds $(BENCH_BEDS) $(BENCH_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench memory --out $(BENCH_OUT) --nodes $(BENCH_NODES)
+	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --kills $(BENCH_KILLS)
+	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --beds bindfs --kills $(BENCH_KILLS) \
+	  --nodes $(BENCH_NODES) --open-files 10000
+	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
+
+.PHONY: suites
+suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (BEDS, SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
+
+.PHONY: bless
+bless: ## Print the decision table into docs/recovery.md again
+	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-session --test decision_doc
+
+.PHONY: install
+install: build ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for packages
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib/belay' '$(DESTDIR)$(PREFIX)/share/man/man1' \
+	  '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
+	  '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	install -m 755 $(RELEASE)/belay '$(DESTDIR)$(PREFIX)/bin/belay'
+	install -m 755 $(RELEASE)/libbelay_shim.so '$(DESTDIR)$(PREFIX)/lib/belay/libbelay_shim.so'
+	$(RELEASE)/belay man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	$(RELEASE)/belay completions bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/belay'
+	$(RELEASE)/belay completions zsh > '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_belay'
+	$(RELEASE)/belay completions fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/belay.fish'
+
+.PHONY: uninstall
+uninstall: ## Remove what `make install` installed
+	rm -rf '$(DESTDIR)$(PREFIX)/lib/belay'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/belay' '$(DESTDIR)$(PREFIX)'/share/man/man1/belay.1 \
+	  '$(DESTDIR)$(PREFIX)'/share/man/man1/belay-*.1 \
+	  '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/belay' \
+	  '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_belay' \
+	  '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/belay.fish'
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	$(CARGO) clean

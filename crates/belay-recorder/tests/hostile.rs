@@ -1,0 +1,313 @@
+//! Memory that a dying daemon scribbled over: no reader panics, and each ends soon.
+#![allow(missing_docs)]
+
+mod common;
+
+use belay_recorder::layout::NODE_WORDS;
+use belay_recorder::{
+    Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Memory, Node, OpenFacts, Slot, Store,
+};
+use common::{Random, Sim, fresh};
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+const CAPACITY: Capacity = Capacity {
+    nodes: 64,
+    handles: 16,
+    slots: 4,
+    heap_words: 4096,
+    copy_bytes: 512,
+};
+const LAYOUT: Layout = Layout::new(CAPACITY);
+/// Cycles are followed for as long as the longest list may be; that takes well under a second.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Calls everything that reads.
+fn read_all(store: &Store<Sim>) {
+    let start = Instant::now();
+    let memory = store.memory();
+    let mut nodes = vec![Node::ROOT];
+    for slot in 0..CAPACITY.nodes as u64 {
+        let born = memory.load(LAYOUT.nodes + slot as usize * NODE_WORDS + 1);
+        nodes.extend(store.node_by_key(born << 32 | slot));
+        assert_eq!(
+            store.node_by_key((born ^ 1) << 32 | slot),
+            None,
+            "of another reuse"
+        );
+    }
+    nodes.truncate(12);
+    let hidden = store.hidden();
+    nodes.extend(hidden.iter().copied().take(4)); // any number at all
+    for node in &nodes {
+        let node = *node;
+        let _ = (
+            store.key(node),
+            store.count(node),
+            store.daemon_count(node),
+            store.ino(node),
+        );
+        let _ = (
+            store.kind(node),
+            store.node_flags(node),
+            store.children(node),
+            store.opens(node),
+        );
+        let _ = (store.bound(node, 0), store.bound(node, u32::MAX));
+        let _ = store.unbound_by_ino(0, store.ino(node), store.kind(node));
+        let _ = store.node_by_id(3, memory.load(LAYOUT.nodes + 8));
+        assert_eq!(store.dentry_find(node, &[7; MAX_NAME + 1]), None);
+        let _ = (store.child(node, b"a"), store.child(node, b""));
+        let mut count = 0;
+        for dentry in store.dentries(node) {
+            if count < 3 {
+                let name = store.dentry_name(dentry);
+                assert!(name.len() <= MAX_NAME);
+                let _ = store.child(store.dentry_parent(dentry), &name);
+                let _ = store.key(store.dentry_node(dentry));
+            }
+            count += 1;
+        }
+        assert!(count <= 65_536);
+    }
+    let mut handles: Vec<_> = store.live_handles().collect();
+    assert!(handles.len() < CAPACITY.handles);
+    handles.truncate(4);
+    for handle in handles {
+        let key = store.handle_key(handle);
+        assert!(store.handle_by_key(key).is_none_or(|found| found == handle));
+        let _ = (
+            store.handle_bound(handle, 0),
+            store.open_facts(handle),
+            store.poll_key(handle),
+        );
+        let (len, batch) = (store.stream_len(handle), store.stream_batch(handle));
+        for from in [0, 1, 8, 1032, batch, len, usize::MAX] {
+            assert!(store.stream_bytes(handle, from).len() <= CAPACITY.heap_words * 8);
+        }
+    }
+    for lock in store.locks().iter().take(3) {
+        let _ = format!("{lock:?}");
+    }
+    let _ = store.has_locks();
+    for slot in (0..store.slots()).map(Slot) {
+        let _ = (store.slot_request(slot), store.slot_is(slot, 0));
+        assert!(store.slot_body(slot).0.len() <= belay_recorder::MAX_BODY);
+        assert!(store.slot_recorded_reply(slot).len() <= belay_recorder::MAX_REPLY);
+        let mut body = Vec::new();
+        store.slot_body_into(slot, &mut body);
+        assert!(store.slot_copy_bytes(slot, usize::MAX).len() <= CAPACITY.copy_bytes.max(4096));
+    }
+    assert!(!store.is_blank() || memory.load(LAYOUT.store) == 0);
+    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
+}
+
+/// Calls what writes, but for what walks the lists of what it was given.
+fn write_some(store: &Store<Sim>) {
+    let start = Instant::now();
+    store.recover();
+    for _ in 0..4 {
+        store.begin();
+        if let Some(node) = store.node_new(8, 1, 0) {
+            store.bind(node, 1, 77);
+            store.index_by_ino(node);
+            let _ = store.dentry_set(Node::ROOT, b"a name", node);
+            let _ = store.dentry_set(node, b"a name", Node::ROOT);
+        }
+        let facts = OpenFacts {
+            node: Node::ROOT,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            directory: true,
+            fopen: 0,
+        };
+        let handle = store.handle_new(facts);
+        store.next_hidden_serial();
+        if let Some(handle) = handle {
+            store.next_cookie(handle);
+        }
+        store.commit();
+        if let Some(handle) = handle {
+            let _ = store.stream_append(handle, &[1; 2000]);
+            store.stream_truncate(handle, 8);
+        }
+    }
+    for handle in store.live_handles().take(3).collect::<Vec<_>>() {
+        let _ = store.stream_append(handle, &[1; 2000]);
+        store.begin();
+        store.next_cookie(handle);
+        store.handle_free(handle);
+        store.commit();
+    }
+    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
+}
+
+/// A store with some of everything.
+fn populated() -> (Sim, Store<Sim>) {
+    let (memory, store) = fresh(CAPACITY);
+    let mut parent = Node::ROOT;
+    for i in 0..20u8 {
+        store.begin();
+        let node = store
+            .node_new(4 + 4 * u32::from(i & 1), u64::from(i), 0)
+            .expect("room");
+        store.bind(node, 0, 2 + u64::from(i));
+        store.set_count(node, 1);
+        store
+            .dentry_set(parent, &vec![i; 1 + 3 * usize::from(i)], node)
+            .expect("room");
+        store.dentry_set(Node::ROOT, &[i, i], node).expect("room");
+        store.index_by_ino(node);
+        let facts = OpenFacts {
+            node,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            directory: true,
+            fopen: 0,
+        };
+        let handle = store.handle_new(facts);
+        if i % 4 == 0 {
+            assert!(store.hidden_add(node));
+            parent = node;
+        }
+        let start = u64::from(i);
+        store.lock_apply(Lock {
+            node: 1,
+            handle: 1,
+            owner: 1,
+            start,
+            end: start,
+            kind: F_WRLCK,
+            pid: 1,
+            flock: false,
+        });
+        store.commit();
+        if let (Some(handle), 0..8) = (handle, i) {
+            store.stream_append(handle, &[i; 200 * 8]);
+        }
+    }
+    (memory, store)
+}
+
+/// Items that are, taken as heap units, handles, nodes or counts, mostly in range.
+fn plausible(random: &mut Random) -> u64 {
+    let mut half = || match random.below(8) {
+        0 => 0,
+        1 => 1,
+        2 => u64::from(u32::MAX),
+        3 => random.next() & 0xffff_ffff,
+        4 => random.next() % 16,
+        _ => random.next() % 2048,
+    };
+    let (low, high) = (half(), half());
+    high << 32 | low
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_memory(seed: u64) {
+        let mut random = Random(seed);
+        let memory = Sim::from_words((0..LAYOUT.words).map(|_| random.next()).collect());
+        let store = Store::new(memory, LAYOUT);
+        read_all(&store);
+        write_some(&store);
+        read_all(&store);
+    }
+
+    #[test]
+    fn memory_full_of_plausible_links(seed: u64) {
+        let mut random = Random(seed);
+        let memory = Sim::from_words((0..LAYOUT.words).map(|_| plausible(&mut random)).collect());
+        read_all(&Store::new(memory, LAYOUT));
+    }
+
+    #[test]
+    fn a_store_with_some_words_changed(seed: u64, words in 1..400usize) {
+        let (memory, store) = populated();
+        read_all(&store);
+        let mut random = Random(seed);
+        for _ in 0..words {
+            // Mostly where something is, and the store's header often.
+            let at = match random.below(6) {
+                0 => LAYOUT.store + random.below(110),
+                1 => LAYOUT.nodes + random.below(21 * NODE_WORDS),
+                2 => LAYOUT.handles + random.below(16 * 12),
+                3 => LAYOUT.name_index + random.below(64),
+                4 => random.below(LAYOUT.words),
+                _ => LAYOUT.heap + random.below(4096),
+            };
+            memory.store(at, plausible(&mut random));
+        }
+        read_all(&store);
+    }
+
+    #[test]
+    fn a_wild_undo_area_is_bounded(seed: u64, count: u64) {
+        let (memory, _) = populated();
+        let mut random = Random(seed);
+        memory.store(LAYOUT.undo, count);
+        for i in 0..2 * LAYOUT.undo_pairs {
+            memory.store(LAYOUT.undo + 1 + i, plausible(&mut random));
+        }
+        let store = Store::new(memory, LAYOUT);
+        prop_assert!(store.recover() <= LAYOUT.undo_pairs);
+        prop_assert_eq!(store.recover(), 0);
+        read_all(&store);
+    }
+}
+
+#[test]
+fn each_word_of_the_header_may_be_anything() {
+    for field in 0..110 {
+        for value in [
+            0,
+            1,
+            63,
+            65,
+            1 << 31,
+            u64::from(u32::MAX),
+            1 << 32,
+            1 << 62,
+            1 << 63,
+            u64::MAX,
+        ] {
+            let (memory, store) = populated();
+            memory.store(LAYOUT.store + field, value);
+            read_all(&store);
+            write_some(&store);
+        }
+    }
+}
+
+#[test]
+fn lists_that_bite_their_tails_end() {
+    let (memory, store) = populated();
+    // Every word of the heap: next is unit 1, and so is everything else.
+    for at in LAYOUT.heap..LAYOUT.copies {
+        memory.store(at, 1 << 32 | 1);
+    }
+    read_all(&store);
+    assert!(store.locks().len() <= 1 << 20);
+    // Streams of the greatest length over one chunk.
+    for handle in store.live_handles() {
+        memory.store(
+            LAYOUT.handles + store.handle_key(handle) as u32 as usize * 12 + 7,
+            u64::MAX,
+        );
+        assert!(store.stream_bytes(handle, 0).len() <= CAPACITY.heap_words * 8);
+    }
+}
+
+#[test]
+fn a_blank_memory_can_be_read() {
+    let store = Store::new(Sim::new(LAYOUT.words), LAYOUT);
+    assert!(store.is_blank());
+    read_all(&store);
+    let store = Store::new(Sim::new(0), LAYOUT);
+    read_all(&store);
+    write_some(&store);
+}

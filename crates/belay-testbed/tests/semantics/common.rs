@@ -1,0 +1,256 @@
+//! Held beds, crashes at chosen instants, and waiting for events.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use belay_testbed::process::{Process, kill, wait_for_exit};
+use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, mounts};
+use serde_json::Value;
+
+/// Nothing takes this long unless it hangs.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// A held bed.
+pub struct Held {
+    pub bed: Bed,
+}
+
+/// passthrough_ll with these `-o` options.
+pub fn low_level(options: &[&str]) -> Held {
+    held(Kind::PassthroughLl, options, &[])
+}
+
+/// passthrough_ll as its users run it: everything is cached for ever.
+pub fn caching() -> Held {
+    low_level(&["cache=always"])
+}
+
+/// passthrough_ll without any cache: every call reaches the daemon.
+pub fn uncached() -> Held {
+    low_level(&["cache=never", "timeout=0"])
+}
+
+/// Any kind, with `-o` options for the daemon and arguments for `belay run`.
+pub fn held(kind: Kind, options: &[&str], arguments: &[&str]) -> Held {
+    let words = |list: &[&str]| list.iter().map(ToString::to_string).collect();
+    let mode = Mode::Held { extra_args: words(arguments) };
+    let options = BedOptions { daemon_opts: words(options), ..BedOptions::default() };
+    mounts::ensure_control_files().unwrap();
+    Held { bed: Bed::start(kind, &mode, &options).unwrap() }
+}
+
+impl Held {
+    /// A path on the mount.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.bed.root().join(name)
+    }
+
+    /// The same in the backing directory.
+    pub fn behind(&self, name: &str) -> PathBuf {
+        self.bed.backing().join(name)
+    }
+
+    /// Kills the daemon. What the mount is asked next waits for the successor.
+    pub fn crash(&self) -> u32 {
+        self.bed.kill_daemon(Signal::KILL).unwrap()
+    }
+
+    /// Kills the daemon and waits until its successor has settled everything.
+    pub fn crash_and_recover(&self) {
+        let crashes = self.number("/crashes");
+        self.crash();
+        self.wait_for("recovery", |status| {
+            number(status, "/crashes") > crashes && status["state"] == "serving"
+        });
+    }
+
+    pub fn number(&self, pointer: &str) -> u64 {
+        number(&self.bed.belay_status().unwrap(), pointer)
+    }
+
+    pub fn pid(&self, role: &str) -> u32 {
+        u32::try_from(self.number(&format!("/{role}/pid"))).unwrap()
+    }
+
+    /// Waits until belay's status is as wanted.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let done = until(|| match self.bed.belay_status() {
+            Ok(status) => {
+                last = status;
+                wanted(&last)
+            }
+            Err(_) => false,
+        });
+        assert!(done, "no {what}: {last}{}", self.bed.last_words());
+        last
+    }
+
+    /// Kills the daemon and holds its successor back until the blackout is ended (or dropped).
+    pub fn blackout(&self) -> Blackout<'_> {
+        let supervisor = self.pid("supervisor");
+        let daemon = self.bed.daemon_pid().unwrap();
+        kill(supervisor, Signal::STOP).unwrap();
+        assert!(until(|| state_of(supervisor) == 'T'), "the supervisor does not stop");
+        let blackout = Blackout { held: self, supervisor };
+        kill(daemon, Signal::KILL).unwrap();
+        assert!(wait_for_exit(daemon, LIMIT).unwrap());
+        blackout
+    }
+
+    /// Waits until so many requests are waiting in the kernel.
+    pub fn wait_for_requests(&self, count: u64) {
+        let waiting = || mounts::requests_waiting(self.bed.mountpoint()).unwrap();
+        assert!(until(|| waiting() >= count), "{} requests, not {count}", waiting());
+    }
+
+    /// Waits until nothing is open on the mount as far as belay knows: releases come after `close`.
+    pub fn wait_until_closed(&self) {
+        self.wait_for("release", |status| {
+            status["open_handles"] == 0 && status["requests"]["in_flight"] == 0
+        });
+    }
+
+    /// Unmounts and checks that everything ends well.
+    pub fn stop(self) {
+        self.bed.stop().unwrap();
+    }
+}
+
+/// A time without a daemon.
+pub struct Blackout<'a> {
+    held: &'a Held,
+    supervisor: u32,
+}
+
+impl Blackout<'_> {
+    /// Lets the successor come.
+    pub fn end(self) {}
+
+    pub fn held(&self) -> &Held {
+        self.held
+    }
+}
+
+impl Drop for Blackout<'_> {
+    fn drop(&mut self) {
+        let _ = kill(self.supervisor, Signal::CONT);
+    }
+}
+
+/// A tracer that delays one kind of system call of the daemon for so long that it can be killed in it.
+pub struct Trap {
+    _strace: Process,
+    _log: tempfile::TempDir,
+}
+
+/// Where in the system call the daemon is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before it has any effect.
+    Before,
+    /// When it has taken effect, and the daemon does not know yet.
+    After,
+}
+
+impl Trap {
+    pub fn set(daemon: u32, call: &str, when: When) -> Self {
+        let side = if when == When::Before { "delay_enter" } else { "delay_exit" };
+        let dir = tempfile::tempdir().unwrap();
+        let mut strace = Command::new("strace");
+        strace
+            .args(["-f", "-e", &format!("trace={call}")])
+            .args(["-e", &format!("inject={call}:{side}=60000000")])
+            .args(["-p", &daemon.to_string()]);
+        let log = dir.path().join("log");
+        let strace = Process::start(strace, &log).unwrap();
+        let attached = || std::fs::read_to_string(&log).unwrap().contains("attached");
+        assert!(until(attached), "strace cannot attach: {}", strace.tail());
+        Self { _strace: strace, _log: dir }
+    }
+}
+
+/// Runs something in a thread whose end can be awaited with a limit: a hang is a failure, not a hang of the tests.
+pub struct Caller<T> {
+    thread: JoinHandle<T>,
+}
+
+pub fn call<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Caller<T> {
+    Caller { thread: spawn(work) }
+}
+
+impl<T> Caller<T> {
+    pub fn is_done(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    pub fn result(self) -> T {
+        assert!(until(|| self.thread.is_finished()), "a caller hangs");
+        self.thread.join().unwrap()
+    }
+}
+
+/// Looks again and again, for events that nothing announces; false when it never came.
+pub fn until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn number(status: &Value, pointer: &str) -> u64 {
+    let value = status.pointer(pointer).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no number {pointer} in {status}"))
+}
+
+/// A process's state letter; `X` when it is gone.
+pub fn state_of(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('X')
+}
+
+/// Has the kernel drop clean caches: pages, dentries, inodes.
+pub fn drop_caches() {
+    std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+}
+
+/// The names in a directory, sorted.
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The first bytes of an open file, wherever its offset is.
+pub fn content(file: &File) -> String {
+    let mut bytes = vec![0; 4096];
+    let count = file.read_at(&mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes[..count]).into_owned()
+}
+
+/// A child that is killed when dropped.
+pub fn start(command: &mut Command) -> Process {
+    let what = belay_testbed::process::describe(command);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    Process::adopt(child, what)
+}
+
+/// Reads one byte that a child writes when it is ready.
+pub fn wait_for_word(process: &mut Process) {
+    let mut byte = [0];
+    let out = process.child().stdout.as_mut().unwrap();
+    out.read_exact(&mut byte).unwrap();
+}

@@ -1,0 +1,217 @@
+//! S14 to S16: files that are open and have no name any more.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+use belay_testbed::Kind;
+
+use crate::common::{Held, caching, content, held, names, uncached, until};
+
+fn open(bed: &Held, name: &str, text: &str) -> File {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(bed.at(name))
+        .unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn nothing_behind(bed: &Held, dir: &str) {
+    assert!(until(|| names(&bed.behind(dir)).is_empty()), "{:?}", names(&bed.behind(dir)));
+}
+
+fn beds() -> [Held; 5] {
+    [
+        caching(),
+        uncached(),
+        held(Kind::Bindfs, &[], &[]),
+        held(Kind::PassthroughHl, &[], &[]),
+        held(Kind::PassthroughLl, &["cache=auto"], &["--no-resend"]),
+    ]
+}
+
+/// S14: an open and unlinked file lives to its last close, across crashes, and is never seen.
+#[test]
+fn s14_unlinked_files_live_while_they_are_open() {
+    for bed in beds() {
+        let kind = bed.bed.kind();
+        fs::create_dir(bed.at("dir")).unwrap();
+        let mut file = open(&bed, "dir/file", "one");
+        let number = file.metadata().unwrap().ino();
+        fs::remove_file(bed.at("dir/file")).unwrap();
+        for round in 0..3 {
+            assert_eq!(names(&bed.at("dir")), [""; 0], "{kind}");
+            assert!(!bed.at("dir/file").exists());
+            let meta = file.metadata().unwrap();
+            assert_eq!((meta.ino(), meta.nlink()), (number, 0), "{kind}, round {round}");
+            bed.crash_and_recover();
+            assert_eq!(content(&file), "one".to_owned() + &"+".repeat(round));
+            file.write_all(b"+").unwrap();
+        }
+        // Its name is free.
+        fs::write(bed.at("dir/file"), "another").unwrap();
+        assert_eq!(content(&file), "one+++");
+        file.set_len(2).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 2);
+        fs::remove_file(bed.at("dir/file")).unwrap();
+        drop(file);
+        nothing_behind(&bed, "dir");
+        fs::remove_dir(bed.at("dir")).unwrap();
+        bed.stop();
+    }
+}
+
+/// S14: unlinked through one name, open through two handles: it goes with the last.
+#[test]
+fn s14_the_last_close_removes_it() {
+    let bed = uncached();
+    let first = open(&bed, "file", "text");
+    let second = File::open(bed.at("file")).unwrap();
+    fs::remove_file(bed.at("file")).unwrap();
+    bed.crash_and_recover();
+    drop(first);
+    bed.crash_and_recover();
+    assert_eq!(content(&second), "text");
+    drop(second);
+    nothing_behind(&bed, "");
+    bed.stop();
+}
+
+/// S14: the last close happens while there is no daemon; the successor removes the file.
+#[test]
+fn s14_closed_during_the_blackout() {
+    for arguments in [&[][..], &["--no-resend"]] {
+        let bed = held(Kind::PassthroughLl, &["cache=never", "timeout=0"], arguments);
+        let file = open(&bed, "file", "text");
+        fs::remove_file(bed.at("file")).unwrap();
+        let blackout = bed.blackout();
+        let closer = crate::common::call(move || drop(file));
+        bed.wait_for_requests(1);
+        blackout.end();
+        closer.result();
+        nothing_behind(&bed, "");
+        bed.stop();
+    }
+}
+
+/// S14: the link count of a file with other names is the true one, also while one of them is unlinked.
+#[test]
+fn s14_link_counts() {
+    let bed = uncached();
+    let file = open(&bed, "a", "text");
+    fs::hard_link(bed.at("a"), bed.at("b")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 2);
+    fs::remove_file(bed.at("a")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    bed.crash_and_recover();
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    fs::remove_file(bed.at("b")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    bed.crash_and_recover();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(content(&file), "text");
+    drop(file);
+    nothing_behind(&bed, "");
+    bed.stop();
+}
+
+/// S15: a file that another was renamed over while it was open.
+#[test]
+fn s15_renamed_over_while_open() {
+    for bed in beds() {
+        let kind = bed.bed.kind();
+        fs::create_dir(bed.at("dir")).unwrap();
+        let old = open(&bed, "dir/file", "old");
+        fs::write(bed.at("new"), "new").unwrap();
+        let number = old.metadata().unwrap().ino();
+        fs::rename(bed.at("new"), bed.at("dir/file")).unwrap();
+        for _ in 0..2 {
+            bed.crash_and_recover();
+            assert_eq!(content(&old), "old", "{kind}");
+            let meta = old.metadata().unwrap();
+            assert_eq!((meta.ino(), meta.nlink()), (number, 0), "{kind}");
+            assert_eq!(fs::read_to_string(bed.at("dir/file")).unwrap(), "new", "{kind}");
+            assert_eq!(names(&bed.at("dir")), ["file"], "{kind}");
+        }
+        drop(old);
+        assert!(until(|| names(&bed.behind("dir")) == ["file"]), "{:?}", names(&bed.behind("dir")));
+        fs::remove_file(bed.at("dir/file")).unwrap();
+        bed.stop();
+    }
+}
+
+/// S15: a rename over an open file that fails leaves everything as it was.
+#[test]
+fn s15_a_failing_rename_changes_nothing() {
+    let bed = uncached();
+    let file = open(&bed, "file", "text");
+    fs::create_dir(bed.at("dir")).unwrap();
+    assert!(fs::rename(bed.at("missing"), bed.at("file")).is_err());
+    assert!(fs::rename(bed.at("dir"), bed.at("file")).is_err());
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    bed.crash_and_recover();
+    assert_eq!(fs::read_to_string(bed.at("file")).unwrap(), "text");
+    assert_eq!(names(&bed.behind("")), ["dir", "file"]);
+    drop(file);
+    bed.stop();
+}
+
+/// S16: a directory that only holds a hidden file is empty for applications.
+#[test]
+fn s16_a_directory_with_a_hidden_file_can_be_removed() {
+    for bed in [uncached(), held(Kind::Bindfs, &[], &[])] {
+        fs::create_dir_all(bed.at("a/b")).unwrap();
+        let file = open(&bed, "a/b/file", "text");
+        fs::remove_file(bed.at("a/b/file")).unwrap();
+        fs::remove_dir(bed.at("a/b")).unwrap();
+        bed.crash_and_recover();
+        assert_eq!(content(&file), "text");
+        assert_eq!(names(&bed.at("a")), [""; 0]);
+        fs::remove_dir(bed.at("a")).unwrap();
+        bed.crash_and_recover();
+        assert_eq!(content(&file), "text");
+        assert_eq!(names(&bed.at("")), [""; 0]);
+        drop(file);
+        nothing_behind(&bed, "");
+        bed.stop();
+    }
+}
+
+/// S16: such a directory can be renamed over, and moved.
+#[test]
+fn s16_a_directory_with_a_hidden_file_can_be_moved_and_renamed_over() {
+    let bed = uncached();
+    fs::create_dir_all(bed.at("a")).unwrap();
+    fs::create_dir_all(bed.at("b")).unwrap();
+    let file = open(&bed, "a/file", "text");
+    fs::remove_file(bed.at("a/file")).unwrap();
+    fs::rename(bed.at("a"), bed.at("c")).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(content(&file), "text");
+    fs::rename(bed.at("b"), bed.at("c")).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(content(&file), "text");
+    assert_eq!(names(&bed.at("")), ["c"]);
+    assert_eq!(names(&bed.at("c")), [""; 0]);
+    drop(file);
+    assert!(until(|| names(&bed.behind("")) == ["c"] && names(&bed.behind("c")).is_empty()));
+    bed.stop();
+}
+
+/// S14: a hidden name cannot be had by its own name through the mount.
+#[test]
+fn s14_hidden_names_cannot_be_looked_up() {
+    let bed = uncached();
+    let file = open(&bed, "file", "text");
+    fs::remove_file(bed.at("file")).unwrap();
+    let hidden = names(&bed.behind(""));
+    for name in &hidden {
+        assert!(!bed.at(name).exists(), "{name}");
+    }
+    drop(file);
+    bed.stop();
+}

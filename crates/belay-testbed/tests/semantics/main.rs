@@ -1,0 +1,19 @@
+//! SEMANTICS.md, line by line: each test names the promise (S-number) that it checks, on real daemons that are really
+//! killed. All of these need root, `/dev/fuse` and the daemons; `make test` sees to that.
+
+mod common;
+mod system;
+
+mod child;
+mod directories;
+mod effects;
+mod ends;
+mod handles;
+mod hidden;
+mod inflight;
+mod locks;
+mod memory;
+mod names;
+mod processes;
+mod starts;
+mod variants;

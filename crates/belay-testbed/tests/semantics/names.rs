@@ -1,0 +1,185 @@
+//! S7 to S11: names, nodes and inode numbers.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use belay_testbed::Kind;
+
+use crate::common::{caching, drop_caches, held, low_level, names, uncached};
+
+fn ino(path: &std::path::Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+/// S7: the kernel's lookup counts and the successor's differ; forgetting afterwards does no harm.
+#[test]
+fn s07_nodes_known_before_a_crash_are_forgotten_and_found_again_after_it() {
+    for bed in [caching(), uncached()] {
+        for dir in 0..4 {
+            fs::create_dir(bed.at(&format!("d{dir}"))).unwrap();
+            for file in 0..50 {
+                fs::write(bed.at(&format!("d{dir}/f{file}")), format!("{dir} {file}")).unwrap();
+            }
+        }
+        let read_all = || {
+            for dir in 0..4 {
+                for file in 0..50 {
+                    let text = fs::read_to_string(bed.at(&format!("d{dir}/f{file}"))).unwrap();
+                    assert_eq!(text, format!("{dir} {file}"));
+                }
+            }
+        };
+        for round in 0..3 {
+            bed.crash_and_recover();
+            if round != 1 {
+                // Some are known to the successor when they are forgotten, some are not.
+                fs::read(bed.at("d1/f7")).unwrap();
+            }
+            drop_caches();
+            read_all();
+            drop_caches();
+        }
+        read_all();
+        bed.stop();
+    }
+}
+
+/// S7: what belay remembers of a node goes when the kernel forgets the node.
+#[test]
+fn s07_forgotten_nodes_are_not_kept() {
+    let bed = caching();
+    for file in 0..300 {
+        fs::write(bed.at(&format!("f{file}")), "x").unwrap();
+    }
+    bed.crash_and_recover();
+    for file in 0..300 {
+        fs::metadata(bed.at(&format!("f{file}"))).unwrap();
+    }
+    assert!(bed.number("/nodes_cached") >= 300);
+    for file in 0..300 {
+        fs::remove_file(bed.at(&format!("f{file}"))).unwrap();
+    }
+    bed.wait_for("forgetting", |status| status["nodes_cached"].as_u64().unwrap() < 50);
+    bed.stop();
+}
+
+/// S8: READDIRPLUS counts as a lookup of each entry.
+#[test]
+fn s08_entries_of_a_listing_count_as_lookups() {
+    let bed = caching();
+    let dir = bed.behind("dir");
+    fs::create_dir(&dir).unwrap();
+    for file in 0..200 {
+        fs::write(dir.join(format!("f{file:03}")), format!("{file}")).unwrap();
+    }
+    let expected = names(&dir);
+    for _ in 0..2 {
+        assert_eq!(names(&bed.at("dir")), expected);
+        bed.crash_and_recover();
+        // First stat, without a lookup of the kernel's own, then read.
+        for name in &expected {
+            let path = bed.at("dir").join(name);
+            assert_eq!(ino(&path), ino(&dir.join(name)));
+            assert_eq!(fs::read(&path).unwrap(), fs::read(dir.join(name)).unwrap());
+        }
+        drop_caches();
+    }
+    bed.stop();
+}
+
+/// S9: hard links are one inode before and after, by whichever name one comes.
+#[test]
+fn s09_hard_links_stay_one_inode() {
+    let bed = caching();
+    fs::create_dir(bed.at("sub")).unwrap();
+    fs::write(bed.at("a"), "one").unwrap();
+    fs::hard_link(bed.at("a"), bed.at("sub/b")).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(bed.at("a")).unwrap();
+    let number = ino(&bed.at("a"));
+    bed.crash_and_recover();
+    fs::write(bed.at("sub/b"), "two").unwrap();
+    assert_eq!(crate::common::content(&file), "two");
+    assert_eq!(fs::read_to_string(bed.at("a")).unwrap(), "two");
+    for name in ["a", "sub/b"] {
+        let meta = fs::metadata(bed.at(name)).unwrap();
+        assert_eq!((meta.ino(), meta.nlink()), (number, 2), "{name}");
+    }
+    // The name under which it was known goes: the other one still leads to it.
+    fs::remove_file(bed.at("a")).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(crate::common::content(&file), "two");
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    assert_eq!(ino(&bed.at("sub/b")), number);
+    fs::hard_link(bed.at("sub/b"), bed.at("c")).unwrap();
+    assert_eq!(ino(&bed.at("c")), number);
+    drop(file);
+    bed.stop();
+}
+
+/// S10: nodes are found again below directories that were renamed or replaced.
+#[test]
+fn s10_renamed_parents() {
+    let bed = caching();
+    fs::create_dir_all(bed.at("a/b/c")).unwrap();
+    fs::write(bed.at("a/b/c/file"), "deep").unwrap();
+    let file = fs::File::open(bed.at("a/b/c/file")).unwrap();
+    let number = ino(&bed.at("a/b/c/file"));
+    fs::rename(bed.at("a/b"), bed.at("moved")).unwrap();
+    fs::rename(bed.at("a"), bed.at("z")).unwrap();
+    // A stranger comes to sit where the path once led.
+    fs::create_dir_all(bed.at("a/b/c")).unwrap();
+    fs::write(bed.at("a/b/c/file"), "another").unwrap();
+    bed.crash_and_recover();
+    assert_eq!(crate::common::content(&file), "deep");
+    assert_eq!(fs::read_to_string(bed.at("moved/c/file")).unwrap(), "deep");
+    assert_eq!(fs::read_to_string(bed.at("a/b/c/file")).unwrap(), "another");
+    assert_eq!(ino(&bed.at("moved/c/file")), number);
+    assert_eq!(file.metadata().unwrap().ino(), number);
+    bed.stop();
+}
+
+/// S10: a working directory, and one that is open, lead on after a crash.
+#[test]
+fn s10_relative_paths_from_an_open_directory() {
+    let bed = caching();
+    fs::create_dir_all(bed.at("a/b")).unwrap();
+    let dir = fs::File::open(bed.at("a/b")).unwrap();
+    fs::rename(bed.at("a"), bed.at("c")).unwrap();
+    bed.crash_and_recover();
+    let path = format!("/proc/self/fd/{}/new", std::os::fd::AsRawFd::as_raw_fd(&dir));
+    fs::write(&path, "x").unwrap();
+    assert_eq!(fs::read_to_string(bed.behind("c/b/new")).unwrap(), "x");
+    drop(dir);
+    bed.stop();
+}
+
+/// S11: inode numbers stay, also of daemons that number inodes as they come.
+#[test]
+fn s11_inode_numbers_stay() {
+    let beds = [
+        held(Kind::Sshfs, &[], &[]),
+        held(Kind::Bindfs, &[], &[]),
+        held(Kind::PassthroughHl, &[], &[]),
+        low_level(&["cache=always"]),
+        held(Kind::Bindfs, &["attr_timeout=0", "entry_timeout=0"], &["--no-resend"]),
+    ];
+    for bed in beds {
+        fs::create_dir(bed.at("dir")).unwrap();
+        let list: Vec<_> = (0..30).map(|n| bed.at(&format!("dir/{n}"))).collect();
+        for path in &list {
+            fs::write(path, "x").unwrap();
+        }
+        let kept: Vec<_> = list.iter().map(|path| fs::File::open(path).unwrap()).collect();
+        let before: Vec<_> = list.iter().map(|path| ino(path)).collect();
+        for _ in 0..2 {
+            bed.crash_and_recover();
+            // In another order than before.
+            for (at, path) in list.iter().enumerate().rev() {
+                assert_eq!(ino(path), before[at], "{} {}", bed.bed.kind(), path.display());
+                assert_eq!(kept[at].metadata().unwrap().ino(), before[at]);
+            }
+        }
+        drop(kept);
+        bed.stop();
+    }
+}
