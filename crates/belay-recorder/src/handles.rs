@@ -18,6 +18,8 @@ const POLL: usize = 5; // the kernel's poll handle, if a wake-up is awaited
 const STREAM: usize = 6; // first chunk | last chunk of the directory stream
 const EXTENT: usize = 7; // bytes in the stream | where the last batch starts
 const SERIAL: usize = 8; // next virtual cookie
+const WIDENED: usize = 9; // mode of the file, if it is to be put back | WIDENED_BIT
+const WIDENED_BIT: u64 = 1 << 32;
 
 /// Flags of a handle.
 pub mod handle_flags {
@@ -102,7 +104,7 @@ impl<M: Memory> Store<M> {
         let directory = if open.directory { handle_flags::DIRECTORY } else { 0 };
         self.init(at + NODE, pair(open.node.0, open.flags));
         self.init(at + CRED, pair(open.uid, open.gid));
-        for field in [POLL, STREAM, EXTENT, SERIAL] {
+        for field in [POLL, STREAM, EXTENT, SERIAL, WIDENED] {
             self.init(at + field, 0);
         }
         self.set(at + STATE, pair(LIVE | directory, open.fopen));
@@ -164,6 +166,18 @@ impl<M: Memory> Store<M> {
     /// Remembers a poll handle; 0 for none.
     pub fn set_poll_key(&self, handle: Handle, key: u64) {
         self.set(self.handle(handle) + POLL, key);
+    }
+
+    /// The mode that the open file must get back, if it was widened to open it again.
+    pub fn widened(&self, handle: Handle) -> Option<u32> {
+        let word = self.word(self.handle(handle) + WIDENED);
+        (word & WIDENED_BIT != 0).then(|| low(word))
+    }
+
+    /// Remembers a mode that is to be put back.
+    pub fn set_widened(&self, handle: Handle, mode: Option<u32>) {
+        let word = mode.map_or(0, |mode| WIDENED_BIT | u64::from(mode));
+        self.set(self.handle(handle) + WIDENED, word);
     }
 
     /// All handles in use, for recovery. Looks at every slot ever used.

@@ -11,6 +11,8 @@ const CRED: usize = 3; // uid | gid
 const PID: usize = 4; // pid | generation
 const LENGTH: usize = 5; // recorded bytes of the body | length of the whole message
 const REPLY_LENGTH: usize = 6;
+const NOTE: usize = 7; // mode of a created file, if it is to be put back | NOTE_BIT
+const NOTE_BIT: u64 = 1 << 32;
 const REPLY: usize = 8;
 const BODY: usize = 28;
 /// Bytes of a reply that a slot holds: all replies of mutating requests fit.
@@ -81,6 +83,7 @@ impl<M: Memory> Store<M> {
         self.memory.store(at + PID, pair(request.pid, request.generation));
         self.memory.store(at + LENGTH, pair(body.len() as u32, length));
         self.memory.store(at + REPLY_LENGTH, 0);
+        self.memory.store(at + NOTE, 0);
         self.memory.store_bytes(at + BODY, body);
         self.memory.store(at + STATE, pair(request.opcode, request.state as u32));
     }
@@ -159,6 +162,17 @@ impl<M: Memory> Store<M> {
         let mut reply = vec![0; (self.word(at + REPLY_LENGTH) as usize).min(MAX_REPLY)];
         self.memory.load_bytes(at + REPLY, &mut reply);
         reply
+    }
+
+    /// The mode that a file must get back which the slot's request created, if it was widened.
+    pub fn slot_widened(&self, slot: Slot) -> Option<u32> {
+        let word = self.word(self.slot(slot) + NOTE);
+        (word & NOTE_BIT != 0).then(|| low(word))
+    }
+
+    /// Remembers a mode that is to be put back, until the slot is filled again.
+    pub fn slot_set_widened(&self, slot: Slot, mode: u32) {
+        self.memory.store(self.slot(slot) + NOTE, NOTE_BIT | u64::from(mode));
     }
 
     /// Byte offset and length, in the memory, of the slot's request copy.

@@ -15,6 +15,7 @@ use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::{Opcode, Request, build};
 
 const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
 /// What hidden names start with.
 pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 
@@ -185,14 +186,19 @@ impl<M: Memory> Session<M> {
                 self.forget_later(vec![(entry.nodeid, 1)]);
             }
         }
-        self.links_work &= entry.is_some();
+        // The hidden name is this file's alone: where it exists, a dead generation had made it.
+        let there = read::<OutHeader>(reply).is_some_and(|header| header.error == -EEXIST);
+        let linked = entry.is_some() || there;
+        self.links_work &= linked;
         self.with_task(id, |task| {
-            task.hide = if entry.is_some() { Hide::Kept } else { Hide::NoLink };
+            task.hide = if linked { Hide::Kept } else { Hide::NoLink };
         });
     }
 
     pub(crate) fn hidden_target(&mut self, id: u64, node: Node, reply: &[u8]) {
-        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        // If it is not there any more, a dead generation had moved it.
+        let ok = read::<OutHeader>(reply)
+            .is_some_and(|header| header.error == 0 || header.error == -ENOENT);
         if !ok {
             self.drop_intent(node);
         }

@@ -14,6 +14,10 @@ pub(crate) enum Injection {
     ReadMode { handle: Handle },
     /// SETATTR that lets the reopen through.
     WidenMode { handle: Handle, mode: u32 },
+    /// SETATTR that puts the mode back.
+    NarrowMode { handle: Handle },
+    /// The same, where a dead generation had widened it.
+    NarrowLeft { handle: Handle },
     /// SETLK that takes a lost lock again.
     Relock { lock: Lock },
     /// RENAME of a hidden file back to its name, after the rename over it failed.
@@ -24,6 +28,10 @@ pub(crate) enum Injection {
     ProbeTarget,
     /// OPEN of a file whose CREATE had already happened.
     OpenCreated,
+    /// SETATTR that lets that OPEN through, and the one that takes it back.
+    WidenCreated,
+    /// See [`Injection::WidenCreated`].
+    NarrowCreated,
     /// GETATTR for the size of a file that was appended to.
     ProbeSize,
     /// SETATTR that cuts off a partial append.
@@ -54,10 +62,14 @@ impl<M: Memory> Session<M> {
             Injection::Reopen { handle } => self.reopened(task, handle, reply),
             Injection::ReadMode { handle } => self.mode_read(task, handle, reply),
             Injection::WidenMode { handle, mode } => self.mode_widened(task, handle, mode, reply),
+            Injection::NarrowMode { handle } => self.mode_narrowed(task, handle),
+            Injection::NarrowLeft { handle } => self.left_narrowed(task, handle),
             Injection::Relock { lock } => self.relocked(task, lock, reply),
             Injection::ProbeName => self.probed_name(task, reply),
             Injection::ProbeTarget => self.probed_target(task, reply),
             Injection::OpenCreated => self.opened_created(task, reply),
+            Injection::WidenCreated => self.widened_created(task, reply),
+            Injection::NarrowCreated => self.narrowed_created(task),
             Injection::ProbeSize => self.probed_size(task, reply),
             Injection::CutTail => self.cut_tail(task, reply),
             Injection::ProbeXattr => self.probed_xattr(task, reply),

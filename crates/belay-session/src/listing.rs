@@ -6,12 +6,12 @@ use crate::hide::PREFIX;
 use crate::injection::Injection;
 use crate::replies::{Outgoing, read};
 use crate::session::Session;
-use crate::tasks::Step;
+use crate::tasks::{Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Memory, Node, Slot};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
-    Dirents, DirentsPlus, EntryOut, Opcode, Request, build, push_dirent, push_direntplus,
+    Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent, push_direntplus,
 };
 use std::collections::HashSet;
 use zerocopy::IntoBytes;
@@ -62,6 +62,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn on_listing(
         &mut self,
         slot: Slot,
+        unique: u64,
         opcode: Opcode,
         full: impl FnOnce() -> Vec<u8>,
     ) -> Outgoing {
@@ -88,13 +89,52 @@ impl<M: Memory> Session<M> {
                 return Outgoing::Pass;
             }
             let kept = without_hidden(entries);
+            if kept.is_empty() && !entries.is_empty() {
+                return self.read_on(slot, unique, opcode, entries);
+            }
             self.append(handle, &kept);
             return resized(message, &kept);
         }
-        let (kept, stream) = self.plus_entries(node, message.get(16..).unwrap_or(&[]), hides);
+        let entries = message.get(16..).unwrap_or(&[]);
+        let (kept, stream) = self.plus_entries(node, entries, hides);
+        if kept.is_empty() && !entries.is_empty() {
+            let plain: Vec<u8> = DirentsPlus::new(entries)
+                .flat_map(|item| entries.get(item.start + size_of::<EntryOut>()..item.end))
+                .flatten()
+                .copied()
+                .collect();
+            return self.read_on(slot, unique, opcode, &plain);
+        }
         self.append(handle, &stream);
         message.truncate(16);
         resized(message, &kept)
+    }
+
+    /// All entries of a reply were hidden ones. An empty reply would mean the end of the
+    /// directory, so the daemon is asked for what follows instead.
+    fn read_on(&mut self, slot: Slot, unique: u64, opcode: Opcode, entries: &[u8]) -> Outgoing {
+        let (body, _) = self.store.slot_body(slot);
+        let (Some(asked), Some(request), Some(last)) =
+            (read::<ReadIn>(&body), self.store.slot_request(slot), Dirents::new(entries).last())
+        else {
+            return Outgoing::Pass;
+        };
+        let ids = belay_wire::Ids {
+            unique,
+            nodeid: request.node,
+            uid: request.uid,
+            gid: request.gid,
+            pid: request.pid,
+        };
+        let next = if opcode == Opcode::READDIRPLUS {
+            build::readdirplus(ids, asked.fh, last.off, asked.size)
+        } else {
+            build::readdir(ids, asked.fh, last.off, asked.size)
+        };
+        self.active.retain(|(_, active)| *active != slot);
+        self.park_fresh(next, Some(slot));
+        self.kick = true;
+        Outgoing::Swallow
     }
 
     /// Records entries that a stream gives out.
@@ -167,6 +207,34 @@ impl<M: Memory> Session<M> {
                 return;
             }
         }
+    }
+
+    /// The reply to a READDIR that a dead generation had given, where it is not known whether the
+    /// kernel got it (without RESEND): the same entries with the same cookies.
+    pub(crate) fn list_again(&mut self, task: &Task, request: &Request<'_>) -> Option<Step> {
+        if !matches!(request.opcode(), Opcode::READDIR | Opcode::READDIRPLUS) {
+            return None;
+        }
+        let asked: ReadIn = request.body_as()?;
+        let handle = self.store.handle_by_key(asked.fh)?;
+        let bytes = self.store.stream_bytes(handle, 0);
+        let from = match asked.offset {
+            0 => 0,
+            cookie => Dirents::new(&bytes).filter(|item| item.off == cookie).last()?.end,
+        };
+        let given = bytes.get(from..)?;
+        let mut body = Vec::new();
+        if request.opcode() == Opcode::READDIR {
+            body.extend_from_slice(given);
+        } else {
+            let none = EntryOut::default();
+            for item in Dirents::new(given) {
+                let (ino, off, kind) = (item.ino, item.off, item.type_);
+                push_direntplus(&mut body, usize::MAX, &none, ino, off, kind, item.name);
+            }
+        }
+        self.active.push((request.header.unique & !UNIQUE_RESEND, task.slot?));
+        Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 
     /// Serves a READDIR from the remainder of a stream, listing the directory first.

@@ -8,6 +8,7 @@ use belay_wire::{build, get_u64, put_u64};
 use zerocopy::IntoBytes;
 
 const ENOENT: i32 = 2;
+const ENOSYS: i32 = 38;
 
 impl<M: Memory> Session<M> {
     /// Translates a notification, whose first bytes are `head` (the whole of it, but for the data
@@ -24,6 +25,8 @@ impl<M: Memory> Session<M> {
             notify::RETRIEVE => &[24],
             notify::DELETE => &[16, 24],
             notify::RESEND => return Outgoing::Refuse(ENOENT), // belay's alone to send
+            // Its list of node ids would need translation; libfuse does not send it yet.
+            notify::PRUNE => return Outgoing::Refuse(ENOSYS),
             _ => return Outgoing::Pass,
         };
         let mut patches = [(0, 0); 2];

@@ -14,11 +14,26 @@ use belay_wire::abi::{
 use belay_wire::{EntryOut, OpenOut, Opcode, Request, build, handle_fields};
 use zerocopy::IntoBytes;
 
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
 const ENODATA: i32 = 61;
 const O_APPEND: u32 = 0o2000;
 const XATTR_CREATE: u32 = 1;
 /// The largest extended attribute (XATTR_SIZE_MAX).
 const XATTR_MAX: u32 = 65_536;
+
+/// How far opening a created file is whose own mode forbids it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Widen {
+    /// It opened, or was not tried yet.
+    No,
+    /// OPEN was refused.
+    Needed,
+    /// The mode is wider than it was.
+    Done,
+    /// The mode is back.
+    Undone,
+}
 
 impl<M: Memory> Session<M> {
     /// What kind of request this is, as far as doing it twice is concerned.
@@ -64,7 +79,10 @@ impl<M: Memory> Session<M> {
         let row = decide(resent.progress, self.class(request), resent.finding)?;
         match row.action {
             Action::AnswerRecorded => {
-                let step = self.answer_recorded(task)?;
+                let step = match self.answer_recorded(task) {
+                    Some(step) => step,
+                    None => self.list_again(task, request)?,
+                };
                 self.count(Counter::Recorded);
                 self.report(task, row.id, 0, row.reason);
                 Some(step)
@@ -143,12 +161,35 @@ impl<M: Memory> Session<M> {
         let unique = request.header.unique;
         let reply = match (class, task.probed) {
             (Class::Create, Some(entry)) if request.opcode() == Opcode::CREATE => {
-                let Some(open) = task.opened else {
-                    let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
-                    let ids = self.injected_ids(entry.nodeid);
-                    let message = build::open(ids, flags & !crate::restore::ONCE_ONLY);
-                    return Step::Inject(message, Injection::OpenCreated);
-                };
+                let mut entry = entry;
+                let widened = task.slot.and_then(|slot| self.store.slot_widened(slot));
+                match (task.opened, task.widen, widened) {
+                    (None, Widen::Needed, _) => {
+                        let mode = widened.unwrap_or(entry.attr.mode & 0o7777);
+                        if let Some(slot) = task.slot {
+                            self.store.slot_set_widened(slot, mode);
+                        }
+                        let wide = crate::restore::set_mode(mode | 0o600);
+                        let message = build::setattr(self.injected_ids(entry.nodeid), &wide);
+                        return Step::Inject(message, Injection::WidenCreated);
+                    }
+                    (None, ..) => {
+                        let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
+                        let ids = self.injected_ids(entry.nodeid);
+                        let message = build::open(ids, flags & !crate::restore::ONCE_ONLY);
+                        return Step::Inject(message, Injection::OpenCreated);
+                    }
+                    (Some(_), Widen::Undone, Some(mode)) => {
+                        entry.attr.mode = entry.attr.mode & !0o7777 | mode;
+                    }
+                    (Some(_), _, Some(mode)) => {
+                        let back = crate::restore::set_mode(mode);
+                        let message = build::setattr(self.injected_ids(entry.nodeid), &back);
+                        return Step::Inject(message, Injection::NarrowCreated);
+                    }
+                    (Some(_), ..) => {}
+                }
+                let open = task.opened.unwrap_or_default();
                 build::reply(unique, &[entry.as_bytes(), open.as_bytes()].concat())
             }
             (Class::Create, Some(entry)) => build::reply(unique, entry.as_bytes()),
@@ -213,14 +254,28 @@ impl<M: Memory> Session<M> {
     pub(crate) fn opened_created(&mut self, id: u64, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
-        let probed = self.tasks.iter().find(|task| task.id == id).and_then(|task| task.probed);
-        if let (None, Some(entry)) = (open, probed) {
+        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let refused = (errno == EPERM || errno == EACCES) && task.widen == Widen::No;
+        if let (None, Some(entry), false) = (open, task.probed, refused) {
             self.forget_later(vec![(entry.nodeid, 1)]);
         }
         self.with_task(id, |task| match open {
             Some(open) => task.opened = Some(open),
+            None if refused => task.widen = Widen::Needed,
             None => task.failed = Some(errno),
         });
+    }
+
+    pub(crate) fn widened_created(&mut self, id: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        self.with_task(id, |task| match errno {
+            0 => task.widen = Widen::Done,
+            errno => task.failed = Some(errno),
+        });
+    }
+
+    pub(crate) fn narrowed_created(&mut self, id: u64) {
+        self.with_task(id, |task| task.widen = Widen::Undone);
     }
 
     pub(crate) fn probed_size(&mut self, id: u64, reply: &[u8]) {

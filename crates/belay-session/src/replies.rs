@@ -4,7 +4,7 @@
 use crate::session::{INJECTED, Session};
 use belay_recorder::control::Counter;
 use belay_recorder::{
-    F_UNLCK, Handle, InFlight, Lock, MAX_REPLY, Memory, Node, OpenFacts, Slot, handle_flags, node_flags,
+    F_UNLCK, Handle, InFlight, Lock, MAX_REPLY, Memory, Node, OpenFacts, Slot, SlotState, handle_flags, node_flags,
 };
 use belay_wire::abi::{
     Attr, CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LkIn, LinkIn, OpenIn, OpenOut, OutHeader, PollIn,
@@ -94,6 +94,10 @@ impl<M: Memory> Session<M> {
         let unique = header.unique & !UNIQUE_RESEND;
         let Some((index, slot)) = self.slot_of(unique) else { return Outgoing::Pass };
         let outgoing = self.effects(slot, &header, head, full);
+        if self.keeps_copies() && header.error == 0 && self.is_listing(slot) {
+            // From here on the kernel may have it, and would go on with the cookies in it.
+            self.store.slot_advance(slot, SlotState::Replied);
+        }
         self.replied(unique);
         if outgoing == Outgoing::Pass {
             if self.keeps_copies() {
@@ -102,6 +106,12 @@ impl<M: Memory> Session<M> {
             self.free_slot(index);
         }
         outgoing
+    }
+
+    fn is_listing(&self, slot: Slot) -> bool {
+        self.store.slot_request(slot).is_some_and(|request| {
+            matches!(Opcode(request.opcode), Opcode::READDIR | Opcode::READDIRPLUS)
+        })
     }
 
     /// The kernel refused a reply (ENOENT: it had given the request up): what the reply gave it,
@@ -148,7 +158,7 @@ impl<M: Memory> Session<M> {
         let node = self.store.node_by_key(request.node);
         match opcode {
             Opcode::READDIR | Opcode::READDIRPLUS if header.error == 0 => {
-                return self.on_listing(slot, opcode, full);
+                return self.on_listing(slot, header.unique, opcode, full);
             }
             Opcode::GETATTR | Opcode::STATX => {
                 return self.on_attributes(opcode, node, header, head);

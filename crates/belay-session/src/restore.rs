@@ -3,7 +3,7 @@
 use crate::injection::Injection;
 use crate::replies::read;
 use crate::requests::Missing;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::tasks::{ESTALE, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
@@ -41,6 +41,10 @@ pub(crate) enum Reopen {
     Open(u32),
     /// The OPEN is under way; this mode must be put back.
     Opening(u32),
+    /// Put this mode back; the handle is then open, or lost.
+    Narrow(u32, Option<u64>),
+    /// That is under way.
+    Narrowing(Option<u64>),
 }
 
 impl<M: Memory> Session<M> {
@@ -138,7 +142,7 @@ impl<M: Memory> Session<M> {
             return self.restore_node(open.node);
         };
         let state = self.reopening.get(&handle).copied();
-        if matches!(state, Some(Reopen::Busy | Reopen::Opening(_))) {
+        if matches!(state, Some(Reopen::Busy | Reopen::Opening(_) | Reopen::Narrowing(_))) {
             return Missed::Step(Step::Blocked);
         }
         self.reopening.insert(handle, Reopen::Busy);
@@ -147,10 +151,23 @@ impl<M: Memory> Session<M> {
             Some(Reopen::Ask) => {
                 Step::Inject(build::getattr(ids, None), Injection::ReadMode { handle })
             }
-            Some(Reopen::Widen(mode)) => Step::Inject(
-                build::setattr(ids, &set_mode(mode | 0o600)),
-                Injection::WidenMode { handle, mode },
-            ),
+            Some(Reopen::Widen(mode)) => {
+                // On record first: whatever happens, the mode comes back.
+                self.store.begin();
+                self.store.set_widened(handle, Some(mode));
+                self.store.commit();
+                Step::Inject(
+                    build::setattr(ids, &set_mode(mode | 0o600)),
+                    Injection::WidenMode { handle, mode },
+                )
+            }
+            Some(Reopen::Narrow(mode, fh)) => {
+                self.reopening.insert(handle, Reopen::Narrowing(fh));
+                Step::Inject(
+                    build::setattr(ids, &set_mode(mode)),
+                    Injection::NarrowMode { handle },
+                )
+            }
             _ => {
                 if let Some(Reopen::Open(mode)) = state {
                     self.reopening.insert(handle, Reopen::Opening(mode));
@@ -175,37 +192,64 @@ impl<M: Memory> Session<M> {
         let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
         let facts = self.store.open_facts(handle);
-        if let Some(open) = open {
-            self.store.begin();
-            self.store.handle_bind(handle, self.generation, open.fh);
-            self.store.commit();
-            self.count(Counter::HandlesRestored);
-            if facts.directory && self.store.stream_len(handle) > 0 {
-                self.restored_dirs.insert(handle, None);
-            }
-            if let Some(mode) = widened {
-                self.narrow(facts.node, mode);
-            }
-        } else if widened.is_none() && !facts.directory && (errno == EACCES || errno == EPERM) {
+        if let Some(mode) = widened {
+            self.reopening.insert(handle, Reopen::Narrow(mode, open.map(|open| open.fh)));
+        } else if let Some(open) = open {
+            self.rebind(handle, open.fh);
+        } else if !facts.directory && (errno == EACCES || errno == EPERM) {
             self.reopening.insert(handle, Reopen::Ask);
         } else {
-            self.store.begin();
-            self.store.handle_flag(handle, handle_flags::LOST, true);
-            self.store.commit();
-            if let Some(mode) = widened {
-                self.narrow(facts.node, mode);
-            }
+            self.lose(handle);
         }
         self.with_task(task, |_| {});
     }
 
-    /// Puts a mode back; nobody waits for it.
-    fn narrow(&mut self, node: Node, mode: u32) {
-        if let Some(id) = self.store.bound(node, self.generation) {
-            let message = build::setattr(self.injected_ids(id), &set_mode(mode));
-            self.outbox.push_back(Work::Deliver(message));
-            self.kick = true;
+    /// A handle is open in this generation.
+    fn rebind(&mut self, handle: Handle, fh: u64) {
+        self.store.begin();
+        self.store.handle_bind(handle, self.generation, fh);
+        self.store.commit();
+        self.count(Counter::HandlesRestored);
+        if self.store.open_facts(handle).directory && self.store.stream_len(handle) > 0 {
+            self.restored_dirs.insert(handle, None);
         }
+    }
+
+    pub(crate) fn mode_narrowed(&mut self, task: u64, handle: Handle) {
+        let state = self.reopening.remove(&handle);
+        self.clear_widened(handle);
+        match state {
+            Some(Reopen::Narrowing(Some(fh))) => self.rebind(handle, fh),
+            _ => self.lose(handle),
+        }
+        self.with_task(task, |_| {});
+    }
+
+    fn clear_widened(&mut self, handle: Handle) {
+        self.store.begin();
+        self.store.set_widened(handle, None);
+        self.store.commit();
+    }
+
+    /// Puts back a mode that a dead generation had widened.
+    pub(crate) fn narrow_step(&mut self, task: &mut Task, handle: Handle) -> Step {
+        let (Some(mode), None) = (self.store.widened(handle), task.failed) else {
+            return Step::Done;
+        };
+        let node = self.store.open_facts(handle).node;
+        let Some(id) = self.store.bound(node, self.generation) else {
+            return match self.restore_node(node) {
+                Missed::Step(step) => step,
+                Missed::Failed(_) => Step::Done,
+            };
+        };
+        let message = build::setattr(self.injected_ids(id), &set_mode(mode));
+        Step::Inject(message, Injection::NarrowLeft { handle })
+    }
+
+    pub(crate) fn left_narrowed(&mut self, task: u64, handle: Handle) {
+        self.clear_widened(handle);
+        self.with_task(task, |task| task.done = true);
     }
 
     pub(crate) fn mode_read(&mut self, task: u64, handle: Handle, reply: &[u8]) {
@@ -223,6 +267,7 @@ impl<M: Memory> Session<M> {
         if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
             self.reopening.insert(handle, Reopen::Open(mode));
         } else {
+            self.clear_widened(handle);
             self.lose(handle);
         }
         self.with_task(task, |_| {});
@@ -286,6 +331,6 @@ impl<M: Memory> Session<M> {
     }
 }
 
-fn set_mode(mode: u32) -> SetattrIn {
+pub(crate) fn set_mode(mode: u32) -> SetattrIn {
     SetattrIn { valid: fattr::MODE, mode, ..SetattrIn::default() }
 }

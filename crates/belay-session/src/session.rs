@@ -104,6 +104,10 @@ impl<M: Memory> Session<M> {
         if generation > 0 {
             session.sort_handles();
         }
+        // Behind the locks: one of these requests may want what another owner held.
+        if session.keeps_copies() {
+            session.requeue_copies();
+        }
         session
     }
 
@@ -121,15 +125,17 @@ impl<M: Memory> Session<M> {
                 None => self.free_slots.push(slot),
             }
         }
-        if self.keeps_copies() {
-            self.requeue_copies();
-        }
     }
 
     fn sort_handles(&mut self) {
         self.hidden = self.store.hidden();
         for lock in self.store.locks() {
             self.park_relock(lock);
+        }
+        let widened: Vec<_> =
+            self.store.live_handles().filter(|h| self.store.widened(*h).is_some()).collect();
+        for handle in widened {
+            self.park_narrow(handle);
         }
     }
 

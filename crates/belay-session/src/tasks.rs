@@ -2,10 +2,11 @@
 
 use crate::injection::Injection;
 use crate::replies::Outgoing;
+use crate::reconcile::Widen;
 use crate::restore::Missed;
 use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
 use belay_recorder::control::{Counter, Decision};
-use belay_recorder::{Lock, Memory, Node, Slot, SlotState};
+use belay_recorder::{Handle, Lock, Memory, Node, Slot, SlotState};
 use belay_wire::abi::OutHeader;
 use belay_wire::{EntryOut, OpenOut, Opcode, Request, UNIQUE_RESEND, build, get_u64, put_u64};
 
@@ -23,6 +24,8 @@ pub(crate) enum Job {
     Relock(Lock),
     /// Removing a hidden file.
     RemoveHidden(Node),
+    /// Putting back a mode that a dead generation had widened to open a file again.
+    Narrow(Handle),
     /// Giving a hidden file its name back.
     Unhide(Node, Node, Vec<u8>),
 }
@@ -62,6 +65,8 @@ pub(crate) struct Task {
     pub(crate) probed: Option<EntryOut>,
     pub(crate) probe_target: bool,
     pub(crate) opened: Option<OpenOut>,
+    /// How far a created file whose mode forbids opening it is being opened.
+    pub(crate) widen: Widen,
 }
 
 /// What a task needs next.
@@ -94,6 +99,7 @@ impl Task {
             probed: None,
             probe_target: false,
             opened: None,
+            widen: Widen::No,
         }
     }
 
@@ -132,6 +138,12 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn park_relock(&mut self, lock: Lock) {
         let mut task = self.new_task(Job::Relock(lock), None);
+        task.old = true;
+        self.tasks.push_back(task);
+    }
+
+    pub(crate) fn park_narrow(&mut self, handle: Handle) {
+        let mut task = self.new_task(Job::Narrow(handle), None);
         task.old = true;
         self.tasks.push_back(task);
     }
@@ -206,6 +218,10 @@ impl<M: Memory> Session<M> {
                     if let Some(work) = self.deliver(task, index, now) {
                         return Some(self.hand_on(work));
                     }
+                    if self.phase == Phase::Settling {
+                        return None;
+                    }
+                    tried = index + 1;
                 }
                 Step::Answer(reply) => {
                     self.end_exclusive(task.id);
@@ -267,6 +283,7 @@ impl<M: Memory> Session<M> {
         match task.job.clone() {
             Job::Request(_) => self.advance_request(task),
             Job::Relock(lock) => self.relock(task, lock),
+            Job::Narrow(handle) => self.narrow_step(task, handle),
             Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
             Job::Unhide(node, parent, name) => self.unhide_step(task, node, parent, &name),
         }
@@ -299,6 +316,15 @@ impl<M: Memory> Session<M> {
             return step;
         }
         if let Some(step) = self.listing_step(&request) {
+            if matches!(step, Step::Answer(_)) && self.keeps_copies() {
+                // The kernel may have it from now on, see `Session::list_again`.
+                if !self.record_start(&message, task.slot) {
+                    return Step::Blocked;
+                }
+                if let Some((_, slot)) = self.slot_of(request.header.unique & !UNIQUE_RESEND) {
+                    self.store.slot_advance(slot, SlotState::Replied);
+                }
+            }
             return step;
         }
         Step::Deliver

@@ -15,7 +15,9 @@ impl Shim {
         self.claim_for_this_process();
         self.control().reach(Instant::FirstRead, now());
         let state = self.control().init_state();
-        if !matches!(state, InitState::Replying | InitState::Done) {
+        // A kernel without RESEND does not give an unanswered INIT a second time.
+        let lost = state == InitState::Requested && self.copies.load(Relaxed);
+        if !lost && !matches!(state, InitState::Replying | InitState::Done) {
             return None;
         }
         let message = self.control().init_request();
@@ -70,6 +72,13 @@ impl Shim {
                         errno: 0,
                         text: format!("negotiates other options: {}", differences.join(", ")),
                     });
+                }
+                if control.init_state() == InitState::Replying {
+                    if self.copies.load(Relaxed) {
+                        // The first reply may not have got through; a second one does no harm.
+                        self.write(&control.init_reply());
+                    }
+                    control.set_init_state(InitState::Done);
                 }
                 self.settled();
                 false

@@ -49,7 +49,7 @@ impl Mode {
 pub struct BedOptions {
     /// Where backing store, mountpoint and logs are made; `/dev/shm` if it is there, else the temporary directory.
     pub workdir: Option<PathBuf>,
-    /// Further `-o` options for the daemon.
+    /// Further `-o` options for the daemon; what starts with a dash is an argument of its own.
     pub daemon_opts: Vec<String>,
     /// The one CPU to which daemon, belay and sshd are bound.
     pub pin_cpu: Option<usize>,

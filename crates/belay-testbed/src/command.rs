@@ -124,7 +124,9 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
         }
         Kind::Dir => anyhow::bail!("a plain directory has no daemon"),
     }
-    options.extend(parts.extra.iter().cloned());
+    let (flags, extra): (Vec<_>, Vec<_>) = parts.extra.iter().cloned().partition(|o| o.starts_with('-'));
+    words.extend(flags.into_iter().map(OsString::from));
+    options.extend(extra);
     words.extend(["-o".into(), options.join(",").into()]);
     match kind {
         Kind::Bindfs | Kind::Mergerfs | Kind::Ntfs3g => words.push(backing.into()),

@@ -90,6 +90,9 @@ pub struct SoakArgs {
     /// Further argument for `belay run` (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     belay_args: Vec<String>,
+    /// Further `-o` option for the daemons, or an argument such as `-s` (repeatable)
+    #[arg(long = "daemon-opt", allow_hyphen_values = true)]
+    daemon_opts: Vec<String>,
 }
 
 /// Runs a soak; true if nothing diverged.
@@ -196,6 +199,9 @@ impl<'a> Soak<'a> {
         for arg in &args.belay_args {
             line += &format!(" --belay-arg={arg}");
         }
+        for option in &args.daemon_opts {
+            line += &format!(" --daemon-opt={option}");
+        }
         line
     }
 
@@ -203,6 +209,7 @@ impl<'a> Soak<'a> {
         let args = self.args;
         let options = BedOptions {
             workdir: args.workdir.clone(),
+            daemon_opts: args.daemon_opts.clone(),
             repeatable: true,
             keep_files: args.keep,
             ..BedOptions::default()

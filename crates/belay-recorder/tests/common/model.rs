@@ -56,13 +56,15 @@ pub struct Flight {
     pub reply: Option<Vec<u8>>,
 }
 
+/// Node, owner, flock, position: type, handle, pid.
+type Locks = BTreeMap<(u64, u64, bool, u64), (u32, u64, u32)>;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub generation: u32,
     pub nodes: BTreeMap<u64, NodeState>,
     pub handles: BTreeMap<u64, HandleState>,
-    /// Node, owner, flock, position: type, handle, pid.
-    pub locks: BTreeMap<(u64, u64, bool, u64), (u32, u64, u32)>,
+    pub locks: Locks,
     pub hidden: BTreeSet<u64>,
     pub serial: u64,
     pub slots: Vec<Option<Flight>>,

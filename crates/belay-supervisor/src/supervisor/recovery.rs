@@ -11,7 +11,7 @@ use crate::mounts;
 use crate::process::{Exit, Watched, maps_file};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
 use crate::verdict::{Worth, worth};
-use belay_recorder::control::{COUNTER_NAMES, Counter, InitState, Instant, Lease, options};
+use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -177,11 +177,6 @@ impl Supervisor {
         if control.options() & options::NO_RESEND != 0 {
             return;
         }
-        // Before the kernel has the reply to INIT, INIT is the only request there is, and the
-        // shim hands the recorded one to the successor.
-        if !matches!(control.init_state(), InitState::Replying | InitState::Done) {
-            return;
-        }
         match mounts::resend(self.device()) {
             Ok(()) => self.book.resend = Some(true),
             Err(Errno::INVAL) => {
@@ -189,6 +184,8 @@ impl Supervisor {
                 control.set_options(control.options() | options::NO_RESEND);
                 self.book.resend = Some(false);
             }
+            // Nothing is mounted yet, or no longer.
+            Err(Errno::PERM | Errno::NODEV) => {}
             Err(error) => tracing::warn!("cannot have requests resent: {error}"),
         }
     }

@@ -159,13 +159,14 @@ pub enum When {
 }
 
 impl Trap {
-    pub fn set(daemon: u32, call: &str, when: When) -> Self {
+    /// Holds the `nth` call (from 1) of those that `calls` (strace's regular expression) describes.
+    pub fn set(daemon: u32, calls: &str, nth: u32, when: When) -> Self {
         let side = if when == When::Before { "delay_enter" } else { "delay_exit" };
         let dir = tempfile::tempdir().unwrap();
         let mut strace = Command::new("strace");
         strace
-            .args(["-f", "-e", &format!("trace={call}")])
-            .args(["-e", &format!("inject={call}:{side}=60000000")])
+            .args(["-f", "-e", &format!("trace=/{calls}")])
+            .args(["-e", &format!("inject=/{calls}:{side}=60000000:when={nth}")])
             .args(["-p", &daemon.to_string()]);
         let log = dir.path().join("log");
         let strace = Process::start(strace, &log).unwrap();
@@ -248,9 +249,11 @@ pub fn start(command: &mut Command) -> Process {
     Process::adopt(child, what)
 }
 
-/// Reads one byte that a child writes when it is ready.
-pub fn wait_for_word(process: &mut Process) {
-    let mut byte = [0];
+/// Reads what a child writes up to the byte 1, its sign that it is ready.
+pub fn wait_for_sign(process: &mut Process) {
     let out = process.child().stdout.as_mut().unwrap();
-    out.read_exact(&mut byte).unwrap();
+    let mut byte = [0];
+    while byte != [1] {
+        out.read_exact(&mut byte).unwrap();
+    }
 }

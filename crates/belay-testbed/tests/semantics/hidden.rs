@@ -201,17 +201,3 @@ fn s16_a_directory_with_a_hidden_file_can_be_moved_and_renamed_over() {
     assert!(until(|| names(&bed.behind("")) == ["c"] && names(&bed.behind("c")).is_empty()));
     bed.stop();
 }
-
-/// S14: a hidden name cannot be had by its own name through the mount.
-#[test]
-fn s14_hidden_names_cannot_be_looked_up() {
-    let bed = uncached();
-    let file = open(&bed, "file", "text");
-    fs::remove_file(bed.at("file")).unwrap();
-    let hidden = names(&bed.behind(""));
-    for name in &hidden {
-        assert!(!bed.at(name).exists(), "{name}");
-    }
-    drop(file);
-    bed.stop();
-}

@@ -1,1 +1,148 @@
-//! To come.
+//! S21 and S22: locks that the daemon keeps.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::Path;
+
+use belay_testbed::Kind;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::child::child;
+use crate::common::{Held, LIMIT, call, held, uncached, until, wait_for_sign};
+use crate::system::{How, lock};
+
+/// bindfs, handing locks on to the backing directory.
+fn forwarding() -> Held {
+    let bed = held(Kind::Bindfs, &["multithreaded", "enable-lock-forwarding"], &[]);
+    fs::write(bed.at("file"), "0123456789").unwrap();
+    bed
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+fn exit_code(what: &str, path: &Path) -> Option<i32> {
+    child(what, path).wait(LIMIT).unwrap().expect("the child hangs").code()
+}
+
+/// S21: flock.
+#[test]
+fn s21_flock_survives() {
+    for bed in [uncached(), forwarding()] {
+        fs::write(bed.at("file"), "x").unwrap();
+        let (mine, other) = (open(&bed.at("file")), open(&bed.at("file")));
+        flock(&mine, FlockOperation::LockExclusive).unwrap();
+        for _ in 0..2 {
+            assert!(flock(&other, FlockOperation::NonBlockingLockShared).is_err());
+            bed.crash_and_recover();
+            assert!(flock(&other, FlockOperation::NonBlockingLockShared).is_err());
+            // In the backing directory, too, somebody has it.
+            let behind = open(&bed.behind("file"));
+            assert!(flock(&behind, FlockOperation::NonBlockingLockExclusive).is_err());
+        }
+        flock(&mine, FlockOperation::LockShared).unwrap();
+        bed.crash_and_recover();
+        flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
+        assert!(flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
+        flock(&mine, FlockOperation::Unlock).unwrap();
+        bed.crash_and_recover();
+        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop((mine, other));
+        bed.stop();
+    }
+}
+
+/// S21: POSIX locks conflict for another process as before, and end with a close as before.
+#[test]
+fn s21_posix_locks_survive() {
+    let bed = forwarding();
+    let path = bed.at("file");
+    let mine = open(&path);
+    lock(&mine, How::Posix, libc::F_WRLCK, 5, 1).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(exit_code("posix-try", &path), Some(11));
+    lock(&mine, How::Posix, libc::F_UNLCK, 5, 1).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(exit_code("posix-try", &path), Some(10));
+    lock(&mine, How::Posix, libc::F_RDLCK, 0, 0).unwrap();
+    bed.crash_and_recover();
+    assert_eq!(exit_code("posix-try", &path), Some(11));
+    drop(mine);
+    assert_eq!(exit_code("posix-try", &path), Some(10));
+    bed.stop();
+}
+
+/// S21: a lock whose holder dies is free, also when it dies in the blackout.
+#[test]
+fn s21_locks_of_a_dead_process_are_free() {
+    let bed = forwarding();
+    let path = bed.at("file");
+    let mut holder = child("posix-hold", &path);
+    wait_for_sign(&mut holder);
+    bed.crash_and_recover();
+    assert_eq!(exit_code("posix-try", &path), Some(11));
+    let blackout = bed.blackout();
+    holder.child().kill().unwrap();
+    blackout.end();
+    assert!(until(|| exit_code("posix-try", &path) == Some(10)));
+    bed.stop();
+}
+
+/// S21: OFD locks.
+#[test]
+fn s21_ofd_locks_survive() {
+    let bed = forwarding();
+    let (mine, other) = (open(&bed.at("file")), open(&bed.at("file")));
+    lock(&mine, How::Ofd, libc::F_WRLCK, 2, 3).unwrap();
+    bed.crash_and_recover();
+    assert!(lock(&other, How::Ofd, libc::F_WRLCK, 4, 1).is_err());
+    lock(&other, How::Ofd, libc::F_WRLCK, 5, 1).unwrap();
+    bed.crash_and_recover();
+    assert!(lock(&mine, How::Ofd, libc::F_RDLCK, 5, 1).is_err());
+    lock(&mine, How::Ofd, libc::F_UNLCK, 2, 3).unwrap();
+    lock(&other, How::Ofd, libc::F_WRLCK, 0, 10).unwrap();
+    drop((mine, other));
+    bed.stop();
+}
+
+/// S22: who waits for a lock when the daemon dies waits on, and gets it.
+#[test]
+fn s22_a_blocked_posix_lock_is_got_after_the_crash() {
+    let bed = forwarding();
+    let path = bed.at("file");
+    let mut holder = child("posix-hold", &path);
+    wait_for_sign(&mut holder);
+    let mut waiter = child("posix-wait", &path);
+    bed.wait_for("the lock request", |status| status["requests"]["in_flight"] == 1);
+    for _ in 0..2 {
+        bed.crash_and_recover();
+        bed.wait_for("the lock request", |status| status["requests"]["in_flight"] == 1);
+        assert!(waiter.exited().unwrap().is_none(), "it got a lock that another holds");
+    }
+    holder.child().kill().unwrap();
+    let code = waiter.wait(LIMIT).unwrap().expect("the waiter hangs").code();
+    assert_eq!(code, Some(10));
+    bed.stop();
+}
+
+/// S22: the same with flock, in a multi-threaded daemon.
+#[test]
+fn s22_a_blocked_flock_is_got_after_the_crash() {
+    let bed = uncached();
+    fs::write(bed.at("file"), "x").unwrap();
+    let (mine, other) = (open(&bed.at("file")), open(&bed.at("file")));
+    flock(&mine, FlockOperation::LockExclusive).unwrap();
+    let waiter = call(move || {
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        other
+    });
+    bed.wait_for("the lock request", |status| status["requests"]["in_flight"] == 1);
+    bed.crash_and_recover();
+    fs::write(bed.at("meanwhile"), "x").unwrap();
+    assert!(!waiter.is_done(), "it got a lock that another holds");
+    flock(&mine, FlockOperation::Unlock).unwrap();
+    let other = waiter.result();
+    assert!(flock(&mine, FlockOperation::NonBlockingLockShared).is_err());
+    drop((mine, other));
+    bed.stop();
+}

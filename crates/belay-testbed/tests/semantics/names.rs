@@ -135,6 +135,7 @@ fn s10_renamed_parents() {
     assert_eq!(fs::read_to_string(bed.at("a/b/c/file")).unwrap(), "another");
     assert_eq!(ino(&bed.at("moved/c/file")), number);
     assert_eq!(file.metadata().unwrap().ino(), number);
+    drop(file);
     bed.stop();
 }
 
