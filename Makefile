@@ -94,8 +94,10 @@ unit:
 	@scripts/guarded $(CARGO) test --locked --workspace --profile $(PROFILE) 2>&1 | tee $(CHECKED)/tests.log
 
 .PHONY: doc
+# Private items are documented too, so links to them are right.
 doc: ## Build the documentation of all crates, without warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items --profile $(PROFILE)
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
+	  $(CARGO) doc --locked --workspace --no-deps --document-private-items --profile $(PROFILE)
 
 .PHONY: soak-short
 soak-short:

@@ -13,13 +13,8 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const LAYOUT: Layout = Layout::new(Capacity {
-    nodes: 16,
-    handles: 4,
-    slots: 2,
-    heap_words: 64,
-    copy_bytes: 0,
-});
+const LAYOUT: Layout =
+    Layout::new(Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 64, copy_bytes: 0 });
 const TEXT: usize = (DECISION_WORDS - 6) * 8;
 
 /// Memory that threads share.
@@ -27,9 +22,7 @@ struct Shared(Vec<AtomicU64>);
 
 impl Memory for Shared {
     fn load(&self, at: usize) -> u64 {
-        self.0
-            .get(at)
-            .map_or(0, |word| word.load(Ordering::Acquire))
+        self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
     fn store(&self, at: usize, value: u64) {
         self.0[at].store(value, Ordering::Release);
@@ -104,25 +97,13 @@ fn long_texts_are_cut() {
     let control = Control::new(&memory, LAYOUT);
     for length in [0, 1, 7, 8, TEXT - 1, TEXT, TEXT + 1, 5 * TEXT] {
         let text = "x".repeat(length);
-        control.decide(&Decision {
-            text: text.clone(),
-            ..decision(1)
-        });
+        control.decide(&Decision { text: text.clone(), ..decision(1) });
         let top = control.decision_top();
-        assert_eq!(
-            control.decisions_since(top - 1)[0].text,
-            text[..length.min(TEXT)]
-        );
+        assert_eq!(control.decisions_since(top - 1)[0].text, text[..length.min(TEXT)]);
     }
     // A cut inside of a character is not an error.
-    control.decide(&Decision {
-        text: "é".repeat(TEXT),
-        ..decision(1)
-    });
-    control.decide(&Decision {
-        text: format!("x{}", "é".repeat(TEXT)),
-        ..decision(1)
-    });
+    control.decide(&Decision { text: "é".repeat(TEXT), ..decision(1) });
+    control.decide(&Decision { text: format!("x{}", "é".repeat(TEXT)), ..decision(1) });
     assert_eq!(control.decisions_since(0).len(), 10);
     // A record that runs to its very end does not touch the next one.
     let next = LAYOUT.decisions + 10 * DECISION_WORDS;
@@ -196,17 +177,9 @@ fn a_string_that_was_being_written_is_empty_or_whole() {
 
 #[test]
 fn only_one_takes_the_lease() {
-    let memory = Arc::new(Shared(
-        (0..LAYOUT.words).map(|_| AtomicU64::new(0)).collect(),
-    ));
+    let memory = Arc::new(Shared((0..LAYOUT.words).map(|_| AtomicU64::new(0)).collect()));
     let control = &Control::new(&memory, LAYOUT);
-    assert_eq!(
-        control.lease(),
-        Lease {
-            generation: 0,
-            pid: 0
-        }
-    );
+    assert_eq!(control.lease(), Lease { generation: 0, pid: 0 });
     for generation in 0..100 {
         let free = Lease { generation, pid: 0 };
         let winners: Vec<_> = std::thread::scope(|scope| {
@@ -221,17 +194,11 @@ fn only_one_takes_the_lease() {
                 .collect()
         });
         assert_eq!(winners.len(), 1);
-        let held = Lease {
-            generation,
-            pid: winners[0],
-        };
+        let held = Lease { generation, pid: winners[0] };
         assert_eq!(control.lease(), held);
         // One that comes late, and one that was superseded, get nothing.
         assert!(!control.change_lease(free, Lease { generation, pid: 9 }));
-        let next = Lease {
-            generation: generation + 1,
-            pid: 0,
-        };
+        let next = Lease { generation: generation + 1, pid: 0 };
         assert!(control.change_lease(held, next));
         assert!(!control.change_lease(held, Lease { generation, pid: 9 }));
         assert_eq!(control.lease(), next);
@@ -240,9 +207,7 @@ fn only_one_takes_the_lease() {
 
 #[test]
 fn flags_and_counters_lose_nothing_among_threads() {
-    let memory = Arc::new(Shared(
-        (0..LAYOUT.words).map(|_| AtomicU64::new(0)).collect(),
-    ));
+    let memory = Arc::new(Shared((0..LAYOUT.words).map(|_| AtomicU64::new(0)).collect()));
     let control = &Control::new(&memory, LAYOUT);
     std::thread::scope(|scope| {
         for i in 0..4 {
@@ -273,16 +238,7 @@ fn words_are_where_the_document_has_them() {
     control.format();
     assert!(control.is_valid());
     assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 1));
-    assert!(control.change_lease(
-        Lease {
-            generation: 0,
-            pid: 0
-        },
-        Lease {
-            generation: 3,
-            pid: 4
-        }
-    ));
+    assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
     assert!(control.has(flags::DEGRADED) && !control.has(flags::DEGRADED | flags::MOUNTED));
@@ -297,16 +253,8 @@ fn words_are_where_the_document_has_them() {
     assert_eq!(control.counters().last(), Some(("handles_released", 2)));
     control.reach(Instant::FirstReply, 7);
     control.reach(Instant::FirstReply, 8);
-    assert_eq!(
-        (memory.load(48 + 4), control.instant(Instant::FirstReply)),
-        (7, 7)
-    );
-    for state in [
-        InitState::Requested,
-        InitState::Replying,
-        InitState::Done,
-        InitState::None,
-    ] {
+    assert_eq!((memory.load(48 + 4), control.instant(Instant::FirstReply)), (7, 7));
+    for state in [InitState::Requested, InitState::Replying, InitState::Done, InitState::None] {
         control.set_init_state(state);
         assert_eq!(control.init_state(), state);
         assert_eq!(memory.load(63), state as u64);
@@ -329,16 +277,9 @@ fn a_memory_that_is_too_small_is_harmless() {
     control.raise(flags::MOUNTED);
     control.decide(&decision(1));
     assert!(!control.has(flags::MOUNTED));
-    assert!(!control.change_lease(
-        Lease {
-            generation: 0,
-            pid: 0
-        },
-        Lease {
-            generation: 0,
-            pid: 1
-        }
-    ));
+    assert!(
+        !control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 0, pid: 1 })
+    );
 }
 
 proptest! {

@@ -21,11 +21,7 @@ impl World {
         let (memory, store) = fresh(capacity);
         let state = State::fresh(capacity.slots);
         assert_eq!(State::read(&store, 0), state);
-        Self {
-            memory,
-            layout: Layout::new(capacity),
-            state,
-        }
+        Self { memory, layout: Layout::new(capacity), state }
     }
 
     /// As a new process sees it.
@@ -95,14 +91,10 @@ impl World {
         let (done, after) = self.clean(ops);
         assert_eq!(self.read(after.generation), after, "{done:?}");
         self.memory.rewind();
-        let (lived, stores) = self
-            .memory
-            .process(usize::MAX, || self.again(&done, bracket));
+        let (lived, stores) = self.memory.process(usize::MAX, || self.again(&done, bracket));
         assert_eq!(lived, Some(()));
         self.memory.rewind();
-        let between = done
-            .first()
-            .and_then(|(act, _)| act.in_between(&self.state));
+        let between = done.first().and_then(|(act, _)| act.in_between(&self.state));
         let generation = self.state.generation;
         for at in 0..stores {
             self.crash(&done, bracket, at, at.is_multiple_of(3).then_some(at % 11));
@@ -135,21 +127,10 @@ fn steps(length: usize) -> impl Strategy<Value = Vec<(Vec<Op>, Option<u16>)>> {
     prop::collection::vec((ops, prop::option::weighted(0.25, any::<u16>())), 1..length)
 }
 
-const ROOMY: Capacity = Capacity {
-    nodes: 64,
-    handles: 16,
-    slots: 4,
-    heap_words: 1 << 13,
-    copy_bytes: 0,
-};
+const ROOMY: Capacity =
+    Capacity { nodes: 64, handles: 16, slots: 4, heap_words: 1 << 13, copy_bytes: 0 };
 /// Runs out of everything, and its index stops growing.
-const TIGHT: Capacity = Capacity {
-    nodes: 6,
-    handles: 4,
-    slots: 2,
-    heap_words: 420,
-    copy_bytes: 0,
-};
+const TIGHT: Capacity = Capacity { nodes: 6, handles: 4, slots: 2, heap_words: 420, copy_bytes: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]

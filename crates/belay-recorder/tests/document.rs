@@ -50,21 +50,12 @@ fn area_table() -> String {
     let layout = Layout::new(Capacity::MOUNT);
     let areas = areas(&layout);
     let mut out = "| area | starts at | words | size |\n|---|--:|--:|--:|\n".to_owned();
-    let ends = areas
-        .iter()
-        .skip(1)
-        .map(|area| area.1)
-        .chain([layout.words]);
+    let ends = areas.iter().skip(1).map(|area| area.1).chain([layout.words]);
     for ((name, start), end) in areas.iter().zip(ends) {
         let (words, bytes) = (grouped(end - start), size((end - start) * 8));
         let _ = writeln!(out, "| {name} | {} | {words} | {bytes} |", grouped(*start));
     }
-    let _ = writeln!(
-        out,
-        "| all | | {} | {} |",
-        grouped(layout.words),
-        size(layout.bytes())
-    );
+    let _ = writeln!(out, "| all | | {} | {} |", grouped(layout.words), size(layout.bytes()));
     out
 }
 
@@ -72,10 +63,7 @@ fn limit_table() -> String {
     let mount = Layout::new(Capacity::MOUNT);
     let mut out = "| what | most |\n|---|--:|\n".to_owned();
     for (what, most) in [
-        (
-            "nodes known to the kernel, with the root",
-            mount.capacity.nodes - 1,
-        ),
+        ("nodes known to the kernel, with the root", mount.capacity.nodes - 1),
         ("open handles", mount.capacity.handles - 1),
         ("requests in flight", mount.capacity.slots),
         (
@@ -83,10 +71,7 @@ fn limit_table() -> String {
             mount.capacity.heap_words / 2 - 1,
         ),
         ("bytes of a name", MAX_NAME),
-        (
-            "bytes of a request's body in its slot (the rest is cut off)",
-            MAX_BODY,
-        ),
+        ("bytes of a request's body in its slot (the rest is cut off)", MAX_BODY),
         ("bytes of a recorded reply", MAX_REPLY),
         ("bytes of a request copy", mount.copy_words * 8),
         ("words set in one change", mount.undo_pairs),
@@ -111,10 +96,7 @@ fn tables_are_those_of_the_code() {
     if std::env::var_os("BELAY_BLESS").is_some() {
         std::fs::write(PATH, &new).expect("docs/recorder.md");
     } else {
-        assert!(
-            new == document,
-            "docs/recorder.md is out of date; bless it as it says"
-        );
+        assert!(new == document, "docs/recorder.md is out of date; bless it as it says");
     }
 }
 
@@ -124,29 +106,11 @@ fn areas_follow_one_another_as_the_formulae_say() {
     for capacity in [
         Capacity::MOUNT,
         Capacity::SMALL,
-        Capacity {
-            nodes: 1,
-            handles: 1,
-            slots: 1,
-            heap_words: 1,
-            copy_bytes: 1,
-        },
-        Capacity {
-            nodes: 1000,
-            handles: 77,
-            slots: 3,
-            heap_words: 12_345,
-            copy_bytes: 4097,
-        },
+        Capacity { nodes: 1, handles: 1, slots: 1, heap_words: 1, copy_bytes: 1 },
+        Capacity { nodes: 1000, handles: 77, slots: 3, heap_words: 12_345, copy_bytes: 4097 },
     ] {
         let layout = Layout::new(capacity);
-        let Capacity {
-            nodes: n,
-            handles: h,
-            slots: s,
-            heap_words: w,
-            copy_bytes: c,
-        } = capacity;
+        let Capacity { nodes: n, handles: h, slots: s, heap_words: w, copy_bytes: c } = capacity;
         assert_eq!(layout.undo_pairs, 8192.max(n / 32));
         let sizes = [
             2048,

@@ -8,13 +8,7 @@ use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_no
 use std::collections::{BTreeMap, HashSet};
 
 fn capacity(nodes: usize) -> Capacity {
-    Capacity {
-        nodes,
-        handles: 64,
-        slots: 2,
-        heap_words: 1 << 18,
-        copy_bytes: 0,
-    }
+    Capacity { nodes, handles: 64, slots: 2, heap_words: 1 << 18, copy_bytes: 0 }
 }
 
 fn name(i: u64) -> Vec<u8> {
@@ -49,11 +43,7 @@ fn check(store: &Store<Sim>, known: &BTreeMap<u64, Node>, all: u64, step: usize)
         assert_eq!(store.node_by_id(0, 1000 + i), node, "id {i}");
         assert_eq!(store.unbound_by_ino(1, 5000 + i, 8), node, "ino {i}");
         assert_eq!(store.unbound_by_ino(0, 5000 + i, 8), None, "it is bound");
-        assert_eq!(
-            store.unbound_by_ino(1, 5000 + i, 4),
-            None,
-            "of another type"
-        );
+        assert_eq!(store.unbound_by_ino(1, 5000 + i, 4), None, "of another type");
         assert_eq!(store.node_by_id(1, 1000 + i), None, "of another generation");
     }
 }
@@ -109,28 +99,18 @@ fn indices_grow_and_shrink_under_twelve_thousand_nodes() {
 #[test]
 fn more_names_than_buckets_are_found() {
     let (_, store) = fresh(capacity(20));
-    let nodes: Vec<_> = (0..10)
-        .map(|i| enter(&store, Node::ROOT, &name(i), i, 2 + i).expect("room"))
-        .collect();
+    let nodes: Vec<_> =
+        (0..10).map(|i| enter(&store, Node::ROOT, &name(i), i, 2 + i).expect("room")).collect();
     for i in 10..5000 {
         store.begin();
-        assert_eq!(
-            store.dentry_set(Node::ROOT, &name(i), nodes[i as usize % 10]),
-            Ok(None)
-        );
+        assert_eq!(store.dentry_set(Node::ROOT, &name(i), nodes[i as usize % 10]), Ok(None));
         store.commit();
     }
     for i in 0..5000 {
-        assert_eq!(
-            store.child(Node::ROOT, &name(i)),
-            Some(nodes[i as usize % 10])
-        );
+        assert_eq!(store.child(Node::ROOT, &name(i)), Some(nodes[i as usize % 10]));
     }
     // The dentries of a node, the youngest first.
-    let names: Vec<_> = store
-        .dentries(nodes[3])
-        .map(|dentry| store.dentry_name(dentry))
-        .collect();
+    let names: Vec<_> = store.dentries(nodes[3]).map(|dentry| store.dentry_name(dentry)).collect();
     let expected: Vec<_> = (0..5000).rev().filter(|i| i % 10 == 3).map(name).collect();
     assert_eq!(names, expected);
     for i in (0..5000).filter(|i| i % 7 != 0) {
@@ -143,15 +123,9 @@ fn more_names_than_buckets_are_found() {
         let left = (i % 7 == 0).then_some(nodes[i as usize % 10]);
         assert_eq!(store.child(Node::ROOT, &name(i)), left);
     }
-    let expected: Vec<_> = (0..5000)
-        .rev()
-        .filter(|i| i % 10 == 3 && i % 7 == 0)
-        .map(name)
-        .collect();
-    let names: Vec<_> = store
-        .dentries(nodes[3])
-        .map(|dentry| store.dentry_name(dentry))
-        .collect();
+    let expected: Vec<_> =
+        (0..5000).rev().filter(|i| i % 10 == 3 && i % 7 == 0).map(name).collect();
+    let names: Vec<_> = store.dentries(nodes[3]).map(|dentry| store.dentry_name(dentry)).collect();
     assert_eq!(names, expected);
 }
 
@@ -180,10 +154,7 @@ fn a_key_never_names_two_nodes_or_handles() {
             store.commit();
             let (key, open) = (store.key(node), store.handle_key(handle));
             assert!(given.insert(key), "node key {key:#x} again");
-            assert!(
-                opened.insert(open) && open != 0,
-                "handle key {open:#x} again"
-            );
+            assert!(opened.insert(open) && open != 0, "handle key {open:#x} again");
             live.push((key, open));
         } else if !live.is_empty() {
             let (key, open) = live.swap_remove(random.below(live.len()));
@@ -227,38 +198,18 @@ fn keys_outside_of_the_areas_name_nothing() {
 
 #[test]
 fn full_areas_refuse_and_recover() {
-    let small = Capacity {
-        nodes: 12,
-        handles: 5,
-        slots: 2,
-        heap_words: 200,
-        copy_bytes: 0,
-    };
+    let small = Capacity { nodes: 12, handles: 5, slots: 2, heap_words: 200, copy_bytes: 0 };
     let (_, store) = fresh(small);
     for round in 0..5 {
         let mut nodes = Vec::new();
-        while let Some(node) = enter(
-            &store,
-            Node::ROOT,
-            &name(nodes.len() as u64),
-            9,
-            nodes.len() as u64 + 2,
-        ) {
+        while let Some(node) =
+            enter(&store, Node::ROOT, &name(nodes.len() as u64), 9, nodes.len() as u64 + 2)
+        {
             nodes.push(node);
         }
-        assert_eq!(
-            nodes.len(),
-            10,
-            "round {round}: all but number 0 and the root"
-        );
-        let facts = OpenFacts {
-            node: nodes[0],
-            flags: 0,
-            uid: 0,
-            gid: 0,
-            directory: false,
-            fopen: 0,
-        };
+        assert_eq!(nodes.len(), 10, "round {round}: all but number 0 and the root");
+        let facts =
+            OpenFacts { node: nodes[0], flags: 0, uid: 0, gid: 0, directory: false, fopen: 0 };
         store.begin();
         let handles: Vec<_> = std::iter::from_fn(|| store.handle_new(facts)).collect();
         store.commit();
@@ -267,33 +218,19 @@ fn full_areas_refuse_and_recover() {
         store.begin();
         for length in [1024, 200, 24, 8, 1] {
             for i in 0..=255 {
-                if store
-                    .dentry_set(Node::ROOT, &vec![i; length], nodes[1])
-                    .is_err()
-                {
+                if store.dentry_set(Node::ROOT, &vec![i; length], nodes[1]).is_err() {
                     assert_eq!(store.child(Node::ROOT, &vec![i; length]), None);
                     break;
                 }
                 assert_ne!(i, 255, "the heap is never full");
             }
         }
-        assert_eq!(
-            store.dentry_set(Node::ROOT, &[b'x'; 1025], nodes[2]),
-            Err(()),
-            "too long"
-        );
-        assert_eq!(
-            store.dentry_set(Node::ROOT, &[b'y'; 40], nodes[2]),
-            Err(()),
-            "full"
-        );
+        assert_eq!(store.dentry_set(Node::ROOT, &[b'x'; 1025], nodes[2]), Err(()), "too long");
+        assert_eq!(store.dentry_set(Node::ROOT, &[b'y'; 40], nodes[2]), Err(()), "full");
         store.commit();
         // What is there can still be renamed over.
         store.begin();
-        assert_eq!(
-            store.dentry_set(Node::ROOT, &name(0), nodes[5]),
-            Ok(Some(nodes[0]))
-        );
+        assert_eq!(store.dentry_set(Node::ROOT, &name(0), nodes[5]), Ok(Some(nodes[0])));
         store.commit();
         assert_eq!(store.child(Node::ROOT, &name(0)), Some(nodes[5]));
         assert!(heap_top(&store) <= 99, "the heap ends where it ends");
@@ -333,9 +270,7 @@ fn colliding_names_are_slow_but_held_and_split_at_once() {
     let hashes: HashSet<_> = (0..MANY)
         .map(|i| {
             add(&colliding(i));
-            let last = store
-                .dentry_find(Node::ROOT, &colliding(i))
-                .expect("just added");
+            let last = store.dentry_find(Node::ROOT, &colliding(i)).expect("just added");
             assert_eq!(store.dentry_node(last), node);
             let at = store.layout().heap + header(&store, 4) as usize * 2;
             memory.load(at - 6 + 2) // the word before the name of a block of three units
@@ -353,9 +288,7 @@ fn colliding_names_are_slow_but_held_and_split_at_once() {
                 store.recover();
                 assert_eq!(store.child(Node::ROOT, &name(i)), None);
                 assert!(
-                    (0..MANY)
-                        .step_by(97)
-                        .all(|i| store.child(Node::ROOT, &colliding(i)).is_some())
+                    (0..MANY).step_by(97).all(|i| store.child(Node::ROOT, &colliding(i)).is_some())
                 );
                 memory.rewind();
             }
@@ -387,10 +320,7 @@ fn a_node_with_thousands_of_names_goes_at_once() {
         memory.process(at, forget);
         store.recover();
         assert_eq!(live_nodes(&store), [1, key]);
-        assert!(
-            (0..NAMES).all(|i| store.child(Node::ROOT, &name(i)) == Some(node)),
-            "death {at}"
-        );
+        assert!((0..NAMES).all(|i| store.child(Node::ROOT, &name(i)) == Some(node)), "death {at}");
         memory.rewind();
     }
 }

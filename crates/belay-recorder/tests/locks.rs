@@ -48,16 +48,8 @@ fn read<M: Memory>(store: &Store<M>) -> Map {
 
 fn lock() -> impl Strategy<Value = Lock> {
     let end = prop_oneof![4 => 0..BYTES, 1 => Just(u64::MAX)];
-    (
-        1..3u64,
-        1..3u64,
-        1..3u64,
-        0..BYTES,
-        end,
-        0..3u32,
-        any::<bool>(),
-    )
-        .prop_map(|(node, handle, owner, a, b, kind, flock)| Lock {
+    (1..3u64, 1..3u64, 1..3u64, 0..BYTES, end, 0..3u32, any::<bool>()).prop_map(
+        |(node, handle, owner, a, b, kind, flock)| Lock {
             node,
             handle,
             owner,
@@ -66,16 +58,12 @@ fn lock() -> impl Strategy<Value = Lock> {
             kind,
             pid: handle as u32,
             flock,
-        })
+        },
+    )
 }
 
-const CAPACITY: Capacity = Capacity {
-    nodes: 16,
-    handles: 4,
-    slots: 2,
-    heap_words: 1 << 14,
-    copy_bytes: 0,
-};
+const CAPACITY: Capacity =
+    Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 1 << 14, copy_bytes: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
@@ -118,16 +106,7 @@ proptest! {
 }
 
 fn whole(kind: u32, start: u64, end: u64) -> Lock {
-    Lock {
-        node: 1,
-        handle: 1,
-        owner: 1,
-        start,
-        end,
-        kind,
-        pid: 1,
-        flock: false,
-    }
+    Lock { node: 1, handle: 1, owner: 1, start, end, kind, pid: 1, flock: false }
 }
 
 #[test]
@@ -141,16 +120,9 @@ fn the_whole_range_can_be_locked_and_cut_at_its_ends() {
     ] {
         assert!(store.lock_apply(lock));
     }
-    let mut ranges: Vec<_> = store
-        .locks()
-        .iter()
-        .map(|l| (l.start, l.end, l.kind))
-        .collect();
+    let mut ranges: Vec<_> = store.locks().iter().map(|l| (l.start, l.end, l.kind)).collect();
     ranges.sort_unstable();
-    assert_eq!(
-        ranges,
-        [(0, 0, F_RDLCK), (1, 4, F_WRLCK), (6, u64::MAX - 1, F_WRLCK)]
-    );
+    assert_eq!(ranges, [(0, 0, F_RDLCK), (1, 4, F_WRLCK), (6, u64::MAX - 1, F_WRLCK)]);
     assert!(store.lock_apply(whole(F_UNLCK, 0, u64::MAX)));
     assert_eq!(store.locks(), []);
 }
@@ -158,10 +130,7 @@ fn the_whole_range_can_be_locked_and_cut_at_its_ends() {
 #[test]
 fn room_given_up_by_the_same_call_is_used() {
     // Room for two: a lock may be cut in two, but not in three.
-    let (_, store) = fresh(Capacity {
-        heap_words: 2 + 2 * 8,
-        ..CAPACITY
-    });
+    let (_, store) = fresh(Capacity { heap_words: 2 + 2 * 8, ..CAPACITY });
     assert!(store.lock_apply(whole(F_WRLCK, 0, 99)));
     assert!(!store.lock_apply(whole(F_RDLCK, 40, 50)));
     assert_eq!(store.locks(), [whole(F_WRLCK, 0, 99)]);

@@ -6,23 +6,11 @@ mod common;
 use belay_recorder::{Capacity, Node, OpenFacts, Store};
 use common::{CHUNK_UNITS, Sim, chunks, free_units, fresh, heap_top};
 
-const CAPACITY: Capacity = Capacity {
-    nodes: 16,
-    handles: 4,
-    slots: 2,
-    heap_words: 4 * 130 + 2,
-    copy_bytes: 0,
-};
+const CAPACITY: Capacity =
+    Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 4 * 130 + 2, copy_bytes: 0 };
 
 fn directory(store: &Store<Sim>) -> belay_recorder::Handle {
-    let facts = OpenFacts {
-        node: Node::ROOT,
-        flags: 0,
-        uid: 0,
-        gid: 0,
-        directory: true,
-        fopen: 0,
-    };
+    let facts = OpenFacts { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
     store.begin();
     let handle = store.handle_new(facts).expect("room");
     store.commit();
@@ -65,10 +53,7 @@ fn an_append_that_found_no_room_leaves_the_stream_as_it_was() {
     let (_, store) = fresh(CAPACITY);
     let handle = directory(&store);
     assert!(store.stream_append(handle, &bytes(0, 1000)));
-    assert!(
-        !store.stream_append(handle, &vec![0xaa; 5 * 1032]),
-        "there are four chunks"
-    );
+    assert!(!store.stream_append(handle, &vec![0xaa; 5 * 1032]), "there are four chunks");
     assert_eq!(store.stream_bytes(handle, 0), bytes(0, 1000));
     assert!(store.stream_append(handle, &bytes(1000, 3 * 1032)));
     assert_eq!(store.stream_bytes(handle, 0), bytes(0, 1000 + 3 * 1032));
@@ -89,10 +74,7 @@ fn chunks_of_a_stream_that_never_began_are_given_back() {
 
 #[test]
 fn truncation_is_one_change_and_loses_no_chunk() {
-    let capacity = Capacity {
-        heap_words: 400 * 130 + 2,
-        ..CAPACITY
-    };
+    let capacity = Capacity { heap_words: 400 * 130 + 2, ..CAPACITY };
     for keep in [0, 8, 1032, 300 * 1032] {
         let (memory, store) = fresh(capacity);
         let handle = directory(&store);
@@ -107,10 +89,7 @@ fn truncation_is_one_change_and_loses_no_chunk() {
             let store = Store::new(memory.clone(), *store.layout());
             store.recover();
             let found = store.stream_bytes(handle, 0);
-            assert!(
-                found == all || (at > 0 && found == all[..keep]),
-                "death {at}"
-            );
+            assert!(found == all || (at > 0 && found == all[..keep]), "death {at}");
             let held = CHUNK_UNITS * chunks(&store, store.handle_key(handle));
             assert_eq!(heap_top(&store), held + free_units(&store), "death {at}");
             memory.rewind();

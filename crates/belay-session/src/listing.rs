@@ -139,8 +139,8 @@ impl<M: Memory> Session<M> {
 
     /// Records entries that a stream gives out.
     fn append(&mut self, handle: Handle, entries: &[u8]) {
-        if let Some(last) = Dirents::new(entries).last() {
-            self.cookies.insert(handle, last.off);
+        if let Some(cookie) = last_cookie(entries) {
+            self.cookies.insert(handle, cookie);
             self.full |= !self.store.stream_append(handle, entries);
         }
     }
@@ -321,6 +321,21 @@ impl<M: Memory> Session<M> {
         }
         self.with_task(task, |_| {});
     }
+}
+
+/// Cookie of the last entry. Looks at nothing but lengths on the way: this is done for every
+/// listing of a large directory.
+fn last_cookie(entries: &[u8]) -> Option<u64> {
+    let mut last = None;
+    let mut rest = entries;
+    while let Some(&[o0, o1, o2, o3, o4, o5, o6, o7, n0, n1, n2, n3]) =
+        rest.get(8..20).and_then(|bytes| <&[u8; 12]>::try_from(bytes).ok())
+    {
+        last = Some(u64::from_ne_bytes([o0, o1, o2, o3, o4, o5, o6, o7]));
+        let name = u32::from_ne_bytes([n0, n1, n2, n3]) as usize;
+        rest = rest.get(name.saturating_add(24 + 7) & !7..).unwrap_or(&[]);
+    }
+    last
 }
 
 fn without_hidden(entries: &[u8]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use crate::tasks::{ESTALE, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
 use belay_wire::abi::{
-    AttrOut, FileLock, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr,
+    AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr,
 };
 use belay_wire::{EntryOut, OpenOut, Opcode, Request, build, get_u64, handle_fields};
 
@@ -59,11 +59,25 @@ impl<M: Memory> Session<M> {
     /// Whether a request only closes what this generation never opened.
     pub(crate) fn releases_unbound(&self, request: &Request<'_>) -> bool {
         matches!(request.opcode(), Opcode::RELEASE | Opcode::RELEASEDIR | Opcode::FLUSH)
+            && !self.drops_locks(request)
             && handle_fields(request).iter().any(|at| {
                 let key = get_u64(request.body, at.saturating_sub(40)).unwrap_or(0);
                 self.store
                     .handle_by_key(key)
                     .is_some_and(|handle| self.store.handle_bound(handle, self.generation).is_none())
+            })
+    }
+
+    /// Whether a FLUSH drops locks that were taken again, through whichever handle.
+    fn drops_locks(&self, request: &Request<'_>) -> bool {
+        request.opcode() == Opcode::FLUSH
+            && self.store.has_locks()
+            && request.body_as::<FlushIn>().is_some_and(|flush| {
+                self.store.locks().iter().any(|lock| {
+                    !lock.flock
+                        && lock.node == request.header.nodeid
+                        && lock.owner == flush.lock_owner
+                })
             })
     }
 

@@ -9,8 +9,10 @@ mod scripts;
 mod sim;
 
 use sim::daemon::Flavour;
+use sim::disk::EXCHANGE;
 use sim::generate::random_ops;
 use sim::memory::Rng;
+use sim::ops::Op;
 use sim::world::{Setup, run};
 
 const FLAVOURS: [Flavour; 3] = [
@@ -71,20 +73,64 @@ fn at_every_step(name: &str) {
     }
 }
 
-macro_rules! scripted {
-    ($($name:ident)*) => {$(
-        #[test]
-        fn $name() {
-            at_every_step(stringify!($name));
+/// Dies again, at a random step after a random first death, and sometimes a third time.
+fn again_and_again(name: &str) {
+    let ops = scripts::script(name);
+    let mut rng = Rng::new(name.len() as u64);
+    for round in 0..200 * soak() {
+        let flavour = *rng.pick(&FLAVOURS);
+        if name == "exchange" && flavour.numbered {
+            continue;
         }
-    )*};
+        let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
+        let clients = vec![ops.clone()];
+        let setup = Setup { clients, flavour, resend, threads, seed: round, plan: Vec::new() };
+        let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
+        for _ in 0..4 {
+            let spread = *rng.pick(&[60, 300, 1000]);
+            let deaths = 1 + rng.below(3);
+            let more = (0..deaths).map(|_| 1 + rng.below(spread) as u64);
+            let plan = std::iter::once(first).chain(more).collect();
+            run(&Setup { plan, ..setup.clone() });
+        }
+    }
 }
 
-mod one_crash {
-    use super::at_every_step;
-    scripted! {
-        create mkdir links unlink rmdir rename_plain rename_over rename_over_open rename_fails exchange
-        unlink_open unlink_open_linked rmdir_hidden write append setattr xattr listing listing_plus locks forget poll
-        modes
+#[test]
+fn random_operations_with_random_crashes() {
+    for seed in seeds(400) {
+        let mut setup = random_setup(seed, 60);
+        let mut rng = Rng::new(seed + 77);
+        let spread = *rng.pick(&[200, 1000, 3000]);
+        setup.plan = (0..rng.below(12)).map(|_| 1 + rng.below(spread) as u64).collect();
+        if setup.flavour.numbered {
+            for ops in &mut setup.clients {
+                ops.retain(|op| !matches!(op, Op::Rename(_, _, EXCHANGE)));
+            }
+        }
+        run(&setup);
     }
+}
+
+macro_rules! scripted {
+    ($($name:ident)*) => {
+        mod one_crash {$(
+            #[test]
+            fn $name() {
+                crate::at_every_step(stringify!($name));
+            }
+        )*}
+        mod more_crashes {$(
+            #[test]
+            fn $name() {
+                crate::again_and_again(stringify!($name));
+            }
+        )*}
+    };
+}
+
+scripted! {
+    create mkdir links unlink rmdir rename_plain rename_over rename_over_open rename_fails exchange
+    unlink_open unlink_open_linked rmdir_hidden write append setattr xattr listing listing_plus locks forget poll
+    modes
 }

@@ -2,7 +2,7 @@
 
 use crate::real;
 use crate::start::{Shim, disconnected, now};
-use belay_recorder::control::Instant;
+use belay_recorder::control::{Instant, flags};
 use belay_recorder::{MAX_REPLY, Slot};
 use belay_session::{Incoming, Outgoing, Phase, Work};
 use belay_wire::{Opcode, get_u64};
@@ -257,11 +257,7 @@ impl Shim {
         let head = head.get(..filled).unwrap_or(&[]);
         // SAFETY: the daemon's own arguments, passed on unchanged.
         let pass = || unsafe { libc::syscall(libc::SYS_writev, fd, iov, count) as isize };
-        let full = || {
-            let mut message = vec![0; total];
-            gather(parts, &mut message);
-            message
-        };
+        let full = || whole(parts, total);
         self.outgoing(head, total, full, pass)
     }
 
@@ -289,8 +285,12 @@ impl Shim {
         let outgoing = session.on_reply(head, full);
         let kick = session.take_kick();
         let settling = session.phase() == Phase::Settling;
+        let full = session.is_full();
         self.pending.store(settling || !session.is_quiet(), Release);
         drop(session);
+        if full {
+            self.degraded();
+        }
         let written = match outgoing {
             Outgoing::Pass => pass(),
             Outgoing::PassKept => {
@@ -317,6 +317,14 @@ impl Shim {
             real::set_errno(errno);
         }
         written
+    }
+
+    /// The recorder is full: what happens from now on may not survive a crash, and that is said.
+    fn degraded(&self) {
+        if !self.control().has(flags::DEGRADED) {
+            self.control().raise(flags::DEGRADED);
+            self.tell();
+        }
     }
 
     fn replaced(&self, message: &[u8], unique: u64, total: usize) -> isize {
@@ -406,6 +414,17 @@ fn gather(parts: &[iovec], out: &mut [u8]) -> usize {
         at += n;
     }
     at
+}
+
+/// Copies all that the iovecs hold.
+fn whole(parts: &[iovec], total: usize) -> Vec<u8> {
+    let mut message = Vec::with_capacity(total);
+    for part in parts.iter().filter(|part| part.iov_len > 0) {
+        // SAFETY: an iovec of the daemon's writev(2): readable for iov_len bytes until it returns.
+        let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+        message.extend_from_slice(bytes);
+    }
+    message
 }
 
 pub(crate) fn opcode(message: &[u8]) -> Opcode {

@@ -16,6 +16,7 @@ struct Death;
 struct Inner {
     words: Vec<Cell<u64>>,
     stores: Cell<usize>,
+    loads: Cell<usize>,
     die_at: Cell<usize>,
     journal: RefCell<Vec<(usize, u64)>>,
     journaling: Cell<bool>,
@@ -34,10 +35,16 @@ impl Sim {
         Self(Rc::new(Inner {
             words: words.into_iter().map(Cell::new).collect(),
             stores: Cell::new(0),
+            loads: Cell::new(0),
             die_at: Cell::new(usize::MAX),
             journal: RefCell::default(),
             journaling: Cell::new(false),
         }))
+    }
+
+    /// Loads so far.
+    pub fn loads(&self) -> usize {
+        self.0.loads.get()
     }
 
     /// Forgets how to go back further than to this instant.
@@ -84,6 +91,7 @@ impl Sim {
 
 impl Memory for Sim {
     fn load(&self, at: usize) -> u64 {
+        self.0.loads.set(self.0.loads.get() + 1);
         self.0.words.get(at).map_or(0, Cell::get)
     }
     fn store(&self, at: usize, value: u64) {
@@ -136,9 +144,7 @@ pub fn header(store: &Store<Sim>, field: usize) -> u64 {
 pub fn live_nodes(store: &Store<Sim>) -> Vec<u64> {
     (1..header(store, NODE_TOP))
         .map(|slot| {
-            let born = store
-                .memory()
-                .load(store.layout().nodes + slot as usize * NODE_WORDS + 1);
+            let born = store.memory().load(store.layout().nodes + slot as usize * NODE_WORDS + 1);
             (born << 32) | slot
         })
         .filter(|key| store.node_by_key(*key).is_some())
@@ -167,9 +173,7 @@ pub fn free_units(store: &Store<Sim>) -> usize {
             units += class;
             blocks += 1;
             assert!(blocks < 1 << 24, "a free list has no end");
-            block = store
-                .memory()
-                .load(store.layout().heap + block as usize * 2);
+            block = store.memory().load(store.layout().heap + block as usize * 2);
         }
     }
     units
@@ -188,9 +192,7 @@ pub fn chunks(store: &Store<Sim>, handle_key: u64) -> usize {
     while chunk != 0 {
         count += 1;
         assert!(count < 1 << 24, "a stream has no end");
-        chunk = store
-            .memory()
-            .load(store.layout().heap + chunk as usize * 2);
+        chunk = store.memory().load(store.layout().heap + chunk as usize * 2);
     }
     count
 }

@@ -43,6 +43,7 @@ pub struct HandleState {
     pub flags: u32,
     pub bound: Option<(u32, u64)>,
     pub poll: u64,
+    pub widened: Option<u32>,
     pub cookies: u64,
     pub stream: Vec<u8>,
     pub batch: usize,
@@ -73,190 +74,59 @@ pub struct State {
 /// An operation, with numbers that pick among what there is.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Enter {
-        parent: u8,
-        name: u8,
-        ino: u8,
-        id: u8,
-        links: bool,
-    },
-    Link {
-        node: u8,
-        parent: u8,
-        name: u8,
-    },
-    Unname {
-        pick: u8,
-    },
-    Forget {
-        node: u8,
-        keep: u8,
-    },
-    Bind {
-        node: u8,
-        id: u8,
-    },
-    Unbind {
-        node: u8,
-    },
-    Hide {
-        node: u8,
-    },
-    Unhide {
-        pick: u8,
-    },
-    Renumber {
-        node: u8,
-        ino: u8,
-    },
-    Open {
-        node: u8,
-        directory: bool,
-        fh: u8,
-    },
-    Reopen {
-        handle: u8,
-        fh: u8,
-    },
-    Lose {
-        handle: u8,
-    },
-    Poll {
-        handle: u8,
-        key: u8,
-    },
-    Cookie {
-        handle: u8,
-    },
-    Lock {
-        handle: u8,
-        owner: u8,
-        start: u8,
-        length: u8,
-        kind: u8,
-        flock: bool,
-    },
-    Flush {
-        owner: u8,
-    },
-    Reply {
-        slot: u8,
-        node: u8,
-        length: u8,
-    },
+    Enter { parent: u8, name: u8, ino: u8, id: u8, links: bool },
+    Link { node: u8, parent: u8, name: u8 },
+    Unname { pick: u8 },
+    Forget { node: u8, keep: u8 },
+    Bind { node: u8, id: u8 },
+    Unbind { node: u8 },
+    Hide { node: u8 },
+    Unhide { pick: u8 },
+    Renumber { node: u8, ino: u8 },
+    Open { node: u8, directory: bool, fh: u8 },
+    Reopen { handle: u8, fh: u8 },
+    Lose { handle: u8 },
+    Poll { handle: u8, key: u8 },
+    Cookie { handle: u8 },
+    Lock { handle: u8, owner: u8, start: u8, length: u8, kind: u8, flock: bool },
+    Flush { owner: u8 },
+    Reply { slot: u8, node: u8, length: u8 },
     Serial,
     // Changes of their own:
-    Release {
-        handle: u8,
-    },
-    Append {
-        handle: u8,
-        words: u16,
-    },
-    Truncate {
-        handle: u8,
-        words: u16,
-    },
-    Fill {
-        slot: u8,
-        body: u16,
-    },
-    Advance {
-        slot: u8,
-    },
+    Release { handle: u8 },
+    Append { handle: u8, words: u16 },
+    Truncate { handle: u8, words: u16 },
+    Fill { slot: u8, body: u16 },
+    Advance { slot: u8 },
     Generation,
 }
 
 /// An operation on named things.
 #[derive(Clone, Debug)]
 pub enum Act {
-    Enter {
-        parent: u64,
-        name: Vec<u8>,
-        ino: u64,
-        bound: (u32, u64),
-        links: bool,
-    },
-    Link {
-        node: u64,
-        parent: u64,
-        name: Vec<u8>,
-    },
-    Unname {
-        parent: u64,
-        name: Vec<u8>,
-    },
-    Forget {
-        node: u64,
-        count: u64,
-    },
-    Bind {
-        node: u64,
-        bound: (u32, u64),
-    },
-    Unbind {
-        node: u64,
-    },
-    Hide {
-        node: u64,
-    },
-    Unhide {
-        node: u64,
-    },
-    Renumber {
-        node: u64,
-        ino: u64,
-    },
-    Open {
-        node: u64,
-        directory: bool,
-        bound: (u32, u64),
-    },
-    Reopen {
-        handle: u64,
-        bound: (u32, u64),
-    },
-    Lose {
-        handle: u64,
-    },
-    Poll {
-        handle: u64,
-        key: u64,
-    },
-    Cookie {
-        handle: u64,
-    },
+    Enter { parent: u64, name: Vec<u8>, ino: u64, bound: (u32, u64), links: bool },
+    Link { node: u64, parent: u64, name: Vec<u8> },
+    Unname { parent: u64, name: Vec<u8> },
+    Forget { node: u64, count: u64 },
+    Bind { node: u64, bound: (u32, u64) },
+    Unbind { node: u64 },
+    Hide { node: u64 },
+    Unhide { node: u64 },
+    Renumber { node: u64, ino: u64 },
+    Open { node: u64, directory: bool, bound: (u32, u64) },
+    Reopen { handle: u64, bound: (u32, u64) },
+    Lose { handle: u64 },
+    Poll { handle: u64, key: u64 },
+    Cookie { handle: u64 },
     Lock(Lock),
-    Flush {
-        owner: u64,
-    },
-    Reply {
-        slot: u32,
-        node: u64,
-        reply: Vec<u8>,
-    },
+    Flush { owner: u64 },
+    Reply { slot: u32, node: u64, reply: Vec<u8> },
     Serial,
-    Release {
-        handle: u64,
-    },
-    Append {
-        handle: u64,
-        bytes: Vec<u8>,
-    },
-    Truncate {
-        handle: u64,
-        len: usize,
-    },
-    Fill {
-        slot: u32,
-        request: InFlight,
-        body: Vec<u8>,
-        length: u32,
-    },
-    Advance {
-        slot: u32,
-        state: SlotState,
-    },
+    Release { handle: u64 },
+    Append { handle: u64, bytes: Vec<u8> },
+    Truncate { handle: u64, len: usize },
+    Fill { slot: u32, request: InFlight, body: Vec<u8>, length: u32 },
+    Advance { slot: u32, state: SlotState },
     Generation,
 }
 
@@ -277,11 +147,7 @@ pub fn name(i: u8) -> Vec<u8> {
 
 fn pick<T>(from: impl Iterator<Item = T>, i: u8) -> Option<T> {
     let mut all: Vec<_> = from.collect();
-    if all.is_empty() {
-        None
-    } else {
-        Some(all.swap_remove(i as usize % all.len()))
-    }
+    if all.is_empty() { None } else { Some(all.swap_remove(i as usize % all.len())) }
 }
 
 impl Op {
@@ -308,28 +174,16 @@ impl Op {
             pick(fit.map(|(i, _)| i as u32), i)
         };
         Some(match *self {
-            Self::Enter {
-                parent,
-                name: n,
-                ino,
-                id,
-                links,
-            } => Act::Enter {
+            Self::Enter { parent, name: n, ino, id, links } => Act::Enter {
                 parent: node(parent)?,
                 name: name(n),
                 ino: u64::from(ino) % INOS,
                 bound: (generation, 2 + u64::from(id)),
                 links,
             },
-            Self::Link {
-                node: n,
-                parent,
-                name: i,
-            } => Act::Link {
-                node: inner(n)?,
-                parent: node(parent)?,
-                name: name(i),
-            },
+            Self::Link { node: n, parent, name: i } => {
+                Act::Link { node: inner(n)?, parent: node(parent)?, name: name(i) }
+            }
             Self::Unname { pick: i } => {
                 let all = state.nodes.values().flat_map(|node| node.names.iter());
                 let (parent, name) = pick(all.cloned(), i)?;
@@ -337,51 +191,29 @@ impl Op {
             }
             Self::Forget { node, keep } => {
                 let node = inner(node)?;
-                Act::Forget {
-                    node,
-                    count: u64::from(keep.saturating_sub(200)),
-                }
+                Act::Forget { node, count: u64::from(keep.saturating_sub(200)) }
             }
-            Self::Bind { node, id } => Act::Bind {
-                node: inner(node)?,
-                bound: (generation, 2 + u64::from(id)),
-            },
+            Self::Bind { node, id } => {
+                Act::Bind { node: inner(node)?, bound: (generation, 2 + u64::from(id)) }
+            }
             Self::Unbind { node } => Act::Unbind { node: inner(node)? },
             Self::Hide { node } => Act::Hide { node: inner(node)? },
-            Self::Unhide { pick: i } => Act::Unhide {
-                node: pick(state.hidden.iter().copied(), i)?,
-            },
-            Self::Renumber { node, ino } => Act::Renumber {
-                node: inner(node)?,
-                ino: u64::from(ino) % INOS,
-            },
-            Self::Open {
-                node: n,
-                directory,
-                fh,
-            } => Act::Open {
-                node: node(n)?,
-                directory,
-                bound: (generation, u64::from(fh)),
-            },
-            Self::Reopen { handle: h, fh } => Act::Reopen {
-                handle: handle(h)?,
-                bound: (generation, u64::from(fh)),
-            },
+            Self::Unhide { pick: i } => {
+                Act::Unhide { node: pick(state.hidden.iter().copied(), i)? }
+            }
+            Self::Renumber { node, ino } => {
+                Act::Renumber { node: inner(node)?, ino: u64::from(ino) % INOS }
+            }
+            Self::Open { node: n, directory, fh } => {
+                Act::Open { node: node(n)?, directory, bound: (generation, u64::from(fh)) }
+            }
+            Self::Reopen { handle: h, fh } => {
+                Act::Reopen { handle: handle(h)?, bound: (generation, u64::from(fh)) }
+            }
             Self::Lose { handle: h } => Act::Lose { handle: handle(h)? },
-            Self::Poll { handle: h, key } => Act::Poll {
-                handle: handle(h)?,
-                key: u64::from(key),
-            },
+            Self::Poll { handle: h, key } => Act::Poll { handle: handle(h)?, key: u64::from(key) },
             Self::Cookie { handle: h } => Act::Cookie { handle: handle(h)? },
-            Self::Lock {
-                handle: h,
-                owner,
-                start,
-                length,
-                kind,
-                flock,
-            } => {
+            Self::Lock { handle: h, owner, start, length, kind, flock } => {
                 let handle = handle(h)?;
                 let start = u64::from(start) % POSITIONS;
                 let end = start + u64::from(length) % POSITIONS;
@@ -396,17 +228,10 @@ impl Op {
                     flock,
                 })
             }
-            Self::Flush { owner } => Act::Flush {
-                owner: u64::from(owner) % 3,
-            },
-            Self::Reply {
-                slot: s,
-                node: n,
-                length,
-            } => {
+            Self::Flush { owner } => Act::Flush { owner: u64::from(owner) % 3 },
+            Self::Reply { slot: s, node: n, length } => {
                 let open = |slot: &Option<Flight>| {
-                    slot.as_ref()
-                        .is_some_and(|s| s.request.state != SlotState::Replied)
+                    slot.as_ref().is_some_and(|s| s.request.state != SlotState::Replied)
                 };
                 Act::Reply {
                     slot: slot(s, &open)?,
@@ -421,18 +246,12 @@ impl Op {
                 let start = state.handles.get(&handle)?.stream.len() as u64;
                 let mut random = Random(start ^ (u64::from(words) << 32));
                 let words = (0..words % 400).map(|_| random.next());
-                Act::Append {
-                    handle,
-                    bytes: words.flat_map(u64::to_ne_bytes).collect(),
-                }
+                Act::Append { handle, bytes: words.flat_map(u64::to_ne_bytes).collect() }
             }
             Self::Truncate { handle: h, words } => {
                 let handle = handle(h)?;
                 let all = state.handles.get(&handle)?.stream.len() / 8;
-                Act::Truncate {
-                    handle,
-                    len: 8 * (usize::from(words) % (all + 2)),
-                }
+                Act::Truncate { handle, len: 8 * (usize::from(words) % (all + 2)) }
             }
             Self::Fill { slot: s, body } => Act::Fill {
                 slot: slot(s, &Option::is_none)?,
@@ -532,18 +351,9 @@ fn bind(store: &Store<Sim>, node: Node, (generation, id): (u32, u64)) {
 impl Act {
     /// Does it to a store. Those that share a change are called between `begin` and `commit`.
     pub fn run(&self, store: &Store<Sim>, generation: u32) -> Outcome {
-        let mut out = Outcome {
-            ok: true,
-            ..Outcome::default()
-        };
+        let mut out = Outcome { ok: true, ..Outcome::default() };
         match self {
-            Self::Enter {
-                parent,
-                name,
-                ino,
-                bound,
-                links,
-            } => {
+            Self::Enter { parent, name, ino, bound, links } => {
                 let Some(new) = store.node_new(if *links { 8 } else { 4 }, *ino, 0) else {
                     return Outcome::default();
                 };
@@ -563,20 +373,16 @@ impl Act {
                     store.release_unused(old, generation, &mut out.forget);
                 }
             }
-            Self::Link {
-                node: n,
-                parent,
-                name,
-            } => match store.dentry_set(node(store, *parent), name, node(store, *n)) {
-                Ok(Some(old)) => store.release_unused(old, generation, &mut out.forget),
-                Ok(None) => {}
-                Err(()) => out.ok = false,
-            },
+            Self::Link { node: n, parent, name } => {
+                match store.dentry_set(node(store, *parent), name, node(store, *n)) {
+                    Ok(Some(old)) => store.release_unused(old, generation, &mut out.forget),
+                    Ok(None) => {}
+                    Err(()) => out.ok = false,
+                }
+            }
             Self::Unname { parent, name } => {
                 let parent = node(store, *parent);
-                let dentry = store
-                    .dentry_find(parent, name)
-                    .expect("a name of the model");
+                let dentry = store.dentry_find(parent, name).expect("a name of the model");
                 let child = store.dentry_node(dentry);
                 store.dentry_remove(dentry);
                 store.release_unused(child, generation, &mut out.forget);
@@ -607,11 +413,7 @@ impl Act {
                 store.set_ino(node(store, *n), *ino);
                 store.node_flag(node(store, *n), INO_PINNED, true);
             }
-            Self::Open {
-                node: n,
-                directory,
-                bound,
-            } => {
+            Self::Open { node: n, directory, bound } => {
                 let facts = OpenFacts {
                     node: node(store, *n),
                     flags: 0o2,
@@ -632,15 +434,15 @@ impl Act {
             Self::Lose { handle: h } => {
                 store.handle_flag(handle(store, *h), handle_flags::LOST, true);
             }
-            Self::Poll { handle: h, key } => store.set_poll_key(handle(store, *h), *key),
+            Self::Poll { handle: h, key } => {
+                let h = handle(store, *h);
+                store.set_poll_key(h, *key);
+                store.set_widened(h, (key % 2 == 1).then_some(*key as u32));
+            }
             Self::Cookie { handle: h } => out.key = store.next_cookie(handle(store, *h)),
             Self::Lock(lock) => out.ok = store.lock_apply(*lock),
             Self::Flush { owner } => store.locks_remove(|lock| lock.owner == *owner),
-            Self::Reply {
-                slot,
-                node: n,
-                reply,
-            } => {
+            Self::Reply { slot, node: n, reply } => {
                 let n = node(store, *n);
                 store.set_count(n, store.count(n) + 1);
                 out.ok = store.slot_reply(Slot(*slot), reply);
@@ -661,13 +463,11 @@ impl Act {
                 out.ok = store.stream_append(handle(store, *h), bytes);
             }
             Self::Truncate { handle: h, len } => store.stream_truncate(handle(store, *h), *len),
-            Self::Fill {
-                slot,
-                request,
-                body,
-                length,
-            } => {
+            Self::Fill { slot, request, body, length } => {
                 store.slot_fill(Slot(*slot), request, body, *length);
+                assert_eq!(store.slot_widened(Slot(*slot)), None);
+                store.slot_set_widened(Slot(*slot), 0o644);
+                assert_eq!(store.slot_widened(Slot(*slot)), Some(0o644));
             }
             Self::Advance { slot, state } => store.slot_advance(Slot(*slot), *state),
             Self::Generation => {}
@@ -678,21 +478,12 @@ impl Act {
 
     /// Does it to a model; `out` is what the store gave. Gives what the store should have.
     pub fn apply(&self, state: &mut State, out: &Outcome) -> Outcome {
-        let mut expected = Outcome {
-            forget: Vec::new(),
-            ..out.clone()
-        };
+        let mut expected = Outcome { forget: Vec::new(), ..out.clone() };
         if !out.ok {
             return expected; // refused: nothing happened
         }
         match self {
-            Self::Enter {
-                parent,
-                name,
-                ino,
-                bound,
-                links,
-            } => {
+            Self::Enter { parent, name, ino, bound, links } => {
                 assert!(!state.nodes.contains_key(&out.key), "a key was given twice");
                 state.nodes.insert(
                     out.key,
@@ -739,26 +530,15 @@ impl Act {
                     node.ino = *ino;
                 }
             }
-            Self::Open {
-                node,
-                directory,
-                bound,
-            } => {
-                assert!(
-                    !state.handles.contains_key(&out.key),
-                    "a key was given twice"
-                );
+            Self::Open { node, directory, bound } => {
+                assert!(!state.handles.contains_key(&out.key), "a key was given twice");
                 state.node(*node).opens += 1;
                 state.handles.insert(
                     out.key,
                     HandleState {
                         node: *node,
                         open: (0o2, 1, 2, 4),
-                        flags: if *directory {
-                            handle_flags::DIRECTORY
-                        } else {
-                            0
-                        },
+                        flags: if *directory { handle_flags::DIRECTORY } else { 0 },
                         bound: Some(*bound),
                         ..HandleState::default()
                     },
@@ -766,7 +546,11 @@ impl Act {
             }
             Self::Reopen { handle, bound } => state.handle(*handle).bound = Some(*bound),
             Self::Lose { handle } => state.handle(*handle).flags |= handle_flags::LOST,
-            Self::Poll { handle, key } => state.handle(*handle).poll = *key,
+            Self::Poll { handle, key } => {
+                let handle = state.handle(*handle);
+                handle.poll = *key;
+                handle.widened = (key % 2 == 1).then_some(*key as u32);
+            }
             Self::Cookie { handle } => {
                 state.handle(*handle).cookies += 1;
                 expected.key = VIRTUAL_COOKIE | state.handle(*handle).cookies;
@@ -810,12 +594,7 @@ impl Act {
                     handle.batch = *len;
                 }
             }
-            Self::Fill {
-                slot,
-                request,
-                body,
-                length,
-            } => {
+            Self::Fill { slot, request, body, length } => {
                 state.slots[*slot as usize] = Some(Flight {
                     request: request.clone(),
                     body: body.clone(),
@@ -854,17 +633,8 @@ impl Act {
 impl State {
     /// What a fresh store holds.
     pub fn fresh(slots: usize) -> Self {
-        let root = NodeState {
-            kind: 4,
-            ino: 1,
-            count: 1,
-            ..NodeState::default()
-        };
-        Self {
-            nodes: [(1, root)].into(),
-            slots: vec![None; slots],
-            ..Self::default()
-        }
+        let root = NodeState { kind: 4, ino: 1, count: 1, ..NodeState::default() };
+        Self { nodes: [(1, root)].into(), slots: vec![None; slots], ..Self::default() }
     }
 
     fn node(&mut self, key: u64) -> &mut NodeState {
@@ -876,11 +646,7 @@ impl State {
     }
 
     fn bind(&mut self, key: u64, bound: (u32, u64)) {
-        for node in self
-            .nodes
-            .values_mut()
-            .filter(|node| node.bound == Some(bound))
-        {
+        for node in self.nodes.values_mut().filter(|node| node.bound == Some(bound)) {
             node.bound = None;
         }
         self.node(key).bound = Some(bound);
@@ -902,10 +668,7 @@ impl State {
 
     fn unname(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         let named = (parent, name.to_vec());
-        let (key, node) = self
-            .nodes
-            .iter_mut()
-            .find(|(_, node)| node.names.contains(&named))?;
+        let (key, node) = self.nodes.iter_mut().find(|(_, node)| node.names.contains(&named))?;
         let key = *key;
         node.names.retain(|other| *other != named);
         self.node(parent).children -= 1;
@@ -942,10 +705,7 @@ impl State {
     /// Reads a store through its API, each fact in every way there is, and checks that its areas
     /// add up: nothing lost, nothing twice.
     pub fn read(store: &Store<Sim>, generation: u32) -> Self {
-        let mut state = Self {
-            generation,
-            ..Self::default()
-        };
+        let mut state = Self { generation, ..Self::default() };
         let mut used = 0;
         let mut children: BTreeMap<u64, u32> = BTreeMap::new();
         let keys = live_nodes(store);
@@ -956,11 +716,7 @@ impl State {
             for dentry in store.dentries(node) {
                 let (parent, name) = (store.dentry_parent(dentry), store.dentry_name(dentry));
                 assert_eq!(store.dentry_node(dentry), node);
-                assert_eq!(
-                    store.dentry_find(parent, &name),
-                    Some(dentry),
-                    "a name leads back"
-                );
+                assert_eq!(store.dentry_find(parent, &name), Some(dentry), "a name leads back");
                 used += units(24 + name.len());
                 *children.entry(store.key(parent)).or_default() += 1;
                 names.push((store.key(parent), name));
@@ -985,31 +741,19 @@ impl State {
             );
         }
         for (key, node) in &state.nodes {
-            assert_eq!(
-                node.children,
-                children.remove(key).unwrap_or(0),
-                "children of {key:#x}"
-            );
+            assert_eq!(node.children, children.remove(key).unwrap_or(0), "children of {key:#x}");
         }
         assert_eq!(children, BTreeMap::new(), "parents are nodes");
         for (key, parent) in keys.iter().map(|key| (key, node(store, *key))) {
             for name in (0..NAMES as u8).map(name) {
                 let named = (*key, name.clone());
-                let child = state
-                    .nodes
-                    .iter()
-                    .find(|(_, node)| node.names.contains(&named));
-                assert_eq!(
-                    store.child(parent, &name).map(|n| store.key(n)),
-                    child.map(|c| *c.0)
-                );
+                let child = state.nodes.iter().find(|(_, node)| node.names.contains(&named));
+                assert_eq!(store.child(parent, &name).map(|n| store.key(n)), child.map(|c| *c.0));
             }
         }
         for ino in 0..INOS {
             let shared = |node: &NodeState| node.ino == ino && node.flags & BY_INO != 0;
-            let found = store
-                .unbound_by_ino(u32::MAX, ino, 8)
-                .map(|node| store.key(node));
+            let found = store.unbound_by_ino(u32::MAX, ino, 8).map(|node| store.key(node));
             match found {
                 Some(key) => assert!(state.nodes.get(&key).is_some_and(shared)),
                 None => assert!(!state.nodes.values().any(shared)),
@@ -1034,6 +778,7 @@ impl State {
                     flags: store.handle_flags(handle) & HANDLE_FLAGS,
                     bound: (0..GENERATIONS).find_map(|g| Some((g, store.handle_bound(handle, g)?))),
                     poll: store.poll_key(handle),
+                    widened: store.widened(handle),
                     cookies: store.memory().load(at),
                     batch: store.stream_batch(handle),
                     stream,
@@ -1041,11 +786,7 @@ impl State {
             );
         }
         for (key, node) in &state.nodes {
-            assert_eq!(
-                node.opens,
-                opens.remove(key).unwrap_or(0),
-                "opens of {key:#x}"
-            );
+            assert_eq!(node.opens, opens.remove(key).unwrap_or(0), "opens of {key:#x}");
         }
         assert_eq!(opens, BTreeMap::new(), "what is open is a node");
         let locks = store.locks();
@@ -1075,32 +816,15 @@ impl State {
                 assert_eq!(again, body);
                 let replied = request.state == SlotState::Replied;
                 let reply = replied.then(|| store.slot_recorded_reply(slot));
-                Flight {
-                    request,
-                    body,
-                    length,
-                    reply,
-                }
+                Flight { request, body, length, reply }
             }));
         }
         // The areas add up.
-        assert_eq!(
-            heap_top(store),
-            free_units(store) + used,
-            "units of the heap"
-        );
+        assert_eq!(heap_top(store), free_units(store) + used, "units of the heap");
         let free = free_records(store, NODE_FREE, store.layout().nodes, NODE_WORDS);
-        assert_eq!(
-            header(store, NODE_TOP) as usize - 1,
-            free + state.nodes.len(),
-            "node slots"
-        );
+        assert_eq!(header(store, NODE_TOP) as usize - 1, free + state.nodes.len(), "node slots");
         let free = free_records(store, HANDLE_FREE, store.layout().handles, HANDLE_WORDS);
-        assert_eq!(
-            header(store, HANDLE_TOP) as usize - 1,
-            free + state.handles.len(),
-            "handles"
-        );
+        assert_eq!(header(store, HANDLE_TOP) as usize - 1, free + state.handles.len(), "handles");
         state
     }
 

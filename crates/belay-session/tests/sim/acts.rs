@@ -131,7 +131,9 @@ impl Client {
                     (false, false) => Opcode::UNLINK,
                 };
                 self.call(opcode, dir, &[name, b"\0"]).await?;
-                self.kernel.borrow_mut().unhash(dir, name);
+                let mut kernel = self.kernel.borrow_mut();
+                kernel.inodes.get_mut(&node).unwrap().dead = rmdir;
+                kernel.unhash(dir, name);
                 unit
             }
             Op::Rename(old, new, flags) => self.rename(old, new, *flags).await,

@@ -260,6 +260,9 @@ impl Client {
         };
         result?;
         let mut kernel = self.kernel.borrow_mut();
+        if let (Some(target), 0) = (target, flags & EXCHANGE) {
+            kernel.inodes.get_mut(&target).unwrap().dead = true;
+        }
         kernel.unhash(from, old);
         kernel.unhash(to, new);
         kernel.splice(to, new, source);
@@ -271,6 +274,9 @@ impl Client {
 
     pub(super) async fn list(&mut self, dd: usize, room: u32, take: usize, plus: bool) -> Res<()> {
         let stream = self.streams.get(&dd).ok_or(EBADF)?;
+        if self.kernel.borrow().inodes[&stream.nodeid].dead {
+            return Err(ENOENT);
+        }
         let body = ReadIn { fh: stream.fh, offset: stream.cookie, size: room, ..ReadIn::default() };
         let opcode = if plus { Opcode::READDIRPLUS } else { Opcode::READDIR };
         let out = self.call(opcode, stream.nodeid, &[body.as_bytes()]).await?;

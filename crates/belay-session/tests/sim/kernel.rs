@@ -16,6 +16,8 @@ pub struct Inode {
     ino: u64,
     /// The oracle's name of the file.
     pub token: Option<u64>,
+    /// A directory that was removed.
+    pub dead: bool,
 }
 
 pub struct Kernel {

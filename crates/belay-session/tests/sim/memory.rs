@@ -1,5 +1,6 @@
 //! Memory that outlives the simulated daemon, and the clock that decides when it dies.
 
+use belay_recorder::layout::SLOT_WORDS;
 use belay_recorder::{Layout, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -53,8 +54,9 @@ impl Clock {
 pub struct Words {
     words: Rc<Vec<Cell<u64>>>,
     clock: Rc<Clock>,
-    quiet: std::ops::Range<usize>,
-    body: std::ops::Range<usize>,
+    decisions: std::ops::Range<usize>,
+    undo: std::ops::Range<usize>,
+    slots: std::ops::Range<usize>,
 }
 
 impl Words {
@@ -62,8 +64,9 @@ impl Words {
         Self {
             words: Rc::new((0..layout.words).map(|_| Cell::new(0)).collect()),
             clock,
-            quiet: layout.decisions..layout.name_index,
-            body: layout.slots..layout.handles,
+            decisions: layout.decisions..layout.name_index,
+            undo: layout.undo + 1..layout.store,
+            slots: layout.slots..layout.handles,
         }
     }
 
@@ -88,9 +91,11 @@ impl Memory for Words {
     }
 
     fn store(&self, at: usize, value: u64) {
-        // Decisions and the middle of a slot's body are no places where a death could matter.
-        let dull = self.quiet.contains(&at)
-            || (self.body.contains(&at) && (at - self.body.start) % 512 > 41);
+        // No places where a death could matter: decisions, undo pairs (their count is what
+        // counts), replies and bodies of requests (the slot's state is).
+        let dull = self.decisions.contains(&at)
+            || self.undo.contains(&at)
+            || (self.slots.contains(&at) && (at - self.slots.start) % SLOT_WORDS > 8);
         if !dull {
             self.clock.tick();
         }

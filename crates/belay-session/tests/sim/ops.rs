@@ -322,9 +322,12 @@ impl Plain {
                 self.start_listing(*dd, ino);
                 unit
             }
-            Op::List { dd, .. } => self.streams.get(dd).map(|_| Value::Unit).ok_or(EBADF),
+            Op::List { dd, .. } => {
+                self.live_stream(*dd)?;
+                unit
+            }
             Op::ListRest { dd, .. } => {
-                let stream = self.streams.get(dd).ok_or(EBADF)?;
+                let stream = self.live_stream(*dd)?;
                 Ok(Value::Expect { must: stream.must.clone(), may: stream.may.clone() })
             }
             Op::Rewind(dd) => {
@@ -360,6 +363,12 @@ impl Plain {
         let (dir, name) = self.parent(path)?;
         let ino = self.disk.make(dir, name, mode, data)?;
         self.node(ino)
+    }
+
+    /// A listing under way. The kernel lists no directory that was removed.
+    fn live_stream(&self, dd: usize) -> Res<&Stream> {
+        let stream = self.streams.get(&dd).ok_or(EBADF)?;
+        if self.disk.get(stream.ino).nlink == 0 { Err(ENOENT) } else { Ok(stream) }
     }
 
     fn start_listing(&mut self, dd: usize, ino: u64) {

@@ -97,7 +97,7 @@ impl Held {
         let daemon = self.bed.daemon_pid().unwrap();
         kill(supervisor, Signal::STOP).unwrap();
         assert!(until(|| state_of(supervisor) == 'T'), "the supervisor does not stop");
-        let blackout = Blackout { held: self, supervisor };
+        let blackout = Blackout { supervisor, _held: std::marker::PhantomData };
         kill(daemon, Signal::KILL).unwrap();
         assert!(wait_for_exit(daemon, LIMIT).unwrap());
         blackout
@@ -124,7 +124,7 @@ impl Held {
 
 /// A time without a daemon.
 pub struct Blackout<'a> {
-    held: &'a Held,
+    _held: std::marker::PhantomData<&'a Held>,
     supervisor: u32,
 }
 
@@ -132,8 +132,8 @@ impl Blackout<'_> {
     /// Lets the successor come.
     pub fn end(self) {}
 
-    pub fn held(&self) -> &Held {
-        self.held
+    pub fn supervisor(&self) -> u32 {
+        self.supervisor
     }
 }
 

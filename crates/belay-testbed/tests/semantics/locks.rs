@@ -52,23 +52,26 @@ fn s21_flock_survives() {
     }
 }
 
+// bindfs takes byte-range locks as one process, whoever asks: they conflict with those of others in the backing
+// directory, and that is where these tests look.
+
 /// S21: POSIX locks conflict for another process as before, and end with a close as before.
 #[test]
 fn s21_posix_locks_survive() {
     let bed = forwarding();
-    let path = bed.at("file");
-    let mine = open(&path);
+    let behind = bed.behind("file");
+    let mine = open(&bed.at("file"));
     lock(&mine, How::Posix, libc::F_WRLCK, 5, 1).unwrap();
     bed.crash_and_recover();
-    assert_eq!(exit_code("posix-try", &path), Some(11));
+    assert_eq!(exit_code("posix-try", &behind), Some(11));
     lock(&mine, How::Posix, libc::F_UNLCK, 5, 1).unwrap();
     bed.crash_and_recover();
-    assert_eq!(exit_code("posix-try", &path), Some(10));
+    assert_eq!(exit_code("posix-try", &behind), Some(10));
     lock(&mine, How::Posix, libc::F_RDLCK, 0, 0).unwrap();
     bed.crash_and_recover();
-    assert_eq!(exit_code("posix-try", &path), Some(11));
+    assert_eq!(exit_code("posix-try", &behind), Some(11));
     drop(mine);
-    assert_eq!(exit_code("posix-try", &path), Some(10));
+    assert_eq!(exit_code("posix-try", &behind), Some(10));
     bed.stop();
 }
 
@@ -76,15 +79,15 @@ fn s21_posix_locks_survive() {
 #[test]
 fn s21_locks_of_a_dead_process_are_free() {
     let bed = forwarding();
-    let path = bed.at("file");
-    let mut holder = child("posix-hold", &path);
+    let behind = bed.behind("file");
+    let mut holder = child("posix-hold", &bed.at("file"));
     wait_for_sign(&mut holder);
     bed.crash_and_recover();
-    assert_eq!(exit_code("posix-try", &path), Some(11));
+    assert_eq!(exit_code("posix-try", &behind), Some(11));
     let blackout = bed.blackout();
     holder.child().kill().unwrap();
     blackout.end();
-    assert!(until(|| exit_code("posix-try", &path) == Some(10)));
+    assert!(until(|| exit_code("posix-try", &behind) == Some(10)));
     bed.stop();
 }
 
@@ -92,7 +95,7 @@ fn s21_locks_of_a_dead_process_are_free() {
 #[test]
 fn s21_ofd_locks_survive() {
     let bed = forwarding();
-    let (mine, other) = (open(&bed.at("file")), open(&bed.at("file")));
+    let (mine, other) = (open(&bed.at("file")), open(&bed.behind("file")));
     lock(&mine, How::Ofd, libc::F_WRLCK, 2, 3).unwrap();
     bed.crash_and_recover();
     assert!(lock(&other, How::Ofd, libc::F_WRLCK, 4, 1).is_err());
@@ -100,6 +103,7 @@ fn s21_ofd_locks_survive() {
     bed.crash_and_recover();
     assert!(lock(&mine, How::Ofd, libc::F_RDLCK, 5, 1).is_err());
     lock(&mine, How::Ofd, libc::F_UNLCK, 2, 3).unwrap();
+    bed.crash_and_recover();
     lock(&other, How::Ofd, libc::F_WRLCK, 0, 10).unwrap();
     drop((mine, other));
     bed.stop();
@@ -109,10 +113,9 @@ fn s21_ofd_locks_survive() {
 #[test]
 fn s22_a_blocked_posix_lock_is_got_after_the_crash() {
     let bed = forwarding();
-    let path = bed.at("file");
-    let mut holder = child("posix-hold", &path);
+    let mut holder = child("posix-hold", &bed.behind("file"));
     wait_for_sign(&mut holder);
-    let mut waiter = child("posix-wait", &path);
+    let mut waiter = child("posix-wait", &bed.at("file"));
     bed.wait_for("the lock request", |status| status["requests"]["in_flight"] == 1);
     for _ in 0..2 {
         bed.crash_and_recover();

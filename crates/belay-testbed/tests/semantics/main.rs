@@ -5,6 +5,7 @@ mod common;
 mod system;
 
 mod child;
+mod custom;
 mod directories;
 mod effects;
 mod ends;

@@ -1,1 +1,236 @@
-//! To come.
+//! S6, S30, S32, S33: the processes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use belay_testbed::process::{kill, wait_for_exit};
+use belay_testbed::{Kind, Signal};
+
+use crate::common::{Held, LIMIT, call, caching, content, held, number, uncached, until};
+
+/// Waits until another process has this role, and everything is served.
+fn replaced(bed: &Held, role: &str, old: u32) {
+    bed.wait_for(&format!("new {role}"), |status| {
+        let pid = status.pointer(&format!("/{role}/pid")).and_then(serde_json::Value::as_u64);
+        pid.is_some_and(|pid| pid > 0 && pid != u64::from(old)) && status["state"] == "serving"
+    });
+}
+
+fn killed(bed: &Held, role: &str) {
+    let old = bed.pid(role);
+    kill(old, Signal::KILL).unwrap();
+    replaced(bed, role, old);
+}
+
+/// S32: without its supervisor the daemon serves on; the next supervisor recovers from the next crash.
+#[test]
+fn s32_the_supervisor_is_killed() {
+    let bed = caching();
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open(bed.at("file")).unwrap();
+    let daemon = bed.pid("daemon");
+    for round in 0..3 {
+        killed(&bed, "supervisor");
+        assert_eq!(bed.pid("daemon"), daemon, "the daemon noticed");
+        write!(file, "{round}").unwrap();
+    }
+    bed.crash_and_recover();
+    write!(file, "3").unwrap();
+    killed(&bed, "supervisor");
+    bed.crash_and_recover();
+    write!(file, "4").unwrap();
+    assert_eq!(content(&file), "01234");
+    assert_eq!(bed.number("/takeovers"), 4);
+    drop(file);
+    bed.stop();
+}
+
+/// S33: the keeper is replaced as well.
+#[test]
+fn s33_the_keeper_is_killed() {
+    let bed = caching();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(bed.at("f")).unwrap();
+    for _ in 0..2 {
+        killed(&bed, "keeper");
+        killed(&bed, "supervisor");
+        bed.crash_and_recover();
+        (&file).write_all(b"x").unwrap();
+    }
+    assert_eq!(content(&file), "xx");
+    drop(file);
+}
+
+/// S6: daemon and supervisor at once, in either order, with callers at work.
+#[test]
+fn s06_daemon_and_supervisor_at_once() {
+    for arguments in [&["--max-crashes", "0"][..], &["--max-crashes", "0", "--no-resend"]] {
+        let bed = held(Kind::PassthroughLl, &["cache=never", "timeout=0"], arguments);
+        let root = bed.at("");
+        let worker = call(move || {
+            let mut log = OpenOptions::new().append(true).create(true).open(root.join("log"))?;
+            for round in 0..2000 {
+                writeln!(log, "{round}")?;
+                if round % 10 == 0 {
+                    fs::rename(root.join("log"), root.join("gol"))?;
+                    fs::rename(root.join("gol"), root.join("log"))?;
+                }
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        let mut round = 0;
+        while !worker.is_done() {
+            let (daemon, supervisor) = (bed.pid("daemon"), bed.pid("supervisor"));
+            let order = if round % 2 == 0 { [daemon, supervisor] } else { [supervisor, daemon] };
+            for pid in order {
+                let _ = kill(pid, Signal::KILL);
+            }
+            replaced(&bed, "supervisor", supervisor);
+            bed.wait_for("successor", |status| {
+                status["state"] == "serving" && status["daemon"]["pid"].as_u64() != Some(u64::from(daemon))
+            });
+            round += 1;
+        }
+        worker.result().unwrap();
+        let expected: String = (0..2000).map(|round| format!("{round}\n")).collect();
+        assert!(fs::read_to_string(bed.behind("log")).unwrap() == expected, "after {round} rounds");
+        assert!(round > 0);
+        bed.stop();
+    }
+}
+
+/// S6: the supervisor dies in the middle of a recovery.
+#[test]
+fn s06_the_supervisor_dies_in_the_blackout() {
+    let bed = uncached();
+    fs::write(bed.at("file"), "text").unwrap();
+    let open = File::open(bed.at("file")).unwrap();
+    for _ in 0..5 {
+        let blackout = bed.blackout();
+        let supervisor = blackout.supervisor();
+        let path = bed.at("file");
+        let caller = call(move || fs::read_to_string(path));
+        bed.wait_for_requests(1);
+        kill(supervisor, Signal::KILL).unwrap();
+        assert_eq!(caller.result().unwrap(), "text");
+        assert_eq!(content(&open), "text");
+        replaced(&bed, "supervisor", supervisor);
+    }
+    drop(open);
+    bed.stop();
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn descriptors(of: u32) -> Vec<String> {
+    let dir = fs::read_dir(format!("/proc/{of}/fd")).unwrap();
+    let links = dir.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.map(|link| link.to_string_lossy().into_owned()).collect()
+}
+
+/// S30: what the daemon starts is not preloaded, and holds nothing of belay's: sshfs's ssh, in each generation.
+#[test]
+fn s30_children_of_the_daemon_inherit_nothing() {
+    let bed = held(Kind::Sshfs, &[], &[]);
+    for _ in 0..2 {
+        let daemon = bed.pid("daemon");
+        let ssh = children(daemon).into_iter().find(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "ssh")
+        });
+        let ssh = ssh.expect("sshfs has an ssh");
+        let environment = fs::read(format!("/proc/{ssh}/environ")).unwrap();
+        for line in environment.split(|byte| *byte == 0) {
+            let line = String::from_utf8_lossy(line);
+            assert!(!line.starts_with("LD_PRELOAD=") && !line.starts_with("BELAY_SH"), "{line}");
+            assert!(!line.starts_with("BELAY_PRELOAD="), "{line}");
+        }
+        let maps = fs::read_to_string(format!("/proc/{ssh}/maps")).unwrap();
+        assert!(!maps.contains("belay"), "{maps}");
+        for link in descriptors(ssh) {
+            assert!(link != "/dev/fuse" && !link.contains("belay"), "{link}");
+            assert!(!link.contains("eventfd"), "{link}");
+        }
+        bed.crash_and_recover();
+    }
+    bed.stop();
+}
+
+/// S38: the children of a dead generation do not go on working: its ssh ends with it.
+#[test]
+fn s38_the_dead_generation_is_fenced() {
+    let bed = held(Kind::Sshfs, &[], &[]);
+    fs::write(bed.at("file"), "text").unwrap();
+    for _ in 0..3 {
+        let old = children(bed.pid("daemon"));
+        assert!(!old.is_empty());
+        bed.crash_and_recover();
+        for pid in old {
+            let limit = std::time::Duration::ZERO;
+            assert!(wait_for_exit(pid, limit).unwrap(), "{pid} outlived its generation");
+        }
+        assert_eq!(fs::read_to_string(bed.at("file")).unwrap(), "text");
+    }
+    bed.stop();
+}
+
+/// S38: writes that sshfs had on their way do not come after later ones.
+#[test]
+fn s38_no_late_writes() {
+    let bed = held(Kind::Sshfs, &["max_conns=1"], &["--max-crashes", "0"]);
+    let mut file = File::create(bed.at("file")).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..12u8 {
+        let data = vec![round; 300_000];
+        file.write_all(&data).unwrap();
+        expected.extend(&data);
+        bed.crash();
+        // Written over at once: what the dead one still had must not come on top.
+        let at = expected.len() - 200_000;
+        let over = vec![round + 100; 100_000];
+        std::os::unix::fs::FileExt::write_all_at(&file, &over, at as u64).unwrap();
+        expected[at..at + over.len()].copy_from_slice(&over);
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    bed.wait_until_closed();
+    assert!(fs::read(bed.behind("file")).unwrap() == expected);
+    bed.stop();
+}
+
+/// S5: a crash is reported, with its signal and what was in flight.
+#[test]
+fn s05_crashes_are_reported() {
+    let bed = uncached();
+    fs::write(bed.at("file"), "x").unwrap();
+    let trap = crate::common::Trap::set(bed.pid("daemon"), "^mkdir", 1, crate::common::When::Before);
+    let path = bed.at("the-directory");
+    let caller = call(move || fs::create_dir(path));
+    bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);
+    bed.bed.kill_daemon(Signal::SEGV).unwrap();
+    drop(trap);
+    caller.result().unwrap();
+    let status = bed.wait_for("report", |status| number(status, "/reports") == 1);
+    let dir = Path::new(status["report_dir"].as_str().unwrap()).to_path_buf();
+    let report = fs::read_to_string(dir.join("0001.txt")).unwrap();
+    assert!(report.contains("SIGSEGV"), "{report}");
+    assert!(report.contains("MKDIR") && report.contains("the-directory"), "{report}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("0001.json")).unwrap()).unwrap();
+    assert_eq!(json["generation"], 0);
+    assert!(until(|| bed.at("the-directory").is_dir()));
+    bed.stop();
+}
+
+/// S33: keeper and supervisor killed together while the daemon lives: belay is gone, and the daemon serves on.
+#[test]
+fn s33_keeper_and_supervisor_at_once() {
+    let bed = uncached();
+    fs::write(bed.at("file"), "text").unwrap();
+    let (keeper, supervisor) = (bed.pid("keeper"), bed.pid("supervisor"));
+    kill(keeper, Signal::KILL).unwrap();
+    kill(supervisor, Signal::KILL).unwrap();
+    assert!(wait_for_exit(supervisor, LIMIT).unwrap() && wait_for_exit(keeper, LIMIT).unwrap());
+    assert_eq!(fs::read_to_string(bed.at("file")).unwrap(), "text");
+}

@@ -1,1 +1,150 @@
-//! To come.
+//! S29, S35 to S37: starts of all kinds.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use belay_testbed::process::kill;
+use belay_testbed::Signal;
+
+use crate::common::{call, until};
+use crate::custom::{Custom, Place, low_level_program};
+
+fn in_background(place: &Place<'_>) -> Vec<OsString> {
+    let source = format!("source={},cache=never,timeout=0", place.behind.display());
+    vec![low_level_program().into(), "-o".into(), source.into(), place.mountpoint.into()]
+}
+
+/// passthrough_ll under a name of its own, so that it can be taken away.
+fn copied(place: &Place<'_>) -> Vec<OsString> {
+    let program = place.dir.join("daemon");
+    fs::copy(low_level_program(), &program).unwrap();
+    let mut words = in_background(place);
+    words[0] = program.into();
+    words.insert(1, "-f".into());
+    words
+}
+
+/// S29: daemons that go into the background, of libfuse 3 and libfuse 2.
+#[test]
+fn s29_daemons_in_the_background() {
+    let bindfs = |place: &Place<'_>| -> Vec<OsString> {
+        vec!["bindfs".into(), place.behind.into(), place.mountpoint.into()]
+    };
+    for mut mount in [Custom::start(&[], in_background), Custom::start(&[], bindfs)] {
+        mount.serves();
+        let file = fs::File::open(mount.at("file")).unwrap();
+        for _ in 0..3 {
+            mount.crash_and_recover();
+            assert_eq!(crate::common::content(&file), "text");
+        }
+        let pid = mount.signal("daemon", Signal::SEGV);
+        assert_eq!(crate::common::content(&file), "text");
+        mount.wait_for("successor", |status| {
+            status["state"] == "serving" && status["daemon"]["pid"] != pid
+        });
+        drop(file);
+        mount.tool(&["umount"]);
+        assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
+    }
+}
+
+/// S35: a daemon that fails at its first start: its own words, its own exit status, no second start.
+#[test]
+fn s35_a_daemon_that_fails_at_its_start() {
+    let mut mount = Custom::start(&[], |place| {
+        let mut words = copied(place);
+        words.extend(["-o".into(), "no_such_option".into()]);
+        words
+    });
+    assert!(!mount.end().success());
+    let log = mount.log();
+    assert_eq!(log.matches("no_such_option").count(), log.lines().filter(|l| l.contains("fuse: unknown option")).count().max(1), "{log}");
+    assert!(log.contains("no_such_option") && log.contains("before it had mounted anything"), "{log}");
+    assert!(!mount.is_mounted());
+}
+
+/// S35: no such program, and a program that is no FUSE daemon.
+#[test]
+fn s35_no_daemon_at_all() {
+    for (words, part) in [
+        (vec!["/no/such/daemon".into()], "/no/such/daemon"),
+        (vec![OsString::from("true")], "is it a FUSE daemon?"),
+    ] {
+        let mut mount = Custom::start(&[], |_| words);
+        assert!(!mount.end().success(), "{}", mount.log());
+        assert!(mount.log().contains(part), "{}", mount.log());
+    }
+}
+
+/// S36: a crash loop ends; whoever waits gets an error then.
+#[test]
+fn s36_a_crash_loop_is_given_up() {
+    let mut mount = Custom::start(&["--max-crashes", "3"], copied);
+    mount.serves();
+    let program = mount.mountpoint.with_file_name("daemon");
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nexit 3\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let open = fs::File::open(mount.at("file")).unwrap();
+    mount.signal("daemon", Signal::KILL);
+    let path = mount.at("file");
+    let callers = [
+        call(move || fs::read_to_string(path).map(drop)),
+        call(move || open.metadata().map(drop)),
+    ];
+    assert_eq!(mount.end().code(), Some(1));
+    for caller in callers {
+        assert!(caller.result().is_err());
+    }
+    assert!(mount.log().contains("giving up"), "{}", mount.log());
+}
+
+/// S37: a program that is gone when it is to be started again is named; if it comes back, the mount goes on.
+#[test]
+fn s37_a_missing_program() {
+    let mount = Custom::start(&["--max-crashes", "0"], copied);
+    mount.serves();
+    let program = mount.mountpoint.with_file_name("daemon");
+    let away = program.with_extension("away");
+    fs::rename(&program, &away).unwrap();
+    mount.signal("daemon", Signal::KILL);
+    let path = mount.at("file");
+    let caller = call(move || fs::read_to_string(path));
+    let name = program.display().to_string();
+    assert!(until(|| mount.log().contains(&format!("cannot start {name} again"))), "{}", mount.log());
+    assert!(!caller.is_done());
+    fs::rename(&away, &program).unwrap();
+    assert_eq!(caller.result().unwrap(), "text");
+}
+
+/// S37: and given up if it stays away.
+#[test]
+fn s37_a_program_that_stays_away() {
+    let mut mount = Custom::start(&["--max-crashes", "2"], copied);
+    mount.serves();
+    fs::remove_file(mount.mountpoint.with_file_name("daemon")).unwrap();
+    mount.signal("daemon", Signal::KILL);
+    assert_eq!(mount.end().code(), Some(1));
+    assert!(mount.log().contains("could not be started again"), "{}", mount.log());
+    assert!(fs::metadata(mount.at("file")).is_err());
+}
+
+/// S31: killed again and again from its very first start on, before INIT is answered as well.
+#[test]
+fn s31_killed_before_it_has_said_anything() {
+    for round in 0..6 {
+        let mount = Custom::start(&["--max-crashes", "0"], copied);
+        let first = || mount.status().and_then(|status| status["daemon"]["pid"].as_u64());
+        assert!(until(|| first().is_some()));
+        let pid = u32::try_from(first().unwrap()).unwrap();
+        if round > 0 {
+            // Once it has mounted; INIT is answered a moment later, or a moment before.
+            assert!(until(|| mount.is_mounted()));
+        }
+        let _ = kill(pid, Signal::KILL);
+        if mount.is_mounted() {
+            assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "text", "round {round}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `belay run` with any command line, for what a [`belay_testbed::Bed`] does not do: daemons in the background, ends
+//! of all kinds, starts that fail.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use belay_testbed::process::{Process, run};
+use belay_testbed::{Belay, Signal, cache_dir, mounts};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{LIMIT, number, until};
+
+/// A `belay run` in a directory of its own.
+pub struct Custom {
+    belay: Belay,
+    process: Process,
+    pub mountpoint: PathBuf,
+    pub behind: PathBuf,
+    log: PathBuf,
+    _dir: TempDir,
+}
+
+/// A place for a daemon: where it mounts, what it shows, and room for programs.
+pub struct Place<'a> {
+    pub mountpoint: &'a Path,
+    pub behind: &'a Path,
+    pub dir: &'a Path,
+}
+
+/// Compiled by the bed of that kind, as a side effect of any start.
+pub fn low_level_program() -> PathBuf {
+    let program = cache_dir().unwrap().join("passthrough_ll");
+    if !program.is_file() {
+        crate::common::caching().stop();
+    }
+    program
+}
+
+impl Custom {
+    /// Starts `belay run ARGUMENTS -- WORDS`.
+    pub fn start(arguments: &[&str], words: impl FnOnce(&Place<'_>) -> Vec<OsString>) -> Self {
+        let dir = tempfile::Builder::new().prefix("belay-custom-").tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let (mountpoint, behind, log) = (path.join("mnt"), path.join("back"), path.join("log"));
+        std::fs::create_dir(&mountpoint).unwrap();
+        std::fs::create_dir(&behind).unwrap();
+        std::fs::write(behind.join("file"), "text").unwrap();
+        let belay = Belay::find().unwrap();
+        let mut command = belay.command();
+        command.arg("run").args(arguments).arg("--");
+        command.args(words(&Place { mountpoint: &mountpoint, behind: &behind, dir: &path }));
+        let process = Process::start(command, &log).unwrap();
+        Self { belay, process, mountpoint, behind, log, _dir: dir }
+    }
+
+    /// Starts passthrough_ll in the foreground, and waits until it serves.
+    pub fn low_level(arguments: &[&str], more: &[&str]) -> Self {
+        let custom = Self::start(arguments, |place| {
+            let source = format!("source={},cache=never,timeout=0", place.behind.display());
+            let mut words: Vec<OsString> = vec![low_level_program().into(), "-f".into()];
+            words.extend(more.iter().map(OsString::from));
+            words.extend(["-o".into(), source.into(), place.mountpoint.into()]);
+            words
+        });
+        custom.serves();
+        custom
+    }
+
+    pub fn serves(&self) {
+        self.wait_for("service", |status| status["state"] == "serving");
+        assert_eq!(std::fs::read_to_string(self.at("file")).unwrap(), "text");
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.mountpoint.join(name)
+    }
+
+    /// What belay and the daemon have said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn status(&self) -> Option<Value> {
+        self.belay.status(&self.mountpoint).ok()
+    }
+
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = None;
+        let done = until(|| {
+            last = self.status();
+            last.as_ref().is_some_and(&wanted)
+        });
+        assert!(done, "no {what}: {last:?}\n{}", self.log());
+        last.unwrap()
+    }
+
+    pub fn pid(&self, role: &str) -> u32 {
+        let status = self.status().unwrap_or_else(|| panic!("no status\n{}", self.log()));
+        u32::try_from(number(&status, &format!("/{role}/pid"))).unwrap()
+    }
+
+    pub fn signal(&self, role: &str, signal: Signal) -> u32 {
+        let pid = self.pid(role);
+        belay_testbed::process::kill(pid, signal).unwrap();
+        pid
+    }
+
+    pub fn crash_and_recover(&self) {
+        let mut command = self.belay.command();
+        command.arg("crash").arg(&self.mountpoint);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{output:?}\n{}", self.log());
+    }
+
+    /// Waits for the end of `belay run`.
+    pub fn end(&mut self) -> ExitStatus {
+        let status = self.process.wait(LIMIT).unwrap();
+        status.unwrap_or_else(|| panic!("belay does not end\n{}", self.log()))
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        mounts::find(&self.mountpoint).unwrap().is_some()
+    }
+
+    /// Runs a program on the mountpoint, such as `umount`.
+    pub fn tool(&self, words: &[&str]) {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(&self.mountpoint);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+}
+
+impl Drop for Custom {
+    fn drop(&mut self) {
+        if matches!(self.process.exited(), Ok(None)) {
+            let _ = self.belay.stop(&self.mountpoint);
+            if !matches!(self.process.wait(LIMIT), Ok(Some(_))) {
+                let _ = self.process.signal(Signal::TERM);
+                let _ = self.process.wait(std::time::Duration::from_secs(2));
+            }
+        }
+        mounts::unmount_by_force(&self.mountpoint);
+    }
+}
