@@ -4,11 +4,11 @@
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::reconcile::{entry_of, target_dir};
-use crate::replies::read;
+use crate::message::read;
 use crate::requests::Missing;
 use crate::restore::Missed;
 use crate::session::Session;
-use crate::tasks::{Job, Step, Task};
+use crate::task::{Job, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
@@ -65,6 +65,8 @@ impl<M: Memory> Session<M> {
             self.store.dentries(node).filter(|d| !is_hidden_name(&self.store.dentry_name(*d)));
         (self.store.opens(node) > 0
             && self.store.kind(node) != crate::entries::DIRECTORY
+            // Hidden already: it had a name that the kernel did not know.
+            && self.store.node_flags(node) & node_flags::HIDDEN == 0
             && source != Some(node)
             && visible.count() == 1)
             .then_some((node, parent))
@@ -281,7 +283,8 @@ impl<M: Memory> Session<M> {
         self.drop_hidden_name(node, &mut forget);
         if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
             self.store.node_flag(node, node_flags::HIDDEN, false);
-            self.store.node_flag(node, node_flags::UNLINKED, true);
+            let named = self.store.dentries(node).next().is_some();
+            self.store.node_flag(node, node_flags::UNLINKED, !named);
             self.store.hidden_remove(node);
         }
         self.store.release_unused(node, self.generation, &mut forget);

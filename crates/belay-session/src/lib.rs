@@ -28,14 +28,16 @@ pub mod handshake;
 mod hide;
 mod injection;
 mod listing;
+mod message;
 mod notify;
 mod reconcile;
 mod replies;
 mod requests;
 mod restore;
 mod session;
+mod task;
 mod tasks;
 
-pub use replies::{Message, Outgoing};
+pub use message::{Message, Outgoing};
 pub use requests::Incoming;
 pub use session::{KICK, Phase, Session, Work};

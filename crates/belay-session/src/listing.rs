@@ -4,9 +4,9 @@
 
 use crate::hide::PREFIX;
 use crate::injection::Injection;
-use crate::replies::{Outgoing, read};
+use crate::message::{Outgoing, read};
 use crate::session::Session;
-use crate::tasks::{Step, Task};
+use crate::task::{Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Memory, Node, Slot};
 use belay_wire::abi::{OutHeader, ReadIn};

@@ -1,6 +1,6 @@
 //! Notifications from the daemon speak of its own node ids; the kernel knows others.
 
-use crate::replies::{Message, Outgoing};
+use crate::message::{Message, Outgoing};
 use crate::session::{KICK, Session};
 use belay_recorder::Memory;
 use belay_wire::abi::{NotifyPollWakeupOut, NotifyRetrieveOut, ROOT_ID, notify};

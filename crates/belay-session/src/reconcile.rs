@@ -2,9 +2,10 @@
 
 use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::injection::Injection;
-use crate::replies::{RENAME_EXCHANGE, read};
+use crate::message::read;
+use crate::replies::RENAME_EXCHANGE;
 use crate::session::Session;
-use crate::tasks::{Step, Task};
+use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{
@@ -298,7 +299,7 @@ impl<M: Memory> Session<M> {
         self.with_task(id, |task| {
             if errno == 0 {
                 task.resent =
-                    task.resent.map(|old| crate::tasks::Resent { finding: Finding::NotDone, ..old });
+                    task.resent.map(|old| crate::task::Resent { finding: Finding::NotDone, ..old });
             } else {
                 task.failed = Some(errno);
             }
@@ -330,7 +331,7 @@ impl<M: Memory> Session<M> {
             task.probed = changed.probed;
             task.probe_target = changed.probe_target;
             task.resent =
-                task.resent.map(|old| crate::tasks::Resent { finding, progress: old.progress });
+                task.resent.map(|old| crate::task::Resent { finding, progress: old.progress });
             debug_assert!(task.resent.is_none_or(|r| r.progress == Progress::Started));
         });
     }

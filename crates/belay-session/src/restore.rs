@@ -1,10 +1,13 @@
 //! Bringing back nodes, handles and locks in a successor, as the first request needs them.
 
+use crate::decision::Progress;
 use crate::injection::Injection;
-use crate::replies::read;
+use crate::reconcile::target_dir;
+use crate::message::read;
 use crate::requests::Missing;
 use crate::session::Session;
-use crate::tasks::{ESTALE, Step, Task};
+use crate::task::{Step, Task};
+use crate::tasks::ESTALE;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
 use belay_wire::abi::{
@@ -93,10 +96,13 @@ impl<M: Memory> Session<M> {
                 node = parent;
                 continue;
             };
+            let name = self.store.dentry_name(dentry);
+            if let Some(task) = self.mover_of(parent, &name) {
+                return Missed::Step(Step::After(task));
+            }
             if !self.restoring.insert(node) {
                 return Missed::Step(Step::Blocked);
             }
-            let name = self.store.dentry_name(dentry);
             let message = build::lookup(self.injected_ids(id), &name);
             return Missed::Step(Step::Inject(
                 message,
@@ -104,6 +110,27 @@ impl<M: Memory> Session<M> {
             ));
         }
         Missed::Failed(ESTALE)
+    }
+
+    /// A rename that was in flight at the crash and is not settled: until it is, nobody knows what
+    /// its names mean.
+    fn mover_of(&self, parent: Node, name: &[u8]) -> Option<u64> {
+        let key = self.store.key(parent);
+        let mover = self.tasks.iter().find(|task| {
+            let Some(request) = task
+                .resent
+                .filter(|resent| resent.progress == Progress::Started)
+                .and_then(|_| Request::parse(task.message()).ok())
+            else {
+                return false;
+            };
+            let names = request.names();
+            target_dir(&request).is_some_and(|to| {
+                (request.header.nodeid == key && names.first == Some(name))
+                    || (to == key && names.second == Some(name))
+            })
+        });
+        mover.map(|task| task.id)
     }
 
     pub(crate) fn restored_node(

@@ -3,7 +3,7 @@
 use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::restore::Reopen;
-use crate::tasks::Task;
+use crate::task::Task;
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
 use std::collections::{HashMap, HashSet, VecDeque};

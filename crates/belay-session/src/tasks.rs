@@ -1,123 +1,16 @@
 //! Parked requests and belay's own errands, taken forward one step at a time.
 
-use crate::injection::Injection;
-use crate::replies::Outgoing;
-use crate::reconcile::Widen;
+use crate::decision::{Finding, Progress};
+use crate::message::Outgoing;
 use crate::restore::Missed;
 use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
+use crate::task::{Job, Resent, Step, Task, Wait};
 use belay_recorder::control::{Counter, Decision};
-use belay_recorder::{Handle, Lock, Memory, Node, Slot, SlotState};
+use belay_recorder::{Handle, Lock, Memory, Slot, SlotState};
 use belay_wire::abi::OutHeader;
-use belay_wire::{EntryOut, OpenOut, Opcode, Request, UNIQUE_RESEND, build, get_u64, put_u64};
-
-use crate::decision::{Finding, Progress};
-use crate::hide::Hide;
+use belay_wire::{Opcode, Request, UNIQUE_RESEND, build, get_u64, put_u64};
 
 pub(crate) const ESTALE: i32 = 116;
-
-/// What a task is for.
-#[derive(Clone, Debug)]
-pub(crate) enum Job {
-    /// A request of the kernel, in the kernel's terms.
-    Request(Vec<u8>),
-    /// Taking a lock again.
-    Relock(Lock),
-    /// Removing a hidden file.
-    RemoveHidden(Node),
-    /// Putting back a mode that a dead generation had widened to open a file again.
-    Narrow(Handle),
-    /// Giving a hidden file its name back.
-    Unhide(Node, Node, Vec<u8>),
-}
-
-/// What a task waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Nothing.
-    Ready,
-    /// The reply to an injected request.
-    Injected,
-    /// The daemon's reply to the task's own request, which others wait for.
-    Reply(u64),
-}
-
-/// What is known of a request that came back after a crash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Resent {
-    pub(crate) progress: Progress,
-    pub(crate) finding: Finding,
-}
-
-/// A parked request or an errand.
-#[derive(Clone, Debug)]
-pub(crate) struct Task {
-    pub(crate) id: u64,
-    pub(crate) job: Job,
-    pub(crate) wait: Wait,
-    pub(crate) slot: Option<Slot>,
-    /// It belongs to what was in flight at the crash.
-    pub(crate) old: bool,
-    pub(crate) resent: Option<Resent>,
-    pub(crate) failed: Option<i32>,
-    pub(crate) done: bool,
-    pub(crate) since: u64,
-    pub(crate) hide: Hide,
-    pub(crate) probed: Option<EntryOut>,
-    pub(crate) probe_target: bool,
-    pub(crate) opened: Option<OpenOut>,
-    /// How far a created file whose mode forbids opening it is being opened.
-    pub(crate) widen: Widen,
-}
-
-/// What a task needs next.
-pub(crate) enum Step {
-    /// A request of belay's own.
-    Inject(Vec<u8>, Injection),
-    /// Its request can go to the daemon.
-    Deliver,
-    /// Its request is answered.
-    Answer(Vec<u8>),
-    /// Something that another task is doing.
-    Blocked,
-    /// Nothing: an errand is done.
-    Done,
-}
-
-impl Task {
-    fn new(id: u64, job: Job, slot: Option<Slot>) -> Self {
-        Self {
-            id,
-            job,
-            wait: Wait::Ready,
-            slot,
-            old: false,
-            resent: None,
-            failed: None,
-            done: false,
-            since: 0,
-            hide: Hide::None,
-            probed: None,
-            probe_target: false,
-            opened: None,
-            widen: Widen::No,
-        }
-    }
-
-    pub(crate) fn message(&self) -> &[u8] {
-        match &self.job {
-            Job::Request(message) => message,
-            _ => &[],
-        }
-    }
-
-    pub(crate) fn unique(&self) -> u64 {
-        get_u64(self.message(), 8).unwrap_or(0)
-    }
-
-    pub(crate) fn opcode(&self) -> Opcode {
-        Request::parse(self.message()).map_or(Opcode(0), |request| request.opcode())
-    }
-}
 
 impl<M: Memory> Session<M> {
     fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {
@@ -239,6 +132,17 @@ impl<M: Memory> Session<M> {
                     }
                     tried = index + 1;
                 }
+                Step::After(other) => {
+                    self.tasks.insert(index, task);
+                    match self.tasks.iter().position(|task| task.id == other) {
+                        Some(at) if at > index => {
+                            if let Some(first) = self.tasks.remove(at) {
+                                self.tasks.insert(index, first);
+                            }
+                        }
+                        _ => tried = index + 1,
+                    }
+                }
                 Step::Done => {}
             }
         }
@@ -338,7 +242,7 @@ impl<M: Memory> Session<M> {
         }
         let unique = task.unique();
         let (Some((_, slot)), Some(header)) =
-            (self.slot_of(unique & !UNIQUE_RESEND), crate::replies::read::<OutHeader>(reply))
+            (self.slot_of(unique & !UNIQUE_RESEND), crate::message::read::<OutHeader>(reply))
         else {
             return Step::Done;
         };

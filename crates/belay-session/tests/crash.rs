@@ -105,7 +105,8 @@ fn random_operations_with_random_crashes() {
         setup.plan = (0..rng.below(12)).map(|_| 1 + rng.below(spread) as u64).collect();
         if setup.flavour.numbered {
             for ops in &mut setup.clients {
-                ops.retain(|op| !matches!(op, Op::Rename(_, _, EXCHANGE)));
+                // Without inode numbers nothing tells which of two files is which.
+                ops.retain(|op| !matches!(op, Op::Rename(_, _, EXCHANGE) | Op::Link(..)));
             }
         }
         run(&setup);

@@ -1,0 +1,78 @@
+//! Messages on their way to the kernel, and the reading of structures from bytes.
+
+use belay_recorder::{InFlight, MAX_REPLY};
+use belay_wire::abi::InHeader;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A reply of at most [`MAX_REPLY`] bytes, without an allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    bytes: [u8; MAX_REPLY],
+    len: usize,
+}
+
+impl Message {
+    /// Copies a message; `None` if it is too long.
+    pub fn new(message: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX_REPLY];
+        bytes.get_mut(..message.len())?.copy_from_slice(message);
+        Some(Self { bytes, len: message.len() })
+    }
+
+    /// The message.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+
+    pub(crate) fn patch<T: IntoBytes + Immutable>(&mut self, at: usize, value: &T) {
+        let value = value.as_bytes();
+        if let Some(place) = self.bytes.get_mut(at..at + value.len()) {
+            place.copy_from_slice(value);
+        }
+    }
+
+    pub(crate) fn get<T: FromBytes>(&self, at: usize) -> Option<T> {
+        T::read_from_prefix(self.as_bytes().get(at..)?).ok().map(|(value, _)| value)
+    }
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Message({} bytes)", self.len)
+    }
+}
+
+/// What the shim writes to the device for a daemon's reply.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// What the daemon wrote; the session has done with it.
+    Pass,
+    /// What the daemon wrote; then call [`Session::on_delivered`].
+    PassKept,
+    /// This instead; then call [`Session::on_delivered`].
+    Replace(Message),
+    /// This instead; then call [`Session::on_delivered`].
+    ReplaceLong(Vec<u8>),
+    /// Nothing: it was the reply to an injected request. The daemon's write succeeds.
+    Swallow,
+    /// Nothing; the daemon's write fails with this errno.
+    Refuse(i32),
+}
+
+/// The header of a recorded request, as the kernel sent it but for lengths.
+pub(crate) fn header_of(request: &InFlight) -> InHeader {
+    InHeader {
+        opcode: request.opcode,
+        unique: request.unique,
+        nodeid: request.node,
+        uid: request.uid,
+        gid: request.gid,
+        pid: request.pid,
+        ..InHeader::default()
+    }
+}
+
+/// Reads a structure from the start of `bytes`.
+pub(crate) fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
+    T::read_from_prefix(bytes).ok().map(|(value, _)| value)
+}

@@ -1,0 +1,114 @@
+//! A parked request or an errand, and what is known of it.
+
+use crate::decision::{Finding, Progress};
+use crate::hide::Hide;
+use crate::injection::Injection;
+use crate::reconcile::Widen;
+use belay_recorder::{Handle, Lock, Node, Slot};
+use belay_wire::{EntryOut, OpenOut, Opcode, Request, get_u64};
+
+/// What a task is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    /// A request of the kernel, in the kernel's terms.
+    Request(Vec<u8>),
+    /// Taking a lock again.
+    Relock(Lock),
+    /// Removing a hidden file.
+    RemoveHidden(Node),
+    /// Putting back a mode that a dead generation had widened to open a file again.
+    Narrow(Handle),
+    /// Giving a hidden file its name back.
+    Unhide(Node, Node, Vec<u8>),
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    Ready,
+    /// The reply to an injected request.
+    Injected,
+    /// The daemon's reply to the task's own request, which others wait for.
+    Reply(u64),
+}
+
+/// What is known of a request that came back after a crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resent {
+    pub(crate) progress: Progress,
+    pub(crate) finding: Finding,
+}
+
+/// A parked request or an errand.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) id: u64,
+    pub(crate) job: Job,
+    pub(crate) wait: Wait,
+    pub(crate) slot: Option<Slot>,
+    /// It belongs to what was in flight at the crash.
+    pub(crate) old: bool,
+    pub(crate) resent: Option<Resent>,
+    pub(crate) failed: Option<i32>,
+    pub(crate) done: bool,
+    pub(crate) since: u64,
+    pub(crate) hide: Hide,
+    pub(crate) probed: Option<EntryOut>,
+    pub(crate) probe_target: bool,
+    pub(crate) opened: Option<OpenOut>,
+    /// How far a created file whose mode forbids opening it is being opened.
+    pub(crate) widen: Widen,
+}
+
+/// What a task needs next.
+pub(crate) enum Step {
+    /// A request of belay's own.
+    Inject(Vec<u8>, Injection),
+    /// Its request can go to the daemon.
+    Deliver,
+    /// Its request is answered.
+    Answer(Vec<u8>),
+    /// Something that another task is doing.
+    Blocked,
+    /// That other task must go first.
+    After(u64),
+    /// Nothing: an errand is done.
+    Done,
+}
+
+impl Task {
+    pub(crate) fn new(id: u64, job: Job, slot: Option<Slot>) -> Self {
+        Self {
+            id,
+            job,
+            wait: Wait::Ready,
+            slot,
+            old: false,
+            resent: None,
+            failed: None,
+            done: false,
+            since: 0,
+            hide: Hide::None,
+            probed: None,
+            probe_target: false,
+            opened: None,
+            widen: Widen::No,
+        }
+    }
+
+    pub(crate) fn message(&self) -> &[u8] {
+        match &self.job {
+            Job::Request(message) => message,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn unique(&self) -> u64 {
+        get_u64(self.message(), 8).unwrap_or(0)
+    }
+
+    pub(crate) fn opcode(&self) -> Opcode {
+        Request::parse(self.message()).map_or(Opcode(0), |request| request.opcode())
+    }
+}
