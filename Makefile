@@ -91,7 +91,7 @@ build-checked:
 
 .PHONY: unit
 unit:
-	@scripts/guarded $(CARGO) test --locked --workspace --profile $(PROFILE) 2>&1 | tee $(CHECKED)/tests.log
+	@scripts/guarded $(CARGO) test --locked --workspace --no-fail-fast --profile $(PROFILE) 2>&1 | tee $(CHECKED)/tests.log
 
 .PHONY: doc
 # Private items are documented too, so links to them are right.
@@ -125,8 +125,9 @@ suites: setup build ## pjdfstest and fsx, held under fire against bare, test by 
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
 
 .PHONY: bless
-bless: ## Print the decision table into docs/recovery.md again
+bless: ## Print the tables that come from the code into docs/ again
 	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-session --test decision_doc
+	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-recorder --test document
 
 .PHONY: install
 install: build ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for packages

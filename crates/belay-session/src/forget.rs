@@ -4,8 +4,9 @@
 
 use crate::requests::Incoming;
 use crate::session::Session;
-use belay_recorder::Memory;
+
 use belay_recorder::control::Counter;
+use belay_recorder::{Memory, Node};
 use belay_wire::abi::ForgetOne;
 use belay_wire::{Opcode, Request, put_u64};
 use zerocopy::IntoBytes;
@@ -15,7 +16,10 @@ impl<M: Memory> Session<M> {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         if request.opcode() == Opcode::FORGET {
             let nlookup = request.body_as::<u64>().unwrap_or(0);
-            let Some((id, count)) = self.forget(request.header.nodeid, nlookup) else {
+            let mut told = Vec::new();
+            self.forget(request.header.nodeid, nlookup, &mut told);
+            let [(id, count)] = told[..] else {
+                self.forget_later(told);
                 return Incoming::Taken;
             };
             let _ = put_u64(message, belay_wire::fields::NODEID_OFFSET, id);
@@ -23,20 +27,23 @@ impl<M: Memory> Session<M> {
             return Incoming::Deliver;
         }
         let items: Vec<ForgetOne> = request.forgets().map(|(_, item)| item).collect();
+        let mut told = Vec::new();
+        for item in &items {
+            self.forget(item.nodeid, item.nlookup, &mut told);
+        }
+        if told.is_empty() || told.len() > items.len() {
+            self.forget_later(told);
+            return Incoming::Taken;
+        }
         let mut at = 48;
-        let mut kept = 0u32;
-        for item in items {
-            let Some((nodeid, nlookup)) = self.forget(item.nodeid, item.nlookup) else { continue };
+        let kept = told.len() as u32;
+        for (nodeid, nlookup) in told {
             let bytes = ForgetOne { nodeid, nlookup };
             let bytes = bytes.as_bytes();
             if let Some(place) = message.get_mut(at..at + bytes.len()) {
                 place.copy_from_slice(bytes);
                 at += bytes.len();
-                kept += 1;
             }
-        }
-        if kept == 0 {
-            return Incoming::Taken;
         }
         for (place, value) in [(0, at as u32), (40, kept)] {
             if let Some(word) = message.get_mut(place..place + 4) {
@@ -46,29 +53,22 @@ impl<M: Memory> Session<M> {
         Incoming::Deliver
     }
 
-    /// The kernel gave up `nlookup` of its lookups of `key`. Gives what the daemon must forget.
-    fn forget(&mut self, key: u64, nlookup: u64) -> Option<(u64, u64)> {
-        let node = self.store.node_by_key(key)?;
-        if node == belay_recorder::Node::ROOT {
-            return None;
-        }
+    /// The kernel gave up `nlookup` of its lookups of `key`. Adds what the daemon must forget.
+    fn forget(&mut self, key: u64, nlookup: u64, told: &mut Vec<(u64, u64)>) {
+        let Some(node) = self.store.node_by_key(key).filter(|node| *node != Node::ROOT) else {
+            return;
+        };
         self.store.begin();
         let count = self.store.count(node).saturating_sub(nlookup);
         self.store.set_count(node, count);
-        let mut told = None;
-        let mut others = Vec::new();
         if count == 0 {
-            if let Some(id) = self.store.bound(node, self.generation) {
-                told = Some((id, self.store.daemon_count(node))).filter(|(_, count)| *count > 0);
-                self.store.unbind(node);
-            }
-            self.store.release_unused(node, self.generation, &mut others);
+            // While a child or a handle still needs it, the daemon keeps it too: belay's own
+            // requests may name it.
+            self.store.release_unused(node, self.generation, told);
         }
         self.store.commit();
         if count == 0 {
             self.count(Counter::NodesForgotten);
         }
-        self.forget_later(others);
-        told
     }
 }

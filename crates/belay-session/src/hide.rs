@@ -249,12 +249,21 @@ impl<M: Memory> Session<M> {
 
     /// Removes hidden files whose last handle is gone.
     pub(crate) fn remove_hidden(&mut self) {
-        let done: Vec<_> =
-            self.hidden.iter().copied().filter(|node| self.store.opens(*node) == 0).collect();
-        self.hidden.retain(|node| !done.contains(node));
+        let done: Vec<_> = self
+            .hidden
+            .iter()
+            .copied()
+            .filter(|node| self.store.opens(*node) == 0 && self.remover_of(*node).is_none())
+            .collect();
         for node in done {
             self.park_errand(Job::RemoveHidden(node));
         }
+    }
+
+    /// The errand that removes a hidden file.
+    fn remover_of(&self, node: Node) -> Option<u64> {
+        let task = self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
+        task.map(|task| task.id)
     }
 
     pub(crate) fn remove_hidden_step(&mut self, task: &mut Task, node: Node) -> Step {
@@ -286,6 +295,7 @@ impl<M: Memory> Session<M> {
             let named = self.store.dentries(node).next().is_some();
             self.store.node_flag(node, node_flags::UNLINKED, !named);
             self.store.hidden_remove(node);
+            self.hidden.retain(|other| *other != node);
         }
         self.store.release_unused(node, self.generation, &mut forget);
         self.store.commit();
@@ -338,6 +348,9 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let (node, parent, directory, name) = self.hidden_in_victim(request)?;
+        if let Some(remover) = self.remover_of(node) {
+            return Some(Step::After(remover));
+        }
         let to = self.store.bound(parent, self.generation)?;
         let Some(from) = self.store.bound(directory, self.generation) else {
             return Some(self.restored(Missing::Node(directory)));

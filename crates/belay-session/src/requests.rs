@@ -140,6 +140,7 @@ impl<M: Memory> Session<M> {
                 self.hide_needed(request)
             }
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
+            Opcode::REMOVEXATTR => true,
             _ => false,
         }
     }

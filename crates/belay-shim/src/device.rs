@@ -1,5 +1,6 @@
 //! Reads and writes of the FUSE device.
 
+use crate::populate;
 use crate::real;
 use crate::start::{Shim, disconnected, now};
 use belay_recorder::control::{Instant, flags};
@@ -47,9 +48,12 @@ impl Shim {
                 Before::Read => {}
             }
             let slot = self.claim();
-            // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
             let n = match slot {
-                None => unsafe { real::read(fd, buffer.cast(), len) },
+                None => {
+                    populate::once(buffer, len);
+                    // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
+                    unsafe { real::read(fd, buffer.cast(), len) }
+                }
                 Some(slot) => self.read_into(slot, buffer, len),
             };
             let Ok(got) = usize::try_from(n) else {
@@ -94,6 +98,7 @@ impl Shim {
     fn read_into(&self, slot: Slot, buffer: *mut u8, len: usize) -> isize {
         let (at, max) = self.session().store().slot_copy(slot);
         let max = max.min(len);
+        populate::once(self.memory.words().as_ptr().cast::<u8>().wrapping_add(at), max);
         match self.memory.read_from(self.device.as_fd(), at, max) {
             Ok(got) => {
                 let message = self.session().store().slot_copy_bytes(slot, got);
@@ -170,6 +175,7 @@ impl Shim {
         self.await_fence();
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
         let mut buffer = vec![0; max_write.max(MIN_READ) + 8192];
+        populate::now(buffer.as_ptr() as usize, buffer.len());
         loop {
             let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
             let now_only = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -182,6 +188,8 @@ impl Shim {
             let got = match slot {
                 Some(slot) => {
                     let (at, max) = session.store().slot_copy(slot);
+                    let place = self.memory.words().as_ptr().cast::<u8>().wrapping_add(at);
+                    populate::once(place, max);
                     let got = self.memory.read_from(self.device.as_fd(), at, max);
                     got.map(|got| {
                         let bytes = session.store().slot_copy_bytes(slot, got);
@@ -242,6 +250,12 @@ impl Shim {
             return After::Again;
         }
         After::Deliver(length(message).min(message.len()))
+    }
+
+    /// Takes the head of a long WRITE, in place, if nothing but its ids need a change.
+    pub(crate) fn pass_head(&self, head: &mut [u8]) -> bool {
+        let mut session = self.session();
+        session.passes(head) && session.on_request(head, None, 0) == Incoming::Deliver
     }
 
     /// A message that the daemon writes to the device `fd`, as the kernel would see it.

@@ -7,6 +7,7 @@
 //! * [`start`]: the environment it is started with, the recorder, the lease.
 //! * [`device`]: reads and writes of the device.
 //! * [`interpose`]: the libc functions, as thin as they can be.
+//! * [`populate`]: buffers that the kernel copies into.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -15,5 +16,6 @@ mod device;
 mod handshake;
 mod interpose;
 mod pipes;
+mod populate;
 mod real;
 mod start;

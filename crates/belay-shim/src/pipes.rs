@@ -107,13 +107,10 @@ impl Shim {
             if got >= SHORT && opcode(&head) == Opcode::WRITE {
                 let mut short = head.clone();
                 set_length(&mut short, HEAD);
-                if self.session().passes(&short) {
-                    if let After::Deliver(_) = self.after_read(&mut short, None) {
-                        set_length(&mut short, got);
-                        put_ahead(&short);
-                        return n;
-                    }
-                    continue; // cannot be: `passes` has said so
+                if self.pass_head(&mut short) {
+                    set_length(&mut short, got);
+                    put_ahead(&short);
+                    return n;
                 }
             }
             let mut message = head;

@@ -4,7 +4,7 @@
 //! fill it with memory, so they are read from the file instead.
 
 use crate::clock;
-use belay_recorder::{InFlight, Layout, Memory, Slot, Store};
+use belay_recorder::{InFlight, Layout, Memory, Slot, SlotState, Store};
 use belay_wire::{Opcode, Request, describe::describe};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
@@ -56,6 +56,8 @@ impl<'f> Requests<'f> {
         let slots = (0..store.slots()).map(Slot);
         slots
             .filter_map(|slot| Some((slot, store.slot_request(slot)?)))
+            // A thread that waits for work has a slot for what it may read: not a request yet.
+            .filter(|(_, request)| request.state != SlotState::Reading)
             .collect()
     }
 
@@ -129,7 +131,7 @@ impl Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belay_recorder::{Capacity, SlotState};
+    use belay_recorder::Capacity;
     use belay_sys::Mapping;
     use rustix::fd::AsFd;
 
@@ -157,6 +159,7 @@ mod tests {
             };
             store.slot_fill(Slot(slot), &request, b"name\0", 45);
         }
+        store.slot_prepare(Slot(5)); // a thread waiting for a request to copy
         assert_eq!(look.count(), 2);
         let lines = look.describe();
         assert!(

@@ -10,7 +10,7 @@ use super::{Done, Executor, Fault, hash, number};
 use crate::ops::{Slot, Value};
 
 /// Names that daemons give to files that are open and no longer have a name.
-const HIDDEN: [&str; 2] = [".fuse_hidden", ".ghost-ntfs-3g-"];
+pub(crate) const HIDDEN: [&str; 2] = [".fuse_hidden", ".ghost-ntfs-3g-"];
 
 /// Lists of at most so many names are given in full.
 const SHORT: usize = 40;

@@ -2,7 +2,7 @@
 
 mod files;
 mod inodes;
-mod listing;
+pub mod listing;
 mod names;
 
 use std::collections::HashMap;

@@ -1,13 +1,16 @@
 //! Drives both sides through rounds and compares what they answer.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use belay_testbed::{Bed, Kind};
 
 use crate::compare::Rules;
-use crate::ops::{Batch, Outcome, Round};
+use crate::exec::listing::HIDDEN;
+use crate::ops::{Batch, Op, Outcome, RenameHow, Round};
 use crate::pool::Pool;
 use crate::tree::Tree;
 
@@ -42,6 +45,8 @@ impl Mismatch {
 /// Both sides' workers, and what was seen of them.
 pub struct Driver<'a> {
     rules: Rules,
+    /// The oracle's tree.
+    root: &'a Path,
     oracle: &'a mut Pool,
     subject: &'a mut Pool,
     ops: u64,
@@ -53,9 +58,15 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub fn new(rules: Rules, oracle: &'a mut Pool, subject: &'a mut Pool) -> Self {
+    pub fn new(
+        rules: Rules,
+        root: &'a Path,
+        oracle: &'a mut Pool,
+        subject: &'a mut Pool,
+    ) -> Self {
         Self {
             rules,
+            root,
             oracle,
             subject,
             ops: 0,
@@ -103,8 +114,52 @@ impl<'a> Driver<'a> {
             .find_map(|batch| self.batches(std::slice::from_ref(batch), true))
     }
 
-    /// Batches of different workers, at the same time.
+    /// Batches of different workers, at the same time, up to the next operations that need a look first.
     fn batches(&mut self, batches: &[Batch], shared: bool) -> Option<Mismatch> {
+        let mut rest = batches.to_vec();
+        while !rest.is_empty() {
+            let mut now = Vec::with_capacity(rest.len());
+            for batch in &mut rest {
+                let later = batch.ops.iter().skip(1).position(|op| victim(op).is_some());
+                let later = batch.ops.split_off(later.map_or(batch.ops.len(), |at| at + 1));
+                let mut ops = std::mem::replace(&mut batch.ops, later);
+                if let Some(first) = ops.first_mut()
+                    && let Some(path) = victim(first).filter(|path| self.has_hidden(path))
+                {
+                    let path = path.to_owned();
+                    *first = Op::Stat {
+                        path,
+                        follow: false,
+                    };
+                }
+                now.push(Batch {
+                    worker: batch.worker,
+                    ops,
+                });
+            }
+            rest.retain(|batch| !batch.ops.is_empty());
+            if let Some(mismatch) = self.part(&now, shared) {
+                return Some(mismatch);
+            }
+        }
+        None
+    }
+
+    /// Whether a directory of the oracle's holds files that its daemon has hidden there because they are open: for
+    /// bare high-level daemons it is not empty then, whereas belay moves its own hidden files out of the way.
+    fn has_hidden(&self, path: &str) -> bool {
+        std::fs::read_dir(self.root.join(path)).is_ok_and(|entries| {
+            entries.flatten().any(|entry| {
+                let name = entry.file_name();
+                HIDDEN
+                    .iter()
+                    .any(|start| name.as_bytes().starts_with(start.as_bytes()))
+            })
+        })
+    }
+
+    /// Batches of different workers, at the same time.
+    fn part(&mut self, batches: &[Batch], shared: bool) -> Option<Mismatch> {
         for batch in batches {
             let sent = self
                 .subject
@@ -163,6 +218,26 @@ impl<'a> Driver<'a> {
             memory.push_back(format!("{index}: {op:?} -> {}", subject.outcome));
         }
         None
+    }
+}
+
+/// The directory that an operation may remove or replace.
+fn victim(op: &Op) -> Option<&str> {
+    match op {
+        Op::Rmdir { path } => Some(path),
+        Op::Rename {
+            from,
+            to,
+            how: RenameHow::Plain | RenameHow::NoReplace,
+        } if [from, to].iter().all(|path| {
+            path.rsplit('/')
+                .next()
+                .is_some_and(|name| name.starts_with('d'))
+        }) =>
+        {
+            Some(to)
+        }
+        _ => None,
     }
 }
 

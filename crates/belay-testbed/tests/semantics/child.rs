@@ -45,8 +45,9 @@ fn entry() {
             lock(&file, How::PosixWait, libc::F_WRLCK, 0, 10).unwrap();
             std::process::exit(10)
         }
-        "posix-hold" => {
-            lock(&file, How::Posix, libc::F_WRLCK, 0, 10).unwrap();
+        "posix-hold" | "ofd-hold" => {
+            let how = if what == "ofd-hold" { How::Ofd } else { How::Posix };
+            lock(&file, how, libc::F_WRLCK, 0, 10).unwrap();
             say();
             loop {
                 std::thread::park();

@@ -93,12 +93,18 @@ impl Held {
 
     /// Kills the daemon and holds its successor back until the blackout is ended (or dropped).
     pub fn blackout(&self) -> Blackout<'_> {
+        self.blackout_of(None)
+    }
+
+    /// The same for a daemon in a trap: a tracer must be gone before the end of its tracee is seen.
+    pub fn blackout_of(&self, trap: Option<Trap>) -> Blackout<'_> {
         let supervisor = self.pid("supervisor");
         let daemon = self.bed.daemon_pid().unwrap();
         kill(supervisor, Signal::STOP).unwrap();
         assert!(until(|| state_of(supervisor) == 'T'), "the supervisor does not stop");
         let blackout = Blackout { supervisor, _held: std::marker::PhantomData };
         kill(daemon, Signal::KILL).unwrap();
+        drop(trap);
         assert!(wait_for_exit(daemon, LIMIT).unwrap());
         blackout
     }

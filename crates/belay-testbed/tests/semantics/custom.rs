@@ -71,6 +71,10 @@ impl Custom {
     pub fn serves(&self) {
         self.wait_for("service", |status| status["state"] == "serving");
         assert_eq!(std::fs::read_to_string(self.at("file")).unwrap(), "text");
+        // A release comes after its close.
+        self.wait_for("release", |status| {
+            status["open_handles"] == 0 && status["requests"]["in_flight"] == 0
+        });
     }
 
     pub fn at(&self, name: &str) -> PathBuf {

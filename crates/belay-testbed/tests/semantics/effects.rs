@@ -9,6 +9,7 @@ use belay_testbed::process::wait_for_exit;
 use belay_testbed::{Kind, Signal};
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 
+use crate::custom::Custom;
 use crate::common::{Held, LIMIT, Trap, When, call, held, names, until};
 
 /// One kind of request.
@@ -256,24 +257,25 @@ fn s03_exactly_once_high_level() {
 fn s03_exclusive_creation() {
     for arguments in [MANY, &["--no-resend"]] {
         for when in [When::Before, When::After] {
-            let bed = held(Kind::PassthroughLl, &["cache=never", "timeout=0"], arguments);
-            // The kernel looks the name up first, with an openat of its own.
-            let trap = Trap::set(bed.bed.daemon_pid().unwrap(), "^openat$", 2, when);
-            let path = bed.at("new");
+            // One thread, so that its calls can be counted: the kernel looks the name up first, with an openat.
+            let mount = Custom::low_level(arguments, &["-s"]);
+            mount.wait_for("rest", |status| status["open_handles"] == 0);
+            let trap = Trap::set(mount.pid("daemon"), "^openat$", 2, when);
+            let path = mount.at("new");
             let caller = call(move || {
                 let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
                 file.write_all(b"text")?;
                 Ok::<_, io::Error>(file)
             });
-            let arrived = || when == When::Before || bed.behind("new").exists();
-            assert!(until(|| bed.number("/requests/in_flight") >= 1 && arrived()));
-            bed.crash();
+            mount.wait_for("CREATE", |status| {
+                let arrived = when == When::Before || mount.behind.join("new").exists();
+                status["requests"]["in_flight"] == 1 && arrived
+            });
+            mount.signal("daemon", Signal::KILL);
             drop(trap);
             let file = caller.result().unwrap();
             assert_eq!(crate::common::content(&file), "text");
-            assert_eq!(fs::read_to_string(bed.behind("new")).unwrap(), "text");
-            drop(file);
-            bed.stop();
+            assert_eq!(fs::read_to_string(mount.behind.join("new")).unwrap(), "text");
         }
     }
 }

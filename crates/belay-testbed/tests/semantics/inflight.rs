@@ -70,16 +70,15 @@ fn s23_killed_in_the_blackout() {
 fn s23_killed_with_a_request_that_the_daemon_had() {
     for arguments in [&[][..], &["--no-resend"]] {
         for when in [When::Before, When::After] {
-            let bed = held(Kind::PassthroughLl, &["cache=never", "timeout=0"], arguments);
+            let bed = held(Kind::PassthroughLl, &["cache=always"], arguments);
             fs::write(bed.at("file"), "text").unwrap();
             bed.wait_until_closed();
-            // The second: the first is the lookup's.
-            let trap = Trap::set(bed.bed.daemon_pid().unwrap(), "^openat$", 2, when);
+            // The name is in the kernel's cache: the one openat is that of the OPEN.
+            let trap = Trap::set(bed.bed.daemon_pid().unwrap(), "^openat$", 1, when);
             let mut caller = start(&mut cat(&bed.at("file")));
             bed.wait_for("the request", |status| status["requests"]["in_flight"] == 1);
-            let blackout = bed.blackout();
+            let blackout = bed.blackout_of(Some(trap));
             kill(caller.pid(), Signal::KILL).unwrap();
-            drop(trap);
             blackout.end();
             let status = caller.wait(LIMIT).unwrap().expect("it does not die");
             assert_eq!(status.signal(), Some(9));
@@ -111,7 +110,7 @@ fn s23_interrupted_in_the_blackout() {
     bed.stop();
 }
 
-/// S22: the request of an interrupted caller, which the daemon had, is settled like any other.
+/// S23: the request of an interrupted caller, which the daemon had, is settled like any other.
 #[test]
 fn s23_interrupted_with_a_request_that_the_daemon_had() {
     let bed = uncached();
