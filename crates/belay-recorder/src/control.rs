@@ -18,6 +18,7 @@ const W_FLAGS: usize = 3;
 const W_OPTIONS: usize = 4;
 const W_MAX_WRITE: usize = 5;
 const W_FENCE: usize = 6;
+const W_HELD: usize = 7;
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -327,6 +328,17 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares that no generation before `generation` can do anything any more.
     pub fn set_fence(&self, generation: u32) {
         self.memory.store(W_FENCE, u64::from(generation));
+    }
+
+    /// The generation whose connections, if it has any, the supervisor holds, so that its death
+    /// will not cut them off.
+    pub fn held(&self) -> u32 {
+        low(self.memory.load(W_HELD))
+    }
+
+    /// Declares that the connections of `generation` are held.
+    pub fn set_held(&self, generation: u32) {
+        self.memory.store(W_HELD, u64::from(generation));
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

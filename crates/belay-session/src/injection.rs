@@ -38,6 +38,8 @@ pub(crate) enum Injection {
     CutTail,
     /// GETXATTR of the attribute that a request is about.
     ProbeXattr,
+    /// GETXATTR of the attribute that is about to be removed.
+    ProbePresence,
     /// RENAME of an open file to a hidden name, instead of its UNLINK.
     HideByRename { node: Node },
     /// LINK of an open file to a hidden name, before a rename over it.
@@ -73,6 +75,7 @@ impl<M: Memory> Session<M> {
             Injection::ProbeSize => self.probed_size(task, reply),
             Injection::CutTail => self.cut_tail(task, reply),
             Injection::ProbeXattr => self.probed_xattr(task, reply),
+            Injection::ProbePresence => self.probed_presence(task, reply),
             Injection::HideByRename { node } => self.hidden_by_rename(task, node, reply),
             Injection::HideByLink { node } => self.hidden_by_link(task, node, reply),
             Injection::HideTarget { node } => self.hidden_target(task, node, reply),

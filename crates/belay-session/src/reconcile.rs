@@ -325,6 +325,36 @@ impl<M: Memory> Session<M> {
         self.found(id, finding, &task);
     }
 
+    /// The kernel does not look whether an attribute is there before it has it removed. So that its
+    /// absence after a crash means that it was removed, no daemon gets the request without it.
+    pub(crate) fn presence_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if request.opcode() != Opcode::REMOVEXATTR {
+            return None;
+        }
+        match task.presence {
+            None => {
+                let id = self.node_id(request.header.nodeid)?;
+                let name = request.names().first?;
+                let message = build::getxattr(self.injected_ids(id), name, 0);
+                Some(Step::Inject(message, Injection::ProbePresence))
+            }
+            Some(ENODATA) => {
+                let reply = build::reply_error(request.header.unique, ENODATA);
+                Some(if self.keeps_copies() {
+                    self.answer(task, &reply)
+                } else {
+                    Step::Answer(reply)
+                })
+            }
+            Some(_) => None,
+        }
+    }
+
+    pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        self.with_task(id, |task| task.presence = Some(errno));
+    }
+
     fn found(&mut self, id: u64, finding: Finding, changed: &Task) {
         let changed = changed.clone();
         self.with_task(id, |task| {

@@ -39,7 +39,8 @@ impl<M: Memory> Session<M> {
         let unique = header.unique & !UNIQUE_RESEND;
         let Some((index, slot)) = self.slot_of(unique) else { return Outgoing::Pass };
         let outgoing = self.effects(slot, &header, head, full);
-        if self.keeps_copies() && header.error == 0 && self.is_listing(slot) {
+        let answered = outgoing != Outgoing::Swallow; // else the daemon is asked for more
+        if self.keeps_copies() && answered && header.error == 0 && self.is_listing(slot) {
             // From here on the kernel may have it, and would go on with the cookies in it.
             self.store.slot_advance(slot, SlotState::Replied);
         }

@@ -57,6 +57,8 @@ pub(crate) struct Task {
     pub(crate) probed: Option<EntryOut>,
     pub(crate) probe_target: bool,
     pub(crate) opened: Option<OpenOut>,
+    /// What GETXATTR said of the attribute that is to be removed.
+    pub(crate) presence: Option<i32>,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
 }
@@ -93,6 +95,7 @@ impl Task {
             probed: None,
             probe_target: false,
             opened: None,
+            presence: None,
             widen: Widen::No,
         }
     }

@@ -219,6 +219,9 @@ impl<M: Memory> Session<M> {
         if let Some(step) = self.hide_step(task, &request) {
             return step;
         }
+        if let Some(step) = self.presence_step(task, &request) {
+            return step;
+        }
         if let Some(step) = self.listing_step(&request) {
             if matches!(step, Step::Answer(_)) && self.keeps_copies() {
                 // The kernel may have it from now on, see `Session::list_again`.

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const MIN_READ: usize = 8192;
 
 /// How long what a dead generation left behind may hold up its successor, in ns.
-const FENCE_LIMIT: u64 = 1_500_000_000;
+const FENCE_LIMIT: u64 = 12_000_000_000;
 
 /// What is to be done before the device is read.
 pub(crate) enum Before {
@@ -160,11 +160,12 @@ impl Shim {
     }
 
     /// Nothing is issued again while processes that the dead generation left behind may still
-    /// carry something out for it. The supervisor sees to their end meanwhile; should it be dead
+    /// carry something out for it, nor before this generation's own connections are held. The supervisor sees to their end meanwhile; should it be dead
     /// itself, its patience is up here as well.
     fn await_fence(&self) {
         let end = now() + FENCE_LIMIT;
-        while self.control().fence() < self.generation && now() < end {
+        let behind = |of: u32| of < self.generation;
+        while (behind(self.control().fence()) || behind(self.control().held())) && now() < end {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
     }

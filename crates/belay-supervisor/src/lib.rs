@@ -23,6 +23,7 @@
 
 pub mod blackout;
 pub mod clock;
+mod connections;
 pub mod config;
 pub mod error;
 pub mod handover;

@@ -1,12 +1,16 @@
-//! Late effects: what a dead generation had handed to its children may still be carried out, and
-//! would overwrite what comes later. So nothing is issued again before they are gone.
+//! Late effects: what a dead generation had handed to its children and connections may still be
+//! carried out, and would overwrite what comes later. So nothing is issued again before that is
+//! over. It takes a thread of its own, beside which the successor starts.
 
 use super::Supervisor;
+use crate::connections::Connections;
 use crate::process::{Watched, descendants};
-use std::time::{Duration, Instant};
+use belay_recorder::Control;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::Arc;
 
-/// How long the children of a dead daemon may take to end by themselves.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Work on the late effects of a generation that is under way.
+pub(super) type Fencing = Receiver<Vec<u32>>;
 
 impl Supervisor {
     /// The remaining processes of the dead generation; to be asked before the next one starts.
@@ -24,28 +28,42 @@ impl Supervisor {
             .collect()
     }
 
-    /// Waits for the end of what the dead generation left behind, kills what does not end by
-    /// itself, and lets the successor, which may be starting meanwhile, issue requests. Gives the
-    /// ids of the killed.
-    pub(super) fn fence(&self, rest: &[Watched]) -> Vec<u32> {
-        let end = Instant::now() + PATIENCE;
-        let mut killed = Vec::new();
-        for process in rest {
-            if process.wait_end(end.saturating_duration_since(Instant::now())) {
-                continue;
-            }
-            tracing::debug!(
-                "process {} of the dead daemon lives on: killing it",
-                process.pid
-            );
-            if process.signal(9).is_ok() {
-                killed.push(process.pid);
-            }
+    /// Lets the successor issue requests as soon as the dead generation can have no effect any
+    /// more. `connections` are those that the dead daemon had.
+    pub(super) fn fence(&mut self, rest: Vec<Watched>, connections: Connections) {
+        let generation = self.book.generation;
+        if connections.is_empty() {
+            // Its successor will have none either, or none before its first request.
+            self.control().set_held(generation);
         }
-        for process in rest.iter().filter(|process| killed.contains(&process.pid)) {
-            process.wait_end(Duration::from_secs(1));
+        if rest.is_empty() && connections.is_empty() {
+            self.control().set_fence(generation);
+            return;
         }
-        self.control().set_fence(self.book.generation);
-        killed
+        let (memory, layout) = (Arc::clone(&self.memory), self.layout);
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let killed = connections.finish(&rest);
+            Control::new(&memory, layout).set_fence(generation);
+            let _ = tell.send(killed);
+        });
+        self.fencing = Some(told);
+    }
+
+    /// Takes down who had to be killed.
+    pub(super) fn note_fenced(&mut self) {
+        if let Some(killed) = self.fencing.as_ref().and_then(|told| told.try_recv().ok())
+            && let Some(crash) = &mut self.book.crash
+        {
+            crash.killed = killed;
+        }
+    }
+
+    /// Holds the daemon's connections, so that its death will not cut them off.
+    pub(super) fn hold_connections(&mut self) {
+        if let Some(daemon) = &self.daemon {
+            self.connections.refresh(daemon);
+        }
+        self.control().set_held(self.book.generation);
     }
 }

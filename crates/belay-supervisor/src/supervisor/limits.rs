@@ -13,6 +13,7 @@ impl Supervisor {
     /// Whether something must be looked at each second.
     pub(super) fn needs_ticks(&self) -> bool {
         self.config.hang_timeout_ms.is_some()
+            || !self.connections.is_empty()
             || self.config.memory_limit.is_some()
             || (self.book.generation > 0 && !self.complete)
     }

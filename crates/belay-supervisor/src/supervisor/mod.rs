@@ -28,6 +28,7 @@ mod watch;
 use crate::blackout::Blackouts;
 use crate::clock;
 use crate::config::{Config, VERSION};
+use crate::connections::Connections;
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::inflight::{Ages, Requests};
@@ -44,6 +45,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use signal_hook::consts::SIGCHLD;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 const SIGNALS: u64 = 1;
 const EVENT: u64 = 2;
@@ -94,7 +96,7 @@ pub fn run() -> Result<i32> {
 struct Supervisor {
     config: Config,
     fds: Descriptors,
-    memory: Mapping,
+    memory: Arc<Mapping>,
     layout: Layout,
     ledger: Ledger,
     book: Book,
@@ -111,6 +113,9 @@ struct Supervisor {
     exits: VecDeque<Exited>,
     tail: Tail,
     clients: BTreeMap<u64, clients::Client>,
+    /// The daemon's connections, held beside it.
+    connections: Connections,
+    fencing: Option<fence::Fencing>,
     next_client: u64,
     /// When to try the next start.
     launch_at: Option<u64>,
@@ -148,7 +153,7 @@ impl Supervisor {
             signals: Signals::catch()?,
             config,
             fds,
-            memory,
+            memory: Arc::new(memory),
             layout,
             ledger,
             book,
@@ -161,6 +166,8 @@ impl Supervisor {
             exits: VecDeque::new(),
             tail: Tail::default(),
             clients: BTreeMap::new(),
+            connections: Connections::default(),
+            fencing: None,
             next_client: FIRST_CLIENT,
             launch_at: None,
             cause: None,
@@ -374,6 +381,9 @@ impl Supervisor {
         }
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;
+            if self.complete && !self.connections.is_empty() {
+                self.hold_connections(); // the daemon may have connected anew
+            }
             self.check_limits();
         }
     }

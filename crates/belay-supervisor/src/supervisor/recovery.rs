@@ -35,6 +35,7 @@ impl Supervisor {
         self.daemon = None;
         self.spawned = None;
         let leftovers = self.leftovers();
+        let connections = std::mem::take(&mut self.connections);
         let interrupted = self.book.crash.take();
         let control = self.control();
         let crash = Crash {
@@ -68,10 +69,7 @@ impl Supervisor {
         if !looping {
             self.launch_soon();
         }
-        let killed = self.fence(&leftovers);
-        if let Some(crash) = &mut self.book.crash {
-            crash.killed = killed;
-        }
+        self.fence(leftovers, connections);
         self.tell_of_crash(interrupted);
         if looping {
             let lives = self.book.unproductive.max(self.book.idle);
@@ -199,12 +197,18 @@ impl Supervisor {
         let control = self.control();
         let ready = control.instant(Instant::Ready) != 0;
         let open = control.instant(Instant::Open);
+        if ready && self.control().held() < self.book.generation {
+            self.hold_connections();
+        }
+        let control = self.control();
+        let open = control.instant(Instant::Open).max(open);
         if self.book.crash.is_some() {
             if open != 0 {
                 self.recovered(open);
             }
         } else if ready || open != 0 {
             self.complete = true;
+            self.hold_connections();
             tracing::debug!("generation {} serves", self.book.generation);
             self.pursue_stop();
         }
@@ -213,6 +217,8 @@ impl Supervisor {
     /// The successor has settled all that was in flight at `open_ns`.
     fn recovered(&mut self, open_ns: u64) {
         self.complete = true;
+        self.note_fenced();
+        self.hold_connections();
         let Some(crash) = self.book.crash.take() else {
             return;
         };

@@ -37,6 +37,7 @@ impl Supervisor {
         }
         // The old supervisor may have died before it could say so; its own patience is over.
         self.control().set_fence(lease.generation);
+        self.control().set_held(lease.generation);
         if !self.adopt(lease.pid) {
             tracing::info!("daemon {} is gone", lease.pid);
             self.ended(lease.pid);

@@ -65,8 +65,8 @@ fn s12_access_modes_stay() {
     bed.stop();
 }
 
-/// S13: a file that may no longer be opened is reopened, and its mode is as before. (The daemons run as root, whom
-/// no mode stops; s13 in `variants` has one that does not.)
+/// S13: a file that may no longer be opened is reopened, and its mode is as before. (These daemons run as root, whom no
+/// mode stops; that a refused open is tried with a wider mode is tested in belay-session, in simulation.)
 #[test]
 fn s13_modes_that_forbid_opening() {
     let bed = caching();
