@@ -37,17 +37,8 @@ pub fn start(kind: Kind, held: bool, nodes: u64) -> Result<Bed> {
     let defaults = BedOptions::default();
     // An MFT record is 1 KiB, the content of some files comes on top, and the directories' indexes.
     let image_mib = defaults.image_mib.max(256 + nodes * 3 / 1024);
-    let options = BedOptions {
-        repeatable: true,
-        daemon_opts,
-        image_mib,
-        ..defaults
-    };
-    Bed::start(
-        kind,
-        &if held { Mode::held() } else { Mode::Bare },
-        &options,
-    )
+    let options = BedOptions { repeatable: true, daemon_opts, image_mib, ..defaults };
+    Bed::start(kind, &if held { Mode::held() } else { Mode::Bare }, &options)
 }
 
 /// How many nodes and open files a daemon of this kind can have, where fewer than asked for.
@@ -85,10 +76,7 @@ pub fn belay_processes(bed: &Bed) -> Result<BelayProcesses> {
             .filter(|pid| *pid >= 1.0)
             .map(|pid| pid as u32)
     };
-    Ok(BelayProcesses {
-        supervisor: pid("supervisor").or(bed.belay_pid()),
-        keeper: pid("keeper"),
-    })
+    Ok(BelayProcesses { supervisor: pid("supervisor").or(bed.belay_pid()), keeper: pid("keeper") })
 }
 
 /// The crashes that belay has counted; none for a bare bed.
@@ -104,11 +92,7 @@ pub fn crashes(bed: &Bed) -> Result<u64> {
 pub fn own_figures(bed: &Bed) -> Result<OwnFigures> {
     let status = bed.belay_status()?;
     let figure = |name| find_number(&status, &["blackout", name]);
-    Ok(OwnFigures {
-        median_us: figure("median"),
-        p99_us: figure("p99"),
-        max_us: figure("max"),
-    })
+    Ok(OwnFigures { median_us: figure("median"), p99_us: figure("p99"), max_us: figure("max") })
 }
 
 #[cfg(test)]
@@ -118,10 +102,7 @@ mod tests {
     #[test]
     fn bed_lists_parse() -> Result<()> {
         assert_eq!("all".parse::<Beds>()?.0.len(), 6);
-        assert_eq!(
-            "passthrough_ll,bindfs".parse::<Beds>()?.0,
-            [Kind::PassthroughLl, Kind::Bindfs]
-        );
+        assert_eq!("passthrough_ll,bindfs".parse::<Beds>()?.0, [Kind::PassthroughLl, Kind::Bindfs]);
         assert!("dir".parse::<Beds>().is_err());
         assert!("nonsense".parse::<Beds>().is_err());
         Ok(())

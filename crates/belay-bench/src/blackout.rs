@@ -52,19 +52,12 @@ pub fn measure(
     let (nodes, open_files) = beds::capped(kind, plan.nodes, plan.open_files)?;
     // Files that are open are nodes too.
     let tree = NodeTree::of_nodes(nodes.max(open_files + open_files.div_ceil(500)));
-    let tree = if nodes == 0 && open_files == 0 {
-        NodeTree::of_nodes(0)
-    } else {
-        tree
-    };
+    let tree = if nodes == 0 && open_files == 0 { NodeTree::of_nodes(0) } else { tree };
     let mut result = BlackoutBed {
         bed: kind.to_string(),
         nodes: NodeTree::nodes_with(tree.files()),
         open_files,
-        load: Load {
-            before: machine::load(),
-            after: 0.0,
-        },
+        load: Load { before: machine::load(), after: 0.0 },
         ..BlackoutBed::default()
     };
     // Half of the starts before the kills and half after, so that a change of the machine shows in both.
@@ -73,9 +66,7 @@ pub fn measure(
     if held && let Err(error) = kill_held(kind, plan, tree, &mut result) {
         failures.push(Failure::new(format!("{kind}, held"), &error));
     }
-    result
-        .bare_start_us
-        .extend(bare_starts(kind, plan.starts - half)?);
+    result.bare_start_us.extend(bare_starts(kind, plan.starts - half)?);
     result.bare_start = Spread::of(&result.bare_start_us);
     result.load.after = machine::load();
     Ok(result)
@@ -95,9 +86,7 @@ fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
     let bed = beds::start(kind, false, 0)?;
     let pid = bed.daemon_pid()?;
     let words = command_line(pid)?;
-    let (program, arguments) = words
-        .split_first()
-        .context("the daemon has no command line")?;
+    let (program, arguments) = words.split_first().context("the daemon has no command line")?;
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| program.into());
     unmount(&bed, pid)?;
     let logs = tempfile::tempdir().context("make a directory for the daemon's output")?;
@@ -122,10 +111,7 @@ fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
 fn command_line(pid: u32) -> Result<Vec<String>> {
     let path = format!("/proc/{pid}/cmdline");
     let bytes = fs::read(&path).with_context(|| format!("read {path}"))?;
-    let words = bytes
-        .strip_suffix(b"\0")
-        .unwrap_or(&bytes)
-        .split(|b| *b == 0);
+    let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|b| *b == 0);
     words
         .map(|w| String::from_utf8(w.to_vec()).context("the daemon's command line is not UTF-8"))
         .collect()
@@ -143,11 +129,7 @@ fn unmount(bed: &Bed, daemon: u32) -> Result<()> {
 /// Kills the held daemon again and again while the probe asks.
 fn kill_held(kind: Kind, plan: &Plan, tree: NodeTree, result: &mut BlackoutBed) -> Result<()> {
     let bed = beds::start(kind, true, result.nodes)?;
-    tree.build(if kind.backed_by_directory() {
-        bed.backing()
-    } else {
-        bed.root()
-    })?;
+    tree.build(if kind.backed_by_directory() { bed.backing() } else { bed.root() })?;
     NodeTree::look_up(bed.root(), 0, tree.files())?;
     let open = NodeTree::open(bed.root(), result.open_files)?;
     let probe = Probe::start(probed_files(&bed, tree)?)?;
@@ -200,10 +182,7 @@ fn kill_often(bed: &Bed, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
         probe
             .wait_for_answers(dead, ANSWERS, LIMIT)
             .with_context(|| format!("after kill {number}"))?;
-        kills.push(Kill {
-            at,
-            until: probe.now(),
-        });
+        kills.push(Kill { at, until: probe.now() });
         wait_for_crash(bed, number).with_context(|| format!("after kill {number}"))?;
     }
     Ok(kills)
@@ -213,10 +192,7 @@ fn kill_often(bed: &Bed, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
 fn wait_for_crash(bed: &Bed, number: usize) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while beds::crashes(bed)? < number as u64 {
-        ensure!(
-            Instant::now() < deadline,
-            "belay did not count crash {number} within {LIMIT:?}"
-        );
+        ensure!(Instant::now() < deadline, "belay did not count crash {number} within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
@@ -247,20 +223,10 @@ mod tests {
     #[test]
     fn pauses_and_quiet_gaps_are_told_apart() {
         let ms = Duration::from_millis;
-        let seen = Seen {
-            answers: [0, 1, 2, 9, 10, 11].map(ms).to_vec(),
-            errors: 0,
-            first_error: None,
-        };
+        let seen =
+            Seen { answers: [0, 1, 2, 9, 10, 11].map(ms).to_vec(), errors: 0, first_error: None };
         let mut result = BlackoutBed::default();
-        record(
-            &seen,
-            &[Kill {
-                at: Duration::from_micros(2_500),
-                until: ms(10),
-            }],
-            &mut result,
-        );
+        record(&seen, &[Kill { at: Duration::from_micros(2_500), until: ms(10) }], &mut result);
         assert_eq!(result.pause_us, [7_000.0]);
         assert_eq!(result.answers, 6);
         assert!(result.quiet_us.is_some_and(|q| q.max == 1_000.0));

@@ -16,10 +16,7 @@ use crate::ops::Op;
 use crate::{blackout, cost, memory, report};
 
 #[derive(Parser)]
-#[command(
-    version,
-    about = "Measures what belay costs, against the bare daemon in the same run"
-)]
+#[command(version, about = "Measures what belay costs, against the bare daemon in the same run")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -164,18 +161,9 @@ impl Begun {
             "{} CPUs, Linux {}; {placement}; {} build",
             machine.cpus, machine.kernel, machine.profile
         );
-        let suffix = if placement == Placement::Free {
-            "-unpinned"
-        } else {
-            ""
-        };
+        let suffix = if placement == Placement::Free { "-unpinned" } else { "" };
         let path = common.out.join(format!("{name}{suffix}.json"));
-        Ok(Self {
-            started: machine::now(),
-            machine,
-            placement,
-            path,
-        })
+        Ok(Self { started: machine::now(), machine, placement, path })
     }
 
     fn write(&self, results: Results) -> Result<()> {
@@ -203,11 +191,7 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
                 _ => word,
             };
             let quote = word.is_empty() || !word.chars().all(plain);
-            if quote {
-                format!("'{}'", word.replace('\'', r"'\''"))
-            } else {
-                word
-            }
+            if quote { format!("'{}'", word.replace('\'', r"'\''")) } else { word }
         })
         .collect();
     line.join(" ")
@@ -215,20 +199,10 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
 
 fn run_cost(args: CostArgs) -> Result<bool> {
     let plan = cost::Plan {
-        ops: if args.ops.is_empty() {
-            Op::all()
-        } else {
-            args.ops
-        },
+        ops: if args.ops.is_empty() { Op::all() } else { args.ops },
         threads: args.threads.into_iter().map(usize::from).collect(),
-        rounds: args
-            .rounds
-            .unwrap_or(if args.quick { 6 } else { 30 })
-            .into(),
-        sessions: args
-            .sessions
-            .unwrap_or(if args.quick { 2 } else { 6 })
-            .into(),
+        rounds: args.rounds.unwrap_or(if args.quick { 6 } else { 30 }).into(),
+        sessions: args.sessions.unwrap_or(if args.quick { 2 } else { 6 }).into(),
         batch: Duration::from_millis(args.batch_ms.unwrap_or(if args.quick { 20 } else { 40 })),
         aa: args.aa,
     };
@@ -264,11 +238,7 @@ fn run_cost(args: CostArgs) -> Result<bool> {
 
 fn run_memory(args: &MemoryArgs) -> Result<bool> {
     let begun = Begun::new(&args.common, if args.aa { "memory-aa" } else { "memory" })?;
-    let mut run = MemoryRun {
-        aa: args.aa,
-        beds: Vec::new(),
-        failures: Vec::new(),
-    };
+    let mut run = MemoryRun { aa: args.aa, beds: Vec::new(), failures: Vec::new() };
     for kind in &args.beds.0 {
         match memory::measure(*kind, args.nodes, args.files, args.aa) {
             Ok(bed) => {
@@ -282,8 +252,7 @@ fn run_memory(args: &MemoryArgs) -> Result<bool> {
                     s.daemon_per_node,
                     s.bare_daemon_per_node,
                     s.daemon_fixed,
-                    s.per_open_file
-                        .map_or("-".to_owned(), |b| format!("{b:+.1}")),
+                    s.per_open_file.map_or("-".to_owned(), |b| format!("{b:+.1}")),
                 );
                 run.beds.push(bed);
             }
@@ -332,12 +301,7 @@ fn run_blackout(args: &BlackoutArgs) -> Result<bool> {
 fn print_blackout(bed: &BlackoutBed) {
     let show = |spread: &Option<crate::stats::Spread>| {
         spread.as_ref().map_or("-".to_owned(), |s| {
-            format!(
-                "{:.2} / {:.2} / {:.2} ms",
-                s.median / 1e3,
-                s.p99 / 1e3,
-                s.max / 1e3
-            )
+            format!("{:.2} / {:.2} / {:.2} ms", s.median / 1e3, s.p99 / 1e3, s.max / 1e3)
         })
     };
     println!(
@@ -376,9 +340,6 @@ mod tests {
     #[test]
     fn commands_can_be_repeated() {
         let words = ["/a b/belay-bench", "cost", "--out", "my dir"].map(str::to_owned);
-        assert_eq!(
-            command_line(words.into_iter()),
-            "belay-bench cost --out 'my dir'"
-        );
+        assert_eq!(command_line(words.into_iter()), "belay-bench cost --out 'my dir'");
     }
 }

@@ -48,23 +48,12 @@ pub fn sample(workers: &mut [Box<dyn Worker>], count: u64) -> Result<Duration> {
             .collect();
         handles
             .into_iter()
-            .map(|h| {
-                h.join()
-                    .unwrap_or_else(|_| Err(anyhow!("a client thread panicked")))
-            })
+            .map(|h| h.join().unwrap_or_else(|_| Err(anyhow!("a client thread panicked"))))
             .collect()
     });
     let spans: Vec<(Instant, Instant)> = spans.into_iter().collect::<Result<_>>()?;
-    let start = spans
-        .iter()
-        .map(|s| s.0)
-        .min()
-        .context("a batch needs at least one worker")?;
-    let end = spans
-        .iter()
-        .map(|s| s.1)
-        .max()
-        .context("a batch needs at least one worker")?;
+    let start = spans.iter().map(|s| s.0).min().context("a batch needs at least one worker")?;
+    let end = spans.iter().map(|s| s.1).max().context("a batch needs at least one worker")?;
     Ok(end - start)
 }
 
@@ -81,11 +70,7 @@ fn one_of_many(
     }
     barrier.wait();
     let start = Instant::now();
-    let ran = if failed.load(Ordering::SeqCst) {
-        Ok(())
-    } else {
-        worker.run(count)
-    };
+    let ran = if failed.load(Ordering::SeqCst) { Ok(()) } else { worker.run(count) };
     let end = Instant::now();
     barrier.wait();
     prepared?;
@@ -120,12 +105,7 @@ mod tests {
     fn one_and_four_workers_run_their_batches() -> Result<()> {
         for threads in [1, 4] {
             let mut workers: Vec<Box<dyn Worker>> = (0..threads)
-                .map(|_| {
-                    Box::new(Sleeper {
-                        done: 0,
-                        fail: false,
-                    }) as Box<dyn Worker>
-                })
+                .map(|_| Box::new(Sleeper { done: 0, fail: false }) as Box<dyn Worker>)
                 .collect();
             assert!(sample(&mut workers, 3)? >= Duration::from_millis(5));
         }
@@ -135,12 +115,7 @@ mod tests {
     #[test]
     fn a_failing_worker_fails_the_batch_and_blocks_nobody() {
         let mut workers: Vec<Box<dyn Worker>> = (0..4)
-            .map(|i| {
-                Box::new(Sleeper {
-                    done: 0,
-                    fail: i == 2,
-                }) as Box<dyn Worker>
-            })
+            .map(|i| Box::new(Sleeper { done: 0, fail: i == 2 }) as Box<dyn Worker>)
             .collect();
         let error = sample(&mut workers, 1).expect_err("one worker fails");
         assert_eq!(error.to_string(), "told to fail");

@@ -55,10 +55,7 @@ pub fn measure(kind: Kind, plan: &Plan) -> CostBed {
     let mut bed = CostBed {
         bed: kind.to_string(),
         daemon_cpus: [String::new(), String::new()],
-        load: Load {
-            before: machine::load(),
-            after: 0.0,
-        },
+        load: Load { before: machine::load(), after: 0.0 },
         geometric_mean: None,
         cases: Vec::new(),
         failures: Vec::new(),
@@ -78,10 +75,7 @@ pub fn measure(kind: Kind, plan: &Plan) -> CostBed {
         .collect();
     for number in 0..plan.sessions {
         if let Err(error) = session(kind, plan, number, &mut cases, &mut bed) {
-            bed.failures.push(Failure::new(
-                format!("{kind}, session {}", number + 1),
-                &error,
-            ));
+            bed.failures.push(Failure::new(format!("{kind}, session {}", number + 1), &error));
         }
     }
     bed.load.after = machine::load();
@@ -117,10 +111,8 @@ fn session(
         let held = beds::start(kind, !plan.aa, 0)?;
         (beds::start(kind, false, 0)?, held)
     };
-    result.daemon_cpus = [
-        machine::allowed_cpus(bare.daemon_pid()?),
-        machine::allowed_cpus(held.daemon_pid()?),
-    ];
+    result.daemon_cpus =
+        [machine::allowed_cpus(bare.daemon_pid()?), machine::allowed_cpus(held.daemon_pid()?)];
     for case in cases.iter_mut().filter(|c| !c.failed) {
         if let Err(error) = measure_case(case, plan, number, [&bare, &held]) {
             case.failed = true;
@@ -171,10 +163,7 @@ fn measure_case(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) -
     // Keeps the number of nodes small: some daemons hold a descriptor for each.
     for side in sides {
         for index in 0..case.threads {
-            let own = side
-                .root()
-                .join("bench")
-                .join(format!("{}-{index}", case.op));
+            let own = side.root().join("bench").join(format!("{}-{index}", case.op));
             if own.is_dir() {
                 std::fs::remove_dir_all(&own)
                     .with_context(|| format!("remove {}", own.display()))?;
@@ -208,10 +197,8 @@ fn measure_sides(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) 
     sample(&mut bare, batch).context("warm up the bare mount")?;
     sample(&mut held, batch).context("warm up the held mount")?;
     if case.calls.is_none() {
-        let counted = [
-            calls_per_op(&mut bare, batch, sides[0])?,
-            calls_per_op(&mut held, batch, sides[1])?,
-        ];
+        let counted =
+            [calls_per_op(&mut bare, batch, sides[0])?, calls_per_op(&mut held, batch, sides[1])?];
         case.calls = counted[0].zip(counted[1]).map(|(b, h)| [b, h]);
     }
     let operations = batch * case.threads as u64;
@@ -227,21 +214,14 @@ fn measure_sides(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) 
             let bare_us = time(&mut bare, "bare")?;
             (bare_us, time(&mut held, "held")?)
         };
-        case.pairs.push(Pair {
-            bare_us,
-            held_us,
-            session: number,
-            held_first,
-        });
+        case.pairs.push(Pair { bare_us, held_us, session: number, held_first });
     }
     Ok(())
 }
 
 fn workers(case: &Case, root: &Path, buffers: &[SharedBuffer]) -> Result<Vec<Box<dyn Worker>>> {
     let buffers = buffers.iter().enumerate();
-    buffers
-        .map(|(index, buffer)| case.op.worker(root, index, buffer))
-        .collect()
+    buffers.map(|(index, buffer)| case.op.worker(root, index, buffer)).collect()
 }
 
 /// Finds the batch of each worker that takes about as long as `aim`.
@@ -254,9 +234,7 @@ fn calibrate(workers: &mut [Box<dyn Worker>], aim: Duration, limit: u64) -> Resu
         }
         let wanted = aim.as_secs_f64() / elapsed.as_secs_f64().max(1e-9) * batch as f64 * 1.1;
         // Grow by bounded steps: the first samples are cold and slow to no purpose, or too short to tell.
-        batch = (wanted.ceil() as u64)
-            .clamp(batch + 1, batch * 8)
-            .min(limit);
+        batch = (wanted.ceil() as u64).clamp(batch + 1, batch * 8).min(limit);
     }
 }
 
@@ -269,9 +247,7 @@ fn calls_per_op(workers: &mut [Box<dyn Worker>], batch: u64, bed: &Bed) -> Resul
     worker.run(batch)?;
     let after = io_calls(pid);
     worker.finish(batch)?;
-    Ok(before
-        .zip(after)
-        .map(|(b, a)| a.saturating_sub(b) as f64 / batch as f64))
+    Ok(before.zip(after).map(|(b, a)| a.saturating_sub(b) as f64 / batch as f64))
 }
 
 #[cfg(test)]

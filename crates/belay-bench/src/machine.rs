@@ -23,12 +23,7 @@ pub fn facts() -> Machine {
         cpu_model: field(&read("/proc/cpuinfo"), "model name", ':').unwrap_or_else(unknown),
         cpus: std::thread::available_parallelism().map_or(0, usize::from),
         memory_bytes: memory_kib.unwrap_or(0) * 1024,
-        profile: if cfg!(debug_assertions) {
-            "debug"
-        } else {
-            "release"
-        }
-        .to_owned(),
+        profile: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
     }
 }
 
@@ -48,10 +43,7 @@ pub fn now() -> String {
 /// The load average over the last minute; 0 where it is not known.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace()
-        .next()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(0.0)
+    text.split_whitespace().next().and_then(|v| v.parse().ok()).unwrap_or(0.0)
 }
 
 /// The CPUs on which a process may run, as the kernel lists them.
@@ -126,10 +118,7 @@ mod tests {
     #[test]
     fn fields_are_found_whole() {
         let text = "Cpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
-        assert_eq!(
-            field(text, "Cpus_allowed_list", ':').as_deref(),
-            Some("0-1")
-        );
+        assert_eq!(field(text, "Cpus_allowed_list", ':').as_deref(), Some("0-1"));
         assert_eq!(field(text, "Cpus", ':'), None);
     }
 

@@ -72,11 +72,7 @@ fn settled(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
         std::thread::sleep(Duration::from_millis(100));
         let next = point(bed, nodes, open_files)?;
         let (a, b) = (total(&last), total(&next));
-        calm = if (a - b).abs() <= a / 1_000 {
-            calm + 1
-        } else {
-            0
-        };
+        calm = if (a - b).abs() <= a / 1_000 { calm + 1 } else { 0 };
         last = next;
     }
     Ok(last)
@@ -85,10 +81,8 @@ fn settled(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
 fn point(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
     let daemon = bed.daemon_pid()?;
     let belay = belay_processes(bed)?;
-    let pids: Vec<u32> = [Some(daemon), belay.supervisor, belay.keeper]
-        .into_iter()
-        .flatten()
-        .collect();
+    let pids: Vec<u32> =
+        [Some(daemon), belay.supervisor, belay.keeper].into_iter().flatten().collect();
     Ok(MemoryPoint {
         nodes,
         open_files,
@@ -106,12 +100,7 @@ fn outside_shmem(process: &ProcessMemory) -> i64 {
 /// belay's memory: supervisor and keeper outside shared memory, and the recorder.
 fn of_belay(point: &MemoryPoint) -> i64 {
     let processes = [&point.supervisor, &point.keeper];
-    processes
-        .into_iter()
-        .flatten()
-        .map(outside_shmem)
-        .sum::<i64>()
-        + signed(point.memfd)
+    processes.into_iter().flatten().map(outside_shmem).sum::<i64>() + signed(point.memfd)
 }
 
 fn total(point: &MemoryPoint) -> i64 {
@@ -150,9 +139,7 @@ fn summarise(bare: &[MemoryPoint], held: &[MemoryPoint]) -> MemorySummary {
         daemon_fixed: first(held, daemon) - first(bare, daemon),
         daemon_per_node: per_node(held, daemon) - bare_daemon_per_node,
         bare_daemon_per_node,
-        per_open_file: per_open_file(held)
-            .zip(per_open_file(bare))
-            .map(|(h, b)| h - b),
+        per_open_file: per_open_file(held).zip(per_open_file(bare)).map(|(h, b)| h - b),
     }
 }
 
@@ -161,12 +148,7 @@ mod tests {
     use super::*;
 
     fn process(private: u64, shmem: u64) -> ProcessMemory {
-        ProcessMemory {
-            rss: private + shmem,
-            pss: private + shmem,
-            pss_shmem: shmem,
-            private,
-        }
+        ProcessMemory { rss: private + shmem, pss: private + shmem, pss_shmem: shmem, private }
     }
 
     #[test]
@@ -190,10 +172,7 @@ mod tests {
         let points = [(0, 0), (1_000, 0), (2_000, 0), (2_000, 100)];
         let climb = |f: &dyn Fn(u64, u64) -> MemoryPoint| points.map(|(n, o)| f(n, o)).to_vec();
         let summary = summarise(&climb(&bare), &climb(&held));
-        assert_eq!(
-            (summary.belay_fixed, summary.daemon_fixed),
-            (2_064_000, 4_000)
-        );
+        assert_eq!((summary.belay_fixed, summary.daemon_fixed), (2_064_000, 4_000));
         let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
         assert!(close(summary.belay_per_node, 120.0) && close(summary.daemon_per_node, 50.0));
         assert!(close(summary.bare_daemon_per_node, 300.0));

@@ -322,8 +322,7 @@ impl RunFile {
         std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let mut file = tempfile::NamedTempFile::new_in(dir).context("create a results file")?;
         serde_json::to_writer_pretty(&mut file, self).context("write the results")?;
-        file.persist(path)
-            .with_context(|| format!("write {}", path.display()))?;
+        file.persist(path).with_context(|| format!("write {}", path.display()))?;
         Ok(())
     }
 

@@ -23,9 +23,7 @@ impl NodeTree {
     pub fn of_nodes(nodes: u64) -> Self {
         let directories = nodes.div_ceil(PER_DIRECTORY + 1);
         // One more for the directory at the top.
-        Self {
-            files: nodes.saturating_sub(directories + 1),
-        }
+        Self { files: nodes.saturating_sub(directories + 1) }
     }
 
     /// Number of its files.
@@ -35,11 +33,7 @@ impl NodeTree {
 
     /// Number of nodes that the first `files` files bring with them: themselves and the directories above.
     pub fn nodes_with(files: u64) -> u64 {
-        if files == 0 {
-            0
-        } else {
-            files + files.div_ceil(PER_DIRECTORY) + 1
-        }
+        if files == 0 { 0 } else { files + files.div_ceil(PER_DIRECTORY) + 1 }
     }
 
     /// Path of file `index`, relative to the root.
@@ -70,9 +64,7 @@ impl NodeTree {
     pub fn look_up(root: &Path, from: u64, to: u64) -> Result<()> {
         let mut index = from;
         while index < to {
-            let end = (index / PER_DIRECTORY + 1)
-                .saturating_mul(PER_DIRECTORY)
-                .min(to);
+            let end = (index / PER_DIRECTORY + 1).saturating_mul(PER_DIRECTORY).min(to);
             let dir = open_dir(&root.join(Self::directory(index)))?;
             for file in index..end {
                 let name = format!("f{}", file % PER_DIRECTORY);
@@ -103,10 +95,7 @@ pub const SAMPLE: u64 = 10_000;
 /// Raises the soft limit of open files to the hard one, for this process and those it starts.
 pub fn raise_open_file_limit() -> Result<u64> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(Resource::Nofile, raised)
         .context("raise the limit of open files")?;
     Ok(limit.maximum.unwrap_or(u64::MAX))

@@ -29,9 +29,8 @@ pub fn estimate(pairs: &[Pair]) -> Option<Estimate> {
     let ratio = balanced(&orders)?;
     // A fixed seed: the same results file gives the same report.
     let mut random = StdRng::seed_from_u64(0);
-    let draws: Vec<f64> = (0..DRAWS)
-        .filter_map(|_| balanced(&draw(&orders, &mut random)))
-        .collect();
+    let draws: Vec<f64> =
+        (0..DRAWS).filter_map(|_| balanced(&draw(&orders, &mut random))).collect();
     Some(Estimate {
         ratio,
         ci_low: percentile(&draws, 0.025)?,
@@ -44,10 +43,7 @@ fn sessions(pairs: &[Pair], held_first: bool) -> Vec<Session> {
     let mut sessions: Vec<(usize, Session)> = Vec::new();
     for pair in pairs.iter().filter(|p| p.held_first == held_first) {
         let ratio = pair.held_us / pair.bare_us;
-        match sessions
-            .iter_mut()
-            .find(|(number, _)| *number == pair.session)
-        {
+        match sessions.iter_mut().find(|(number, _)| *number == pair.session) {
             Some((_, ratios)) => ratios.push(ratio),
             None => sessions.push((pair.session, vec![ratio])),
         }
@@ -57,19 +53,15 @@ fn sessions(pairs: &[Pair], held_first: bool) -> Vec<Session> {
 
 /// The geometric mean over the orders of the median over the pairs of each.
 fn balanced(orders: &[Vec<Session>]) -> Option<f64> {
-    let medians: Vec<f64> = orders
-        .iter()
-        .map(|sessions| median(&sessions.concat()))
-        .collect::<Option<_>>()?;
+    let medians: Vec<f64> =
+        orders.iter().map(|sessions| median(&sessions.concat())).collect::<Option<_>>()?;
     geometric_mean(&medians)
 }
 
 /// One draw: of each order as many sessions as there are, with replacement, and of each as many pairs.
 fn draw(orders: &[Vec<Session>], random: &mut impl Rng) -> Vec<Vec<Session>> {
     let again = |session: &Session, random: &mut _| -> Session {
-        (0..session.len())
-            .filter_map(|_| session.choose(random).copied())
-            .collect()
+        (0..session.len()).filter_map(|_| session.choose(random).copied()).collect()
     };
     orders
         .iter()
@@ -105,12 +97,7 @@ mod tests {
     use super::*;
 
     fn pair(session: usize, bare_us: f64, ratio: f64) -> Pair {
-        Pair {
-            bare_us,
-            held_us: bare_us * ratio,
-            session,
-            held_first: session % 2 == 1,
-        }
+        Pair { bare_us, held_us: bare_us * ratio, session, held_first: session % 2 == 1 }
     }
 
     #[test]

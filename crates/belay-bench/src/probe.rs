@@ -49,12 +49,7 @@ impl Probe {
             let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
             move || ask(targets, start, &seen, &stop)
         })?;
-        Ok(Self {
-            start,
-            seen,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { start, seen, stop, thread: Some(thread) })
     }
 
     /// The time on the probe's clock.
@@ -125,22 +120,13 @@ impl Target {
         };
         let (file, direct) = match open(OFlags::DIRECT) {
             Ok(file) => (file, true),
-            Err(_) => (
-                open(OFlags::empty()).with_context(|| format!("open {}", path.display()))?,
-                false,
-            ),
+            Err(_) => {
+                (open(OFlags::empty()).with_context(|| format!("open {}", path.display()))?, false)
+            }
         };
-        let meta = path
-            .symlink_metadata()
-            .with_context(|| format!("stat {}", path.display()))?;
-        let mut target = Self {
-            path,
-            file,
-            direct,
-            expected: Vec::new(),
-            len: meta.len(),
-            inode: meta.ino(),
-        };
+        let meta = path.symlink_metadata().with_context(|| format!("stat {}", path.display()))?;
+        let mut target =
+            Self { path, file, direct, expected: Vec::new(), len: meta.len(), inode: meta.ino() };
         let mut buffer = AlignedBuffer::new(READ_SIZE, 0);
         target.read(&mut buffer)?;
         target.expected = buffer.bytes().to_vec();
@@ -163,11 +149,7 @@ impl Target {
 
     fn check_read(&self, buffer: &mut AlignedBuffer) -> Result<()> {
         self.read(buffer)?;
-        ensure!(
-            buffer.bytes() == self.expected,
-            "the content of {} changed",
-            self.path.display()
-        );
+        ensure!(buffer.bytes() == self.expected, "the content of {} changed", self.path.display());
         Ok(())
     }
 
@@ -200,11 +182,7 @@ fn ask(targets: Vec<Target>, start: Instant, seen: &Mutex<Seen>, stop: &AtomicBo
         if stop.load(Ordering::SeqCst) {
             return;
         }
-        let answer = if read {
-            target.check_read(&mut buffer)
-        } else {
-            target.check_stat()
-        };
+        let answer = if read { target.check_read(&mut buffer) } else { target.check_stat() };
         let at = start.elapsed();
         read = !read;
         let mut seen = lock(seen);
@@ -289,10 +267,7 @@ mod tests {
 
     #[test]
     fn a_kill_without_a_later_answer_has_no_pause() {
-        let kill = Kill {
-            at: Duration::from_millis(5),
-            until: Duration::from_millis(9),
-        };
+        let kill = Kill { at: Duration::from_millis(5), until: Duration::from_millis(9) };
         assert_eq!(gaps(&ms(&[1, 2]), &[kill]).around_kills, []);
         assert_eq!(gaps(&[], &[kill]), Gaps::default());
     }

@@ -168,10 +168,7 @@ mod tests {
         let samples: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         let spread = Spread::of(&samples).expect("samples");
         assert_eq!((spread.count, spread.min, spread.max), (101, 0.0, 100.0));
-        assert_eq!(
-            (spread.q1, spread.median, spread.q3, spread.p99),
-            (25.0, 50.0, 75.0, 99.0)
-        );
+        assert_eq!((spread.q1, spread.median, spread.q3, spread.p99), (25.0, 50.0, 75.0, 99.0));
         assert!(spread.ci_low < spread.median && spread.median < spread.ci_high);
     }
 

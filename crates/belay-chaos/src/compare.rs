@@ -29,19 +29,13 @@ impl Rules {
     /// The rules for a kind of daemon and an oracle.
     pub fn new(kind: Kind, oracle: Oracle) -> Self {
         let exact = matches!(kind, Kind::PassthroughLl | Kind::Dir);
-        Self {
-            links: exact,
-            fs: oracle == Oracle::Bare,
-        }
+        Self { links: exact, fs: oracle == Oracle::Bare }
     }
 
     /// What a sequence may contain under these circumstances.
     pub fn scope(kind: Kind, oracle: Oracle) -> Scope {
         let special_modes = oracle == Oracle::Bare || kind == Kind::Dir;
-        Scope {
-            links_are_one: kind.shares_hard_links(),
-            special_modes,
-        }
+        Scope { links_are_one: kind.shares_hard_links(), special_modes, write_only: true }
     }
 
     /// Whether the outcome on the subject is as good as the oracle's.
@@ -84,12 +78,7 @@ mod tests {
         assert!(loose.agree(&attr(1, true), &attr(2, true)));
         assert!(!loose.agree(&attr(1, true), &attr(1, false)));
         assert!(loose.agree(&attr(1, false), &attr(1, false)));
-        let fs = |kind| {
-            Outcome::Ok(Value::Fs {
-                kind,
-                name_max: 255,
-            })
-        };
+        let fs = |kind| Outcome::Ok(Value::Fs { kind, name_max: 255 });
         assert!(loose.agree(&fs(1), &fs(2)) && !exact.agree(&fs(1), &fs(2)));
         assert!(!loose.agree(&Outcome::Err(2), &Outcome::Err(5)));
     }

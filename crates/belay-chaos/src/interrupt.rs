@@ -49,11 +49,7 @@ impl Stop {
             if left.is_zero() {
                 return false;
             }
-            asked = self
-                .news
-                .wait_timeout(asked, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            asked = self.news.wait_timeout(asked, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }

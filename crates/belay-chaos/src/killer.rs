@@ -63,10 +63,7 @@ impl Toll {
 
     /// Why the killer gave up, if it did.
     pub fn failure(&self) -> Option<String> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -79,11 +76,7 @@ pub fn run(bed: &Bed, plan: &Plan, toll: &Toll) {
 
 fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x6b69_6c6c);
-    let gate = if let Guard::Gate(dir) = &plan.guard {
-        Some(Gate::open(dir)?)
-    } else {
-        None
-    };
+    let gate = if let Guard::Gate(dir) = &plan.guard { Some(Gate::open(dir)?) } else { None };
     if !matches!(plan.guard, Guard::None) {
         mounts::ensure_control_files()?;
     }
@@ -94,10 +87,7 @@ fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
         {
             return Ok(());
         }
-        let signal = *plan
-            .signals
-            .choose(&mut rng)
-            .context("no signals to kill with")?;
+        let signal = *plan.signals.choose(&mut rng).context("no signals to kill with")?;
         let quietly = || await_quiet(bed, victim).and_then(|()| process::kill(victim, signal));
         let killed = match (&gate, &plan.guard, &plan.progress) {
             (Some(gate), ..) => gate.alone(quietly)?,
@@ -146,9 +136,7 @@ fn aim(progress: &AtomicU64, delay: Duration) {
 /// Does something while a process group is stopped, which does not end while this lasts.
 fn frozen(group: &Mutex<Option<u32>>, what: impl FnOnce() -> Result<()>) -> Result<()> {
     let group = group.lock().unwrap_or_else(PoisonError::into_inner);
-    let group = group
-        .and_then(|pid| i32::try_from(pid).ok())
-        .and_then(Pid::from_raw);
+    let group = group.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     let signal = |signal| group.map(|group| kill_process_group(group, signal));
     signal(Signal::STOP);
     let result = what();
@@ -161,16 +149,10 @@ fn await_quiet(bed: &Bed, daemon: u32) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut calm = 0;
     while calm < 2 {
-        let asleep = std::fs::read_to_string(format!("/proc/{daemon}/stat")).is_ok_and(|stat| {
-            stat.rsplit(") ")
-                .next()
-                .is_some_and(|rest| rest.starts_with('S'))
-        });
-        calm = if mounts::requests_waiting(bed.mountpoint())? == 0 && asleep {
-            calm + 1
-        } else {
-            0
-        };
+        let asleep = std::fs::read_to_string(format!("/proc/{daemon}/stat"))
+            .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')));
+        calm =
+            if mounts::requests_waiting(bed.mountpoint())? == 0 && asleep { calm + 1 } else { 0 };
         if Instant::now() > deadline {
             bail!("the daemon (process {daemon}) did not come to rest within 10 s");
         }

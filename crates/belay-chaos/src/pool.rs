@@ -43,12 +43,7 @@ impl Pool {
             .map(|_| Worker::start(root, gate, Arc::clone(&done)))
             .collect::<Result<_>>()
             .with_context(|| format!("starting the workers on {name}"))?;
-        Ok(Self {
-            name,
-            workers,
-            limit,
-            done,
-        })
+        Ok(Self { name, workers, limit, done })
     }
 
     /// A counter that grows with every operation done.
@@ -58,14 +53,8 @@ impl Pool {
 
     /// Hands out a batch without waiting for it.
     pub fn order(&mut self, batch: &Batch, shared: bool) -> Result<()> {
-        let worker = self
-            .workers
-            .get_mut(batch.worker)
-            .context("no such worker")?;
-        let order = Order {
-            shared,
-            ops: batch.ops.clone(),
-        };
+        let worker = self.workers.get_mut(batch.worker).context("no such worker")?;
+        let order = Order { shared, ops: batch.ops.clone() };
         let mut line = serde_json::to_vec(&order).context("encoding an order")?;
         line.push(b'\n');
         let sent = worker.orders.write_all(&line);
@@ -106,16 +95,8 @@ impl Worker {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().context("starting a worker")?;
         let mut process = Process::adopt(child, "worker");
-        let orders = process
-            .child()
-            .stdin
-            .take()
-            .context("a worker has no stdin")?;
-        let output = process
-            .child()
-            .stdout
-            .take()
-            .context("a worker has no stdout")?;
+        let orders = process.child().stdin.take().context("a worker has no stdin")?;
+        let output = process.child().stdout.take().context("a worker has no stdout")?;
         let (sender, answers) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines() {
@@ -129,10 +110,6 @@ impl Worker {
                 }
             }
         });
-        Ok(Self {
-            process,
-            orders,
-            answers,
-        })
+        Ok(Self { process, orders, answers })
     }
 }

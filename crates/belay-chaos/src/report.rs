@@ -35,13 +35,7 @@ impl fmt::Display for Blackout {
         let ms = |value: Option<f64>| {
             value.map_or_else(|| "?".to_owned(), |us| format!("{:.1}", us / 1000.0))
         };
-        write!(
-            f,
-            "{} / {} / {} ms",
-            ms(self.median_us),
-            ms(self.p99_us),
-            ms(self.max_us)
-        )
+        write!(f, "{} / {} / {} ms", ms(self.median_us), ms(self.p99_us), ms(self.max_us))
     }
 }
 
@@ -112,11 +106,7 @@ impl fmt::Display for BedReport {
         if self.status.is_some() {
             write!(f, "; blackout median / p99 / max {}", self.blackout)?;
         }
-        write!(
-            f,
-            "; slowest operation {:.1} ms",
-            self.slowest_op_us as f64 / 1000.0
-        )
+        write!(f, "; slowest operation {:.1} ms", self.slowest_op_us as f64 / 1000.0)
     }
 }
 

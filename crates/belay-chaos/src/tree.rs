@@ -55,9 +55,7 @@ impl Tree {
         let mut tree = BTreeMap::new();
         for (name, (mut node, meta)) in nodes {
             if links && meta.is_file() {
-                let first = first_names
-                    .entry(meta.ino())
-                    .or_insert_with(|| name.clone());
+                let first = first_names.entry(meta.ino()).or_insert_with(|| name.clone());
                 node.same_as = (*first != name).then(|| first.clone());
             }
             tree.insert(name, node);
@@ -79,11 +77,7 @@ impl Tree {
                 Some(_) => {}
             }
         }
-        for (name, node) in other
-            .0
-            .iter()
-            .filter(|(name, _)| !self.0.contains_key(*name))
-        {
+        for (name, node) in other.0.iter().filter(|(name, _)| !self.0.contains_key(*name)) {
             let _ = writeln!(text, "{name}: only on {that}: {node:?}");
         }
         text
@@ -119,16 +113,11 @@ fn node(path: &Path, meta: &std::fs::Metadata) -> Result<Node> {
     let mut list = vec![0; 65536];
     // A file system without extended attributes has none.
     let len = rustix::fs::listxattr(path, &mut list).unwrap_or(0);
-    for name in list[..len]
-        .split(|b| *b == 0)
-        .filter(|name| name.starts_with(b"user."))
-    {
+    for name in list[..len].split(|b| *b == 0).filter(|name| name.starts_with(b"user.")) {
         let mut value = vec![0; 65536];
         let len = rustix::fs::getxattr(path, name, &mut value)?;
-        node.xattrs.insert(
-            String::from_utf8_lossy(name).into_owned(),
-            crate::exec::hash(&value[..len]),
-        );
+        node.xattrs
+            .insert(String::from_utf8_lossy(name).into_owned(), crate::exec::hash(&value[..len]));
     }
     Ok(node)
 }
@@ -151,14 +140,9 @@ mod tests {
     fn differences(change: impl FnOnce(&Path)) -> String {
         let (one, other) = (sample(), sample());
         change(other.path());
-        let (one, other) = (
-            Tree::read(one.path(), true).unwrap(),
-            Tree::read(other.path(), true).unwrap(),
-        );
-        assert_eq!(
-            one == other,
-            one.differences(&other, "this", "that").is_empty()
-        );
+        let (one, other) =
+            (Tree::read(one.path(), true).unwrap(), Tree::read(other.path(), true).unwrap());
+        assert_eq!(one == other, one.differences(&other, "this", "that").is_empty());
         one.differences(&other, "this", "that")
     }
 

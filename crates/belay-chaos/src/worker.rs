@@ -40,17 +40,10 @@ impl Gate {
     pub fn open(dir: &Path) -> Result<Self> {
         let open = |name: &str| {
             let path = dir.join(name);
-            let file = File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path);
+            let file = File::options().create(true).truncate(false).write(true).open(&path);
             file.with_context(|| format!("opening {}", path.display()))
         };
-        Ok(Self {
-            outer: open("gate.outer")?,
-            inner: open("gate.inner")?,
-        })
+        Ok(Self { outer: open("gate.outer")?, inner: open("gate.inner")? })
     }
 
     /// Runs something while no killer is inside.
@@ -104,9 +97,7 @@ pub fn serve(args: &WorkerArgs) -> Result<()> {
             let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
             serde_json::to_writer(&mut out, &Answer { outcome, micros })
                 .context("writing an answer")?;
-            out.write_all(b"\n")
-                .and_then(|()| out.flush())
-                .context("writing an answer")?;
+            out.write_all(b"\n").and_then(|()| out.flush()).context("writing an answer")?;
         }
     }
     Ok(())

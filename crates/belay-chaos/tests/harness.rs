@@ -6,11 +6,7 @@ use std::process::{Command, Output};
 fn chaos(args: &str) -> Output {
     let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-belay");
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
-    command
-        .args(args.split_whitespace())
-        .env("BELAY_BIN", fake)
-        .output()
-        .unwrap()
+    command.args(args.split_whitespace()).env("BELAY_BIN", fake).output().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -27,11 +23,7 @@ fn a_daemon_equals_itself() {
         "soak --subject bare --kills 0 --ops 3000 --seed 11 --beds passthrough-ll,passthrough-hl,ntfs-3g",
     );
     assert!(output.status.success(), "{}", text(&output));
-    assert!(
-        text(&output).contains(" 0 divergences"),
-        "{}",
-        text(&output)
-    );
+    assert!(text(&output).contains(" 0 divergences"), "{}", text(&output));
 }
 
 #[test]
@@ -77,10 +69,7 @@ fn the_demo_counts_crashes_and_finds_no_difference() {
     let output = chaos("demo --kills 8 --size-mb 3 --every 10ms");
     assert!(output.status.success(), "{}", text(&output));
     let text = text(&output);
-    assert!(
-        text.contains("crashes:     8") && text.contains("errors seen: 0"),
-        "{text}"
-    );
+    assert!(text.contains("crashes:     8") && text.contains("errors seen: 0"), "{text}");
 }
 
 #[test]

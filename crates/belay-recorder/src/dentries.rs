@@ -142,7 +142,8 @@ impl<M: Memory> Store<M> {
         let mut candidates = vec![node];
         while let Some(node) = candidates.pop() {
             if node == Node::ROOT
-                || self.node_flags(node) & (node_flags::LIVE | node_flags::HIDDEN) != node_flags::LIVE
+                || self.node_flags(node) & (node_flags::LIVE | node_flags::HIDDEN)
+                    != node_flags::LIVE
                 || self.count(node) > 0
                 || self.children(node) > 0
                 || self.opens(node) > 0

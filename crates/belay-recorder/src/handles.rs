@@ -65,7 +65,8 @@ impl<M: Memory> Store<M> {
         let handle = Handle(low(key));
         let at = self.handle(handle);
         (handle.0 != 0
-            && u64::from(handle.0) < self.header(HANDLE_TOP).min(self.layout.capacity.handles as u64)
+            && u64::from(handle.0)
+                < self.header(HANDLE_TOP).min(self.layout.capacity.handles as u64)
             && high(self.word(at + STATE)) & LIVE != 0
             && low(self.word(at + BORN)) == high(key))
         .then_some(handle)

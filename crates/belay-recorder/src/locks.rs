@@ -62,9 +62,9 @@ impl<M: Memory> Store<M> {
                     && new.start <= old.end
             })
             .collect();
-        let parts = overlapping.iter().map(|(_, old)| {
-            usize::from(old.start < new.start) + usize::from(old.end > new.end)
-        });
+        let parts = overlapping
+            .iter()
+            .map(|(_, old)| usize::from(old.start < new.start) + usize::from(old.end > new.end));
         let needed = parts.sum::<usize>() + usize::from(new.kind != F_UNLCK);
         if !self.has_room(BYTES, needed.saturating_sub(overlapping.len())) {
             return false;

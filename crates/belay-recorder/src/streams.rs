@@ -58,7 +58,8 @@ impl<M: Memory> Store<M> {
     /// The chunk behind `chunk`, or the first one if that is 0; a new one where there is none.
     fn stream_next(&self, handle: Handle, chunk: u32) -> Option<u32> {
         let ends = self.stream_word(handle);
-        let next = if chunk == 0 { high(self.word(ends)) } else { low(self.word(self.block(chunk))) };
+        let next =
+            if chunk == 0 { high(self.word(ends)) } else { low(self.word(self.block(chunk))) };
         if next != 0 {
             return Some(next);
         }

@@ -1,6 +1,7 @@
 //! What the session adds to a request, without kernel and daemon: nanoseconds per operation.
 //!
 //!     cargo run --release -p belay-session --example path_cost
+#![allow(clippy::disallowed_methods, reason = "it measures time; the session itself must not")]
 
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::{Incoming, Outgoing, Session};

@@ -89,7 +89,9 @@ pub struct Row {
 }
 
 use Action::{AnswerDone, AnswerRecorded, AnswerReleased, Ask, Reissue, Repair};
-use Class::{Append, Create, Exchange, Idempotent, Release, Remove, Rename, XattrCreate, XattrRemove};
+use Class::{
+    Append, Create, Exchange, Idempotent, Release, Remove, Rename, XattrCreate, XattrRemove,
+};
 use Finding::{Done, Foreign, NotAsked, NotDone, Partial};
 
 /// All classes.

@@ -51,8 +51,7 @@ impl<M: Memory> Session<M> {
         if !created {
             // Not known to this generation, and still here: its children or handles need it.
             node = self.store.child(parent, name).filter(|old| {
-                self.store.bound(*old, self.generation).is_none()
-                    && self.is_same(*old, kind, entry)
+                self.store.bound(*old, self.generation).is_none() && self.is_same(*old, kind, entry)
             });
             if node.is_none() && entry.attr.nlink > 1 && kind != DIRECTORY && !numbered {
                 node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);

@@ -3,11 +3,11 @@
 
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
-use crate::reconcile::{entry_of, target_dir};
 use crate::message::read;
+use crate::reconcile::{entry_of, target_dir};
 use crate::requests::Missing;
 use crate::restore::Missed;
-use crate::session::Session;
+use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
@@ -15,7 +15,6 @@ use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::{Opcode, Request, build};
 
 const ENOENT: i32 = 2;
-const EEXIST: i32 = 17;
 /// What hidden names start with.
 pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 
@@ -133,7 +132,13 @@ impl<M: Memory> Session<M> {
         self.store.begin();
         let serial = self.store.next_hidden_serial();
         let mut name = PREFIX.to_vec();
-        name.extend(format!("{:x}-{serial:x}", self.control().instant(belay_recorder::control::Instant::Attached)).bytes());
+        name.extend(
+            format!(
+                "{:x}-{serial:x}",
+                self.control().instant(belay_recorder::control::Instant::Attached)
+            )
+            .bytes(),
+        );
         let added = self.store.dentry_set(parent, &name, node).is_ok();
         self.store.commit();
         added.then_some(name)
@@ -179,8 +184,10 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
         let entry = entry_of(reply);
+        let one_node =
+            entry.is_some_and(|e| self.store.bound(node, self.generation) == Some(e.nodeid));
         if let Some(entry) = entry {
-            if self.store.bound(node, self.generation) == Some(entry.nodeid) {
+            if one_node {
                 self.store.begin();
                 self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
                 self.store.commit();
@@ -188,12 +195,14 @@ impl<M: Memory> Session<M> {
                 self.forget_later(vec![(entry.nodeid, 1)]);
             }
         }
-        // The hidden name is this file's alone: where it exists, a dead generation had made it.
-        let there = read::<OutHeader>(reply).is_some_and(|header| header.error == -EEXIST);
-        let linked = entry.is_some() || there;
-        self.links_work &= linked;
+        // Where links are nodes of their own, the daemon must also move the open file's node to the
+        // hidden name, or that node has no name after the rename over it and cannot be opened again
+        // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of the
+        // same file changes nothing but the daemon's nodes. So also where the link exists already,
+        // which a dead generation had made: the hidden name is this file's alone.
+        self.links_work &= one_node;
         self.with_task(id, |task| {
-            task.hide = if linked { Hide::Kept } else { Hide::NoLink };
+            task.hide = if one_node { Hide::Kept } else { Hide::NoLink };
         });
     }
 
@@ -262,7 +271,8 @@ impl<M: Memory> Session<M> {
 
     /// The errand that removes a hidden file.
     fn remover_of(&self, node: Node) -> Option<u64> {
-        let task = self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
+        let task =
+            self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
         task.map(|task| task.id)
     }
 
@@ -303,7 +313,13 @@ impl<M: Memory> Session<M> {
         self.with_task(id, |task| task.done = true);
     }
 
-    pub(crate) fn unhide_step(&mut self, task: &mut Task, node: Node, parent: Node, name: &[u8]) -> Step {
+    pub(crate) fn unhide_step(
+        &mut self,
+        task: &mut Task,
+        node: Node,
+        parent: Node,
+        name: &[u8],
+    ) -> Step {
         let (Some(hidden), Some(id)) =
             (self.hidden_name(node), self.store.bound(parent, self.generation))
         else {
@@ -318,6 +334,20 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
         if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
+            let dentry = self
+                .store
+                .dentries(node)
+                .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+            if let Some(dentry) = dentry
+                && let Some(parent) =
+                    self.store.bound(self.store.dentry_parent(dentry), self.generation)
+            {
+                // If the two names were links of one file, the rename has left both.
+                let name = self.store.dentry_name(dentry);
+                let message = build::unlink(self.injected_ids(parent), &name);
+                self.outbox.push_back(Work::Deliver(message));
+                self.kick = true;
+            }
             self.drop_intent(node);
         }
         self.with_task(id, |task| task.done = true);
@@ -398,9 +428,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn is_excluded_for(&self, request: &Request<'_>, task: u64) -> bool {
         request.names().first.is_some()
             && self.exclusive.iter().any(|(id, key)| {
-                *id != task
-                    && (*key == request.header.nodeid || Some(*key) == target_dir(request))
+                *id != task && (*key == request.header.nodeid || Some(*key) == target_dir(request))
             })
     }
 }
-

@@ -11,7 +11,8 @@ use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Memory, Node, Slot};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
-    Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent, push_direntplus,
+    Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
+    push_direntplus,
 };
 use std::collections::HashSet;
 use zerocopy::IntoBytes;

@@ -9,10 +9,10 @@ use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{
-    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, RenameIn, SetattrIn, WRITE_CACHE,
-    WriteIn, WriteOut, fattr,
+    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, RenameIn, SetattrIn, WRITE_CACHE, WriteIn,
+    WriteOut, fattr,
 };
-use belay_wire::{EntryOut, OpenOut, Opcode, Request, build, handle_fields};
+use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, handle_fields};
 use zerocopy::IntoBytes;
 
 const EPERM: i32 = 1;
@@ -120,7 +120,8 @@ impl<M: Memory> Session<M> {
                 self.report(task, row.id, 0, row.reason);
                 let write: WriteIn = request.body_as()?;
                 let id = self.node_id(request.header.nodeid)?;
-                let cut = SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
+                let cut =
+                    SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
                 let message = build::setattr(self.injected_ids(id), &cut);
                 Some(Step::Inject(message, Injection::CutTail))
             }
@@ -441,4 +442,3 @@ pub(crate) fn entry_of(reply: &[u8]) -> Option<EntryOut> {
     let entry = reply.get(16..).and_then(read::<EntryOut>)?;
     (header.error == 0 && entry.nodeid != 0).then_some(entry)
 }
-

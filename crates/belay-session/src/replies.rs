@@ -5,15 +5,14 @@ use crate::message::{Message, Outgoing, header_of, read};
 use crate::session::{INJECTED, Session};
 use belay_recorder::control::Counter;
 use belay_recorder::{
-    F_UNLCK, Handle, Lock, MAX_REPLY, Memory, Node, OpenFacts, Slot, SlotState, handle_flags, node_flags,
+    F_UNLCK, Handle, Lock, MAX_REPLY, Memory, Node, OpenFacts, Slot, SlotState, handle_flags,
+    node_flags,
 };
 use belay_wire::abi::{
-    Attr, CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LkIn, LinkIn, OpenIn, OpenOut, OutHeader, PollIn,
-    ReleaseIn, Rename2In, RenameIn,
+    Attr, CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut,
+    OutHeader, PollIn, ReleaseIn, Rename2In, RenameIn,
 };
-use belay_wire::{
-    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request, UNIQUE_RESEND, attr_offset,
-};
+use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request, UNIQUE_RESEND, attr_offset};
 
 const ENOENT: i32 = 2;
 const ENOMEM: i32 = 12;
@@ -30,7 +29,8 @@ impl<M: Memory> Session<M> {
         }
         if header.unique & INJECTED != 0 && header.unique & UNIQUE_RESEND == 0 {
             if let Some((task, injection)) = self.injections.remove(&header.unique) {
-                let message = if header.len as usize <= head.len() { head.to_vec() } else { full() };
+                let message =
+                    if header.len as usize <= head.len() { head.to_vec() } else { full() };
                 self.absorb(task, injection, &message);
             }
             self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
@@ -113,10 +113,22 @@ impl<M: Memory> Session<M> {
                 self.on_poll(slot);
                 return Outgoing::Pass;
             }
-            Opcode::READ | Opcode::READLINK | Opcode::STATFS | Opcode::ACCESS
-            | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::LSEEK | Opcode::IOCTL
-            | Opcode::BMAP | Opcode::GETLK | Opcode::FSYNC | Opcode::FSYNCDIR
-            | Opcode::READDIR | Opcode::READDIRPLUS | Opcode::POLL | Opcode::SYNCFS
+            Opcode::READ
+            | Opcode::READLINK
+            | Opcode::STATFS
+            | Opcode::ACCESS
+            | Opcode::GETXATTR
+            | Opcode::LISTXATTR
+            | Opcode::LSEEK
+            | Opcode::IOCTL
+            | Opcode::BMAP
+            | Opcode::GETLK
+            | Opcode::FSYNC
+            | Opcode::FSYNCDIR
+            | Opcode::READDIR
+            | Opcode::READDIRPLUS
+            | Opcode::POLL
+            | Opcode::SYNCFS
             | Opcode::DESTROY => return Outgoing::Pass,
             Opcode::LOOKUP if header.error != 0 => {
                 self.on_absent(slot, node, header.error);
@@ -139,7 +151,9 @@ impl<M: Memory> Session<M> {
         }
         self.store.begin();
         let done = header.error != 0
-            || node.is_none_or(|node| self.apply(opcode, node, &body, &header_of(&request), &mut message).is_some());
+            || node.is_none_or(|node| {
+                self.apply(opcode, node, &body, &header_of(&request), &mut message).is_some()
+            });
         if !done {
             message = Message::new(&belay_wire::build::reply_error(header.unique, ENOMEM))
                 .unwrap_or(message);
@@ -165,8 +179,13 @@ impl<M: Memory> Session<M> {
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         match opcode {
-            Opcode::LOOKUP | Opcode::MKDIR | Opcode::MKNOD | Opcode::SYMLINK | Opcode::LINK
-            | Opcode::CREATE | Opcode::TMPFILE => {
+            Opcode::LOOKUP
+            | Opcode::MKDIR
+            | Opcode::MKNOD
+            | Opcode::SYMLINK
+            | Opcode::LINK
+            | Opcode::CREATE
+            | Opcode::TMPFILE => {
                 let mut entry: EntryOut = message.get(ENTRY_OFFSET)?;
                 if entry.nodeid == 0 {
                     self.unname(node, first);
@@ -251,7 +270,9 @@ impl<M: Memory> Session<M> {
             }
             Opcode::FLUSH if self.store.has_locks() => {
                 // close(2) drops all POSIX locks of the closing owner on the file.
-                let (Some(flush), Some(node)) = (request.body_as::<FlushIn>(), node) else { return };
+                let (Some(flush), Some(node)) = (request.body_as::<FlushIn>(), node) else {
+                    return;
+                };
                 let key = self.store.key(node);
                 self.store.locks_remove(|lock| {
                     !lock.flock && lock.node == key && lock.owner == flush.lock_owner
@@ -264,10 +285,8 @@ impl<M: Memory> Session<M> {
 
     fn after_commit(&mut self, opcode: Opcode) {
         // A file may have been closed while it was being hidden.
-        let ends = matches!(
-            opcode,
-            Opcode::RELEASE | Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2
-        );
+        let ends =
+            matches!(opcode, Opcode::RELEASE | Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2);
         if ends && !self.hidden.is_empty() {
             self.remove_hidden();
         }

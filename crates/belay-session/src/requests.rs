@@ -84,7 +84,8 @@ impl<M: Memory> Session<M> {
             }
             _ => {}
         }
-        let resent = request.is_resent() || (self.phase == Phase::Settling && slot.is_some_and(|slot| self.is_leftover(slot)));
+        let resent = request.is_resent()
+            || (self.phase == Phase::Settling && slot.is_some_and(|slot| self.is_leftover(slot)));
         if resent {
             self.park_resent(message.to_vec(), slot);
             return Incoming::Taken;
@@ -266,14 +267,14 @@ impl<M: Memory> Session<M> {
 
     /// Where requests are copied: everything the dead generation had comes back from the copies.
     pub(crate) fn requeue_copies(&mut self) {
-        let mut slots: Vec<_> = self.leftovers.iter().map(|(unique, slot)| (*unique, *slot)).collect();
+        let mut slots: Vec<_> =
+            self.leftovers.iter().map(|(unique, slot)| (*unique, *slot)).collect();
         slots.sort_unstable_by_key(|(unique, _)| *unique);
         for (_, slot) in slots {
             let head = self.store.slot_copy_bytes(slot, 8);
-            let length = head
-                .get(..4)
-                .and_then(|bytes| bytes.try_into().ok())
-                .map_or(0, u32::from_ne_bytes) as usize;
+            let length =
+                head.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+                    as usize;
             let message = self.store.slot_copy_bytes(slot, length);
             if Request::parse(&message).is_ok() {
                 self.park_resent(message, Some(slot));

@@ -2,18 +2,16 @@
 
 use crate::decision::Progress;
 use crate::injection::Injection;
-use crate::reconcile::target_dir;
 use crate::message::read;
+use crate::reconcile::target_dir;
 use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use crate::tasks::ESTALE;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
-use belay_wire::abi::{
-    AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr,
-};
-use belay_wire::{EntryOut, OpenOut, Opcode, Request, build, get_u64, handle_fields};
+use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
+use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, get_u64, handle_fields};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -65,9 +63,9 @@ impl<M: Memory> Session<M> {
             && !self.drops_locks(request)
             && handle_fields(request).iter().any(|at| {
                 let key = get_u64(request.body, at.saturating_sub(40)).unwrap_or(0);
-                self.store
-                    .handle_by_key(key)
-                    .is_some_and(|handle| self.store.handle_bound(handle, self.generation).is_none())
+                self.store.handle_by_key(key).is_some_and(|handle| {
+                    self.store.handle_bound(handle, self.generation).is_none()
+                })
             })
     }
 
@@ -204,10 +202,7 @@ impl<M: Memory> Session<M> {
             }
             Some(Reopen::Narrow(mode, fh)) => {
                 self.reopening.insert(handle, Reopen::Narrowing(fh));
-                Step::Inject(
-                    build::setattr(ids, &set_mode(mode)),
-                    Injection::NarrowMode { handle },
-                )
+                Step::Inject(build::setattr(ids, &set_mode(mode)), Injection::NarrowMode { handle })
             }
             _ => {
                 if let Some(Reopen::Open(mode)) = state {

@@ -5,7 +5,7 @@ use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::reconcile::Widen;
 use belay_recorder::{Handle, Lock, Node, Slot};
-use belay_wire::{EntryOut, OpenOut, Opcode, Request, get_u64};
+use belay_wire::{EntryOut, Opcode, OpenOut, Request, get_u64};
 
 /// What a task is for.
 #[derive(Clone, Debug)]

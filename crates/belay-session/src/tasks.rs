@@ -267,9 +267,7 @@ impl<M: Memory> Session<M> {
     /// Puts a decision on record.
     pub(crate) fn report(&self, task: &Task, row: u32, errno: i32, why: &str) {
         let (text, opcode, node) = match Request::parse(task.message()) {
-            Ok(request) => {
-                (request.describe(), request.header.opcode, request.header.nodeid)
-            }
+            Ok(request) => (request.describe(), request.header.opcode, request.header.nodeid),
             Err(_) => (format!("{:?}", task.job), 0, 0),
         };
         self.control().decide(&Decision {
@@ -285,8 +283,7 @@ impl<M: Memory> Session<M> {
 
     /// The daemon replied to `unique`: a task that was watched is over.
     pub(crate) fn replied(&mut self, unique: u64) {
-        if let Some(index) =
-            self.tasks.iter().position(|task| task.wait == Wait::Reply(unique))
+        if let Some(index) = self.tasks.iter().position(|task| task.wait == Wait::Reply(unique))
             && let Some(task) = self.tasks.remove(index)
         {
             self.end_exclusive(task.id);
@@ -317,11 +314,8 @@ impl<M: Memory> Session<M> {
             self.store.slot_advance(slot, SlotState::Free);
             self.free_slots.push(slot);
         }
-        let polled: Vec<_> = self
-            .store
-            .live_handles()
-            .filter(|handle| self.store.poll_key(*handle) != 0)
-            .collect();
+        let polled: Vec<_> =
+            self.store.live_handles().filter(|handle| self.store.poll_key(*handle) != 0).collect();
         for handle in polled {
             // The dead daemon's promise to wake a poller died with it: let the kernel ask again.
             let key = self.store.poll_key(handle);

@@ -192,15 +192,16 @@ impl Shim {
                     let place = self.memory.words().as_ptr().cast::<u8>().wrapping_add(at);
                     populate::once(place, max);
                     let got = self.memory.read_from(self.device.as_fd(), at, max);
-                    got.map(|got| {
-                        let bytes = session.store().slot_copy_bytes(slot, got);
+                    got.inspect(|got| {
+                        let bytes = session.store().slot_copy_bytes(slot, *got);
                         if let Some(place) = buffer.get_mut(..bytes.len()) {
                             place.copy_from_slice(&bytes);
                         }
-                        got
                     })
                 }
-                None => rustix::io::read(&self.device, &mut buffer[..]).map_err(|e| e.raw_os_error()),
+                None => {
+                    rustix::io::read(&self.device, &mut buffer[..]).map_err(|e| e.raw_os_error())
+                }
             };
             let Ok(got) = got else {
                 session.unclaim(slot);
@@ -263,9 +264,7 @@ impl Shim {
     pub(crate) fn write_vectored(&self, fd: c_int, iov: *const iovec, count: c_int) -> isize {
         // SAFETY: the daemon's arguments to writev(2): `count` iovecs whose buffers are readable
         // until it returns. An invalid count gives an empty slice.
-        let parts = unsafe {
-            std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0))
-        };
+        let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
         let total: usize = parts.iter().map(|part| part.iov_len).sum();
         let mut head = [0; MAX_REPLY];
         let filled = gather(parts, &mut head);
@@ -360,12 +359,7 @@ impl Shim {
     pub(crate) fn write(&self, message: &[u8]) -> i32 {
         // SAFETY: a live descriptor and a readable buffer of that length.
         let n = unsafe {
-            libc::syscall(
-                libc::SYS_write,
-                self.device.as_raw_fd(),
-                message.as_ptr(),
-                message.len(),
-            )
+            libc::syscall(libc::SYS_write, self.device.as_raw_fd(), message.as_ptr(), message.len())
         };
         if n < 0 { real::errno() } else { 0 }
     }

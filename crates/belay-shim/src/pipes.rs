@@ -161,7 +161,8 @@ impl Shim {
         let ino = inode(to)?;
         // libfuse makes the pipe with one pipe2(2), so its read end is near; look at all in need.
         let near = [to - 1, to + 1, to - 2, to + 2];
-        let found = near.into_iter().chain(0..4096).find(|fd| *fd != to && inode(*fd) == Some(ino))?;
+        let found =
+            near.into_iter().chain(0..4096).find(|fd| *fd != to && inode(*fd) == Some(ino))?;
         PIPE.set((to, found));
         Some(found)
     }

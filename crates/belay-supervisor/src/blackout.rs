@@ -51,9 +51,7 @@ impl Blackouts {
     /// All values with how often they came, for the ledger.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
-        recorded
-            .map(|v| (v.value_iterated_to(), v.count_at_value()))
-            .collect()
+        recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
     }
 
     /// The statistics.

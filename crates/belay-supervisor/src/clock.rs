@@ -8,10 +8,7 @@ pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(nanoseconds)
-        .max(1)
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds).max(1)
 }
 
 /// Microseconds from `from` to `to`, both of [`now`]; 0 if they are the wrong way round.
@@ -21,9 +18,7 @@ pub fn micros(from: u64, to: u64) -> u64 {
 
 /// Wall-clock time in milliseconds since 1970.
 pub fn wall_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 

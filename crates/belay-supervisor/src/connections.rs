@@ -43,8 +43,7 @@ impl Connections {
             if !seen.insert(inode) || self.0.contains_key(&inode) {
                 continue;
             }
-            let of_children =
-                of_children.get_or_insert_with(|| pipes_of(&children(daemon.pid)));
+            let of_children = of_children.get_or_insert_with(|| pipes_of(&children(daemon.pid)));
             if kind == Kind::Pipe && !of_children.contains(&inode) {
                 continue;
             }
@@ -147,7 +146,8 @@ fn carries(socket: &OwnedFd, pid: u32) -> bool {
 }
 
 fn reads(pipe: &OwnedFd) -> bool {
-    rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| !flags.intersects(OFlags::WRONLY | OFlags::RDWR))
+    rustix::fs::fcntl_getfl(pipe)
+        .is_ok_and(|flags| !flags.intersects(OFlags::WRONLY | OFlags::RDWR))
 }
 
 /// Takes what has come. `false` at the end.

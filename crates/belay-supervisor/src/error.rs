@@ -50,12 +50,7 @@ impl Error {
         why: impl Into<io::Error>,
         remedy: &'static str,
     ) -> Self {
-        Self::System {
-            action,
-            object: object.into(),
-            why: why.into(),
-            remedy,
-        }
+        Self::System { action, object: object.into(), why: why.into(), remedy }
     }
 
     /// An error made of a finding.
@@ -64,11 +59,7 @@ impl Error {
         why: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self::Refused {
-            what: what.into(),
-            why: why.into(),
-            remedy: remedy.into(),
-        }
+        Self::Refused { what: what.into(), why: why.into(), remedy: remedy.into() }
     }
 }
 
@@ -88,14 +79,8 @@ mod tests {
             "load the fuse module: modprobe fuse",
         );
         let text = error.to_string();
-        assert!(
-            text.starts_with("cannot open /dev/fuse: No such file"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("; load the fuse module: modprobe fuse"),
-            "{text}"
-        );
+        assert!(text.starts_with("cannot open /dev/fuse: No such file"), "{text}");
+        assert!(text.ends_with("; load the fuse module: modprobe fuse"), "{text}");
         assert_eq!(Error::refused("a", "b", "").to_string(), "a: b");
     }
 }

@@ -142,20 +142,11 @@ impl Link {
     /// # Errors
     /// Those of socketpair(2).
     pub fn pair() -> Result<(Self, Self)> {
-        let (a, b) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|error| {
-            Error::system(
-                "make",
-                "a socket pair",
-                error,
-                "raise the limit of open files",
-            )
-        })?;
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| {
+                    Error::system("make", "a socket pair", error, "raise the limit of open files")
+                })?;
         Ok((Self(a), Self(b)))
     }
 
@@ -217,12 +208,7 @@ impl Link {
             flags |= RecvFlags::DONTWAIT;
         }
         let length = loop {
-            match recvmsg(
-                &self.0,
-                &mut [IoSliceMut::new(&mut bytes)],
-                &mut control,
-                flags,
-            ) {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
                 Ok(message) if message.bytes == 0 => return Received::Closed,
                 Ok(message) => break message.bytes,
                 Err(Errno::INTR) => {}
@@ -279,24 +265,14 @@ mod tests {
             stdin: memfd(),
         };
         rustix::io::write(&fds.ledger, b"x").expect("write");
-        let hello = Note::Hello {
-            from: 1,
-            takeover: true,
-            history: vec![],
-            stops: 2,
-        };
+        let hello = Note::Hello { from: 1, takeover: true, history: vec![], stops: 2 };
         a.send_descriptors(&hello, &fds).expect("send");
-        let Received::WithDescriptors(note, got) = b.receive(false) else {
-            panic!("no fds")
-        };
+        let Received::WithDescriptors(note, got) = b.receive(false) else { panic!("no fds") };
         assert_eq!(note, hello);
         assert_eq!(rustix::fs::fstat(&got.ledger).expect("stat").st_size, 1);
         assert!(matches!(b.receive(false), Received::Nothing));
         a.send(&Note::Done { code: 3 }).expect("send");
-        assert!(matches!(
-            b.receive(false),
-            Received::Note(Note::Done { code: 3 })
-        ));
+        assert!(matches!(b.receive(false), Received::Note(Note::Done { code: 3 })));
         rustix::io::write(&a, b"nonsense").expect("write");
         assert!(matches!(b.receive(false), Received::Nothing));
         drop(a);

@@ -71,9 +71,7 @@ impl<'f> Requests<'f> {
         let store = Store::new(FileView(self.file), self.layout);
         let mut all = self.all();
         all.sort_by_key(|(_, request)| request.unique);
-        all.iter()
-            .map(|(slot, request)| line(request, &store.slot_body(*slot).0))
-            .collect()
+        all.iter().map(|(slot, request)| line(request, &store.slot_body(*slot).0)).collect()
     }
 }
 
@@ -162,10 +160,7 @@ mod tests {
         store.slot_prepare(Slot(5)); // a thread waiting for a request to copy
         assert_eq!(look.count(), 2);
         let lines = look.describe();
-        assert!(
-            lines[0].contains("UNLINK") && lines[0].contains("\"name\""),
-            "{lines:?}"
-        );
+        assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
         let (oldest, _) = ages.oldest_in_flight(look).expect("one");
         assert!(oldest.contains("UNLINK"), "{oldest}");
     }

@@ -84,11 +84,7 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     control
         .set_nonblocking(true)
         .map_err(|error| Error::system("set up", "the control socket", error, ""))?;
-    Ok(NewInstance {
-        dir,
-        lock,
-        control: control.into(),
-    })
+    Ok(NewInstance { dir, lock, control: control.into() })
 }
 
 fn take_lock(lock: &OwnedFd) -> rustix::io::Result<()> {
@@ -110,12 +106,8 @@ fn open_lock(dir: &Path, flags: OFlags) -> Result<OwnedFd> {
 }
 
 fn open_dir(dir: &Path) -> Result<OwnedFd> {
-    open(
-        dir,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
+    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
 }
 
 // Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
@@ -138,11 +130,7 @@ fn folder_name(hint: &Path, pid: u32) -> String {
     let text = hint.to_string_lossy();
     let text = text.trim_matches('/');
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || "_.".contains(c) {
-            c
-        } else {
-            '-'
-        }
+        if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '-' }
     };
     // The end of a path says more than its beginning.
     let mut name: Vec<char> = text.chars().rev().take(40).map(plain).collect();
@@ -182,10 +170,7 @@ pub fn list(state_dir: &Path) -> Vec<Instance> {
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter(|entry| entry.path().join("lock").exists())
-        .map(|entry| Instance {
-            alive: is_locked(&entry.path()),
-            dir: entry.path(),
-        })
+        .map(|entry| Instance { alive: is_locked(&entry.path()), dir: entry.path() })
         .collect();
     found.sort_by(|a, b| a.dir.cmp(&b.dir));
     found

@@ -67,12 +67,7 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
     let wrap = |e| Error::system("size", "the recorder", e, "raise the limit of file size");
     ftruncate(&file, layout.bytes() as u64).map_err(wrap)?;
     let memory = Mapping::new(file.as_fd(), layout.bytes()).map_err(|e| {
-        Error::system(
-            "map",
-            "the recorder",
-            e,
-            "raise the limit of address space (ulimit -v)",
-        )
+        Error::system("map", "the recorder", e, "raise the limit of address space (ulimit -v)")
     })?;
     let control = Control::new(&memory, layout);
     control.format();
@@ -133,22 +128,13 @@ pub fn become_subreaper() -> Result<()> {
 pub fn start_self(role: &str, verbose: u8, hello: &Note, fds: &Descriptors) -> Result<(Link, u32)> {
     let (ours, theirs) = Link::pair()?;
     let wrap = |e: std::io::Error| {
-        Error::system(
-            "start",
-            format!("belay's {role}"),
-            e,
-            "raise the limit of processes",
-        )
+        Error::system("start", format!("belay's {role}"), e, "raise the limit of processes")
     };
     // Sent first: the message waits in the socket, so the new process never waits for us.
-    ours.send_descriptors(hello, fds)
-        .map_err(|e| wrap(e.into()))?;
+    ours.send_descriptors(hello, fds).map_err(|e| wrap(e.into()))?;
     // /proc/self/exe is this program even if its file was replaced or removed meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("belay")
-        .arg(role)
-        .stdin(Stdio::from(theirs.into_fd()));
+    command.arg0("belay").arg(role).stdin(Stdio::from(theirs.into_fd()));
     command.args(std::iter::repeat_n("-v", usize::from(verbose)));
     let child = command.spawn().map_err(wrap)?;
     Ok((ours, child.id()))
@@ -216,10 +202,7 @@ impl Keeper {
             fds.push(PollFd::new(link, PollFlags::IN));
         }
         // The limit is a net under lost wake-ups; nothing depends on it.
-        let limit = Timespec {
-            tv_sec: 30,
-            tv_nsec: 0,
-        };
+        let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&limit));
     }
 
@@ -290,10 +273,7 @@ pub fn check_version(config: &Config) -> Result<()> {
     }
     Err(Error::refused(
         "configuration",
-        format!(
-            "it has version {}, this program needs {VERSION}",
-            config.version
-        ),
+        format!("it has version {}, this program needs {VERSION}", config.version),
         "use one version of belay for all processes of a mount",
     ))
 }

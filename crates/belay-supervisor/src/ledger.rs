@@ -153,10 +153,7 @@ impl Ledger {
     /// Opens the ledger in `file` and reads the last book that was written whole, if any.
     pub fn open(file: OwnedFd) -> (Self, Option<Book>) {
         let slots = [0, 1].map(|slot| read_slot(&file, slot));
-        let newest = slots
-            .into_iter()
-            .flatten()
-            .max_by_key(|(sequence, _)| *sequence);
+        let newest = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence);
         let sequence = newest.as_ref().map_or(0, |(sequence, _)| *sequence);
         (Self { file, sequence }, newest.map(|(_, book)| book))
     }
@@ -170,11 +167,7 @@ impl Ledger {
         let body = serde_json::to_vec(book)
             .map_err(|error| Error::refused("ledger", error.to_string(), ""))?;
         if body.len() as u64 > SLOT - HEADER as u64 {
-            return Err(Error::refused(
-                "ledger",
-                "it has grown too large",
-                "report this as a bug",
-            ));
+            return Err(Error::refused("ledger", "it has grown too large", "report this as a bug"));
         }
         let sequence = self.sequence + 1;
         let at = (sequence % 2) * SLOT;
@@ -196,11 +189,7 @@ fn read_slot(file: &OwnedFd, slot: u64) -> Option<(u64, Book)> {
     if sequence == 0 || length > SLOT - HEADER as u64 {
         return None;
     }
-    let body = read_at(
-        file.as_fd(),
-        usize::try_from(length).ok()?,
-        slot * SLOT + HEADER as u64,
-    );
+    let body = read_at(file.as_fd(), usize::try_from(length).ok()?, slot * SLOT + HEADER as u64);
     let body = body.ok()?;
     if body.len() as u64 != length || checksum(sequence, &body) != sum {
         return None;
@@ -224,11 +213,7 @@ mod tests {
     use crate::memfile::create;
 
     fn book(generation: u32) -> Book {
-        Book {
-            version: VERSION,
-            generation,
-            ..Book::default()
-        }
+        Book { version: VERSION, generation, ..Book::default() }
     }
 
     #[test]

@@ -23,8 +23,8 @@
 
 pub mod blackout;
 pub mod clock;
-mod connections;
 pub mod config;
+mod connections;
 pub mod error;
 pub mod handover;
 pub mod inflight;

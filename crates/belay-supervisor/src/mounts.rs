@@ -47,9 +47,7 @@ pub fn table() -> Vec<Mount> {
 
 /// Parses a mountinfo file; lines that are not understood are left out.
 pub fn parse_table(text: &[u8]) -> Vec<Mount> {
-    text.split(|byte| *byte == b'\n')
-        .filter_map(parse_line)
-        .collect()
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
@@ -69,14 +67,10 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     let mut rest = word;
     while let [first, tail @ ..] = rest {
         rest = tail;
-        let octal = tail
-            .get(..3)
-            .filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = tail.get(..3).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         match (first, octal) {
             (b'\\', Some(digits)) => {
-                let value = digits
-                    .iter()
-                    .fold(0_u32, |sum, d| sum * 8 + u32::from(d - b'0'));
+                let value = digits.iter().fold(0_u32, |sum, d| sum * 8 + u32::from(d - b'0'));
                 out.push(value as u8);
                 rest = tail.get(3..).unwrap_or_default();
             }
@@ -88,10 +82,7 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 
 /// What is mounted at exactly `path`, uppermost.
 pub fn at(path: &Path) -> Option<Mount> {
-    table()
-        .into_iter()
-        .rev()
-        .find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
+    table().into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
 }
 
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
@@ -106,25 +97,16 @@ pub fn find(device: BorrowedFd<'_>, told: &[u8]) -> Option<MountFact> {
         let of_connection = |mount: &&Mount| mount.device == number && mount.is_fuse();
         // The same file system may be bound elsewhere: what the daemon said decides then.
         let all = || table.iter().filter(of_connection);
-        return all()
-            .find(|m| m.mountpoint == told)
-            .or_else(|| all().next())
-            .map(fact);
+        return all().find(|m| m.mountpoint == told).or_else(|| all().next()).map(fact);
     }
-    table
-        .iter()
-        .rev()
-        .find(|m| m.is_fuse() && m.mountpoint == told)
-        .map(fact)
+    table.iter().rev().find(|m| m.is_fuse() && m.mountpoint == told).map(fact)
 }
 
 /// `major:minor` of the connection of a FUSE device description; `None` before the mount and on
 /// kernels that do not tell.
 pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
-    let number = info
-        .lines()
-        .find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    let number = info.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
     let number = number.trim().parse::<u32>().ok()?;
     // The kernel's own form of a device number: 12 bits and 20 bits.
     Some(format!("{}:{}", number >> 20, number & 0xf_ffff))
@@ -144,10 +126,7 @@ pub fn has_unread(device: BorrowedFd<'_>) -> bool {
 // One look: to wait for the device would wake the supervisor at every request.
 fn look(device: BorrowedFd<'_>) -> PollFlags {
     let mut fds = [PollFd::from_borrowed_fd(device, PollFlags::IN)];
-    let none = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
         match poll(&mut fds, Some(&none)) {
             Err(Errno::INTR) => {}
@@ -241,10 +220,7 @@ mod tests {
 
     #[test]
     fn only_the_held_mount_is_detached() {
-        let fact = MountFact {
-            mountpoint: OsText("/".into()),
-            device: "0:1".into(),
-        };
+        let fact = MountFact { mountpoint: OsText("/".into()), device: "0:1".into() };
         assert!(!detach(&fact));
         assert!(at(Path::new("/")).is_some());
     }

@@ -76,10 +76,9 @@ pub fn parse_signal(text: &str) -> Option<i32> {
 pub fn reap() -> Vec<Exited> {
     let mut ended = Vec::new();
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if let (Some(exit), Ok(pid)) = (
-            Exit::from_wait(status),
-            u32::try_from(pid.as_raw_nonzero().get()),
-        ) {
+        if let (Some(exit), Ok(pid)) =
+            (Exit::from_wait(status), u32::try_from(pid.as_raw_nonzero().get()))
+        {
             ended.push(Exited { pid, exit });
         }
     }
@@ -159,10 +158,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for task in tasks.flatten() {
         let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(
-            text.split_ascii_whitespace()
-                .filter_map(|word| word.parse::<u32>().ok()),
-        );
+        found.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
     }
     found
 }
@@ -195,20 +191,14 @@ pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
     let Ok(stat) = rustix::fs::fstat(file) else {
         return false;
     };
-    let device = format!(
-        "{:02x}:{:02x}",
-        rustix::fs::major(stat.st_dev),
-        rustix::fs::minor(stat.st_dev)
-    );
+    let device =
+        format!("{:02x}:{:02x}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let inode = stat.st_ino.to_string();
     let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
         return false;
     };
     maps.split(|byte| *byte == b'\n').any(|line| {
-        let mut words = line
-            .split(|byte| *byte == b' ')
-            .filter(|word| !word.is_empty())
-            .skip(3);
+        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(3);
         words.next() == Some(device.as_bytes()) && words.next() == Some(inode.as_bytes())
     })
 }

@@ -66,9 +66,7 @@ impl Client {
     /// Those of connect(2).
     pub fn connect(instance: &Path) -> Result<Self> {
         let stream = crate::instances::connect(instance)?;
-        Ok(Self {
-            stream: BufReader::new(stream),
-        })
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Asks, and waits for the answer, at most for `limit`.
@@ -77,12 +75,7 @@ impl Client {
     /// If the supervisor dies or says nothing in time, or nothing that can be understood.
     pub fn ask(&mut self, ask: &Ask, limit: Option<Duration>) -> Result<Answer> {
         let lost = |error| {
-            Error::system(
-                "ask",
-                "the supervisor",
-                error,
-                "see `belay status`, then try again",
-            )
+            Error::system("ask", "the supervisor", error, "see `belay status`, then try again")
         };
         let mut line = serde_json::to_vec(ask)
             .map_err(|error| Error::refused("request", error.to_string(), ""))?;

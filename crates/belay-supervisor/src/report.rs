@@ -115,11 +115,7 @@ impl From<Decision> for Decided {
             row: decision.row,
             errno: decision.errno,
             // It comes from memory that the daemon could write to.
-            text: decision
-                .text
-                .chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect(),
+            text: decision.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
         }
     }
 }
@@ -176,18 +172,11 @@ impl Report {
         section(out, "requests in flight", &self.in_flight)?;
         let decisions: Vec<String> = self.decisions.iter().map(show_decision).collect();
         section(out, "decisions", &decisions)?;
-        let counters: Vec<String> = self
-            .counters
-            .iter()
-            .map(|(name, by)| format!("{name} +{by}"))
-            .collect();
+        let counters: Vec<String> =
+            self.counters.iter().map(|(name, by)| format!("{name} +{by}")).collect();
         section(out, "counters", &counters)?;
         let killed: Vec<String> = self.killed.iter().map(u32::to_string).collect();
-        section(
-            out,
-            "processes of the dead daemon that were killed",
-            &killed,
-        )?;
+        section(out, "processes of the dead daemon that were killed", &killed)?;
         section(out, "last lines of the daemon", &self.stderr)
     }
 
@@ -222,12 +211,7 @@ pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     let wrap = |error| {
         let object = path.display().to_string();
-        Error::system(
-            "write",
-            object,
-            error,
-            "make room there or choose another --state-dir",
-        )
+        Error::system("write", object, error, "make room there or choose another --state-dir")
     };
     fs::write(&new, bytes).map_err(wrap)?;
     fs::rename(&new, path).map_err(wrap)
@@ -285,11 +269,7 @@ pub(crate) fn example() -> Report {
         detection: Detection::Death,
         outcome: Outcome::Recovered,
         blackout_us: Some(4200),
-        phases_us: Phases {
-            spawned: Some(700),
-            open: Some(4300),
-            ..Phases::default()
-        },
+        phases_us: Phases { spawned: Some(700), open: Some(4300), ..Phases::default() },
         in_flight: vec!["UNLINK unique=8 node=1 \"a\"".into()],
         decisions: vec![Decided {
             generation: 7,
@@ -329,10 +309,7 @@ mod tests {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         let json = serde_json::to_string(&report).expect("json");
-        assert_eq!(
-            serde_json::from_str::<Report>(&json).expect("parse"),
-            report
-        );
+        assert_eq!(serde_json::from_str::<Report>(&json).expect("parse"), report);
     }
 
     #[test]
@@ -345,23 +322,10 @@ mod tests {
         }
         let mut names: Vec<String> = fs::read_dir(dir.path())
             .expect("list")
-            .map(|entry| {
-                entry
-                    .expect("entry")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
             .collect();
         names.sort();
-        let kept = [
-            "0002.json",
-            "0002.txt",
-            "1000.json",
-            "1000.txt",
-            "1001.json",
-            "1001.txt",
-        ];
+        let kept = ["0002.json", "0002.txt", "1000.json", "1000.txt", "1001.json", "1001.txt"];
         assert_eq!(names, kept);
     }
 }

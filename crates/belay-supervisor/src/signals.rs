@@ -22,11 +22,7 @@ impl Signals {
         let wrap = |error| Error::system("catch", "signals", error, "");
         let (read, write) = UnixStream::pair().map_err(wrap)?;
         let mut signals = vec![SIGCHLD, SIGTERM];
-        signals.extend(
-            [SIGINT, SIGHUP]
-                .into_iter()
-                .filter(|signal| !is_ignored(*signal)),
-        );
+        signals.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)));
         let delivery =
             SignalDelivery::with_pipe(read, write, SignalOnly, &signals).map_err(wrap)?;
         Ok(Self { delivery })
@@ -47,8 +43,6 @@ impl AsFd for Signals {
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal - 1)) != 0
 }

@@ -146,31 +146,15 @@ impl Status {
     }
 
     fn render_to(&self, out: &mut String) -> std::fmt::Result {
-        let place = if self.mountpoint.is_empty() {
-            "(not mounted)"
-        } else {
-            &self.mountpoint
-        };
+        let place = if self.mountpoint.is_empty() { "(not mounted)" } else { &self.mountpoint };
         let b = &self.blackout_us;
         let r = &self.requests;
-        let pid = self
-            .daemon
-            .pid
-            .map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        let pid = self.daemon.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let uptime =
             humantime::format_duration(std::time::Duration::from_secs(self.uptime_seconds));
         writeln!(out, "{place}")?;
-        writeln!(
-            out,
-            "  state       {}, generation {}",
-            self.state.name(),
-            self.generation
-        )?;
-        writeln!(
-            out,
-            "  crashes     {} ({} asked for)",
-            self.crashes, self.planned
-        )?;
+        writeln!(out, "  state       {}, generation {}", self.state.name(), self.generation)?;
+        writeln!(out, "  crashes     {} ({} asked for)", self.crashes, self.planned)?;
         writeln!(
             out,
             "  blackout    median {} us, p99 {} us, max {} us, last {} us",
@@ -205,18 +189,11 @@ impl Status {
             out,
             "  policy      {}, {}",
             self.policy,
-            if self.resend {
-                "kernel resends"
-            } else {
-                "belay keeps copies"
-            }
+            if self.resend { "kernel resends" } else { "belay keeps copies" }
         )?;
         writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
         if self.degraded {
-            writeln!(
-                out,
-                "  DEGRADED    a further crash cannot be hidden exactly: remount soon"
-            )?;
+            writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
         }
         Ok(())
     }
@@ -234,27 +211,13 @@ mod tests {
             generation: 2,
             crashes: 2,
             planned: 1,
-            blackout_us: Summary {
-                count: 2,
-                median: 900,
-                p99: 1000,
-                max: 1000,
-                last: 900,
-            },
-            requests: Requests {
-                in_flight: 1,
-                total: 10,
-                ..Requests::default()
-            },
+            blackout_us: Summary { count: 2, median: 900, p99: 1000, max: 1000, last: 900 },
+            requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
             nodes_cached: 5,
             open_handles: 1,
             policy: "reconcile".into(),
-            daemon: Daemon {
-                pid: Some(3),
-                command: "d".into(),
-                exit: Some(Exit::Signal(9)),
-            },
+            daemon: Daemon { pid: Some(3), command: "d".into(), exit: Some(Exit::Signal(9)) },
             supervisor: Process { pid: 4 },
             keeper: Process { pid: 5 },
             takeovers: 0,
@@ -287,13 +250,7 @@ mod tests {
     #[test]
     fn people_see_what_matters() {
         let text = example().render();
-        for part in [
-            "gave-up",
-            "median 900 us",
-            "1 in flight",
-            "killed by SIGKILL",
-            "DEGRADED",
-        ] {
+        for part in ["gave-up", "median 900 us", "1 in flight", "killed by SIGKILL", "DEGRADED"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

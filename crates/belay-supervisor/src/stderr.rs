@@ -21,10 +21,7 @@ pub struct Polite;
 impl io::Write for Polite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stderr = rustix::stdio::stderr();
-        let none = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         for chunk in bytes.chunks(CHUNK) {
             let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
             if !poll(&mut fds, Some(&none)).is_ok_and(|n| n > 0) {
@@ -80,11 +77,7 @@ impl Tail {
         }
         let line = String::from_utf8_lossy(&self.partial);
         // Reports are shown on terminals: no control characters.
-        self.lines.push_back(
-            line.chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect(),
-        );
+        self.lines.push_back(line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect());
         self.partial.clear();
     }
 

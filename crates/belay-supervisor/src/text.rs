@@ -107,9 +107,6 @@ mod tests {
     #[test]
     fn command_lines_are_readable_and_one_line() {
         let words = ["sshfs", "host:/a b", "it's", "x\ny", ""].map(OsStr::new);
-        assert_eq!(
-            command_line(words),
-            r"sshfs 'host:/a b' 'it'\''s' 'x\ny' ''"
-        );
+        assert_eq!(command_line(words), r"sshfs 'host:/a b' 'it'\''s' 'x\ny' ''");
     }
 }

@@ -41,19 +41,12 @@ pub fn decide(facts: Facts) -> Verdict {
     let code = facts.exit.shell_code();
     if facts.stopping {
         // Whoever asks for the end does not want to hear that a signal brought it about.
-        let code = if matches!(facts.exit, Exit::Code(_)) {
-            code
-        } else {
-            0
-        };
+        let code = if matches!(facts.exit, Exit::Code(_)) { code } else { 0 };
         return Verdict::Clean { code };
     }
     if !facts.mounted {
         let explain = matches!(facts.exit, Exit::Code(0) | Exit::Unknown);
-        return Verdict::NeverMounted {
-            code: code.max(1),
-            explain,
-        };
+        return Verdict::NeverMounted { code: code.max(1), explain };
     }
     if facts.disconnected || facts.unmount_requested {
         return Verdict::Clean { code };
@@ -96,84 +89,35 @@ mod tests {
 
     #[test]
     fn with_the_mount_in_place_any_end_is_a_crash() {
-        for exit in [
-            Exit::Code(0),
-            Exit::Code(3),
-            Exit::Signal(9),
-            Exit::Signal(15),
-            Exit::Unknown,
-        ] {
+        for exit in [Exit::Code(0), Exit::Code(3), Exit::Signal(9), Exit::Signal(15), Exit::Unknown]
+        {
             assert_eq!(decide(Facts { exit, ..ALIVE }), Verdict::Crash);
         }
     }
 
     #[test]
     fn an_unmount_is_a_clean_end_with_the_daemons_code() {
-        let gone = Facts {
-            disconnected: true,
-            exit: Exit::Code(7),
-            ..ALIVE
-        };
+        let gone = Facts { disconnected: true, exit: Exit::Code(7), ..ALIVE };
         assert_eq!(decide(gone), Verdict::Clean { code: 7 });
-        let asked = Facts {
-            unmount_requested: true,
-            exit: Exit::Signal(11),
-            ..ALIVE
-        };
+        let asked = Facts { unmount_requested: true, exit: Exit::Signal(11), ..ALIVE };
         assert_eq!(decide(asked), Verdict::Clean { code: 139 });
     }
 
     #[test]
     fn a_daemon_that_never_mounts_is_not_started_again() {
-        let none = Facts {
-            mounted: false,
-            disconnected: true,
-            ..ALIVE
-        };
-        assert_eq!(
-            decide(none),
-            Verdict::NeverMounted {
-                code: 1,
-                explain: true
-            }
-        );
-        let failed = Facts {
-            exit: Exit::Code(4),
-            ..none
-        };
-        assert_eq!(
-            decide(failed),
-            Verdict::NeverMounted {
-                code: 4,
-                explain: false
-            }
-        );
-        let killed = Facts {
-            exit: Exit::Signal(6),
-            ..none
-        };
-        assert_eq!(
-            decide(killed),
-            Verdict::NeverMounted {
-                code: 134,
-                explain: false
-            }
-        );
+        let none = Facts { mounted: false, disconnected: true, ..ALIVE };
+        assert_eq!(decide(none), Verdict::NeverMounted { code: 1, explain: true });
+        let failed = Facts { exit: Exit::Code(4), ..none };
+        assert_eq!(decide(failed), Verdict::NeverMounted { code: 4, explain: false });
+        let killed = Facts { exit: Exit::Signal(6), ..none };
+        assert_eq!(decide(killed), Verdict::NeverMounted { code: 134, explain: false });
     }
 
     #[test]
     fn the_wish_to_stop_makes_any_end_clean() {
-        let killed = Facts {
-            stopping: true,
-            exit: Exit::Signal(15),
-            ..ALIVE
-        };
+        let killed = Facts { stopping: true, exit: Exit::Signal(15), ..ALIVE };
         assert_eq!(decide(killed), Verdict::Clean { code: 0 });
-        let failed = Facts {
-            stopping: true,
-            exit: Exit::Code(2),
-            ..ALIVE
-        };
+        let failed = Facts { stopping: true, exit: Exit::Code(2), ..ALIVE };
         assert_eq!(decide(failed), Verdict::Clean { code: 2 });
     }
 

@@ -80,7 +80,8 @@ impl Mapping {
         // SAFETY: SYS_read with a live descriptor and a buffer of `len` bytes inside the mapping;
         // it is only ever seen through atomics, so no Rust reference is invalidated.
         let n = unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), target, len) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+        usize::try_from(n)
+            .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 }
 

@@ -38,9 +38,7 @@ impl Mode {
     /// Under `belay run` without further arguments.
     #[must_use]
     pub fn held() -> Self {
-        Self::Held {
-            extra_args: Vec::new(),
-        }
+        Self::Held { extra_args: Vec::new() }
     }
 }
 
@@ -106,11 +104,7 @@ impl Bed {
 
     fn try_start(kind: Kind, mode: &Mode, options: &BedOptions) -> Result<Self> {
         let shm = Path::new("/dev/shm");
-        let default = if shm.is_dir() {
-            shm.to_path_buf()
-        } else {
-            std::env::temp_dir()
-        };
+        let default = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
         let parent = options.workdir.clone().unwrap_or(default);
         // Open to other users, whom some tests act as.
         let temp = tempfile::Builder::new()
@@ -120,10 +114,7 @@ impl Bed {
             .tempdir_in(&parent);
         let temp = temp.with_context(|| format!("making a directory in {}", parent.display()))?;
         // Daemons and belay name mounts by their resolved path.
-        let dir = temp
-            .path()
-            .canonicalize()
-            .context("resolving the work directory")?;
+        let dir = temp.path().canonicalize().context("resolving the work directory")?;
         let make = |name: &str| -> Result<PathBuf> {
             let path = dir.join(name);
             std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -153,9 +144,7 @@ impl Bed {
             return Ok(bed);
         }
         if kind.mirrors_root() {
-            bed.root = bed
-                .mountpoint
-                .join(bed.backing.strip_prefix("/").unwrap_or(&bed.backing));
+            bed.root = bed.mountpoint.join(bed.backing.strip_prefix("/").unwrap_or(&bed.backing));
         }
         if kind == Kind::Sshfs {
             bed.sshd = Some(Sshd::start(&make("sshd")?)?);
@@ -187,10 +176,8 @@ impl Bed {
         words.extend(daemon(&parts)?);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        let process = self.process.insert(Mutex::new(Process::start(
-            command,
-            &dir.join("daemon.log"),
-        )?));
+        let process =
+            self.process.insert(Mutex::new(Process::start(command, &dir.join("daemon.log"))?));
         mounts::wait(&self.mountpoint, true, START, || lock(process).must_run())?;
         // Mounted is not yet served: the first answer says that it is.
         std::fs::metadata(&self.root)
@@ -238,10 +225,8 @@ impl Bed {
             return daemon_pid(&status)
                 .with_context(|| format!("no daemon.pid in belay's status: {status}"));
         }
-        let process = self
-            .process
-            .as_ref()
-            .with_context(|| format!("a {} bed has no daemon", self.kind))?;
+        let process =
+            self.process.as_ref().with_context(|| format!("a {} bed has no daemon", self.kind))?;
         let mut process = lock(process);
         process.must_run()?;
         Ok(process.pid())
@@ -260,10 +245,7 @@ impl Bed {
     /// The process id of `belay run`, if belay holds this bed.
     #[must_use]
     pub fn belay_pid(&self) -> Option<u32> {
-        self.belay
-            .as_ref()
-            .and(self.process.as_ref())
-            .map(|process| lock(process).pid())
+        self.belay.as_ref().and(self.process.as_ref()).map(|process| lock(process).pid())
     }
 
     /// What `belay status --json` says of this mount.
@@ -271,10 +253,7 @@ impl Bed {
     /// # Errors
     /// When the bed is not held or the command fails; if `belay run` has ended, its last words.
     pub fn belay_status(&self) -> Result<Value> {
-        let belay = self
-            .belay
-            .as_ref()
-            .context("this bed is not held by belay")?;
+        let belay = self.belay.as_ref().context("this bed is not held by belay")?;
         belay.status(&self.mountpoint).or_else(|error| {
             self.check().context("asking for belay's status")?;
             Err(error)
@@ -286,18 +265,13 @@ impl Bed {
     /// # Errors
     /// See above.
     pub fn check(&self) -> Result<()> {
-        self.process
-            .as_ref()
-            .map_or(Ok(()), |process| lock(process).must_run())
+        self.process.as_ref().map_or(Ok(()), |process| lock(process).must_run())
     }
 
     /// The last lines that the daemon (and belay) wrote, for messages.
     #[must_use]
     pub fn last_words(&self) -> String {
-        self.process
-            .as_ref()
-            .map(|process| lock(process).tail())
-            .unwrap_or_default()
+        self.process.as_ref().map(|process| lock(process).tail()).unwrap_or_default()
     }
 
     /// Unmounts, waits for the end of every process, and checks the NTFS image where there is one.
@@ -305,9 +279,8 @@ impl Bed {
     /// # Errors
     /// When any of that fails. Everything is taken away in any case.
     pub fn stop(mut self) -> Result<()> {
-        let result = self
-            .stop_politely()
-            .with_context(|| format!("stopping the {} bed", self.kind));
+        let result =
+            self.stop_politely().with_context(|| format!("stopping the {} bed", self.kind));
         self.stopped = result.is_ok();
         result
     }
@@ -340,10 +313,7 @@ impl Bed {
 
     /// Takes everything away, by force where needed.
     fn teardown(&mut self) {
-        let pids = self
-            .belay_status()
-            .map(|status| all_pids(&status))
-            .unwrap_or_default();
+        let pids = self.belay_status().map(|status| all_pids(&status)).unwrap_or_default();
         if let (Some(belay), Some(process)) = (&self.belay, &self.process) {
             let _ = belay.stop(&self.mountpoint);
             let mut process = lock(process);

@@ -71,10 +71,7 @@ impl Belay {
     /// When the command fails.
     pub fn crash(&self, mountpoint: &Path, signal: &str) -> Result<()> {
         let mut command = self.command();
-        command
-            .arg("crash")
-            .arg(mountpoint)
-            .args(["--signal", signal]);
+        command.arg("crash").arg(mountpoint).args(["--signal", signal]);
         run_ok(command, LIMIT).map(drop)
     }
 
@@ -91,28 +88,17 @@ impl Belay {
 
 /// The part of a status that is about one mount, where the status is a list of mounts or holds one.
 fn of_mount(value: Value, mountpoint: &Path) -> Value {
-    let list = value
-        .as_array()
-        .or_else(|| value.get("mounts").and_then(Value::as_array));
+    let list = value.as_array().or_else(|| value.get("mounts").and_then(Value::as_array));
     let Some(list) = list else { return value };
     let ours =
         |v: &&Value| v.get("mountpoint").and_then(Value::as_str).map(Path::new) == Some(mountpoint);
-    list.iter()
-        .find(ours)
-        .or_else(|| list.first())
-        .cloned()
-        .unwrap_or(value)
+    list.iter().find(ours).or_else(|| list.first()).cloned().unwrap_or(value)
 }
 
 /// The daemon's process id in a status: `daemon.pid` or `daemon_pid`.
 pub(crate) fn daemon_pid(status: &Value) -> Option<u32> {
-    let value = status
-        .pointer("/daemon/pid")
-        .or_else(|| status.get("daemon_pid"))?;
-    value
-        .as_u64()
-        .and_then(|pid| u32::try_from(pid).ok())
-        .filter(|pid| *pid > 0)
+    let value = status.pointer("/daemon/pid").or_else(|| status.get("daemon_pid"))?;
+    value.as_u64().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)
 }
 
 /// The ids of belay's own processes in a status: all members `pid` and `..._pid`, wherever they are.
@@ -147,10 +133,8 @@ pub fn find_number(status: &Value, path: &[&str]) -> Option<f64> {
             let fits = |key: &str| {
                 key == *first || key.strip_prefix(first).is_some_and(|unit| unit == "_us")
             };
-            let direct = members
-                .iter()
-                .filter(|(key, _)| fits(key))
-                .find_map(|(_, v)| find_number(v, rest));
+            let direct =
+                members.iter().filter(|(key, _)| fits(key)).find_map(|(_, v)| find_number(v, rest));
             direct.or_else(|| members.values().find_map(|v| find_number(v, path)))
         }
         Value::Array(items) => items.iter().find_map(|v| find_number(v, path)),
@@ -183,9 +167,6 @@ mod tests {
     fn the_right_mount_is_taken() {
         let list = json!({"mounts": [{"mountpoint": "/a"}, {"mountpoint": "/b", "crashes": 1}]});
         assert_eq!(of_mount(list, Path::new("/b"))["crashes"], 1);
-        assert_eq!(
-            of_mount(json!({"crashes": 2}), Path::new("/b"))["crashes"],
-            2
-        );
+        assert_eq!(of_mount(json!({"crashes": 2}), Path::new("/b"))["crashes"], 2);
     }
 }

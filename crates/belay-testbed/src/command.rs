@@ -27,12 +27,7 @@ const NO_TIMEOUTS: [&str; 3] = ["attr_timeout=0", "entry_timeout=0", "negative_t
 
 /// The daemon's command line, program first. It stays in the foreground.
 pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
-    let Parts {
-        kind,
-        backing,
-        mountpoint,
-        ..
-    } = *parts;
+    let Parts { kind, backing, mountpoint, .. } = *parts;
     let mut words: Vec<OsString> = Vec::new();
     let mut options: Vec<String> = Vec::new();
     let option = |options: &mut Vec<String>, list: &[&str]| {
@@ -42,10 +37,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
     match kind {
         Kind::PassthroughLl => {
             words.extend([example("passthrough_ll")?.into(), "-f".into()]);
-            option(
-                &mut options,
-                &["allow_other", "default_permissions", "flock", "xattr"],
-            );
+            option(&mut options, &["allow_other", "default_permissions", "flock", "xattr"]);
             options.push(format!("source={source}"));
         }
         Kind::PassthroughHl => {
@@ -66,20 +58,11 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             words.extend(["-p".into(), sshd.port.to_string().into()]);
             option(
                 &mut options,
-                &[
-                    "allow_other",
-                    "default_permissions",
-                    "BatchMode=yes",
-                    "IdentitiesOnly=yes",
-                ],
+                &["allow_other", "default_permissions", "BatchMode=yes", "IdentitiesOnly=yes"],
             );
             option(
                 &mut options,
-                &[
-                    "StrictHostKeyChecking=no",
-                    "UserKnownHostsFile=/dev/null",
-                    "LogLevel=ERROR",
-                ],
+                &["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"],
             );
             options.push(format!("IdentityFile={}", sshd.identity.display()));
             if parts.repeatable {
@@ -91,13 +74,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             words.push("ntfs-3g".into());
             option(
                 &mut options,
-                &[
-                    "no_detach",
-                    "allow_other",
-                    "permissions",
-                    "noatime",
-                    "user_xattr",
-                ],
+                &["no_detach", "allow_other", "permissions", "noatime", "user_xattr"],
             );
         }
         Kind::Avfs => {
@@ -111,12 +88,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             words.extend(["mergerfs".into(), "-f".into()]);
             option(
                 &mut options,
-                &[
-                    "allow_other",
-                    "default_permissions",
-                    "use_ino",
-                    "minfreespace=0",
-                ],
+                &["allow_other", "default_permissions", "use_ino", "minfreespace=0"],
             );
             if parts.repeatable {
                 option(&mut options, &["cache.attr=0", "cache.entry=0"]);
@@ -124,7 +96,8 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
         }
         Kind::Dir => anyhow::bail!("a plain directory has no daemon"),
     }
-    let (flags, extra): (Vec<_>, Vec<_>) = parts.extra.iter().cloned().partition(|o| o.starts_with('-'));
+    let (flags, extra): (Vec<_>, Vec<_>) =
+        parts.extra.iter().cloned().partition(|o| o.starts_with('-'));
     words.extend(flags.into_iter().map(OsString::from));
     options.extend(extra);
     words.extend(["-o".into(), options.join(",").into()]);
@@ -141,8 +114,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
 pub(crate) fn make_ntfs(image: &Path, mib: u64) -> Result<()> {
     let file =
         std::fs::File::create(image).with_context(|| format!("creating {}", image.display()))?;
-    file.set_len(mib << 20)
-        .with_context(|| format!("setting the size of {}", image.display()))?;
+    file.set_len(mib << 20).with_context(|| format!("setting the size of {}", image.display()))?;
     let mut mkntfs = Command::new("mkntfs");
     mkntfs.args(["-F", "-Q", "-q"]).arg(image);
     run_ok(mkntfs, Duration::from_secs(60)).context("making an NTFS image (install ntfs-3g)")?;

@@ -27,13 +27,9 @@ const FEATURES: [&str; 6] = [
 /// When the directory cannot be made.
 pub fn cache_dir() -> Result<PathBuf> {
     let exe = std::env::current_exe().context("finding this program's own path")?;
-    let target = exe
-        .ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").is_file());
-    let dir = target.map_or_else(
-        || std::env::temp_dir().join("belay-testbed"),
-        |dir| dir.join("testbed"),
-    );
+    let target = exe.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    let dir = target
+        .map_or_else(|| std::env::temp_dir().join("belay-testbed"), |dir| dir.join("testbed"));
     std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     Ok(dir)
 }
@@ -42,10 +38,7 @@ pub fn cache_dir() -> Result<PathBuf> {
 pub(crate) fn example(name: &str) -> Result<PathBuf> {
     let source = Path::new(SOURCES).join(name).with_extension("c");
     if !source.is_file() {
-        bail!(
-            "{} is missing: install libfuse3-dev (with its documentation)",
-            source.display()
-        );
+        bail!("{} is missing: install libfuse3-dev (with its documentation)", source.display());
     }
     let cache = cache_dir()?;
     let binary = cache.join(name);

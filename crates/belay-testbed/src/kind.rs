@@ -110,12 +110,10 @@ impl FromStr for Kind {
 
     fn from_str(name: &str) -> anyhow::Result<Self> {
         let plain = |s: &str| s.replace(['-', '_'], "").to_ascii_lowercase();
-        Self::all()
-            .find(|kind| plain(kind.name()) == plain(name))
-            .ok_or_else(|| {
-                let names: Vec<_> = Self::all().map(Self::name).collect();
-                anyhow::anyhow!("unknown bed {name:?}: there are {}", names.join(", "))
-            })
+        Self::all().find(|kind| plain(kind.name()) == plain(name)).ok_or_else(|| {
+            let names: Vec<_> = Self::all().map(Self::name).collect();
+            anyhow::anyhow!("unknown bed {name:?}: there are {}", names.join(", "))
+        })
     }
 }
 
@@ -130,11 +128,6 @@ mod tests {
         }
         assert_eq!(Kind::parse("passthrough_ll").unwrap(), Kind::PassthroughLl);
         assert_eq!(Kind::parse("ntfs3g").unwrap(), Kind::Ntfs3g);
-        assert!(
-            Kind::parse("zfs")
-                .unwrap_err()
-                .to_string()
-                .contains("sshfs")
-        );
+        assert!(Kind::parse("zfs").unwrap_err().to_string().contains("sshfs"));
     }
 }

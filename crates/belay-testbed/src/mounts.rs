@@ -93,18 +93,11 @@ pub fn wait(
         }
         check()?;
         if Instant::now() >= deadline {
-            let what = if mounted {
-                "was not mounted"
-            } else {
-                "was still mounted"
-            };
+            let what = if mounted { "was not mounted" } else { "was still mounted" };
             bail!("{} {what} after {limit:?}", mountpoint.display());
         }
         let mut fds = [PollFd::new(&table, PollFlags::PRI)];
-        let slice = Timespec {
-            tv_sec: 0,
-            tv_nsec: 20_000_000,
-        };
+        let slice = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         match poll(&mut fds, Some(&slice)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("waiting for the mount table to change"),
@@ -138,9 +131,7 @@ pub fn unmount_clean(mountpoint: &Path, limit: Duration) -> Result<()> {
 pub fn unmount_by_force(mountpoint: &Path) {
     while let Ok(Some(mount)) = find(mountpoint) {
         if mount.fstype.starts_with("fuse") {
-            let abort = Path::new(CONNECTIONS)
-                .join(mount.device.1.to_string())
-                .join("abort");
+            let abort = Path::new(CONNECTIONS).join(mount.device.1.to_string()).join("abort");
             let _ = std::fs::write(abort, "1");
             // MNT_FORCE aborts too, where the control file system is not mounted.
             let _ = unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
@@ -180,14 +171,10 @@ pub fn ensure_control_files() -> Result<()> {
 pub fn requests_waiting(mountpoint: &Path) -> Result<u64> {
     let mount =
         find(mountpoint)?.with_context(|| format!("{} is not mounted", mountpoint.display()))?;
-    let file = Path::new(CONNECTIONS)
-        .join(mount.device.1.to_string())
-        .join("waiting");
+    let file = Path::new(CONNECTIONS).join(mount.device.1.to_string()).join("waiting");
     let text =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{}: {text:?} is not a number", file.display()))
+    text.trim().parse().with_context(|| format!("{}: {text:?} is not a number", file.display()))
 }
 
 #[cfg(test)]

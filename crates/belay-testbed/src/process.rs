@@ -27,32 +27,16 @@ impl Process {
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let what = describe(&command);
         let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
-        let second = file
-            .try_clone()
-            .context("duplicating the log's descriptor")?;
-        command
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(second)
-            .process_group(0);
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting `{what}`"))?;
-        Ok(Self {
-            child,
-            what,
-            log: Some(log.to_path_buf()),
-        })
+        let second = file.try_clone().context("duplicating the log's descriptor")?;
+        command.stdin(Stdio::null()).stdout(file).stderr(second).process_group(0);
+        let child = command.spawn().with_context(|| format!("starting `{what}`"))?;
+        Ok(Self { child, what, log: Some(log.to_path_buf()) })
     }
 
     /// Takes charge of a child that was started elsewhere.
     #[must_use]
     pub fn adopt(child: Child, what: impl Into<String>) -> Self {
-        Self {
-            child,
-            what: what.into(),
-            log: None,
-        }
+        Self { child, what: what.into(), log: None }
     }
 
     /// The process id.
@@ -71,9 +55,7 @@ impl Process {
     /// # Errors
     /// When it cannot be waited for.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
-            .try_wait()
-            .with_context(|| format!("waiting for `{}`", self.what))
+        self.child.try_wait().with_context(|| format!("waiting for `{}`", self.what))
     }
 
     /// An error, with the last lines of output, if it has ended.
@@ -98,9 +80,7 @@ impl Process {
         if wait_for_exit(self.pid(), limit)? {
             // The child is ours and has ended, so this returns at once.
             return Ok(Some(
-                self.child
-                    .wait()
-                    .with_context(|| format!("reaping `{}`", self.what))?,
+                self.child.wait().with_context(|| format!("reaping `{}`", self.what))?,
             ));
         }
         Ok(None)
@@ -120,20 +100,13 @@ impl Process {
     /// The last lines of the log, as an addition to an error message.
     #[must_use]
     pub fn tail(&self) -> String {
-        let text = self
-            .log
-            .as_ref()
-            .and_then(|p| std::fs::read(p).ok())
-            .unwrap_or_default();
+        let text = self.log.as_ref().and_then(|p| std::fs::read(p).ok()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<_> = text.lines().collect();
         if lines.is_empty() {
             return String::new();
         }
-        format!(
-            "; its last words:\n  {}",
-            lines[lines.len().saturating_sub(15)..].join("\n  ")
-        )
+        format!("; its last words:\n  {}", lines[lines.len().saturating_sub(15)..].join("\n  "))
     }
 }
 
@@ -202,22 +175,11 @@ pub fn run(mut command: Command, limit: Duration) -> Result<Output> {
         .stdin(Stdio::null())
         .stdout(out.try_clone().context("duplicating a descriptor")?)
         .stderr(err.try_clone().context("duplicating a descriptor")?);
-    let child = command
-        .spawn()
-        .with_context(|| format!("starting `{what}`"))?;
+    let child = command.spawn().with_context(|| format!("starting `{what}`"))?;
     let mut process = Process::adopt(child, what.clone());
-    let Some(status) = process.wait(limit)? else {
-        bail!("`{what}` did not end within {limit:?}")
-    };
-    let mut output = Output {
-        status,
-        stdout: Vec::new(),
-        stderr: Vec::new(),
-    };
-    for (file, into) in [
-        (&mut out, &mut output.stdout),
-        (&mut err, &mut output.stderr),
-    ] {
+    let Some(status) = process.wait(limit)? else { bail!("`{what}` did not end within {limit:?}") };
+    let mut output = Output { status, stdout: Vec::new(), stderr: Vec::new() };
+    for (file, into) in [(&mut out, &mut output.stdout), (&mut err, &mut output.stderr)] {
         file.rewind()
             .and_then(|()| file.read_to_end(into))
             .with_context(|| format!("reading what `{what}` said"))?;
@@ -244,10 +206,7 @@ pub fn run_ok(command: Command, limit: Duration) -> Result<Output> {
 #[must_use]
 pub fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words
-        .map(|w| w.to_string_lossy().into_owned())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -258,15 +217,10 @@ mod tests {
     fn output_and_limits() {
         let mut echo = Command::new("echo");
         echo.arg("hi");
-        assert_eq!(
-            run_ok(echo, Duration::from_secs(10)).unwrap().stdout,
-            b"hi\n"
-        );
+        assert_eq!(run_ok(echo, Duration::from_secs(10)).unwrap().stdout, b"hi\n");
         let mut slow = Command::new("sleep");
         slow.arg("60");
-        let error = run(slow, Duration::from_millis(20))
-            .unwrap_err()
-            .to_string();
+        let error = run(slow, Duration::from_millis(20)).unwrap_err().to_string();
         assert!(error.contains("sleep 60"), "{error}");
         assert!(run_ok(Command::new("false"), Duration::from_secs(10)).is_err());
     }

@@ -48,16 +48,10 @@ impl Sshd {
                 .with_context(|| format!("writing {}", config.display()))?;
             // Ends with the thread that started it, even if that is killed.
             let mut command = Command::new("setpriv");
-            command
-                .args(["--pdeathsig", "KILL", "--", SSHD, "-D", "-e", "-f"])
-                .arg(&config);
+            command.args(["--pdeathsig", "KILL", "--", SSHD, "-D", "-e", "-f"]).arg(&config);
             let mut process = Process::start(command, &dir.join("sshd.log"))?;
             if listening(port, &mut process)? {
-                return Ok(Self {
-                    port,
-                    identity,
-                    process,
-                });
+                return Ok(Self { port, identity, process });
             }
         }
         bail!("sshd found no free port in ten attempts")
@@ -93,9 +87,7 @@ fn listening(port: u16, process: &mut Process) -> Result<bool> {
 fn key(dir: &Path, name: &str) -> Result<PathBuf> {
     let path = dir.join(name);
     let mut keygen = Command::new("ssh-keygen");
-    keygen
-        .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"])
-        .arg(&path);
+    keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&path);
     run_ok(keygen, Duration::from_secs(30)).with_context(|| format!("generating {name}"))?;
     Ok(path)
 }

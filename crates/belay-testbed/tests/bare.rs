@@ -10,16 +10,10 @@ fn use_it(kind: Kind) {
     std::fs::write(&file, "world").unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "world");
     if kind.backed_by_directory() {
-        assert_eq!(
-            std::fs::read_to_string(bed.backing().join("hello")).unwrap(),
-            "world"
-        );
+        assert_eq!(std::fs::read_to_string(bed.backing().join("hello")).unwrap(), "world");
     }
     let mountpoint = bed.mountpoint().to_path_buf();
-    assert_eq!(
-        mounts::find(&mountpoint).unwrap().is_some(),
-        kind != Kind::Dir
-    );
+    assert_eq!(mounts::find(&mountpoint).unwrap().is_some(), kind != Kind::Dir);
     bed.stop().unwrap();
     assert!(mounts::find(&mountpoint).unwrap().is_none());
     assert!(!mountpoint.exists());
@@ -46,13 +40,9 @@ fn a_killed_daemon_leaves_nothing_behind() {
 
 #[test]
 fn a_daemon_that_cannot_start_is_quoted() {
-    let options = BedOptions {
-        daemon_opts: vec!["no_such_option".into()],
-        ..BedOptions::default()
-    };
-    let error = format!(
-        "{:#}",
-        Bed::start(Kind::PassthroughLl, &Mode::Bare, &options).unwrap_err()
-    );
+    let options =
+        BedOptions { daemon_opts: vec!["no_such_option".into()], ..BedOptions::default() };
+    let error =
+        format!("{:#}", Bed::start(Kind::PassthroughLl, &Mode::Bare, &options).unwrap_err());
     assert!(error.contains("no_such_option"), "{error}");
 }

@@ -97,36 +97,22 @@ pub fn setattr(ids: Ids, body: &SetattrIn) -> Vec<u8> {
 /// OPEN with `O_*` flags.
 #[must_use]
 pub fn open(ids: Ids, flags: u32) -> Vec<u8> {
-    let body = OpenIn {
-        flags,
-        open_flags: 0,
-    };
+    let body = OpenIn { flags, open_flags: 0 };
     request(ids, Opcode::OPEN, &[body.as_bytes()])
 }
 
 /// OPENDIR with `O_*` flags.
 #[must_use]
 pub fn opendir(ids: Ids, flags: u32) -> Vec<u8> {
-    let body = OpenIn {
-        flags,
-        open_flags: 0,
-    };
+    let body = OpenIn { flags, open_flags: 0 };
     request(ids, Opcode::OPENDIR, &[body.as_bytes()])
 }
 
 /// RELEASE, or RELEASEDIR if `dir`; `flags` are those of the open.
 #[must_use]
 pub fn release(ids: Ids, fh: u64, flags: u32, dir: bool) -> Vec<u8> {
-    let opcode = if dir {
-        Opcode::RELEASEDIR
-    } else {
-        Opcode::RELEASE
-    };
-    let body = ReleaseIn {
-        fh,
-        flags,
-        ..ReleaseIn::default()
-    };
+    let opcode = if dir { Opcode::RELEASEDIR } else { Opcode::RELEASE };
+    let body = ReleaseIn { fh, flags, ..ReleaseIn::default() };
     request(ids, opcode, &[body.as_bytes()])
 }
 
@@ -149,12 +135,7 @@ pub fn readdirplus(ids: Ids, fh: u64, off: u64, size: u32) -> Vec<u8> {
 }
 
 fn read_like(ids: Ids, opcode: Opcode, fh: u64, offset: u64, size: u32) -> Vec<u8> {
-    let body = ReadIn {
-        fh,
-        offset,
-        size,
-        ..ReadIn::default()
-    };
+    let body = ReadIn { fh, offset, size, ..ReadIn::default() };
     request(ids, opcode, &[body.as_bytes()])
 }
 
@@ -230,10 +211,6 @@ pub fn notify(code: i32, body: &[u8]) -> Vec<u8> {
 }
 
 fn out(error: i32, unique: u64, body: &[u8]) -> Vec<u8> {
-    let header = OutHeader {
-        len: 0,
-        error,
-        unique,
-    };
+    let header = OutHeader { len: 0, error, unique };
     message(header.as_bytes(), &[body])
 }

@@ -79,13 +79,7 @@ fn arguments(r: &Request<'_>) -> Option<String> {
         Opcode::SYMLINK => format!("name={} target={}", first(r)?, second(r)?),
         Opcode::MKNOD => {
             let b: MknodIn = r.body_as()?;
-            format!(
-                "name={} mode={:#o} rdev={:#x} umask={:#o}",
-                first(r)?,
-                b.mode,
-                b.rdev,
-                b.umask
-            )
+            format!("name={} mode={:#o} rdev={:#x} umask={:#o}", first(r)?, b.mode, b.rdev, b.umask)
         }
         Opcode::MKDIR => {
             let b: MkdirIn = r.body_as()?;
@@ -93,12 +87,7 @@ fn arguments(r: &Request<'_>) -> Option<String> {
         }
         Opcode::RENAME => {
             let b: RenameIn = r.body_as()?;
-            format!(
-                "name={} to node={} name={}",
-                first(r)?,
-                b.newdir,
-                second(r)?
-            )
+            format!("name={} to node={} name={}", first(r)?, b.newdir, second(r)?)
         }
         Opcode::RENAME2 => {
             let b: Rename2In = r.body_as()?;
@@ -126,12 +115,7 @@ fn arguments(r: &Request<'_>) -> Option<String> {
         }
         Opcode::SETXATTR => {
             let b: SetxattrInShort = r.body_as()?;
-            format!(
-                "name={} flags={:#x} value of {} bytes",
-                first(r)?,
-                b.flags,
-                b.size
-            )
+            format!("name={} flags={:#x} value of {} bytes", first(r)?, b.flags, b.size)
         }
         Opcode::GETXATTR => {
             let b: GetxattrIn = r.body_as()?;
@@ -202,10 +186,7 @@ fn file_arguments(r: &Request<'_>) -> Option<String> {
         }
         Opcode::RELEASE | Opcode::RELEASEDIR => {
             let b: ReleaseIn = r.body_as()?;
-            format!(
-                "fh={} flags={:#x} release_flags={:#x}",
-                b.fh, b.flags, b.release_flags
-            )
+            format!("fh={} flags={:#x} release_flags={:#x}", b.fh, b.flags, b.release_flags)
         }
         Opcode::FLUSH => {
             let b: FlushIn = r.body_as()?;
@@ -221,11 +202,7 @@ fn file_arguments(r: &Request<'_>) -> Option<String> {
                 "fh={} owner={:#x} {} type={} range={}..={} pid={}",
                 b.fh,
                 b.owner,
-                if b.lk_flags & LK_FLOCK != 0 {
-                    "flock"
-                } else {
-                    "posix"
-                },
+                if b.lk_flags & LK_FLOCK != 0 { "flock" } else { "posix" },
                 b.lk.type_,
                 b.lk.start,
                 b.lk.end,
@@ -256,10 +233,7 @@ fn file_arguments(r: &Request<'_>) -> Option<String> {
         }
         Opcode::FALLOCATE => {
             let b: FallocateIn = r.body_as()?;
-            format!(
-                "fh={} offset={} length={} mode={:#x}",
-                b.fh, b.offset, b.length, b.mode
-            )
+            format!("fh={} offset={} length={} mode={:#x}", b.fh, b.offset, b.length, b.mode)
         }
         Opcode::LSEEK => {
             let b: LseekIn = r.body_as()?;
@@ -293,11 +267,7 @@ fn second(r: &Request<'_>) -> Option<String> {
 }
 
 fn optional_handle(given: bool, fh: u64) -> String {
-    if given {
-        format!("fh={fh}")
-    } else {
-        String::new()
-    }
+    if given { format!("fh={fh}") } else { String::new() }
 }
 
 /// The count and the first few items.
@@ -331,20 +301,8 @@ fn setattr(b: &SetattrIn) -> String {
         parts.push(format!("size={}", b.size));
     }
     for (bit, now, name, seconds, nanos) in [
-        (
-            fattr::ATIME,
-            fattr::ATIME_NOW,
-            "atime",
-            b.atime,
-            b.atimensec,
-        ),
-        (
-            fattr::MTIME,
-            fattr::MTIME_NOW,
-            "mtime",
-            b.mtime,
-            b.mtimensec,
-        ),
+        (fattr::ATIME, fattr::ATIME_NOW, "atime", b.atime, b.atimensec),
+        (fattr::MTIME, fattr::MTIME_NOW, "mtime", b.mtime, b.mtimensec),
         (fattr::CTIME, 0, "ctime", b.ctime, b.ctimensec),
     ] {
         if on(now) {

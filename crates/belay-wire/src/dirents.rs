@@ -53,11 +53,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(body: &'a [u8]) -> Self {
-        Walk {
-            body,
-            at: 0,
-            malformed: false,
-        }
+        Walk { body, at: 0, malformed: false }
     }
 
     /// The next record: its fixed part, its name and its range. Stops for good at the first bad one.
@@ -140,14 +136,7 @@ impl<'a> Iterator for Dirents<'a> {
 
     fn next(&mut self) -> Option<Entry<'a>> {
         let (d, name, start, end) = self.0.step(|d: &Dirent| d.namelen)?;
-        Some(Entry {
-            ino: d.ino,
-            off: d.off,
-            type_: d.type_,
-            name,
-            start,
-            end,
-        })
+        Some(Entry { ino: d.ino, off: d.off, type_: d.type_, name, start, end })
     }
 }
 
@@ -217,17 +206,8 @@ pub fn push_direntplus(
     let Some(dirent) = dirent(ino, off, type_, name) else {
         return false;
     };
-    let plus = DirentPlus {
-        entry_out: *entry,
-        dirent,
-    };
-    push(
-        out,
-        limit,
-        plus.as_bytes(),
-        name,
-        direntplus_len(name.len()),
-    )
+    let plus = DirentPlus { entry_out: *entry, dirent };
+    push(out, limit, plus.as_bytes(), name, direntplus_len(name.len()))
 }
 
 /// The fixed part for a name; `None` for a name that must not be listed.
@@ -236,12 +216,7 @@ fn dirent(ino: u64, off: u64, type_: u32, name: &[u8]) -> Option<Dirent> {
         return None;
     }
     let namelen = u32::try_from(name.len()).ok()?;
-    Some(Dirent {
-        ino,
-        off,
-        namelen,
-        type_,
-    })
+    Some(Dirent { ino, off, namelen, type_ })
 }
 
 fn push(out: &mut Vec<u8>, limit: usize, fixed: &[u8], name: &[u8], len: usize) -> bool {

@@ -32,10 +32,7 @@ impl Fields {
             at.checked_add(HEADER)
         };
         let (a, b) = (first.and_then(place), second.and_then(place));
-        Fields {
-            first: a.or(b),
-            second: if a.is_some() { b } else { None },
-        }
+        Fields { first: a.or(b), second: if a.is_some() { b } else { None } }
     }
 
     /// The offsets, in ascending order.

@@ -148,20 +148,13 @@ impl Opcode {
     /// refuse it (`EAGAIN`, `ENOSYS`).
     #[must_use]
     pub const fn expects_reply(self) -> bool {
-        !matches!(
-            self,
-            Self::FORGET | Self::BATCH_FORGET | Self::NOTIFY_REPLY | Self::INTERRUPT
-        )
+        !matches!(self, Self::FORGET | Self::BATCH_FORGET | Self::NOTIFY_REPLY | Self::INTERRUPT)
     }
 }
 
 /// The name, or `UNKNOWN(number)`.
 impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_known() {
-            f.pad(self.name())
-        } else {
-            f.pad(&format!("UNKNOWN({})", self.0))
-        }
+        if self.is_known() { f.pad(self.name()) } else { f.pad(&format!("UNKNOWN({})", self.0)) }
     }
 }

@@ -31,15 +31,10 @@ impl<'a> Reply<'a> {
     /// [`WireError::Short`] below 16 bytes, [`WireError::Length`] if the declared length is not exactly the
     /// buffer's.
     pub fn parse(buf: &'a [u8]) -> Result<Self, WireError> {
-        let (header, body) = OutHeader::read_from_prefix(buf).map_err(|_| WireError::Short {
-            have: buf.len(),
-            need: size_of::<OutHeader>(),
-        })?;
+        let (header, body) = OutHeader::read_from_prefix(buf)
+            .map_err(|_| WireError::Short { have: buf.len(), need: size_of::<OutHeader>() })?;
         if usize::try_from(header.len) != Ok(buf.len()) {
-            return Err(WireError::Length {
-                declared: header.len,
-                have: buf.len(),
-            });
+            return Err(WireError::Length { declared: header.len, have: buf.len() });
         }
         Ok(Reply { header, body })
     }

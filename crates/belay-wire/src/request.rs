@@ -39,18 +39,13 @@ impl<'a> Request<'a> {
     /// [`WireError::Short`] below 40 bytes, [`WireError::Length`] if the declared length is not within 40 and
     /// the buffer's length.
     pub fn parse(buf: &'a [u8]) -> Result<Self, WireError> {
-        let (header, _) = InHeader::read_from_prefix(buf).map_err(|_| WireError::Short {
-            have: buf.len(),
-            need: HEADER,
-        })?;
+        let (header, _) = InHeader::read_from_prefix(buf)
+            .map_err(|_| WireError::Short { have: buf.len(), need: HEADER })?;
         usize::try_from(header.len)
             .ok()
             .and_then(|len| buf.get(HEADER..len))
             .map(|body| Request { header, body })
-            .ok_or(WireError::Length {
-                declared: header.len,
-                have: buf.len(),
-            })
+            .ok_or(WireError::Length { declared: header.len, have: buf.len() })
     }
 
     /// What is asked for.
@@ -96,10 +91,7 @@ impl<'a> Request<'a> {
             return Names::default();
         };
         let second = if two { take_name(rest) } else { None };
-        Names {
-            first: Some(first),
-            second: second.map(|(name, _)| name),
-        }
+        Names { first: Some(first), second: second.map(|(name, _)| name) }
     }
 
     /// The value of a SETXATTR; `None` for any other request and if it is cut short.
@@ -116,10 +108,7 @@ impl<'a> Request<'a> {
             return None;
         }
         let size = self.body_as::<SetxattrInShort>()?.size;
-        let (_, value) = self
-            .body
-            .get(setxattr_fixed(setxattr_ext)..)
-            .and_then(take_name)?;
+        let (_, value) = self.body.get(setxattr_fixed(setxattr_ext)..).and_then(take_name)?;
         value.get(..usize::try_from(size).ok()?)
     }
 
@@ -180,11 +169,7 @@ impl<'a> Request<'a> {
 
 /// Length in bytes of the fixed part of a SETXATTR.
 fn setxattr_fixed(ext: bool) -> usize {
-    if ext {
-        size_of::<SetxattrIn>()
-    } else {
-        size_of::<SetxattrInShort>()
-    }
+    if ext { size_of::<SetxattrIn>() } else { size_of::<SetxattrInShort>() }
 }
 
 /// Splits at the first NUL, which is dropped.

@@ -5,13 +5,7 @@ use belay_wire::describe::quote;
 use belay_wire::{Ids, Opcode, Request, build};
 use zerocopy::IntoBytes;
 
-const IDS: Ids = Ids {
-    unique: 6,
-    nodeid: 9,
-    uid: 1,
-    gid: 2,
-    pid: 3,
-};
+const IDS: Ids = Ids { unique: 6, nodeid: 9, uid: 1, gid: 2, pid: 3 };
 
 fn line(message: &[u8]) -> String {
     Request::parse(message).unwrap().describe()
@@ -33,13 +27,8 @@ fn every_opcode_has_a_line() {
         let text = arguments(opcode, &[&body]);
         assert!(!text.contains("malformed"), "{opcode}: {text}");
         assert!(!text.starts_with("body of"), "{opcode}: {text}");
-        let bare = [
-            Opcode::READLINK,
-            Opcode::STATFS,
-            Opcode::DESTROY,
-            Opcode::SYNCFS,
-            Opcode::CUSE_INIT,
-        ];
+        let bare =
+            [Opcode::READLINK, Opcode::STATFS, Opcode::DESTROY, Opcode::SYNCFS, Opcode::CUSE_INIT];
         let empty = arguments(opcode, &[]);
         if bare.contains(&opcode) {
             assert_eq!(empty, "", "{opcode}");
@@ -48,10 +37,7 @@ fn every_opcode_has_a_line() {
         }
     }
     let unknown = build::request(IDS, Opcode(99), &[b"abc"]);
-    assert_eq!(
-        line(&unknown),
-        "UNKNOWN(99) unique=6 node=9 uid=1 gid=2 pid=3: body of 3 bytes"
-    );
+    assert_eq!(line(&unknown), "UNKNOWN(99) unique=6 node=9 uid=1 gid=2 pid=3: body of 3 bytes");
 }
 
 #[test]
@@ -60,15 +46,9 @@ fn requests_on_names() {
         line(&build::lookup(IDS, b"a b")),
         "LOOKUP unique=6 node=9 uid=1 gid=2 pid=3: name=\"a b\""
     );
-    let resent = Ids {
-        unique: 6 | UNIQUE_RESEND,
-        ..IDS
-    };
+    let resent = Ids { unique: 6 | UNIQUE_RESEND, ..IDS };
     assert!(line(&build::lookup(resent, b"a")).starts_with("LOOKUP unique=6 (resent) node=9"));
-    let mkdir = MkdirIn {
-        mode: 0o755,
-        umask: 0o22,
-    };
+    let mkdir = MkdirIn { mode: 0o755, umask: 0o22 };
     assert_eq!(
         arguments(Opcode::MKDIR, &[mkdir.as_bytes(), b"d\0"]),
         "name=\"d\" mode=0o755 umask=0o22"
@@ -77,14 +57,8 @@ fn requests_on_names() {
         arguments(Opcode::RENAME, &[&4u64.to_ne_bytes(), b"a\0b\0"]),
         "name=\"a\" to node=4 name=\"b\""
     );
-    assert_eq!(
-        arguments(Opcode::SYMLINK, &[b"l\0../t\0"]),
-        "name=\"l\" target=\"../t\""
-    );
-    let set = SetxattrIn {
-        size: 6,
-        ..Default::default()
-    };
+    assert_eq!(arguments(Opcode::SYMLINK, &[b"l\0../t\0"]), "name=\"l\" target=\"../t\"");
+    let set = SetxattrIn { size: 6, ..Default::default() };
     assert_eq!(
         arguments(Opcode::SETXATTR, &[set.as_bytes(), b"user.k\0secret"]),
         "name=\"user.k\" flags=0x0 value of 6 bytes"
@@ -93,21 +67,13 @@ fn requests_on_names() {
 
 #[test]
 fn data_is_never_shown() {
-    let write = WriteIn {
-        fh: 4,
-        offset: 4096,
-        size: 6,
-        write_flags: WRITE_CACHE,
-        ..Default::default()
-    };
+    let write =
+        WriteIn { fh: 4, offset: 4096, size: 6, write_flags: WRITE_CACHE, ..Default::default() };
     assert_eq!(
         arguments(Opcode::WRITE, &[write.as_bytes(), b"secret"]),
         "fh=4 offset=4096 data of 6 bytes from the page cache"
     );
-    let ioctl = IoctlIn {
-        in_size: 6,
-        ..Default::default()
-    };
+    let ioctl = IoctlIn { in_size: 6, ..Default::default() };
     assert!(!arguments(Opcode::IOCTL, &[ioctl.as_bytes(), b"secret"]).contains("secret"));
     let retrieved = NotifyRetrieveIn::default();
     assert!(
@@ -134,10 +100,7 @@ fn only_what_setattr_changes() {
 
 #[test]
 fn long_lists_are_cut() {
-    let head = BatchForgetIn {
-        count: 100,
-        dummy: 0,
-    };
+    let head = BatchForgetIn { count: 100, dummy: 0 };
     let items = [[7u64, 1]; 100];
     let text = arguments(Opcode::BATCH_FORGET, &[head.as_bytes(), items.as_bytes()]);
     assert!(text.starts_with("count=100 node=7 nlookup=1"));

@@ -18,10 +18,7 @@ fn look(message: &[u8]) -> Result<(), TestCaseError> {
         for name in [names.first, names.second].into_iter().flatten() {
             prop_assert!(!name.contains(&0) && name.len() < r.body.len());
         }
-        prop_assert!(
-            r.xattr_value_with(ext)
-                .is_none_or(|v| v.len() < r.body.len())
-        );
+        prop_assert!(r.xattr_value_with(ext).is_none_or(|v| v.len() < r.body.len()));
     }
     prop_assert_eq!(r.names(), r.names_with(r.setxattr_is_ext()));
     for off in handle_fields(&r).iter().chain(node_fields(&r)) {

@@ -104,15 +104,7 @@ fn names_that_no_kernel_takes() {
     for name in [&b""[..], b"a/b", &long] {
         let mut body = Vec::new();
         assert!(!push_dirent(&mut body, 1 << 20, 1, 1, 8, name));
-        assert!(!push_direntplus(
-            &mut body,
-            1 << 20,
-            &EntryOut::default(),
-            1,
-            1,
-            8,
-            name
-        ));
+        assert!(!push_direntplus(&mut body, 1 << 20, &EntryOut::default(), 1, 1, 8, name));
         assert!(body.is_empty());
     }
     let mut body = Vec::new();

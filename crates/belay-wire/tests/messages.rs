@@ -5,13 +5,7 @@ use belay_wire::{Ids, Opcode, Reply, Request, WireError, build, fields};
 use belay_wire::{get_u64, handle_fields, node_fields, put_u64};
 use zerocopy::IntoBytes;
 
-const IDS: Ids = Ids {
-    unique: 6,
-    nodeid: 9,
-    uid: 1000,
-    gid: 100,
-    pid: 77,
-};
+const IDS: Ids = Ids { unique: 6, nodeid: 9, uid: 1000, gid: 100, pid: 77 };
 
 fn at(message: &[u8], fields: fields::Fields) -> Vec<u64> {
     assert_eq!(fields.iter().count(), fields.len());
@@ -20,19 +14,13 @@ fn at(message: &[u8], fields: fields::Fields) -> Vec<u64> {
     for (a, b) in (&fields).into_iter().zip(fields) {
         assert_eq!(a, b);
     }
-    fields
-        .into_iter()
-        .map(|off| get_u64(message, off).unwrap())
-        .collect()
+    fields.into_iter().map(|off| get_u64(message, off).unwrap()).collect()
 }
 
 fn parse(message: &[u8]) -> Request<'_> {
     let r = Request::parse(message).unwrap();
     assert_eq!(r.header.len as usize, message.len());
-    assert_eq!(
-        (r.header.unique, r.header.nodeid, r.header.uid),
-        (6, 9, 1000)
-    );
+    assert_eq!((r.header.unique, r.header.nodeid, r.header.uid), (6, 9, 1000));
     assert_eq!((r.header.gid, r.header.pid), (100, 77));
     r
 }
@@ -66,10 +54,7 @@ fn lengths_are_checked() {
     for cut in 0..40 {
         assert_eq!(
             Request::parse(&good[..cut]).unwrap_err(),
-            WireError::Short {
-                have: cut,
-                need: 40
-            }
+            WireError::Short { have: cut, need: 40 }
         );
     }
     for declared in [0u32, 39, 43, u32::MAX] {
@@ -98,12 +83,7 @@ fn names_of_every_kind() {
     };
     let one = (Some("nm".to_string()), None);
     let two = (Some("nm".to_string()), Some("to".to_string()));
-    for opcode in [
-        Opcode::LOOKUP,
-        Opcode::UNLINK,
-        Opcode::RMDIR,
-        Opcode::REMOVEXATTR,
-    ] {
+    for opcode in [Opcode::LOOKUP, Opcode::UNLINK, Opcode::RMDIR, Opcode::REMOVEXATTR] {
         assert_eq!(both(opcode, &[b"nm\0"]), one);
         assert_eq!(both(opcode, &[b"nm"]), (None, None));
     }
@@ -131,16 +111,9 @@ fn both_forms_of_setxattr() {
         (1, b"a", b""),
         (0, b"user.name\xff", b""),
     ] {
-        let long = SetxattrIn {
-            size: value.len() as u32,
-            flags: 0,
-            setxattr_flags: flags,
-            padding: 0,
-        };
-        let short = SetxattrInShort {
-            size: value.len() as u32,
-            flags: 0,
-        };
+        let long =
+            SetxattrIn { size: value.len() as u32, flags: 0, setxattr_flags: flags, padding: 0 };
+        let short = SetxattrInShort { size: value.len() as u32, flags: 0 };
         for (ext, fixed) in [(true, long.as_bytes()), (false, short.as_bytes())] {
             let m = build::request(IDS, Opcode::SETXATTR, &[fixed, name, b"\0", value]);
             let r = parse(&m);
@@ -161,10 +134,7 @@ fn builders_make_what_they_say() {
     let m = build::rename(IDS, 21, b"old", b"new");
     let r = parse(&m);
     assert_eq!(r.opcode(), Opcode::RENAME);
-    assert_eq!(
-        (r.names().first, r.names().second),
-        (Some(&b"old"[..]), Some(&b"new"[..]))
-    );
+    assert_eq!((r.names().first, r.names().second), (Some(&b"old"[..]), Some(&b"new"[..])));
     assert_eq!(at(&m, node_fields(&r)), [21]);
 
     let m = build::link(IDS, 31, b"hard");
@@ -176,10 +146,7 @@ fn builders_make_what_they_say() {
     let m = build::getattr(IDS, Some(4));
     assert_eq!(at(&m, handle_fields(&parse(&m))), [4]);
 
-    let mut change = SetattrIn {
-        fh: 5,
-        ..Default::default()
-    };
+    let mut change = SetattrIn { fh: 5, ..Default::default() };
     let m = build::setattr(IDS, &change);
     assert_eq!(at(&m, handle_fields(&parse(&m))), [0u64; 0]);
     change.valid = fattr::FH | fattr::SIZE;
@@ -202,14 +169,7 @@ fn builders_make_what_they_say() {
         assert_eq!((b.fh, b.offset, b.size), (7, 8, 9));
         assert_eq!(at(&m, handle_fields(&parse(&m))), [7]);
     }
-    let m = build::setlk(
-        IDS,
-        &LkIn {
-            fh: 3,
-            owner: 4,
-            ..Default::default()
-        },
-    );
+    let m = build::setlk(IDS, &LkIn { fh: 3, owner: 4, ..Default::default() });
     assert_eq!(parse(&m).opcode(), Opcode::SETLK);
     assert_eq!(at(&m, handle_fields(&parse(&m))), [3]);
     let m = build::getxattr(IDS, b"user.x", 11);
@@ -257,11 +217,8 @@ fn handles_of_all_opcodes() {
         let m = build::request(IDS, opcode, &[body]);
         handle_fields(&parse(&m)).iter().collect::<Vec<_>>()
     };
-    let plain: Vec<&str> = Opcode::ALL
-        .iter()
-        .filter(|&&o| handles(o, &[0; 88]) == [40])
-        .map(|o| o.name())
-        .collect();
+    let plain: Vec<&str> =
+        Opcode::ALL.iter().filter(|&&o| handles(o, &[0; 88]) == [40]).map(|o| o.name()).collect();
     assert_eq!(
         plain,
         [
@@ -298,42 +255,18 @@ fn handles_of_all_opcodes() {
 fn batch_forget_items_can_be_patched() {
     let head = BatchForgetIn { count: 3, dummy: 0 };
     let items = [[7u64, 1], [8, 2], [9, 3]];
-    let mut m = build::request(
-        IDS,
-        Opcode::BATCH_FORGET,
-        &[head.as_bytes(), items.as_bytes()],
-    );
+    let mut m = build::request(IDS, Opcode::BATCH_FORGET, &[head.as_bytes(), items.as_bytes()]);
     let got: Vec<_> = parse(&m).forgets().collect();
     assert_eq!(got.len(), 3);
-    assert_eq!(
-        got[1],
-        (
-            64,
-            ForgetOne {
-                nodeid: 8,
-                nlookup: 2
-            }
-        )
-    );
+    assert_eq!(got[1], (64, ForgetOne { nodeid: 8, nlookup: 2 }));
     assert!(put_u64(&mut m, 64, 80));
     assert_eq!(parse(&m).forgets().nth(1).unwrap().1.nodeid, 80);
     // More announced than there, and fewer.
-    let lie = BatchForgetIn {
-        count: u32::MAX,
-        dummy: 0,
-    };
-    let m = build::request(
-        IDS,
-        Opcode::BATCH_FORGET,
-        &[lie.as_bytes(), items.as_bytes(), &[1; 9]],
-    );
+    let lie = BatchForgetIn { count: u32::MAX, dummy: 0 };
+    let m = build::request(IDS, Opcode::BATCH_FORGET, &[lie.as_bytes(), items.as_bytes(), &[1; 9]]);
     assert_eq!(parse(&m).forgets().count(), 3);
     let few = BatchForgetIn { count: 1, dummy: 0 };
-    let m = build::request(
-        IDS,
-        Opcode::BATCH_FORGET,
-        &[few.as_bytes(), items.as_bytes()],
-    );
+    let m = build::request(IDS, Opcode::BATCH_FORGET, &[few.as_bytes(), items.as_bytes()]);
     assert_eq!(parse(&m).forgets().count(), 1);
     assert_eq!(parse(&build::lookup(IDS, b"a")).forgets().count(), 0);
 }

@@ -12,10 +12,8 @@ fn header() -> Option<HashMap<String, u64>> {
     for line in text.lines() {
         let line = line.trim().trim_start_matches("#define ");
         let line = line.split("/*").next().unwrap_or_default();
-        let cleaned: String = line
-            .chars()
-            .map(|c| if "=(),".contains(c) { ' ' } else { c })
-            .collect();
+        let cleaned: String =
+            line.chars().map(|c| if "=(),".contains(c) { ' ' } else { c }).collect();
         let words: Vec<&str> = cleaned.split_whitespace().collect();
         let value = match words.as_slice() {
             [_, number] => number.parse().ok(),
@@ -34,10 +32,7 @@ fn header() -> Option<HashMap<String, u64>> {
 #[test]
 fn every_number_up_to_53_but_two_is_listed_once() {
     let listed: Vec<u32> = Opcode::ALL.iter().map(|o| o.0).collect();
-    let expected: Vec<u32> = (1..=53)
-        .filter(|n| ![7, 19].contains(n))
-        .chain([4096])
-        .collect();
+    let expected: Vec<u32> = (1..=53).filter(|n| ![7, 19].contains(n)).chain([4096]).collect();
     assert_eq!(listed, expected);
 }
 
@@ -60,15 +55,9 @@ fn names_are_distinct_and_known() {
 
 #[test]
 fn one_way_requests() {
-    let silent: Vec<&str> = Opcode::ALL
-        .iter()
-        .filter(|o| !o.expects_reply())
-        .map(|o| o.name())
-        .collect();
-    assert_eq!(
-        silent,
-        ["FORGET", "INTERRUPT", "NOTIFY_REPLY", "BATCH_FORGET"]
-    );
+    let silent: Vec<&str> =
+        Opcode::ALL.iter().filter(|o| !o.expects_reply()).map(|o| o.name()).collect();
+    assert_eq!(silent, ["FORGET", "INTERRUPT", "NOTIFY_REPLY", "BATCH_FORGET"]);
 }
 
 #[test]
@@ -85,10 +74,7 @@ fn opcodes_are_those_of_the_installed_header() {
             compared += 1;
         }
     }
-    assert!(
-        compared >= 30,
-        "only {compared} opcodes found in the header"
-    );
+    assert!(compared >= 30, "only {compared} opcodes found in the header");
 }
 
 #[test]
@@ -126,10 +112,7 @@ fn flags_that_the_installed_header_may_lack() {
     assert_eq!(init_flags::OVER_IO_URING, 1 << 41);
     assert_eq!(init_flags::REQUEST_TIMEOUT, 1 << 42);
     assert_eq!(fopen::PASSTHROUGH, 1 << 7);
-    assert_eq!(
-        (notify::RESEND, notify::INC_EPOCH, notify::PRUNE),
-        (7, 8, 9)
-    );
+    assert_eq!((notify::RESEND, notify::INC_EPOCH, notify::PRUNE), (7, 8, 9));
     assert_eq!(belay_wire::UNIQUE_RESEND, 1 << 63);
     assert_eq!(belay_wire::ROOT_ID, 1);
 }

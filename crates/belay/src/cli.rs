@@ -10,12 +10,7 @@ use std::time::Duration;
 
 /// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go on.
 #[derive(Debug, Parser)]
-#[command(
-    name = "belay",
-    version,
-    propagate_version = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "belay", version, propagate_version = true, disable_help_subcommand = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -92,10 +87,7 @@ pub struct StateDir {
 impl StateDir {
     /// The directory, absolute as far as that can be had.
     pub fn path(&self) -> PathBuf {
-        let dir = self
-            .dir
-            .clone()
-            .unwrap_or_else(belay_supervisor::instances::default_state_dir);
+        let dir = self.dir.clone().unwrap_or_else(belay_supervisor::instances::default_state_dir);
         std::path::absolute(&dir).unwrap_or(dir)
     }
 }
@@ -236,9 +228,7 @@ mod tests {
     #[test]
     fn runs_are_parsed() {
         let words = "belay run --hang-timeout 30s --memory-limit 512M -v -- sshfs -f a:/b /mnt";
-        let Command::Run(run) = Cli::parse_from(words.split(' ')).command else {
-            panic!()
-        };
+        let Command::Run(run) = Cli::parse_from(words.split(' ')).command else { panic!() };
         assert_eq!(run.hang_timeout, Some(Duration::from_secs(30)));
         assert_eq!(run.memory_limit, Some(512 << 20));
         assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);

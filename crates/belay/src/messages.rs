@@ -18,9 +18,7 @@ pub fn start(command: &Command) {
         Command::Supervise(hidden) | Command::Keep(hidden) => hidden.verbose,
         _ => 0,
     };
-    let level = ["info", "debug", "trace"]
-        .get(usize::from(verbose))
-        .unwrap_or(&"trace");
+    let level = ["info", "debug", "trace"].get(usize::from(verbose)).unwrap_or(&"trace");
     let filter = EnvFilter::try_from_env("BELAY_LOG").unwrap_or_else(|_| EnvFilter::new(*level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

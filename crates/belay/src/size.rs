@@ -6,16 +6,10 @@
 /// What is wrong, for people.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text} is no size; write a number with K, M, G or T, such as 512M");
-    let split = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(split).ok_or_else(wrong)?;
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let shift = match unit
-        .to_ascii_lowercase()
-        .trim_end_matches("ib")
-        .trim_end_matches('b')
-    {
+    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
         "" => 0,
         "k" => 10,
         "m" => 20,

@@ -9,9 +9,7 @@ use std::process::Command;
 fn fails(words: &[&str], parts: &[&str]) {
     let state = tempfile::tempdir().expect("tempdir");
     let mut command = belay();
-    command
-        .args(words)
-        .env("BELAY_STATE_DIR", state.path().join("state"));
+    command.args(words).env("BELAY_STATE_DIR", state.path().join("state"));
     let output = run(&command);
     let text = text(&output);
     assert!(!output.status.success(), "{words:?} succeeded: {text}");
@@ -24,57 +22,32 @@ fn fails(words: &[&str], parts: &[&str]) {
 
 #[test]
 fn programs_that_cannot_be_held_are_refused() {
-    fails(
-        &["run", "--", "no-such-daemon"],
-        &["no such program in PATH", "install the daemon"],
-    );
-    fails(
-        &["run", "--", "/no/such"],
-        &["/no/such: no such program; check the path"],
-    );
+    fails(&["run", "--", "no-such-daemon"], &["no such program in PATH", "install the daemon"]);
+    fails(&["run", "--", "/no/such"], &["/no/such: no such program; check the path"]);
     fails(&["run", "--", "/etc/passwd"], &["not an executable file"]);
     let dir = tempfile::tempdir().expect("tempdir");
     let script = dir.path().join("script");
     std::fs::write(&script, "#!/bin/sh\nexec sshfs\n").expect("write");
-    Command::new("chmod")
-        .arg("+x")
-        .arg(&script)
-        .status()
-        .expect("chmod");
+    Command::new("chmod").arg("+x").arg(&script).status().expect("chmod");
     let script = script.to_string_lossy();
     fails(
         &["run", "--", &script],
-        &[
-            "script for /bin/sh",
-            "name the daemon that the script starts",
-        ],
+        &["script for /bin/sh", "name the daemon that the script starts"],
     );
 }
 
 #[test]
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);
-    fails(
-        &["run", "--memory-limit", "lots", "--", "true"],
-        &["lots is no size", "512M"],
-    );
-    fails(
-        &["run", "--hang-timeout", "soon", "--", "true"],
-        &["--hang-timeout"],
-    );
-    fails(
-        &["crash", "/mnt", "--signal", "SIGNOPE"],
-        &["no signal is called SIGNOPE", "kill -l"],
-    );
+    fails(&["run", "--memory-limit", "lots", "--", "true"], &["lots is no size", "512M"]);
+    fails(&["run", "--hang-timeout", "soon", "--", "true"], &["--hang-timeout"]);
+    fails(&["crash", "/mnt", "--signal", "SIGNOPE"], &["no signal is called SIGNOPE", "kill -l"]);
 }
 
 #[test]
 fn mounts_that_are_not_held_are_named() {
     for command in ["status", "stop", "crash", "restart"] {
-        fails(
-            &[command, "/no/such"],
-            &["/no/such: belay holds no mount there", "belay status"],
-        );
+        fails(&[command, "/no/such"], &["/no/such: belay holds no mount there", "belay status"]);
     }
 }
 
@@ -91,16 +64,11 @@ fn a_missing_shim_is_explained() {
         return;
     }
     let mut command = belay();
-    command
-        .args(["run", "--", "true"])
-        .env("BELAY_SHIM_LIB", "/no/such.so");
+    command.args(["run", "--", "true"]).env("BELAY_SHIM_LIB", "/no/such.so");
     let output = run(&command);
     assert_eq!(output.status.code(), Some(1));
     let text = text(&output);
-    assert!(
-        text.contains("/no/such.so: no such library; set BELAY_SHIM_LIB"),
-        "{text}"
-    );
+    assert!(text.contains("/no/such.so: no such library; set BELAY_SHIM_LIB"), "{text}");
 }
 
 #[test]
@@ -109,15 +77,8 @@ fn programs_that_mount_nothing_are_not_started_again() {
         return;
     }
     // Any library will do for a shim: these programs never open the device.
-    let library = [
-        "/lib/x86_64-linux-gnu/libm.so.6",
-        "/lib64/libm.so.6",
-        "/usr/lib/libm.so.6",
-    ];
-    let Some(library) = library
-        .iter()
-        .find(|path| std::path::Path::new(path).exists())
-    else {
+    let library = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"];
+    let Some(library) = library.iter().find(|path| std::path::Path::new(path).exists()) else {
         eprintln!("skipped: found no library to load");
         return;
     };
@@ -125,28 +86,17 @@ fn programs_that_mount_nothing_are_not_started_again() {
     let start = |words: &[&str]| {
         let mut command = belay();
         command.args(["run", "--"]).args(words);
-        command
-            .env("BELAY_STATE_DIR", state.path())
-            .env("BELAY_SHIM_LIB", library);
+        command.env("BELAY_STATE_DIR", state.path()).env("BELAY_SHIM_LIB", library);
         let output = run(&command);
         (output.status.code(), text(&output))
     };
     let (code, text) = start(&["true"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(
-        text.contains("did not mount anything: is it a FUSE daemon?"),
-        "{text}"
-    );
+    assert!(text.contains("did not mount anything: is it a FUSE daemon?"), "{text}");
     let (code, text) = start(&["ls", "/no/such/file"]);
     assert_eq!(code, Some(2), "{text}");
-    assert!(
-        text.contains("cannot access '/no/such/file'"),
-        "its own message: {text}"
-    );
-    assert!(
-        text.contains("exited with code 2 before it had mounted anything"),
-        "{text}"
-    );
+    assert!(text.contains("cannot access '/no/such/file'"), "its own message: {text}");
+    assert!(text.contains("exited with code 2 before it had mounted anything"), "{text}");
     assert_eq!(std::fs::read_dir(state.path()).expect("state").count(), 0);
 }
 
@@ -158,18 +108,9 @@ fn the_doctor_tells_what_it_finds() {
     assert_eq!(found["schema_version"], 1);
     assert_eq!(found["able"], false);
     let checks = found["checks"].as_array().expect("checks");
-    let check = |name: &str| {
-        checks
-            .iter()
-            .find(|check| check["name"] == name)
-            .expect("the check")
-    };
+    let check = |name: &str| checks.iter().find(|check| check["name"] == name).expect("the check");
     assert_eq!(check("daemon")["level"], "missing");
-    assert!(
-        check("daemon")["remedy"]
-            .as_str()
-            .is_some_and(|text| text.contains("install"))
-    );
+    assert!(check("daemon")["remedy"].as_str().is_some_and(|text| text.contains("install")));
     check("kernel");
     check("/dev/fuse");
     check("right to mount");

@@ -60,9 +60,7 @@ fn supervisor_and_keeper_may_be_killed() {
             let old = held.pid(role);
             signal(old, Signal::KILL);
             let status = held.wait_until("replaced", |status| {
-                status[role]["pid"]
-                    .as_i64()
-                    .is_some_and(|pid| pid > 0 && pid != i64::from(old))
+                status[role]["pid"].as_i64().is_some_and(|pid| pid > 0 && pid != i64::from(old))
             });
             assert_eq!(status["state"], "serving");
             assert_eq!(held.read(), "content\n", "round {round}, {role}");
@@ -85,11 +83,7 @@ fn daemon_and_supervisor_may_be_killed_together() {
     let held = Held::start(&["--max-crashes", "0"], &["-f"]);
     for round in 0..10 {
         let (daemon, supervisor) = (held.pid("daemon"), held.pid("supervisor"));
-        let order = if round % 2 == 0 {
-            [daemon, supervisor]
-        } else {
-            [supervisor, daemon]
-        };
+        let order = if round % 2 == 0 { [daemon, supervisor] } else { [supervisor, daemon] };
         for pid in order {
             signal(pid, Signal::KILL);
         }
@@ -120,11 +114,7 @@ fn an_unmount_or_a_signal_ends_it_cleanly() {
                 "int" => signal(held.pid("keeper"), Signal::INT),
                 _ => signal(held.pid("supervisor"), Signal::TERM),
             }
-            assert_eq!(
-                held.exit_code(),
-                Some(0),
-                "{how} in generation {generation}"
-            );
+            assert_eq!(held.exit_code(), Some(0), "{how} in generation {generation}");
             assert!(!held.is_mounted(), "{how} in generation {generation}");
         }
     }
@@ -161,23 +151,12 @@ fn a_crash_loop_ends_with_errors_instead_of_a_hang() {
     let log = held.log();
     assert!(log.contains("giving up") && log.contains("umount"), "{log}");
     let said = held.read();
-    assert!(
-        said.contains("not connected"),
-        "an error, not a hang: {said}"
-    );
+    assert!(said.contains("not connected"), "an error, not a hang: {said}");
     let status = held.status();
     assert_eq!(status["state"], "gave-up");
     assert!(held.report(1).contains("interrupted"));
-    assert!(
-        run(Command::new("umount").arg(&held.mount))
-            .status
-            .success()
-    );
-    assert_eq!(
-        held.status(),
-        serde_json::Value::Null,
-        "cleaned up, nothing is shown"
-    );
+    assert!(run(Command::new("umount").arg(&held.mount)).status.success());
+    assert_eq!(held.status(), serde_json::Value::Null, "cleaned up, nothing is shown");
 }
 
 #[test]
@@ -187,18 +166,12 @@ fn a_mountpoint_is_held_once() {
     }
     let held = Held::start(&[], &["-f"]);
     let mut second = held.belay(&["run", "--"]);
-    second
-        .arg(&held.daemon)
-        .arg("-f")
-        .args([&held.source, &held.mount]);
+    second.arg(&held.daemon).arg("-f").args([&held.source, &held.mount]);
     let output = run(&second);
     assert_eq!(output.status.code(), Some(1));
     let text = text(&output);
     assert!(
-        text.contains(&format!(
-            "belay process {} holds it already",
-            held.pid("keeper")
-        )),
+        text.contains(&format!("belay process {} holds it already", held.pid("keeper"))),
         "{text}"
     );
     assert!(text.contains("belay stop"), "{text}");
@@ -240,9 +213,7 @@ fn a_daemon_that_uses_too_much_memory_is_restarted() {
     }
     // Every daemon is larger than this.
     let held = Held::start(&["--memory-limit", "64K"], &["-f"]);
-    held.wait_until("restarted", |status| {
-        status["crashes"].as_u64().is_some_and(|n| n > 0)
-    });
+    held.wait_until("restarted", |status| status["crashes"].as_u64().is_some_and(|n| n > 0));
     assert_eq!(held.read(), "content\n");
     assert!(held.report(1).contains("its memory"), "{}", held.report(1));
 }

@@ -31,11 +31,7 @@ impl AlignedBuffer {
     pub fn new(len: usize, fill: u8) -> Self {
         let storage = vec![fill; len + ALIGNMENT];
         let start = storage.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self {
-            storage,
-            start,
-            len,
-        }
+        Self { storage, start, len }
     }
 
     /// The content.
@@ -84,29 +80,14 @@ impl Transfer {
             // A fixed seed: both sides of a pair visit the blocks in the same order.
             offsets.shuffle(&mut StdRng::seed_from_u64(access.block as u64));
         }
-        ensure!(
-            access.block <= LARGEST_BLOCK,
-            "blocks of {} bytes are too large",
-            access.block
-        );
-        Ok(Self {
-            path: path.to_owned(),
-            access,
-            file: None,
-            offsets,
-            next: 0,
-            buffer,
-        })
+        ensure!(access.block <= LARGEST_BLOCK, "blocks of {} bytes are too large", access.block);
+        Ok(Self { path: path.to_owned(), access, file: None, offsets, next: 0, buffer })
     }
 
     fn reopen(&mut self) -> Result<()> {
         self.file = None;
-        let mut flags = OFlags::CLOEXEC
-            | if self.access.write {
-                OFlags::WRONLY
-            } else {
-                OFlags::RDONLY
-            };
+        let mut flags =
+            OFlags::CLOEXEC | if self.access.write { OFlags::WRONLY } else { OFlags::RDONLY };
         flags.set(OFlags::DIRECT, self.access.direct);
         let file = rustix::fs::open(&self.path, flags, Mode::empty())
             .with_context(|| format!("open {} with {flags:?}", self.path.display()))?;
@@ -144,11 +125,7 @@ impl Worker for Transfer {
                 rustix::io::pread(file, &mut buffer.bytes_mut()[..block], offset)
             }
             .with_context(|| format!("{:?} at {offset} of {}", self.access, self.path.display()))?;
-            ensure!(
-                moved == block,
-                "{moved} bytes instead of {} at {offset}",
-                self.access.block
-            );
+            ensure!(moved == block, "{moved} bytes instead of {} at {offset}", self.access.block);
         }
         Ok(())
     }

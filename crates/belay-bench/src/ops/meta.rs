@@ -21,40 +21,15 @@ const POOL: usize = 64;
 pub fn worker(op: Op, dir: &Path) -> Result<Box<dyn Worker>> {
     let dir = open_dir(dir)?;
     Ok(match op {
-        Op::NegativeLookup => Box::new(Absent {
-            names: names("absent", 1024),
-            dir,
-        }),
-        Op::Stat => Box::new(Present {
-            names: pool(&dir)?,
-            dir,
-            open: false,
-        }),
-        Op::OpenClose => Box::new(Present {
-            names: pool(&dir)?,
-            dir,
-            open: true,
-        }),
-        Op::Create => Box::new(Change {
-            dir,
-            names: Vec::new(),
-            action: Action::Create,
-        }),
-        Op::Unlink => Box::new(Change {
-            dir,
-            names: Vec::new(),
-            action: Action::Unlink,
-        }),
-        Op::Mkdir => Box::new(Change {
-            dir,
-            names: Vec::new(),
-            action: Action::Mkdir,
-        }),
-        Op::Rename => Box::new(Rename {
-            there: pool(&dir)?.into(),
-            free: names("renamed", POOL).into(),
-            dir,
-        }),
+        Op::NegativeLookup => Box::new(Absent { names: names("absent", 1024), dir }),
+        Op::Stat => Box::new(Present { names: pool(&dir)?, dir, open: false }),
+        Op::OpenClose => Box::new(Present { names: pool(&dir)?, dir, open: true }),
+        Op::Create => Box::new(Change { dir, names: Vec::new(), action: Action::Create }),
+        Op::Unlink => Box::new(Change { dir, names: Vec::new(), action: Action::Unlink }),
+        Op::Mkdir => Box::new(Change { dir, names: Vec::new(), action: Action::Mkdir }),
+        Op::Rename => {
+            Box::new(Rename { there: pool(&dir)?.into(), free: names("renamed", POOL).into(), dir })
+        }
         Op::Readdir | Op::Data(_) => {
             bail!("{op} is no operation on the names of a directory of one's own")
         }
@@ -96,10 +71,7 @@ fn pool(dir: &OwnedFd) -> Result<Vec<String>> {
 }
 
 fn cycle(names: &[String], count: u64) -> impl Iterator<Item = &String> {
-    names
-        .iter()
-        .cycle()
-        .take(usize::try_from(count).unwrap_or(usize::MAX))
+    names.iter().cycle().take(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 struct Absent {
@@ -160,9 +132,7 @@ impl Worker for Change {
     fn prepare(&mut self, count: u64) -> Result<()> {
         self.names = names("new", usize::try_from(count)?);
         if self.action == Action::Unlink {
-            self.names
-                .iter()
-                .try_for_each(|name| create(&self.dir, name))?;
+            self.names.iter().try_for_each(|name| create(&self.dir, name))?;
         }
         Ok(())
     }
@@ -181,14 +151,12 @@ impl Worker for Change {
 
     fn finish(&mut self, _count: u64) -> Result<()> {
         match self.action {
-            Action::Create => self
-                .names
-                .iter()
-                .try_for_each(|name| unlink(&self.dir, name, AtFlags::empty())),
-            Action::Mkdir => self
-                .names
-                .iter()
-                .try_for_each(|name| unlink(&self.dir, name, AtFlags::REMOVEDIR)),
+            Action::Create => {
+                self.names.iter().try_for_each(|name| unlink(&self.dir, name, AtFlags::empty()))
+            }
+            Action::Mkdir => {
+                self.names.iter().try_for_each(|name| unlink(&self.dir, name, AtFlags::REMOVEDIR))
+            }
             Action::Unlink => Ok(()),
         }
     }
@@ -224,14 +192,9 @@ pub struct Listing {
 impl Listing {
     /// A client that lists `dir`, which is filled up to `entries` names.
     pub fn new(dir: &Path, entries: usize) -> Result<Self> {
-        let listing = Self {
-            dir: open_dir(dir)?,
-            entries,
-        };
+        let listing = Self { dir: open_dir(dir)?, entries };
         match listing.list()? {
-            0 => names("entry", entries)
-                .iter()
-                .try_for_each(|name| create(&listing.dir, name))?,
+            0 => names("entry", entries).iter().try_for_each(|name| create(&listing.dir, name))?,
             found => ensure!(
                 found == entries,
                 "{} lists {found} entries instead of {entries}",

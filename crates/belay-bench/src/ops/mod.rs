@@ -68,19 +68,11 @@ impl Op {
             Self::Readdir,
         ];
         for direct in [false, true] {
-            for (random, block) in [
-                (false, 4 << 10),
-                (false, 128 << 10),
-                (false, 1 << 20),
-                (true, 4 << 10),
-            ] {
+            for (random, block) in
+                [(false, 4 << 10), (false, 128 << 10), (false, 1 << 20), (true, 4 << 10)]
+            {
                 for write in [false, true] {
-                    ops.push(Self::Data(Access {
-                        write,
-                        random,
-                        block,
-                        direct,
-                    }));
+                    ops.push(Self::Data(Access { write, random, block, direct }));
                 }
             }
         }
@@ -151,11 +143,7 @@ impl fmt::Display for Op {
                 let kind = if access.write { "write" } else { "read" };
                 let direct = if access.direct { "-direct" } else { "" };
                 let kib = access.block >> 10;
-                let size = if kib >= 1024 {
-                    format!("{}m", kib >> 10)
-                } else {
-                    format!("{kib}k")
-                };
+                let size = if kib >= 1024 { format!("{}m", kib >> 10) } else { format!("{kib}k") };
                 return write!(f, "{order}-{kind}-{size}{direct}");
             }
         };
@@ -167,13 +155,10 @@ impl FromStr for Op {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::all()
-            .into_iter()
-            .find(|op| op.to_string() == name)
-            .ok_or_else(|| {
-                let known: Vec<String> = Self::all().iter().map(ToString::to_string).collect();
-                format!("no operation `{name}`; there are {}", known.join(", "))
-            })
+        Self::all().into_iter().find(|op| op.to_string() == name).ok_or_else(|| {
+            let known: Vec<String> = Self::all().iter().map(ToString::to_string).collect();
+            format!("no operation `{name}`; there are {}", known.join(", "))
+        })
     }
 }
 
@@ -187,11 +172,7 @@ mod tests {
         let ops = Op::all();
         for (i, op) in ops.iter().enumerate() {
             assert_eq!(op.to_string().parse::<Op>().as_ref(), Ok(op));
-            assert!(
-                ops.iter()
-                    .skip(i + 1)
-                    .all(|other| other.to_string() != op.to_string())
-            );
+            assert!(ops.iter().skip(i + 1).all(|other| other.to_string() != op.to_string()));
         }
         assert!("nonsense".parse::<Op>().is_err());
     }

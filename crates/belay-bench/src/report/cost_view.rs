@@ -74,12 +74,8 @@ pub fn noise_of<'a>(run: &RunFile, cost: &CostRun, all: &'a [Named]) -> Option<&
 
 /// Prepares one run; `noise` is the bare-against-bare run that belongs to it.
 pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostRun>) -> CostView {
-    let ratios: Vec<f64> = cost
-        .beds
-        .iter()
-        .flat_map(|b| &b.cases)
-        .map(|c| c.estimate.ratio)
-        .collect();
+    let ratios: Vec<f64> =
+        cost.beds.iter().flat_map(|b| &b.cases).map(|c| c.estimate.ratio).collect();
     CostView {
         file: name.to_owned(),
         aa: cost.aa,
@@ -93,29 +89,22 @@ pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostR
             .beds
             .iter()
             .map(|bed| {
-                cost_bed_view(
-                    bed,
-                    noise.and_then(|n| n.beds.iter().find(|b| b.bed == bed.bed)),
-                )
+                cost_bed_view(bed, noise.and_then(|n| n.beds.iter().find(|b| b.bed == bed.bed)))
             })
             .collect(),
     }
 }
 
 fn cost_bed_view(bed: &CostBed, noise: Option<&CostBed>) -> CostBedView {
-    let cases: Vec<CostCaseView> = bed
-        .cases
-        .iter()
-        .map(|case| cost_case_view(case, noise))
-        .collect();
+    let cases: Vec<CostCaseView> =
+        bed.cases.iter().map(|case| cost_case_view(case, noise)).collect();
     let above: Vec<String> = cases
         .iter()
         .filter(|c| c.verdict != "met")
         .map(|c| format!("{} ×{} {}", c.op, c.threads, c.ratio))
         .collect();
-    let worst = ["not met", "undecided", "met"]
-        .into_iter()
-        .find(|v| cases.iter().any(|c| c.verdict == *v));
+    let worst =
+        ["not met", "undecided", "met"].into_iter().find(|v| cases.iter().any(|c| c.verdict == *v));
     CostBedView {
         bed: bed.bed.clone(),
         mean: or_dash(bed.geometric_mean, 3),
@@ -141,12 +130,7 @@ fn cost_case_view(case: &CostCase, noise: Option<&CostBed>) -> CostCaseView {
         interval: format!("{:.3}–{:.3}", estimate.ci_low, estimate.ci_high),
         quartiles: format!("{:.3}–{:.3}", ratios.q1, ratios.q3),
         range: format!("{:.3}–{:.3}", ratios.min, ratios.max),
-        noise: or_dash(
-            noise
-                .and_then(|n| n.cases.iter().find(same))
-                .map(|c| c.estimate.ratio),
-            3,
-        ),
+        noise: or_dash(noise.and_then(|n| n.cases.iter().find(same)).map(|c| c.estimate.ratio), 3),
         calls: case
             .daemon_calls_per_op
             .map_or_else(|| "–".to_owned(), |[b, h]| format!("{b:.1} / {h:.1}")),

@@ -99,19 +99,12 @@ const MEMORY_HEADER: &[&str] = &[
 const BLACKOUT_HEADER: &[&str] = &["file", "bed", "nodes", "open_files", "what", "sample", "us"];
 
 fn csv<T: Serialize>(lines: Vec<T>, header: &[&str]) -> Result<String> {
-    let mut writer = csv::WriterBuilder::new()
-        .has_headers(false)
-        .from_writer(Vec::new());
-    writer
-        .write_record(header)
-        .context("write the CSV header")?;
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    writer.write_record(header).context("write the CSV header")?;
     for line in lines {
         writer.serialize(line).context("write a CSV line")?;
     }
-    let bytes = writer
-        .into_inner()
-        .map_err(|e| e.into_error())
-        .context("finish the CSV text")?;
+    let bytes = writer.into_inner().map_err(|e| e.into_error()).context("finish the CSV text")?;
     String::from_utf8(bytes).context("the CSV text is not UTF-8")
 }
 
@@ -166,10 +159,8 @@ fn memory(runs: &[Named]) -> Vec<MemoryLine<'_>> {
                         ("keeper", point.keeper),
                     ];
                     lines.extend(
-                        processes
-                            .into_iter()
-                            .filter_map(|(process, m)| Some((process, m?)))
-                            .map(|(process, m)| MemoryLine {
+                        processes.into_iter().filter_map(|(process, m)| Some((process, m?))).map(
+                            |(process, m)| MemoryLine {
                                 file: name,
                                 bed: &bed.bed,
                                 mode,
@@ -181,7 +172,8 @@ fn memory(runs: &[Named]) -> Vec<MemoryLine<'_>> {
                                 pss_shmem: m.pss_shmem,
                                 private: m.private,
                                 memfd: point.memfd,
-                            }),
+                            },
+                        ),
                     );
                 }
             }

@@ -51,19 +51,10 @@ fn read_all(input: &Path) -> Result<Vec<Named>> {
     let mut runs = Vec::new();
     let entries = fs::read_dir(input).with_context(|| format!("list {}", input.display()))?;
     for entry in entries {
-        let path = entry
-            .with_context(|| format!("list {}", input.display()))?
-            .path();
+        let path = entry.with_context(|| format!("list {}", input.display()))?.path();
         if path.extension().is_some_and(|e| e == "json") {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            runs.push(Named {
-                name,
-                run: RunFile::read(&path)?,
-            });
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            runs.push(Named { name, run: RunFile::read(&path)? });
         }
     }
     ensure!(
@@ -82,11 +73,7 @@ fn environment() -> Result<Environment<'static>> {
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);
     environment.set_auto_escape_callback(|name| {
-        if name.ends_with(".html") {
-            AutoEscape::Html
-        } else {
-            AutoEscape::None
-        }
+        if name.ends_with(".html") { AutoEscape::Html } else { AutoEscape::None }
     });
     environment.add_template("benchmarks.md", include_str!("benchmarks.md.jinja"))?;
     environment.add_template("benchmarks.html", include_str!("benchmarks.html.jinja"))?;
@@ -102,9 +89,7 @@ fn markdown(view: &View) -> Result<String> {
 }
 
 fn html(view: &View) -> Result<String> {
-    Ok(environment()?
-        .get_template("benchmarks.html")?
-        .render(view)?)
+    Ok(environment()?.get_template("benchmarks.html")?.render(view)?)
 }
 
 #[cfg(test)]
@@ -119,12 +104,7 @@ mod tests {
         let written = write(Path::new(SAMPLES), out.path())?;
         let names: Vec<String> = written
             .iter()
-            .map(|p| {
-                p.strip_prefix(out.path())
-                    .unwrap_or(p)
-                    .display()
-                    .to_string()
-            })
+            .map(|p| p.strip_prefix(out.path()).unwrap_or(p).display().to_string())
             .collect();
         for name in [
             "benchmarks.md",
@@ -133,10 +113,7 @@ mod tests {
             "benchmarks/memory.csv",
             "benchmarks/blackout.csv",
         ] {
-            assert!(
-                names.iter().any(|n| n == name),
-                "{name} is missing from {names:?}"
-            );
+            assert!(names.iter().any(|n| n == name), "{name} is missing from {names:?}");
         }
         let page = fs::read_to_string(out.path().join("benchmarks.md"))?;
         // The two cases' median ratios are 1.01 and 1.08: geometric mean 1.0444.
@@ -148,10 +125,7 @@ mod tests {
             "not met",
             "pinned to CPU 1",
         ] {
-            assert!(
-                page.contains(expected),
-                "no {expected:?} in the page:\n{page}"
-            );
+            assert!(page.contains(expected), "no {expected:?} in the page:\n{page}");
         }
         let html = fs::read_to_string(out.path().join("benchmarks.html"))?;
         assert!(html.contains("<svg") && html.contains("</svg>") && html.contains("</html>"));

@@ -43,9 +43,8 @@ fn colour(index: usize) -> RGBColor {
 
 /// A little more than the range of `values`, such that `must` is inside.
 fn range(values: impl Iterator<Item = f64>, must: [f64; 2]) -> (f64, f64) {
-    let (low, high) = values
-        .filter(|v| v.is_finite())
-        .fold((must[0], must[1]), |(l, h), v| (l.min(v), h.max(v)));
+    let (low, high) =
+        values.filter(|v| v.is_finite()).fold((must[0], must[1]), |(l, h), v| (l.min(v), h.max(v)));
     let margin = (high - low) * 0.04;
     (low - margin, high + margin)
 }
@@ -63,10 +62,8 @@ pub fn cost(beds: &[CostBed]) -> String {
         return String::new();
     }
     let rows = u32::try_from(names.len()).unwrap_or(u32::MAX / 64);
-    let intervals = beds
-        .iter()
-        .flat_map(|b| &b.cases)
-        .flat_map(|c| [c.estimate.ci_low, c.estimate.ci_high]);
+    let intervals =
+        beds.iter().flat_map(|b| &b.cases).flat_map(|c| [c.estimate.ci_low, c.estimate.ci_high]);
     let (low, high) = range(intervals, [0.98, goals::COST_EACH + 0.01]);
     svg(90 + 20 * rows, |area| {
         area.fill(&WHITE)?;
@@ -97,11 +94,7 @@ pub fn cost(beds: &[CostBed]) -> String {
         for row in 0..names.len() {
             let y = row as f64 + 0.5;
             let (_, pixel) = chart.backend_coord(&(low, y));
-            area.draw(&Text::new(
-                label(&y),
-                (10, pixel - 7),
-                ("sans-serif", 13).into_font(),
-            ))?;
+            area.draw(&Text::new(label(&y), (10, pixel - 7), ("sans-serif", 13).into_font()))?;
         }
         for (limit, style) in [(1.0, BLACK.mix(0.6)), (goals::COST_EACH, RED.mix(0.6))] {
             chart.draw_series(LineSeries::new([(limit, 0.0), (limit, last)], style))?;
@@ -140,25 +133,15 @@ pub fn memory(beds: &[MemoryBed]) -> String {
     let mib = f64::from(1 << 20);
     let all = |p: &MemoryPoint| {
         let processes = [Some(p.daemon), p.supervisor, p.keeper];
-        let bytes: u64 = processes
-            .into_iter()
-            .flatten()
-            .map(|m| m.pss - m.pss_shmem.min(m.pss))
-            .sum();
+        let bytes: u64 =
+            processes.into_iter().flatten().map(|m| m.pss - m.pss_shmem.min(m.pss)).sum();
         (bytes + p.memfd) as f64 / mib
     };
     let line = |points: &[MemoryPoint]| -> Vec<(f64, f64)> {
-        points
-            .iter()
-            .filter(|p| p.open_files == 0)
-            .map(|p| (p.nodes as f64, all(p)))
-            .collect()
+        points.iter().filter(|p| p.open_files == 0).map(|p| (p.nodes as f64, all(p))).collect()
     };
-    let points: Vec<(f64, f64)> = beds
-        .iter()
-        .flat_map(|b| [line(&b.bare), line(&b.held)])
-        .flatten()
-        .collect();
+    let points: Vec<(f64, f64)> =
+        beds.iter().flat_map(|b| [line(&b.bare), line(&b.held)]).flatten().collect();
     if points.is_empty() {
         return String::new();
     }
@@ -205,11 +188,7 @@ pub fn memory(beds: &[MemoryBed]) -> String {
 pub fn blackout(beds: &[BlackoutBed]) -> String {
     let mut rows: Vec<(String, &[f64], RGBColor)> = Vec::new();
     for bed in beds {
-        rows.push((
-            format!("{} bare start", bed.bed),
-            &bed.bare_start_us,
-            colour(5),
-        ));
+        rows.push((format!("{} bare start", bed.bed), &bed.bare_start_us, colour(5)));
         rows.push((format!("{} pause", bed.bed), &bed.pause_us, colour(0)));
     }
     rows.retain(|row| !row.1.is_empty());
@@ -246,9 +225,7 @@ pub fn blackout(beds: &[BlackoutBed]) -> String {
         for (index, (_, samples, c)) in rows.iter().enumerate() {
             let at = SegmentValue::CenterOf(index);
             chart.draw_series(
-                samples
-                    .iter()
-                    .map(|s| Circle::new((ms(s), at.clone()), 3, c.mix(0.3).filled())),
+                samples.iter().map(|s| Circle::new((ms(s), at.clone()), 3, c.mix(0.3).filled())),
             )?;
             let median = percentile(samples, 0.5).unwrap_or(0.0);
             chart.draw_series([TriangleMarker::new((ms(&median), at), 9, c.filled())])?;

@@ -106,13 +106,7 @@ struct BlackoutBedView {
 
 /// The first line of an error; a daemon's last words below it are in the results file.
 fn headline(error: &str) -> String {
-    error
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(300)
-        .collect()
+    error.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
 /// Whether `value` keeps to `limit`.
@@ -137,14 +131,7 @@ fn mib(bytes: i64) -> String {
 fn three_ms(spread: Option<&Spread>) -> String {
     spread.map_or_else(
         || "–".to_owned(),
-        |s| {
-            format!(
-                "{:.2} / {:.2} / {:.2}",
-                s.median / 1e3,
-                s.p99 / 1e3,
-                s.max / 1e3
-            )
-        },
+        |s| format!("{:.2} / {:.2} / {:.2}", s.median / 1e3, s.p99 / 1e3, s.max / 1e3),
     )
 }
 
@@ -183,10 +170,8 @@ impl View {
             self.machines.push(run.machine.clone());
         }
         if run.machine.profile != "release" {
-            self.warnings.push(format!(
-                "{name} was measured with a {} build.",
-                run.machine.profile
-            ));
+            self.warnings
+                .push(format!("{name} was measured with a {} build.", run.machine.profile));
         }
         self.runs.push(RunView {
             file: name.clone(),
@@ -225,13 +210,7 @@ impl View {
                 for bed in &blackout.beds {
                     if let Some(error) = &bed.first_error {
                         let what = format!("{}: the probe saw {} errors", bed.bed, bed.errors);
-                        self.fail(
-                            name,
-                            &[Failure {
-                                what,
-                                error: error.clone(),
-                            }],
-                        );
+                        self.fail(name, &[Failure { what, error: error.clone() }]);
                     }
                 }
                 self.blackout.push(blackout_view(name, run, blackout));
@@ -289,16 +268,8 @@ fn blackout_view(name: &str, run: &RunFile, blackout: &BlackoutRun) -> BlackoutV
 
 fn blackout_bed_view(bed: &BlackoutBed) -> BlackoutBedView {
     let loaded = bed.nodes > 0 || bed.open_files > 0;
-    let limit = if loaded {
-        goals::PAUSE_OVER_START_LOADED_US
-    } else {
-        goals::PAUSE_OVER_START_US
-    };
-    let over = bed
-        .pause
-        .as_ref()
-        .zip(bed.bare_start.as_ref())
-        .map(|(p, s)| p.median - s.median);
+    let limit = if loaded { goals::PAUSE_OVER_START_LOADED_US } else { goals::PAUSE_OVER_START_US };
+    let over = bed.pause.as_ref().zip(bed.bare_start.as_ref()).map(|(p, s)| p.median - s.median);
     let own = bed.belay.unwrap_or_default();
     let own = [own.median_us, own.p99_us, own.max_us].map(|v| or_dash(v.map(|us| us / 1e3), 2));
     BlackoutBedView {

@@ -85,10 +85,9 @@ impl Floor<'_> {
                 Ok(result) if result == *expected => {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(_) => note(
-                    &self.differences,
-                    format!("{job}: not the same as on a plain directory"),
-                ),
+                Ok(_) => {
+                    note(&self.differences, format!("{job}: not the same as on a plain directory"))
+                }
                 Err(error) => {
                     // A dead mount gives errors without end; one is enough.
                     self.error(job, &error);
@@ -103,52 +102,30 @@ impl Floor<'_> {
 }
 
 fn note(list: &Mutex<Vec<String>>, line: String) {
-    list.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .push(line);
+    list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line);
 }
 
 fn taken(list: Mutex<Vec<String>>) -> Vec<String> {
-    list.into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    list.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Runs the demo; true if nobody noticed anything.
 pub fn run(args: &DemoArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
-    let options = BedOptions {
-        workdir: args.workdir.clone(),
-        ..BedOptions::default()
-    };
-    let kills = if args.bare && args.bed == Kind::Dir {
-        0
-    } else {
-        args.kills
-    };
+    let options = BedOptions { workdir: args.workdir.clone(), ..BedOptions::default() };
+    let kills = if args.bare && args.bed == Kind::Dir { 0 } else { args.kills };
 
-    println!(
-        "first on a plain directory: sort {} MB, pack and unpack a tree ...",
-        args.size_mb
-    );
+    println!("first on a plain directory: sort {} MB, pack and unpack a tree ...", args.size_mb);
     let plain = Bed::start(Kind::Dir, &Mode::Bare, &options)?;
     work::prepare(plain.root(), args.size_mb, args.seed)
         .context("preparing the plain directory")?;
     let sorted = work::sort(plain.root()).context("sorting on a plain directory")?;
     let unpacked = work::tar(plain.root()).context("packing on a plain directory")?;
 
-    let mode = if args.bare {
-        Mode::Bare
-    } else {
-        Mode::Held {
-            extra_args: args.belay_args.clone(),
-        }
-    };
+    let mode =
+        if args.bare { Mode::Bare } else { Mode::Held { extra_args: args.belay_args.clone() } };
     let bed = Bed::start(args.bed, &mode, &options)?;
-    let how = if args.bare {
-        "without belay"
-    } else {
-        "under belay"
-    };
+    let how = if args.bare { "without belay" } else { "under belay" };
     println!(
         "now on {} {how}, mounted on {}: killed {kills} times at work",
         args.bed,
@@ -215,24 +192,14 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     let lines = floor.lines.load(Ordering::Relaxed);
     match work::appended(&bed.root().join("log"), lines) {
         Ok(true) => {}
-        Ok(false) => note(
-            &floor.differences,
-            "append: the file is not what was appended".into(),
-        ),
+        Ok(false) => note(&floor.differences, "append: the file is not what was appended".into()),
         Err(error) => floor.error("reading the appended file", &error),
     }
-    let status = if bed.is_held() {
-        bed.belay_status().ok()
-    } else {
-        None
-    };
+    let status = if bed.is_held() { bed.belay_status().ok() } else { None };
     let words = bed.last_words();
     let done = progress(&floor);
     let (errors, mut differences) = (taken(floor.errors), taken(floor.differences));
-    differences.extend(
-        toll.failure()
-            .map(|why| format!("the killer gave up: {why}")),
-    );
+    differences.extend(toll.failure().map(|why| format!("the killer gave up: {why}")));
     println!("crashes:     {} in {seconds:.1} s", toll.kills());
     println!("work:        {done}");
     println!("errors seen: {}", errors.len());
@@ -255,11 +222,7 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
 fn bar(kills: u64) -> ProgressBar {
     let bar = ProgressBar::new(kills);
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:25}] {pos}/{len} crashes, {msg}");
-    bar.set_style(
-        style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("=> "),
-    );
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     bar
 }
 

@@ -27,21 +27,12 @@ pub fn prepare(root: &Path, size_mb: u64, seed: u64) -> Result<()> {
     let mut input = BufWriter::with_capacity(1 << 17, input);
     let mut written = 0;
     while written < size_mb * 1_000_000 {
-        let line = format!(
-            "{:032x} {:032x} {written}\n",
-            rng.random::<u128>(),
-            rng.random::<u128>()
-        );
-        input
-            .write_all(line.as_bytes())
-            .context("writing the input")?;
+        let line =
+            format!("{:032x} {:032x} {written}\n", rng.random::<u128>(), rng.random::<u128>());
+        input.write_all(line.as_bytes()).context("writing the input")?;
         written += line.len() as u64;
     }
-    input
-        .into_inner()
-        .context("writing the input")?
-        .sync_all()
-        .context("syncing the input")?;
+    input.into_inner().context("writing the input")?.sync_all().context("syncing the input")?;
     let tree = root.join("tree");
     std::fs::create_dir(&tree).context("creating the tree")?;
     for dir in 0..10 {
@@ -86,11 +77,7 @@ pub fn tar(root: &Path) -> Result<Tree> {
     let copy = root.join("copy");
     std::fs::create_dir(&copy).context("creating the copy's directory")?;
     let mut pack = Command::new("tar");
-    pack.arg("-C")
-        .arg(root)
-        .arg("-cf")
-        .arg(&archive)
-        .arg("tree");
+    pack.arg("-C").arg(root).arg("-cf").arg(&archive).arg("tree");
     run_ok(pack, LIMIT)?;
     let mut unpack = Command::new("tar");
     unpack.arg("-C").arg(&copy).arg("-xf").arg(&archive);
@@ -107,11 +94,8 @@ fn line(number: u64) -> String {
 
 /// Appends lines to one open file until told to stop, and counts them.
 pub fn append(path: &Path, lines: &AtomicU64, done: &AtomicBool) -> Result<()> {
-    let mut file = File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .context("opening the log")?;
+    let mut file =
+        File::options().create(true).append(true).open(path).context("opening the log")?;
     while !done.load(Ordering::Relaxed) {
         let number = lines.load(Ordering::Relaxed);
         file.write_all(line(number).as_bytes())

@@ -31,14 +31,7 @@ impl Executor {
         let fd = openat(&self.root_fd, path, flags, Mode::from_raw_mode(how.mode))?;
         let stat = fstat(&fd)?;
         let stable = self.inodes.see(path, stat.st_ino);
-        self.slots.insert(
-            slot,
-            Open {
-                fd,
-                ino: stat.st_ino,
-                locked: false,
-            },
-        );
+        self.slots.insert(slot, Open { fd, ino: stat.st_ino, locked: false });
         Ok(Value::Attr(attr(&stat, stable)))
     }
 
@@ -47,10 +40,7 @@ impl Executor {
         if open.locked {
             // The kernel releases such locks some time after close(2); this makes the time certain.
             let _ = flock(&open.fd, FlockOperation::NonBlockingUnlock);
-            let _ = fcntl(
-                &open.fd,
-                FcntlArg::F_OFD_SETLK(&range(LockHow::Unlock, 0, 0)),
-            );
+            let _ = fcntl(&open.fd, FcntlArg::F_OFD_SETLK(&range(LockHow::Unlock, 0, 0)));
         }
         self.closed_one = true;
         Ok(Value::Unit)
@@ -58,11 +48,8 @@ impl Executor {
 
     pub(super) fn dup(&mut self, from: Slot, to: Slot) -> Done {
         let open = self.slot(from)?;
-        let copy = Open {
-            fd: io::fcntl_dupfd_cloexec(&open.fd, 0)?,
-            ino: open.ino,
-            locked: open.locked,
-        };
+        let copy =
+            Open { fd: io::fcntl_dupfd_cloexec(&open.fd, 0)?, ino: open.ino, locked: open.locked };
         if from != to {
             let _ = self.close(to);
             self.slots.insert(to, copy);
@@ -109,12 +96,7 @@ impl Executor {
     }
 
     pub(super) fn fallocate(&self, slot: Slot, mode: u32, off: u64, len: u64) -> Done {
-        fallocate(
-            &self.slot(slot)?.fd,
-            FallocateFlags::from_bits_retain(mode),
-            off,
-            len,
-        )?;
+        fallocate(&self.slot(slot)?.fd, FallocateFlags::from_bits_retain(mode), off, len)?;
         Ok(Value::Unit)
     }
 
@@ -138,20 +120,14 @@ impl Executor {
     fn mappable(&self, slot: Slot) -> Result<Option<File>, super::Fault> {
         let fd = &self.slot(slot)?.fd;
         let size = fstat(fd)?.st_size;
-        Ok(if size > 0 {
-            Some(File::from(io::fcntl_dupfd_cloexec(fd, 0)?))
-        } else {
-            None
-        })
+        Ok(if size > 0 { Some(File::from(io::fcntl_dupfd_cloexec(fd, 0)?)) } else { None })
     }
 
     pub(super) fn mmap_read(&self, slot: Slot) -> Done {
         let Some(file) = self.mappable(slot)? else {
             return Ok(data(&[]));
         };
-        let map = vmap::Map::with_options()
-            .map(&file)
-            .map_err(mapping_error)?;
+        let map = vmap::Map::with_options().map(&file).map_err(mapping_error)?;
         Ok(data(&map))
     }
 
@@ -159,10 +135,7 @@ impl Executor {
         let Some(file) = self.mappable(slot)? else {
             return Ok(number(0));
         };
-        let mut map = vmap::MapMut::with_options()
-            .write()
-            .map(&file)
-            .map_err(mapping_error)?;
+        let mut map = vmap::MapMut::with_options().write().map(&file).map_err(mapping_error)?;
         let start = usize::try_from(off).unwrap_or(usize::MAX) % map.len();
         let len = bytes.len().min(map.len() - start);
         map[start..start + len].copy_from_slice(&bytes[..len]);
@@ -222,19 +195,11 @@ impl Executor {
             libc::F_RDLCK => LockHow::Shared,
             libc::F_WRLCK => LockHow::Exclusive,
             _ => {
-                return Ok(Value::Lock {
-                    how: LockHow::Unlock,
-                    off: 0,
-                    len: 0,
-                });
+                return Ok(Value::Lock { how: LockHow::Unlock, off: 0, len: 0 });
             }
         };
         let unsigned = |n: i64| u64::try_from(n).unwrap_or(u64::MAX);
-        Ok(Value::Lock {
-            how,
-            off: unsigned(lock.l_start),
-            len: unsigned(lock.l_len),
-        })
+        Ok(Value::Lock { how, off: unsigned(lock.l_start), len: unsigned(lock.l_len) })
     }
 
     fn mark_locked(&mut self, slot: Slot) {
@@ -244,10 +209,7 @@ impl Executor {
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "lock types and SEEK_SET are small constants"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "lock types and SEEK_SET are small constants")]
 fn range(how: LockHow, off: u64, len: u64) -> libc::flock {
     let kind = match how {
         LockHow::Shared => libc::F_RDLCK,
@@ -264,7 +226,5 @@ fn range(how: LockHow, off: u64, len: u64) -> libc::flock {
 }
 
 fn mapping_error(error: vmap::Error) -> Errno {
-    error
-        .raw_os_error()
-        .map_or(Errno::NOSTR, Errno::from_raw_os_error)
+    error.raw_os_error().map_or(Errno::NOSTR, Errno::from_raw_os_error)
 }

@@ -23,12 +23,7 @@ impl Inodes {
     /// The object at `from`, and all below it, is now at `to`.
     pub fn rename(&mut self, from: &str, to: &str) {
         // Renaming a name over another name of the same inode does nothing at all.
-        if from == to
-            || self
-                .known
-                .get(from)
-                .is_some_and(|ino| self.known.get(to) == Some(ino))
-        {
+        if from == to || self.known.get(from).is_some_and(|ino| self.known.get(to) == Some(ino)) {
             return;
         }
         let moved = self.take(from);
@@ -59,17 +54,12 @@ impl Inodes {
             .filter(|name| *name == path || name.starts_with(&below))
             .cloned()
             .collect();
-        names
-            .into_iter()
-            .filter_map(|name| self.known.remove_entry(&name))
-            .collect()
+        names.into_iter().filter_map(|name| self.known.remove_entry(&name)).collect()
     }
 
     fn put(&mut self, entries: Vec<(String, u64)>, from: &str, to: &str) {
         self.known.extend(
-            entries
-                .into_iter()
-                .map(|(name, ino)| (format!("{to}{}", &name[from.len()..]), ino)),
+            entries.into_iter().map(|(name, ino)| (format!("{to}{}", &name[from.len()..]), ino)),
         );
     }
 }

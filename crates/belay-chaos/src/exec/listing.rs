@@ -50,11 +50,7 @@ fn summary(mut names: Vec<String>) -> Value {
         return Value::Names(names);
     }
     let mut seen = HashSet::new();
-    let repeated = names
-        .iter()
-        .filter(|name| !seen.insert(name.as_str()))
-        .cloned()
-        .collect();
+    let repeated = names.iter().filter(|name| !seen.insert(name.as_str())).cloned().collect();
     Value::ManyNames {
         count: names.len() as u64,
         repeated,
@@ -66,10 +62,7 @@ impl Executor {
     pub(super) fn stream(&self, path: &str) -> Result<Stream, Fault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(&self.root_fd, path, flags, Mode::empty())?;
-        Ok(Stream {
-            dir: Dir::new(fd)?,
-            seen: Vec::new(),
-        })
+        Ok(Stream { dir: Dir::new(fd)?, seen: Vec::new() })
     }
 
     pub(super) fn list_dir(&self, path: &str) -> Done {
@@ -125,11 +118,7 @@ impl Executor {
                 Err(error) => errno = error.raw_os_error(),
             }
         }
-        Ok(Value::Sequence {
-            done,
-            errno,
-            names: Box::new(Value::Unit),
-        })
+        Ok(Value::Sequence { done, errno, names: Box::new(Value::Unit) })
     }
 
     pub(super) fn purge(&mut self, path: &str) -> Done {
@@ -149,11 +138,7 @@ impl Executor {
         if let Err(Fault::Errno(error)) = self.rmdir(path) {
             errno = error.raw_os_error();
         }
-        Ok(Value::Sequence {
-            done,
-            errno,
-            names: Box::new(summary(names)),
-        })
+        Ok(Value::Sequence { done, errno, names: Box::new(summary(names)) })
     }
 
     /// Waits until no hidden file is left in a directory that holds nothing else. The kernel releases a closed file

@@ -39,11 +39,7 @@ impl From<Errno> for Fault {
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
         // vmap's and std's errors carry the number; one that does not is a misuse and must stand out.
-        Self::Errno(
-            error
-                .raw_os_error()
-                .map_or(Errno::NOSTR, Errno::from_raw_os_error),
-        )
+        Self::Errno(error.raw_os_error().map_or(Errno::NOSTR, Errno::from_raw_os_error))
     }
 }
 
@@ -111,39 +107,22 @@ impl Executor {
             Op::Read { slot, len } => self.read(*slot, *len),
             Op::Pread { slot, off, len } => self.pread(*slot, *off, *len),
             Op::Write { slot, len, seed } => self.write(*slot, &bytes(*seed, *len)),
-            Op::Pwrite {
-                slot,
-                off,
-                len,
-                seed,
-            } => self.pwrite(*slot, *off, &bytes(*seed, *len)),
+            Op::Pwrite { slot, off, len, seed } => self.pwrite(*slot, *off, &bytes(*seed, *len)),
             Op::Seek { slot, from, off } => self.seek(*slot, *from, *off),
             Op::Ftruncate { slot, len } => self.ftruncate(*slot, *len),
-            Op::Fallocate {
-                slot,
-                mode,
-                off,
-                len,
-            } => self.fallocate(*slot, *mode, *off, *len),
+            Op::Fallocate { slot, mode, off, len } => self.fallocate(*slot, *mode, *off, *len),
             Op::Fsync { slot, data_only } => self.fsync(*slot, *data_only),
             Op::CopyRange { from, to, len } => self.copy_range(*from, *to, *len),
             Op::MmapRead { slot } => self.mmap_read(*slot),
-            Op::MmapWrite {
-                slot,
-                off,
-                len,
-                seed,
-            } => self.mmap_write(*slot, *off, &bytes(*seed, *len)),
+            Op::MmapWrite { slot, off, len, seed } => {
+                self.mmap_write(*slot, *off, &bytes(*seed, *len))
+            }
             Op::Fstat { slot } => self.fstat(*slot),
             Op::Fchmod { slot, mode } => self.fchmod(*slot, *mode),
             Op::Flock { slot, how } => self.flock(*slot, *how),
-            Op::RangeLock {
-                slot,
-                owner,
-                how,
-                off,
-                len,
-            } => self.range_lock(*slot, *owner, *how, *off, *len),
+            Op::RangeLock { slot, owner, how, off, len } => {
+                self.range_lock(*slot, *owner, *how, *off, *len)
+            }
             Op::TestLock { slot, off, len } => self.test_lock(*slot, *off, *len),
             Op::Truncate { path, len } => self.truncate(path, *len),
             Op::Mkdir { path, mode } => self.mkdir(path, *mode),
@@ -156,19 +135,10 @@ impl Executor {
             Op::Stat { path, follow } => self.stat(path, *follow),
             Op::Statfs { path } => self.statfs(path),
             Op::Chmod { path, mode } => self.chmod(path, *mode),
-            Op::Utimens {
-                path,
-                seconds,
-                nanos,
-            } => self.utimens(path, *seconds, *nanos),
-            Op::SetXattr {
-                path,
-                name,
-                len,
-                seed,
-                create,
-                replace,
-            } => self.set_xattr(path, name, &bytes(*seed, *len), *create, *replace),
+            Op::Utimens { path, seconds, nanos } => self.utimens(path, *seconds, *nanos),
+            Op::SetXattr { path, name, len, seed, create, replace } => {
+                self.set_xattr(path, name, &bytes(*seed, *len), *create, *replace)
+            }
             Op::GetXattr { path, name } => self.get_xattr(path, name),
             Op::ListXattr { path } => self.list_xattr(path),
             Op::RemoveXattr { path, name } => self.remove_xattr(path, name),
@@ -213,10 +183,7 @@ pub fn hex(digest: &[u8]) -> String {
 }
 
 fn data(bytes: &[u8]) -> Value {
-    Value::Data {
-        len: bytes.len() as u64,
-        hash: hash(bytes),
-    }
+    Value::Data { len: bytes.len() as u64, hash: hash(bytes) }
 }
 
 fn number(n: usize) -> Value {
@@ -245,85 +212,34 @@ mod tests {
             ..OpenHow::default()
         };
         assert_eq!(run(&mut e, Op::Close { slot: 0 }), Outcome::Void);
-        assert!(matches!(
-            run(
-                &mut e,
-                Op::Open {
-                    slot: 0,
-                    path: "f".into(),
-                    how
-                }
-            ),
-            Outcome::Ok(_)
-        ));
+        assert!(matches!(run(&mut e, Op::Open { slot: 0, path: "f".into(), how }), Outcome::Ok(_)));
         assert_eq!(
-            run(
-                &mut e,
-                Op::Open {
-                    slot: 1,
-                    path: "f".into(),
-                    how
-                }
-            ),
+            run(&mut e, Op::Open { slot: 1, path: "f".into(), how }),
             Outcome::Err(Errno::EXIST.raw_os_error())
         );
         assert_eq!(
-            run(
-                &mut e,
-                Op::Write {
-                    slot: 0,
-                    len: 5000,
-                    seed: 7
-                }
-            ),
+            run(&mut e, Op::Write { slot: 0, len: 5000, seed: 7 }),
             Outcome::Ok(Value::Number(5000))
         );
         assert_eq!(
-            run(
-                &mut e,
-                Op::Pread {
-                    slot: 0,
-                    off: 0,
-                    len: 9000
-                }
-            ),
+            run(&mut e, Op::Pread { slot: 0, off: 0, len: 9000 }),
             Outcome::Ok(data(&bytes(7, 5000)))
         );
-        assert_eq!(
-            run(&mut e, Op::MmapRead { slot: 0 }),
-            Outcome::Ok(data(&bytes(7, 5000)))
-        );
+        assert_eq!(run(&mut e, Op::MmapRead { slot: 0 }), Outcome::Ok(data(&bytes(7, 5000))));
         assert!(matches!(
-            run(
-                &mut e,
-                Op::Link {
-                    from: "f".into(),
-                    to: "g".into()
-                }
-            ),
+            run(&mut e, Op::Link { from: "f".into(), to: "g".into() }),
             Outcome::Ok(_)
         ));
-        let Outcome::Ok(Value::Attr(attr)) = run(
-            &mut e,
-            Op::Stat {
-                path: "g".into(),
-                follow: false,
-            },
-        ) else {
+        let Outcome::Ok(Value::Attr(attr)) =
+            run(&mut e, Op::Stat { path: "g".into(), follow: false })
+        else {
             panic!("no attributes")
         };
         assert!(attr.ino_stable);
         assert_eq!((attr.size, attr.nlink), (Some(5000), Some(2)));
-        let rename = Op::Rename {
-            from: "g".into(),
-            to: "h".into(),
-            how: RenameHow::Plain,
-        };
+        let rename = Op::Rename { from: "g".into(), to: "h".into(), how: RenameHow::Plain };
         assert!(matches!(run(&mut e, rename), Outcome::Ok(_)));
-        assert!(matches!(
-            run(&mut e, Op::Unlink { path: "f".into() }),
-            Outcome::Ok(_)
-        ));
+        assert!(matches!(run(&mut e, Op::Unlink { path: "f".into() }), Outcome::Ok(_)));
         assert_eq!(
             run(&mut e, Op::ListDir { path: ".".into() }),
             Outcome::Ok(Value::Names(vec!["h".into()]))
@@ -334,27 +250,11 @@ mod tests {
     fn a_listing_in_pieces_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let mut e = Executor::new(dir.path()).unwrap();
-        assert!(matches!(
-            run(
-                &mut e,
-                Op::Fill {
-                    path: "z".into(),
-                    count: 400
-                }
-            ),
-            Outcome::Ok(_)
-        ));
-        run(
-            &mut e,
-            Op::DirOpen {
-                slot: 0,
-                path: "z".into(),
-            },
-        );
+        assert!(matches!(run(&mut e, Op::Fill { path: "z".into(), count: 400 }), Outcome::Ok(_)));
+        run(&mut e, Op::DirOpen { slot: 0, path: "z".into() });
         run(&mut e, Op::DirNext { slot: 0, count: 50 });
-        let Outcome::Ok(Value::ManyNames {
-            count, repeated, ..
-        }) = run(&mut e, Op::DirRest { slot: 0 })
+        let Outcome::Ok(Value::ManyNames { count, repeated, .. }) =
+            run(&mut e, Op::DirRest { slot: 0 })
         else {
             panic!("no names")
         };

@@ -79,11 +79,7 @@ impl Executor {
     }
 
     pub(super) fn stat(&mut self, path: &str, follow: bool) -> Done {
-        let flags = if follow {
-            AtFlags::empty()
-        } else {
-            AtFlags::SYMLINK_NOFOLLOW
-        };
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = statat(&self.root_fd, path, flags)?;
         // Through a symbolic link it is another object that has the number.
         let link = follow && readlinkat(&self.root_fd, path, Vec::new()).is_ok();
@@ -93,37 +89,20 @@ impl Executor {
 
     pub(super) fn statfs(&self, path: &str) -> Done {
         let fs = fs::statfs(self.absolute(path))?;
-        Ok(Value::Fs {
-            kind: fs.f_type,
-            name_max: u64::try_from(fs.f_namelen).unwrap_or(0),
-        })
+        Ok(Value::Fs { kind: fs.f_type, name_max: u64::try_from(fs.f_namelen).unwrap_or(0) })
     }
 
     pub(super) fn chmod(&self, path: &str, mode: u32) -> Done {
-        fs::chmodat(
-            &self.root_fd,
-            path,
-            Mode::from_raw_mode(mode),
-            AtFlags::empty(),
-        )?;
+        fs::chmodat(&self.root_fd, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
         Ok(Value::Unit)
     }
 
     pub(super) fn utimens(&self, path: &str, seconds: i64, nanos: i64) -> Done {
-        let time = Timespec {
-            tv_sec: seconds,
-            tv_nsec: nanos,
-        };
-        let times = Timestamps {
-            last_access: time,
-            last_modification: time,
-        };
+        let time = Timespec { tv_sec: seconds, tv_nsec: nanos };
+        let times = Timestamps { last_access: time, last_modification: time };
         fs::utimensat(&self.root_fd, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         let stat = statat(&self.root_fd, path, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(Value::Time(
-            stat.st_mtime,
-            i64::try_from(stat.st_mtime_nsec).unwrap_or(-1),
-        ))
+        Ok(Value::Time(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(-1)))
     }
 
     pub(super) fn set_xattr(
@@ -150,9 +129,8 @@ impl Executor {
     pub(super) fn list_xattr(&self, path: &str) -> Done {
         let mut list = vec![0; 65536];
         let len = fs::listxattr(self.absolute(path), &mut list)?;
-        let names = list[..len]
-            .split(|b| *b == 0)
-            .map(|name| String::from_utf8_lossy(name).into_owned());
+        let names =
+            list[..len].split(|b| *b == 0).map(|name| String::from_utf8_lossy(name).into_owned());
         let mut names: Vec<String> = names.filter(|name| name.starts_with(OURS)).collect();
         names.sort_unstable();
         Ok(Value::Names(names))
@@ -164,12 +142,7 @@ impl Executor {
     }
 
     pub(super) fn read_file(&self, path: &str) -> Done {
-        let fd = openat(
-            &self.root_fd,
-            path,
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let fd = openat(&self.root_fd, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let mut all = Vec::new();
         std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut all)?;
         Ok(data(&all))

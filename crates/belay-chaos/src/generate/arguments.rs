@@ -43,9 +43,7 @@ impl Context<'_> {
     }
 
     pub(super) fn mode(&mut self) -> u32 {
-        *[0o600, 0o644, 0o755, 0o400, 0o444, 0o666, 0o777]
-            .choose(self.rng)
-            .unwrap_or(&0o644)
+        *[0o600, 0o644, 0o755, 0o400, 0o444, 0o666, 0o777].choose(self.rng).unwrap_or(&0o644)
     }
 
     pub(super) fn lock_how(&mut self) -> LockHow {
@@ -65,11 +63,8 @@ impl Context<'_> {
             self.tree.existing(class, self.rng)
         };
         let access = self.rng.random_range(0..10);
-        let (read, write) = if append {
-            (access < 5, true)
-        } else {
-            (access < 8, access >= 2)
-        };
+        let (read, write) = if append { (access < 5, true) } else { (access < 8, access >= 2) };
+        let read = read || !self.scope.write_only;
         let excl = create && self.rng.random_bool(0.3);
         let how = OpenHow {
             read,
@@ -84,14 +79,7 @@ impl Context<'_> {
         if create {
             self.tree.add(&path, class);
         }
-        self.hands.put(
-            slot,
-            Held {
-                read,
-                write,
-                append,
-            },
-        );
+        self.hands.put(slot, Held { read, write, append });
         Some(Op::Open { slot, path, how })
     }
 
@@ -113,11 +101,7 @@ impl Context<'_> {
             Whence::Hole,
         ];
         // Where data and holes begin depends on how the store below was written to.
-        let kinds = if self.scope.special_modes {
-            &kinds[..]
-        } else {
-            &kinds[..4]
-        };
+        let kinds = if self.scope.special_modes { &kinds[..] } else { &kinds[..4] };
         let from = *kinds.choose(self.rng)?;
         let off = i64::try_from(self.offset()).unwrap_or(0);
         // Not far beyond the end, so that files stay small.
@@ -131,18 +115,9 @@ impl Context<'_> {
 
     pub(super) fn fallocate(&mut self) -> Option<Op> {
         let slot = self.slot(|h| h.write)?;
-        let modes: &[u32] = if self.scope.special_modes {
-            &[0, 0, 1, 3, 0x10]
-        } else {
-            &[0]
-        };
+        let modes: &[u32] = if self.scope.special_modes { &[0, 0, 1, 3, 0x10] } else { &[0] };
         let mode = *modes.choose(self.rng)?;
-        Some(Op::Fallocate {
-            slot,
-            mode,
-            off: self.offset(),
-            len: u64::from(self.length()).max(1),
-        })
+        Some(Op::Fallocate { slot, mode, off: self.offset(), len: u64::from(self.length()).max(1) })
     }
 
     pub(super) fn range_lock(&mut self) -> Option<Op> {
@@ -159,14 +134,8 @@ impl Context<'_> {
     }
 
     pub(super) fn unlink(&mut self) -> Option<Op> {
-        let class = *[
-            Class::File,
-            Class::File,
-            Class::Append,
-            Class::Symlink,
-            Class::Alias,
-        ]
-        .choose(self.rng)?;
+        let class = *[Class::File, Class::File, Class::Append, Class::Symlink, Class::Alias]
+            .choose(self.rng)?;
         let path = self.tree.existing(class, self.rng);
         self.tree.remove(&path);
         Some(Op::Unlink { path })
@@ -181,21 +150,12 @@ impl Context<'_> {
     }
 
     pub(super) fn rename_file(&mut self) -> Option<Op> {
-        let class = *[
-            Class::File,
-            Class::File,
-            Class::File,
-            Class::Append,
-            Class::Symlink,
-        ]
-        .choose(self.rng)?;
+        let class = *[Class::File, Class::File, Class::File, Class::Append, Class::Symlink]
+            .choose(self.rng)?;
         let from = self.tree.existing(class, self.rng);
         let over = self.rng.random_bool(0.4);
-        let to = if over {
-            self.tree.existing(class, self.rng)
-        } else {
-            self.tree.any(class, self.rng)
-        };
+        let to =
+            if over { self.tree.existing(class, self.rng) } else { self.tree.any(class, self.rng) };
         let how = self.rename_how();
         if how == RenameHow::Plain {
             self.tree.rename(&from, &to);
@@ -216,11 +176,7 @@ impl Context<'_> {
     pub(super) fn link(&mut self) -> Option<Op> {
         let class = *[Class::File, Class::File, Class::Append].choose(self.rng)?;
         let from = self.tree.existing(class, self.rng);
-        let class = if self.scope.links_are_one {
-            class
-        } else {
-            Class::Alias
-        };
+        let class = if self.scope.links_are_one { class } else { Class::Alias };
         let to = self.tree.any(class, self.rng);
         self.tree.add(&to, class);
         Some(Op::Link { from, to })
@@ -242,9 +198,8 @@ impl Context<'_> {
     }
 
     pub(super) fn xattr_path(&mut self) -> String {
-        let class = *[Class::File, Class::Append, Class::Dir]
-            .choose(self.rng)
-            .unwrap_or(&Class::File);
+        let class =
+            *[Class::File, Class::Append, Class::Dir].choose(self.rng).unwrap_or(&Class::File);
         self.tree.existing(class, self.rng)
     }
 
@@ -268,10 +223,7 @@ impl Context<'_> {
             return None;
         }
         let path = self.tree.new_full();
-        Some(Op::Fill {
-            path,
-            count: self.rng.random_range(30..500),
-        })
+        Some(Op::Fill { path, count: self.rng.random_range(30..500) })
     }
 
     pub(super) fn purge(&mut self) -> Option<Op> {

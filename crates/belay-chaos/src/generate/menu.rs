@@ -27,98 +27,42 @@ const MENU: &[(u32, Make)] = &[
         Some(Op::Close { slot })
     }),
     (8, |c| c.dup()),
-    (40, |c| {
-        Some(Op::Read {
-            slot: c.slot(|h| h.read)?,
-            len: c.length(),
-        })
-    }),
-    (50, |c| {
-        Some(Op::Pread {
-            slot: c.slot(|h| h.read)?,
-            off: c.offset(),
-            len: c.length(),
-        })
-    }),
-    (70, |c| {
-        Some(Op::Write {
-            slot: c.slot(|h| h.write)?,
-            len: c.length(),
-            seed: c.rng.random(),
-        })
-    }),
+    (40, |c| Some(Op::Read { slot: c.slot(|h| h.read)?, len: c.length() })),
+    (50, |c| Some(Op::Pread { slot: c.slot(|h| h.read)?, off: c.offset(), len: c.length() })),
+    (70, |c| Some(Op::Write { slot: c.slot(|h| h.write)?, len: c.length(), seed: c.rng.random() })),
     (70, |c| {
         let slot = c.slot(|h| h.write && !h.append)?;
-        Some(Op::Pwrite {
-            slot,
-            off: c.offset(),
-            len: c.length(),
-            seed: c.rng.random(),
-        })
+        Some(Op::Pwrite { slot, off: c.offset(), len: c.length(), seed: c.rng.random() })
     }),
     (25, |c| c.seek()),
-    (15, |c| {
-        Some(Op::Ftruncate {
-            slot: c.slot(|h| h.write)?,
-            len: c.offset(),
-        })
-    }),
+    (15, |c| Some(Op::Ftruncate { slot: c.slot(|h| h.write)?, len: c.offset() })),
     (12, |c| {
         let path = c.tree.existing(Class::File, c.rng);
-        Some(Op::Truncate {
-            path,
-            len: c.offset(),
-        })
+        Some(Op::Truncate { path, len: c.offset() })
     }),
     (12, |c| c.fallocate()),
     (10, |c| {
         let slot = c.any_slot()?;
-        Some(Op::Fsync {
-            slot,
-            data_only: c.rng.random(),
-        })
+        Some(Op::Fsync { slot, data_only: c.rng.random() })
     }),
     (8, |c| {
         let from = c.slot(|h| h.read)?;
         let to = c.slot(|h| h.write && !h.append)?;
-        Some(Op::CopyRange {
-            from,
-            to,
-            len: c.length(),
-        })
+        Some(Op::CopyRange { from, to, len: c.length() })
     }),
-    (12, |c| {
-        Some(Op::MmapRead {
-            slot: c.slot(|h| h.read)?,
-        })
-    }),
+    (12, |c| Some(Op::MmapRead { slot: c.slot(|h| h.read)? })),
     (15, |c| {
         let slot = c.slot(|h| h.read && h.write && !h.append)?;
-        Some(Op::MmapWrite {
-            slot,
-            off: c.offset(),
-            len: c.length(),
-            seed: c.rng.random(),
-        })
+        Some(Op::MmapWrite { slot, off: c.offset(), len: c.length(), seed: c.rng.random() })
     }),
-    (40, |c| {
-        Some(Op::Fstat {
-            slot: c.any_slot()?,
-        })
-    }),
+    (40, |c| Some(Op::Fstat { slot: c.any_slot()? })),
     (6, |c| {
         let slot = c.any_slot()?;
-        Some(Op::Fchmod {
-            slot,
-            mode: c.mode(),
-        })
+        Some(Op::Fchmod { slot, mode: c.mode() })
     }),
     (15, |c| {
         let slot = c.any_slot()?;
-        Some(Op::Flock {
-            slot,
-            how: c.lock_how(),
-        })
+        Some(Op::Flock { slot, how: c.lock_how() })
     }),
     (15, |c| c.range_lock()),
     (10, |c| {
@@ -152,29 +96,16 @@ const MENU: &[(u32, Make)] = &[
     }),
     (60, |c| {
         let path = c.tree.anything(c.rng);
-        Some(Op::Stat {
-            path,
-            follow: c.rng.random(),
-        })
+        Some(Op::Stat { path, follow: c.rng.random() })
     }),
     (10, |c| {
         let path = c.tree.existing(Class::Alias, c.rng);
-        Some(Op::Stat {
-            path,
-            follow: false,
-        })
+        Some(Op::Stat { path, follow: false })
     }),
-    (4, |c| {
-        Some(Op::Statfs {
-            path: c.tree.dir(c.rng),
-        })
-    }),
+    (4, |c| Some(Op::Statfs { path: c.tree.dir(c.rng) })),
     (15, |c| {
         let path = c.tree.anything(c.rng);
-        Some(Op::Chmod {
-            path,
-            mode: c.mode() | 0o700,
-        })
+        Some(Op::Chmod { path, mode: c.mode() | 0o700 })
     }),
     (15, |c| {
         let path = c.tree.anything(c.rng);
@@ -187,10 +118,7 @@ const MENU: &[(u32, Make)] = &[
     (15, |c| c.set_xattr()),
     (12, |c| {
         let path = c.xattr_path();
-        Some(Op::GetXattr {
-            path,
-            name: c.xattr_name(),
-        })
+        Some(Op::GetXattr { path, name: c.xattr_name() })
     }),
     (8, |c| {
         let path = c.xattr_path();
@@ -198,26 +126,15 @@ const MENU: &[(u32, Make)] = &[
     }),
     (8, |c| {
         let path = c.xattr_path();
-        Some(Op::RemoveXattr {
-            path,
-            name: c.xattr_name(),
-        })
+        Some(Op::RemoveXattr { path, name: c.xattr_name() })
     }),
     (25, |c| {
         let class = *[Class::File, Class::Append, Class::Symlink].choose(c.rng)?;
         let path = c.tree.existing(class, c.rng);
         Some(Op::ReadFile { path })
     }),
-    (25, |c| {
-        Some(Op::ListDir {
-            path: c.tree.dir(c.rng),
-        })
-    }),
-    (3, |c| {
-        Some(Op::ListDir {
-            path: c.tree.full(c.rng)?,
-        })
-    }),
+    (25, |c| Some(Op::ListDir { path: c.tree.dir(c.rng) })),
+    (3, |c| Some(Op::ListDir { path: c.tree.full(c.rng)? })),
     (10, |c| {
         let path = c.tree.full(c.rng)?;
         let slot = c.hands.stream_to_fill(c.rng);
@@ -226,10 +143,7 @@ const MENU: &[(u32, Make)] = &[
     }),
     (20, |c| {
         let slot = c.hands.stream(c.rng)?;
-        Some(Op::DirNext {
-            slot,
-            count: c.rng.random_range(1..200),
-        })
+        Some(Op::DirNext { slot, count: c.rng.random_range(1..200) })
     }),
     (6, |c| {
         let slot = c.hands.stream(c.rng)?;

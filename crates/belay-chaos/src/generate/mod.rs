@@ -27,6 +27,9 @@ pub struct Scope {
     /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does, and seeks to
     /// data and holes.
     pub special_modes: bool,
+    /// Files opened for writing alone. With a write-back cache the kernel must read what it changes, which
+    /// `passthrough_ll` forgets for files that it creates.
+    pub write_only: bool,
 }
 
 /// How long the parts of a round are.
@@ -56,57 +59,30 @@ impl Generator {
             rng: ChaCha12Rng::seed_from_u64(seed),
             scope,
             own: (0..workers)
-                .map(|w| {
-                    (
-                        Tree::new(&format!("w{w}")),
-                        Hands::new(OWN_FILES, OWN_STREAMS),
-                    )
-                })
+                .map(|w| (Tree::new(&format!("w{w}")), Hands::new(OWN_FILES, OWN_STREAMS)))
                 .collect(),
             shared: Tree::new(SHARED),
-            shared_hands: (0..workers)
-                .map(|_| Hands::new(SHARED_FILES, SHARED_STREAMS))
-                .collect(),
+            shared_hands: (0..workers).map(|_| Hands::new(SHARED_FILES, SHARED_STREAMS)).collect(),
         }
     }
 
     /// What comes before the first round: the directories.
     pub fn prologue(&self) -> Round {
-        let dir = |path: &str| Op::Mkdir {
-            path: path.to_owned(),
-            mode: 0o755,
-        };
+        let dir = |path: &str| Op::Mkdir { path: path.to_owned(), mode: 0o755 };
         let own = self
             .own
             .iter()
             .enumerate()
-            .map(|(worker, (tree, _))| Batch {
-                worker,
-                ops: vec![dir(tree.top())],
-            });
-        Round {
-            own: own.collect(),
-            shared: vec![Batch {
-                worker: 0,
-                ops: vec![dir(SHARED)],
-            }],
-        }
+            .map(|(worker, (tree, _))| Batch { worker, ops: vec![dir(tree.top())] });
+        Round { own: own.collect(), shared: vec![Batch { worker: 0, ops: vec![dir(SHARED)] }] }
     }
 
     /// The next piece of the sequence.
     pub fn round(&mut self) -> Round {
         let mut own = Vec::with_capacity(self.own.len());
         for (worker, (tree, hands)) in self.own.iter_mut().enumerate() {
-            let mut ctx = menu::Context {
-                rng: &mut self.rng,
-                tree,
-                hands,
-                scope: self.scope,
-            };
-            own.push(Batch {
-                worker,
-                ops: (0..OWN).map(|_| ctx.operation()).collect(),
-            });
+            let mut ctx = menu::Context { rng: &mut self.rng, tree, hands, scope: self.scope };
+            own.push(Batch { worker, ops: (0..OWN).map(|_| ctx.operation()).collect() });
         }
         let workers: Vec<usize> = (0..self.own.len()).collect();
         let mut shared = Vec::with_capacity(TURNS);
@@ -122,10 +98,7 @@ impl Generator {
                 hands,
                 scope: self.scope,
             };
-            shared.push(Batch {
-                worker,
-                ops: (0..count).map(|_| ctx.operation()).collect(),
-            });
+            shared.push(Batch { worker, ops: (0..count).map(|_| ctx.operation()).collect() });
         }
         Round { own, shared }
     }
@@ -138,11 +111,7 @@ impl Generator {
                 for slot in files {
                     ops.extend([
                         Op::Fstat { slot },
-                        Op::Pread {
-                            slot,
-                            off: 0,
-                            len: 1 << 20,
-                        },
+                        Op::Pread { slot, off: 0, len: 1 << 20 },
                         Op::Close { slot },
                     ]);
                 }
@@ -150,13 +119,8 @@ impl Generator {
             };
         let workers = 0..self.own.len();
         Round {
-            own: workers
-                .clone()
-                .map(|w| batch((w, OWN_FILES, OWN_STREAMS)))
-                .collect(),
-            shared: workers
-                .map(|w| batch((w, SHARED_FILES, SHARED_STREAMS)))
-                .collect(),
+            own: workers.clone().map(|w| batch((w, OWN_FILES, OWN_STREAMS))).collect(),
+            shared: workers.map(|w| batch((w, SHARED_FILES, SHARED_STREAMS))).collect(),
         }
     }
 }
@@ -167,10 +131,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Scope = Scope {
-        links_are_one: true,
-        special_modes: true,
-    };
+    const ALL: Scope = Scope { links_are_one: true, special_modes: true, write_only: true };
 
     fn rounds(seed: u64, count: usize, scope: Scope) -> Vec<Round> {
         let mut generator = Generator::new(seed, 3, scope);
@@ -178,10 +139,7 @@ mod tests {
     }
 
     fn ops(rounds: &[Round]) -> impl Iterator<Item = &Op> {
-        rounds
-            .iter()
-            .flat_map(|r| r.own.iter().chain(&r.shared))
-            .flat_map(|b| &b.ops)
+        rounds.iter().flat_map(|r| r.own.iter().chain(&r.shared)).flat_map(|b| &b.ops)
     }
 
     #[test]
@@ -198,13 +156,8 @@ mod tests {
     #[test]
     fn every_operation_occurs() {
         let rounds = rounds(1, 60, ALL);
-        let name = |op: &Op| {
-            format!("{op:?}")
-                .split([' ', '{'])
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let name =
+            |op: &Op| format!("{op:?}").split([' ', '{']).next().unwrap_or_default().to_owned();
         let names: HashSet<String> = ops(&rounds).map(name).collect();
         assert_eq!(names.len(), 42, "{names:?}");
     }
@@ -224,10 +177,7 @@ mod tests {
 
     #[test]
     fn the_scope_is_kept() {
-        let scope = Scope {
-            links_are_one: false,
-            special_modes: false,
-        };
+        let scope = Scope { links_are_one: false, special_modes: false, write_only: true };
         for op in ops(&rounds(3, 60, scope)) {
             match op {
                 Op::Rename { how, .. } => assert_eq!(*how, crate::ops::RenameHow::Plain),

@@ -49,12 +49,7 @@ pub struct Tree {
 
 impl Tree {
     pub fn new(top: &str) -> Self {
-        Self {
-            top: top.to_owned(),
-            names: BTreeMap::new(),
-            full: Vec::new(),
-            next_full: 0,
-        }
+        Self { top: top.to_owned(), names: BTreeMap::new(), full: Vec::new(), next_full: 0 }
     }
 
     pub fn top(&self) -> &str {
@@ -71,10 +66,7 @@ impl Tree {
     }
 
     fn of(&self, class: Class) -> impl Iterator<Item = &String> {
-        self.names
-            .iter()
-            .filter(move |(_, c)| **c == class)
-            .map(|(name, _)| name)
+        self.names.iter().filter(move |(_, c)| **c == class).map(|(name, _)| name)
     }
 
     /// A name of a class in some directory, whether or not it exists.
@@ -98,15 +90,9 @@ impl Tree {
 
     /// Some name of any class but `Alias`, likely to exist.
     pub fn anything(&self, rng: &mut ChaCha12Rng) -> String {
-        let class = *[
-            Class::File,
-            Class::File,
-            Class::Append,
-            Class::Symlink,
-            Class::Dir,
-        ]
-        .choose(rng)
-        .unwrap_or(&Class::File);
+        let class = *[Class::File, Class::File, Class::Append, Class::Symlink, Class::Dir]
+            .choose(rng)
+            .unwrap_or(&Class::File);
         self.existing(class, rng)
     }
 
@@ -130,16 +116,11 @@ impl Tree {
         if to.starts_with(&below) || from == to {
             return;
         }
-        let moved: Vec<String> = self
-            .names
-            .keys()
-            .filter(|n| *n == from || n.starts_with(&below))
-            .cloned()
-            .collect();
+        let moved: Vec<String> =
+            self.names.keys().filter(|n| *n == from || n.starts_with(&below)).cloned().collect();
         for name in moved {
             if let Some(class) = self.names.remove(&name) {
-                self.names
-                    .insert(format!("{to}{}", &name[from.len()..]), class);
+                self.names.insert(format!("{to}{}", &name[from.len()..]), class);
             }
         }
     }
@@ -184,35 +165,20 @@ pub struct Hands {
 
 impl Hands {
     pub fn new(files: Range<Slot>, streams: Range<Slot>) -> Self {
-        Self {
-            files,
-            streams,
-            held: BTreeMap::new(),
-            listing: BTreeMap::new(),
-        }
+        Self { files, streams, held: BTreeMap::new(), listing: BTreeMap::new() }
     }
 
     /// Any slot, an empty one if there is one.
     pub fn to_fill(&self, rng: &mut ChaCha12Rng) -> Slot {
-        let empty: Vec<Slot> = self
-            .files
-            .clone()
-            .filter(|slot| !self.held.contains_key(slot))
-            .collect();
-        empty
-            .choose(rng)
-            .copied()
-            .unwrap_or_else(|| rng.random_range(self.files.clone()))
+        let empty: Vec<Slot> =
+            self.files.clone().filter(|slot| !self.held.contains_key(slot)).collect();
+        empty.choose(rng).copied().unwrap_or_else(|| rng.random_range(self.files.clone()))
     }
 
     /// A slot believed to hold a file for which `fit` holds.
     pub fn holding(&self, rng: &mut ChaCha12Rng, fit: impl Fn(&Held) -> bool) -> Option<Slot> {
-        let slots: Vec<Slot> = self
-            .held
-            .iter()
-            .filter(|(_, held)| fit(held))
-            .map(|(slot, _)| *slot)
-            .collect();
+        let slots: Vec<Slot> =
+            self.held.iter().filter(|(_, held)| fit(held)).map(|(slot, _)| *slot).collect();
         slots.choose(rng).copied()
     }
 
@@ -238,12 +204,7 @@ impl Hands {
     }
 
     pub fn stream(&self, rng: &mut ChaCha12Rng) -> Option<Slot> {
-        self.listing
-            .keys()
-            .copied()
-            .collect::<Vec<_>>()
-            .choose(rng)
-            .copied()
+        self.listing.keys().copied().collect::<Vec<_>>().choose(rng).copied()
     }
 
     pub fn end_list(&mut self, slot: Slot) {

@@ -58,12 +58,7 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub fn new(
-        rules: Rules,
-        root: &'a Path,
-        oracle: &'a mut Pool,
-        subject: &'a mut Pool,
-    ) -> Self {
+    pub fn new(rules: Rules, root: &'a Path, oracle: &'a mut Pool, subject: &'a mut Pool) -> Self {
         Self {
             rules,
             root,
@@ -108,10 +103,7 @@ impl<'a> Driver<'a> {
         if let Some(mismatch) = self.batches(&round.own, false) {
             return Some(mismatch);
         }
-        round
-            .shared
-            .iter()
-            .find_map(|batch| self.batches(std::slice::from_ref(batch), true))
+        round.shared.iter().find_map(|batch| self.batches(std::slice::from_ref(batch), true))
     }
 
     /// Batches of different workers, at the same time, up to the next operations that need a look first.
@@ -127,15 +119,9 @@ impl<'a> Driver<'a> {
                     && let Some(path) = victim(first).filter(|path| self.has_hidden(path))
                 {
                     let path = path.to_owned();
-                    *first = Op::Stat {
-                        path,
-                        follow: false,
-                    };
+                    *first = Op::Stat { path, follow: false };
                 }
-                now.push(Batch {
-                    worker: batch.worker,
-                    ops,
-                });
+                now.push(Batch { worker: batch.worker, ops });
             }
             rest.retain(|batch| !batch.ops.is_empty());
             if let Some(mismatch) = self.part(&now, shared) {
@@ -151,9 +137,7 @@ impl<'a> Driver<'a> {
         std::fs::read_dir(self.root.join(path)).is_ok_and(|entries| {
             entries.flatten().any(|entry| {
                 let name = entry.file_name();
-                HIDDEN
-                    .iter()
-                    .any(|start| name.as_bytes().starts_with(start.as_bytes()))
+                HIDDEN.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
             })
         })
     }
@@ -161,16 +145,10 @@ impl<'a> Driver<'a> {
     /// Batches of different workers, at the same time.
     fn part(&mut self, batches: &[Batch], shared: bool) -> Option<Mismatch> {
         for batch in batches {
-            let sent = self
-                .subject
-                .order(batch, shared)
-                .and_then(|()| self.oracle.order(batch, shared));
+            let sent =
+                self.subject.order(batch, shared).and_then(|()| self.oracle.order(batch, shared));
             if let Err(error) = sent {
-                return Some(Mismatch::broken(
-                    self.ops,
-                    "giving out work",
-                    &format!("{error:#}"),
-                ));
+                return Some(Mismatch::broken(self.ops, "giving out work", &format!("{error:#}")));
             }
         }
         batches.iter().find_map(|batch| self.collect(batch))
@@ -225,15 +203,10 @@ impl<'a> Driver<'a> {
 fn victim(op: &Op) -> Option<&str> {
     match op {
         Op::Rmdir { path } => Some(path),
-        Op::Rename {
-            from,
-            to,
-            how: RenameHow::Plain | RenameHow::NoReplace,
-        } if [from, to].iter().all(|path| {
-            path.rsplit('/')
-                .next()
-                .is_some_and(|name| name.starts_with('d'))
-        }) =>
+        Op::Rename { from, to, how: RenameHow::Plain | RenameHow::NoReplace }
+            if [from, to]
+                .iter()
+                .all(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with('d'))) =>
         {
             Some(to)
         }
@@ -258,11 +231,7 @@ pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>
         std::thread::sleep(Duration::from_millis(50));
     };
     if !found.is_empty() {
-        return Ok(Some(Mismatch::broken(
-            index,
-            "the trees at the end",
-            &found,
-        )));
+        return Ok(Some(Mismatch::broken(index, "the trees at the end", &found)));
     }
     let behind = |bed: &Bed| bed.kind().backed_by_directory();
     if behind(oracle) && behind(subject) && subject.kind() != Kind::Dir {
@@ -270,11 +239,7 @@ pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>
         let ours = Tree::read(subject.backing(), true).context("reading behind the subject")?;
         let found = theirs.differences(&ours, "oracle", "subject");
         if !found.is_empty() {
-            return Ok(Some(Mismatch::broken(
-                index,
-                "the backing trees at the end",
-                &found,
-            )));
+            return Ok(Some(Mismatch::broken(index, "the backing trees at the end", &found)));
         }
     }
     Ok(None)

@@ -98,16 +98,11 @@ pub struct SoakArgs {
 /// Runs a soak; true if nothing diverged.
 pub fn run(args: &SoakArgs) -> Result<bool> {
     let mut args = args.clone();
-    let seed = *args
-        .seed
-        .get_or_insert_with(|| u64::from(rand::random::<u32>()));
+    let seed = *args.seed.get_or_insert_with(|| u64::from(rand::random::<u32>()));
     if args.duration.is_none() && args.ops.is_none() && args.kills.is_none_or(|kills| kills == 0) {
         args.duration = Some(Duration::from_secs(60));
     }
-    println!(
-        "soak: seed {seed}, {} processes, oracle {:?}",
-        args.procs, args.oracle
-    );
+    println!("soak: seed {seed}, {} processes, oracle {:?}", args.procs, args.oracle);
     let interrupted = interrupt::flag()?;
     let mut reports = Vec::new();
     for (index, kind) in args.beds.iter().enumerate() {
@@ -177,21 +172,13 @@ impl<'a> Soak<'a> {
             self.seed,
             self.kind,
             args.procs,
-            value(&|| args
-                .oracle
-                .to_possible_value()
-                .map(|v| v.get_name().to_owned())),
-            value(&|| args
-                .subject
-                .to_possible_value()
-                .map(|v| v.get_name().to_owned())),
+            value(&|| args.oracle.to_possible_value().map(|v| v.get_name().to_owned())),
+            value(&|| args.subject.to_possible_value().map(|v| v.get_name().to_owned())),
             signals.join(","),
             humantime::format_duration(args.every),
         );
-        line += &format!(
-            " --between-mutations={}",
-            if self.between() { "always" } else { "never" }
-        );
+        line +=
+            &format!(" --between-mutations={}", if self.between() { "always" } else { "never" });
         line += &format!(" --ops {}", ops + 1);
         if args.kills == Some(0) {
             line += " --kills 0";
@@ -215,16 +202,10 @@ impl<'a> Soak<'a> {
             ..BedOptions::default()
         };
         let mode = match args.subject {
-            Subject::Held => Mode::Held {
-                extra_args: args.belay_args.clone(),
-            },
+            Subject::Held => Mode::Held { extra_args: args.belay_args.clone() },
             Subject::Bare => Mode::Bare,
         };
-        let oracle_kind = if args.oracle == Oracle::Dir {
-            Kind::Dir
-        } else {
-            self.kind
-        };
+        let oracle_kind = if args.oracle == Oracle::Dir { Kind::Dir } else { self.kind };
         let oracle = Bed::start(oracle_kind, &Mode::Bare, &options)?;
         let subject = Bed::start(self.kind, &mode, &options)?;
         let gate_dir = tempfile::tempdir().context("making a directory for the gate")?;
@@ -245,12 +226,8 @@ impl<'a> Soak<'a> {
         };
         let toll = Toll::default();
         let began = Instant::now();
-        let mut driver = Driver::new(
-            self.rules,
-            oracle.root(),
-            &mut oracle_pool,
-            &mut subject_pool,
-        );
+        let mut driver =
+            Driver::new(self.rules, oracle.root(), &mut oracle_pool, &mut subject_pool);
         let found = std::thread::scope(|scope| {
             let killer = (self.kills != Some(0) && self.kind != Kind::Dir)
                 .then(|| scope.spawn(|| killer::run(&subject, &plan, &toll)));
@@ -268,19 +245,10 @@ impl<'a> Soak<'a> {
             None => drive::trees(&oracle, &subject, ops)?,
         };
         let found = found.or_else(|| {
-            toll.failure()
-                .map(|why| Mismatch::broken(ops, "killing the daemon", &why))
+            toll.failure().map(|why| Mismatch::broken(ops, "killing the daemon", &why))
         });
-        let status = if subject.is_held() {
-            subject.belay_status().ok()
-        } else {
-            None
-        };
-        let words = if found.is_some() {
-            subject.last_words()
-        } else {
-            String::new()
-        };
+        let status = if subject.is_held() { subject.belay_status().ok() } else { None };
+        let words = if found.is_some() { subject.last_words() } else { String::new() };
         let divergence = found.map(|m| Divergence {
             index: m.index,
             worker: m.worker,
@@ -326,17 +294,13 @@ impl<'a> Soak<'a> {
         let style = ProgressStyle::with_template("{spinner} {prefix:15} {elapsed} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         bar.set_prefix(self.kind.name());
-        let mut generator = Generator::new(
-            self.seed,
-            self.args.procs,
-            Rules::scope(self.kind, self.args.oracle),
-        );
+        let mut scope = Rules::scope(self.kind, self.args.oracle);
+        scope.write_only = !self.args.daemon_opts.iter().any(|o| o == "writeback");
+        let mut generator = Generator::new(self.seed, self.args.procs, scope);
         let mut mismatch = driver.round(&generator.prologue());
         while mismatch.is_none() {
             let enough_ops = self.args.ops.is_some_and(|ops| driver.ops() >= ops);
-            let enough_kills = self
-                .kills
-                .is_some_and(|kills| kills > 0 && toll.kills() >= kills);
+            let enough_kills = self.kills.is_some_and(|kills| kills > 0 && toll.kills() >= kills);
             let enough_time = began.elapsed() >= self.share;
             if enough_ops || enough_kills || enough_time || interrupted.load(Ordering::Relaxed) {
                 break;
@@ -346,11 +310,7 @@ impl<'a> Soak<'a> {
                 break;
             }
             mismatch = driver.round(&generator.round());
-            bar.set_message(format!(
-                "{} operations, {} kills",
-                driver.ops(),
-                toll.kills()
-            ));
+            bar.set_message(format!("{} operations, {} kills", driver.ops(), toll.kills()));
             bar.tick();
         }
         toll.stop.ask();

@@ -76,35 +76,21 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
     let tools = tools::Tools::ready()?;
     let mut agree = true;
     for kind in &args.beds {
-        let options = BedOptions {
-            workdir: args.workdir.clone(),
-            ..BedOptions::default()
-        };
+        let options = BedOptions { workdir: args.workdir.clone(), ..BedOptions::default() };
         let bed = Bed::start(*kind, &Mode::Bare, &options)?;
         let mut bare = repeat(args, &tools, &bed, "bare", &Mutex::new(None))?;
         bed.stop()?;
-        let mode = if args.bare {
-            Mode::Bare
-        } else {
-            Mode::Held {
-                extra_args: args.belay_args.clone(),
-            }
-        };
+        let mode =
+            if args.bare { Mode::Bare } else { Mode::Held { extra_args: args.belay_args.clone() } };
         let bed = Bed::start(*kind, &mode, &options)?;
         let (held, toll) = under_fire(args, &tools, &bed)?;
-        let blackout = bed
-            .belay_status()
-            .map(|status| Blackout::of(&status))
-            .unwrap_or_default();
+        let blackout = bed.belay_status().map(|status| Blackout::of(&status)).unwrap_or_default();
         let words = bed.last_words();
         if args.suite == Suite::Pjdfstest {
             second_look(args, &tools, *kind, &options, &mut bare, &held)?;
         }
         let found = differences(&bare, &held);
-        let found: Vec<_> = found
-            .iter()
-            .map(|(test, how)| format!("{test}: {how}"))
-            .collect();
+        let found: Vec<_> = found.iter().map(|(test, how)| format!("{test}: {how}")).collect();
         let passed = bare.values().filter(|seen| seen.contains("ok")).count();
         println!(
             "{:?} on {kind}: {} tests, {passed} pass bare; held: {} kills, {} differences; blackout {blackout}",
@@ -130,11 +116,8 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
 
 fn under_fire(args: &SuiteArgs, tools: &tools::Tools, bed: &Bed) -> Result<(Results, Toll)> {
     let group = Arc::new(Mutex::new(None));
-    let guard = if bed.kind() == Kind::Ntfs3g {
-        Guard::Freeze(Arc::clone(&group))
-    } else {
-        Guard::None
-    };
+    let guard =
+        if bed.kind() == Kind::Ntfs3g { Guard::Freeze(Arc::clone(&group)) } else { Guard::None };
     let plan = Plan {
         seed: args.seed,
         every: args.every,
@@ -173,13 +156,9 @@ fn repeat(
         let at_work = |pid| *group.lock().unwrap_or_else(PoisonError::into_inner) = pid;
         let results = match args.suite {
             Suite::Pjdfstest => tools.pjdfstest(bed.root(), None, args.timeout, &at_work),
-            Suite::Fsx => tools.fsx(
-                bed.root(),
-                args.seed + u64::from(run),
-                args.ops,
-                args.timeout,
-                &at_work,
-            ),
+            Suite::Fsx => {
+                tools.fsx(bed.root(), args.seed + u64::from(run), args.ops, args.timeout, &at_work)
+            }
         };
         for (test, result) in
             results.with_context(|| format!("running {:?} on the {side} daemon", args.suite))?
@@ -222,10 +201,7 @@ fn differences(bare: &Results, held: &Results) -> Vec<(String, String)> {
     let tests: BTreeSet<&String> = bare.keys().chain(held.keys()).collect();
     let mut found = Vec::new();
     for test in tests {
-        let (bare, held) = (
-            bare.get(test).unwrap_or(&none),
-            held.get(test).unwrap_or(&none),
-        );
+        let (bare, held) = (bare.get(test).unwrap_or(&none), held.get(test).unwrap_or(&none));
         if held.is_empty() || !held.is_subset(bare) {
             found.push((test.clone(), format!("bare {bare:?}, held {held:?}")));
         }

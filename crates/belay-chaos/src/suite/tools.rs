@@ -23,10 +23,7 @@ entries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]
 /// fsx's weights, by the name of the variant. What a daemon does not support fails on both sides.
 const FSX: [(&str, &str); 4] = [
     ("plain", ""),
-    (
-        "reopening",
-        "close_open = 5.0\nfsync = 2.0\nfdatasync = 2.0\ninvalidate = 1.0\n",
-    ),
+    ("reopening", "close_open = 5.0\nfsync = 2.0\nfdatasync = 2.0\ninvalidate = 1.0\n"),
     (
         "unmapped",
         "mapread = 0.0\nmapwrite = 0.0\nclose_open = 2.0\nsendfile = 5.0\ncopy_file_range = 5.0\n",
@@ -48,21 +45,12 @@ impl Tools {
         let cache = belay_testbed::cache_dir()?;
         let root = cache.parent().unwrap_or(&cache).join("tools");
         let bin = root.join("bin");
-        let missing: Vec<_> = ["pjdfstest", "fsx"]
-            .into_iter()
-            .filter(|name| !bin.join(name).is_file())
-            .collect();
+        let missing: Vec<_> =
+            ["pjdfstest", "fsx"].into_iter().filter(|name| !bin.join(name).is_file()).collect();
         if !missing.is_empty() {
-            eprintln!(
-                "installing {} into {}",
-                missing.join(" and "),
-                root.display()
-            );
+            eprintln!("installing {} into {}", missing.join(" and "), root.display());
             let mut cargo = Command::new("cargo");
-            cargo
-                .args(["install", "--locked", "--root"])
-                .arg(&root)
-                .args(&missing);
+            cargo.args(["install", "--locked", "--root"]).arg(&root).args(&missing);
             run_ok(cargo, Duration::from_secs(1800)).context("installing the suites")?;
         }
         Ok(Self { bin })
@@ -80,12 +68,7 @@ impl Tools {
         let config = scratch.path().join("pjdfstest.toml");
         std::fs::write(&config, PJDFSTEST).context("writing the configuration")?;
         let mut command = Command::new(self.bin.join("pjdfstest"));
-        command
-            .arg("-c")
-            .arg(&config)
-            .arg("-p")
-            .arg(root)
-            .current_dir(scratch.path());
+        command.arg("-c").arg(&config).arg("-p").arg(root).current_dir(scratch.path());
         if let Some(test) = only {
             command.args(["-e", test]);
         }
@@ -114,23 +97,13 @@ impl Tools {
                 .context("writing fsx's configuration")?;
             let file = root.join(format!("fsx-{name}"));
             let mut command = Command::new(self.bin.join("fsx"));
-            command
-                .args(["-N", &ops.to_string(), "-S", &seed.to_string(), "-f"])
-                .arg(&config);
-            command
-                .arg("-P")
-                .arg(scratch.path())
-                .arg(&file)
-                .current_dir(scratch.path());
+            command.args(["-N", &ops.to_string(), "-S", &seed.to_string(), "-f"]).arg(&config);
+            command.arg("-P").arg(scratch.path()).arg(&file).current_dir(scratch.path());
             let (success, text) = finish(command, scratch.path(), limit, at_work)?;
             // What failed first is part of the result: it must be the same operation on both sides.
-            let first = text
-                .lines()
-                .find(|line| line.contains("ERROR"))
-                .or_else(|| text.lines().last());
-            let first = first
-                .unwrap_or_default()
-                .replace(&root.display().to_string(), "");
+            let first =
+                text.lines().find(|line| line.contains("ERROR")).or_else(|| text.lines().last());
+            let first = first.unwrap_or_default().replace(&root.display().to_string(), "");
             results.push((
                 format!("{name} seed {seed}"),
                 if success { "ok".to_owned() } else { first },
@@ -177,14 +150,8 @@ mod tests {
     #[test]
     fn result_lines_are_understood() {
         let line = "unlink::remove_type::char                     ok";
-        assert_eq!(
-            pjdfstest_line(line),
-            Some(("unlink::remove_type::char".into(), "ok".into()))
-        );
-        assert_eq!(
-            pjdfstest_line("\tRemounts (allow_remount) are not allowed"),
-            None
-        );
+        assert_eq!(pjdfstest_line(line), Some(("unlink::remove_type::char".into(), "ok".into())));
+        assert_eq!(pjdfstest_line("\tRemounts (allow_remount) are not allowed"), None);
         assert_eq!(pjdfstest_line("Summary: 0 failed, 28 skipped"), None);
     }
 }

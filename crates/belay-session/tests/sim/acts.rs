@@ -5,7 +5,7 @@ use super::disk::*;
 use super::kernel::read;
 use super::ops::*;
 use belay_wire::abi::*;
-use belay_wire::{EntryOut, OpenOut, Opcode};
+use belay_wire::{EntryOut, Opcode, OpenOut};
 use zerocopy::IntoBytes;
 
 impl Client {
@@ -32,8 +32,7 @@ impl Client {
                     Err(ENOENT) => {}
                     Err(errno) => return Err(errno),
                 }
-                let head =
-                    CreateIn { flags: *flags, mode: REG | mode, ..CreateIn::default() };
+                let head = CreateIn { flags: *flags, mode: REG | mode, ..CreateIn::default() };
                 let parts = [head.as_bytes(), name, b"\0"];
                 let body = self.entry(Opcode::CREATE, dir, name, &parts).await?;
                 let nodeid = read::<EntryOut>(&body).nodeid;

@@ -4,7 +4,7 @@ use super::disk::*;
 use super::kernel::{Kernel, read};
 use super::ops::*;
 use belay_wire::abi::*;
-use belay_wire::{Dirents, DirentsPlus, EntryOut, OpenOut, Opcode};
+use belay_wire::{Dirents, DirentsPlus, EntryOut, Opcode, OpenOut};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -62,7 +62,13 @@ impl Client {
     }
 
     /// Like [`Self::call`], for requests that an entry answers, which gets its dentry.
-    pub(super) async fn entry(&self, opcode: Opcode, dir: u64, name: &[u8], parts: &[&[u8]]) -> Res<Vec<u8>> {
+    pub(super) async fn entry(
+        &self,
+        opcode: Opcode,
+        dir: u64,
+        name: &[u8],
+        parts: &[&[u8]],
+    ) -> Res<Vec<u8>> {
         let body = self.call(opcode, dir, parts).await?;
         let entry: EntryOut = read(&body);
         if entry.nodeid == 0 {
@@ -108,7 +114,9 @@ impl Client {
     }
 
     pub(super) async fn parent<'a>(&self, path: &'a str) -> Res<(u64, &'a [u8])> {
-        let Some((dir, name)) = path.rsplit_once('/') else { return Ok((ROOT_ID, path.as_bytes())) };
+        let Some((dir, name)) = path.rsplit_once('/') else {
+            return Ok((ROOT_ID, path.as_bytes()));
+        };
         let dir = self.walk(dir).await?;
         let kind = self.kernel.borrow().inodes[&dir].kind;
         if kind == 4 { Ok((dir, name.as_bytes())) } else { Err(ENOTDIR) }

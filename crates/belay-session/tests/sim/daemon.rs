@@ -59,7 +59,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn new(generation: u32, flavour: Flavour, disk: Rc<RefCell<Disk>>, clock: Rc<Clock>) -> Self {
+    pub fn new(
+        generation: u32,
+        flavour: Flavour,
+        disk: Rc<RefCell<Disk>>,
+        clock: Rc<Clock>,
+    ) -> Self {
         let root = Known { ino: ROOT, lookups: 1 };
         Self {
             generation,
@@ -120,8 +125,10 @@ impl Daemon {
         if id == 1 {
             return;
         }
-        let node =
-            self.nodes.get_mut(&id).unwrap_or_else(|| panic!("daemon: FORGET of unknown node {id}"));
+        let node = self
+            .nodes
+            .get_mut(&id)
+            .unwrap_or_else(|| panic!("daemon: FORGET of unknown node {id}"));
         assert!(node.lookups >= count, "daemon: FORGET {count} of {} on node {id}", node.lookups);
         assert!(count > 0, "daemon: FORGET of nothing on node {id}");
         node.lookups -= count;
@@ -253,7 +260,8 @@ impl Daemon {
                 done
             }
             Opcode::RENAME | Opcode::RENAME2 => {
-                let two = request.body_as::<Rename2In>().filter(|_| request.opcode() == Opcode::RENAME2);
+                let two =
+                    request.body_as::<Rename2In>().filter(|_| request.opcode() == Opcode::RENAME2);
                 let flags = two.map_or(0, |rename| rename.flags);
                 let to = self.ino(request.body_as::<RenameIn>().unwrap().newdir);
                 disk.borrow_mut().rename(ino, first, to, second, flags)?;

@@ -3,6 +3,7 @@
 use super::disk::{EXCHANGE, NOREPLACE};
 use super::memory::Rng;
 use super::ops::*;
+use super::plain::Plain;
 
 /// Random operations below the directory `top`.
 pub fn random_ops(rng: &mut Rng, top: &str, n: usize) -> Vec<Op> {

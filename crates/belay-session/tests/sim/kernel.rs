@@ -235,7 +235,9 @@ impl Kernel {
     }
 
     fn got_attr(&mut self, nodeid: u64, attr: &Attr) {
-        let Some(inode) = self.inodes.get_mut(&nodeid).filter(|_| nodeid != ROOT_ID) else { return };
+        let Some(inode) = self.inodes.get_mut(&nodeid).filter(|_| nodeid != ROOT_ID) else {
+            return;
+        };
         assert_eq!(inode.kind, attr.mode >> 12, "kernel: node {nodeid:#x} changed its type");
         assert_eq!(inode.ino, attr.ino, "kernel: node {nodeid:#x} changed its inode number");
     }
@@ -299,5 +301,6 @@ impl Kernel {
 
 /// Reads a structure from the start of a body.
 pub fn read<T: zerocopy::FromBytes>(body: &[u8]) -> T {
-    T::read_from_prefix(body).ok().expect("kernel: a short reply").0
+    let Ok((value, _)) = T::read_from_prefix(body) else { panic!("kernel: a short reply") };
+    value
 }

@@ -194,8 +194,7 @@ impl Life {
                 out.kernel.borrow_mut().write(&message);
                 out.clock.tick();
                 self.session.on_delivered(get_u64(&message, 8).unwrap());
-                self.pending =
-                    !self.session.is_quiet() || self.session.phase() == Phase::Settling;
+                self.pending = !self.session.is_quiet() || self.session.phase() == Phase::Settling;
                 Before::Again
             }
             None => Before::Read,

@@ -27,7 +27,8 @@ impl Daemon {
             let mut rng = Rng::new(u64::from(self.generation) + 7);
             let dots = [(b".".to_vec(), open.ino), (b"..".to_vec(), open.ino)];
             let names = disk.get(open.ino).children.iter().map(|(n, i)| (n.clone(), *i));
-            let mut listing: Vec<_> = dots.into_iter().chain(names).map(|e| (rng.next(), e)).collect();
+            let mut listing: Vec<_> =
+                dots.into_iter().chain(names).map(|e| (rng.next(), e)).collect();
             listing.sort();
             open.listing = listing.into_iter().map(|(_, entry)| entry).collect();
         }
@@ -84,8 +85,9 @@ impl Daemon {
 
 /// Takes, changes or drops a lock; `false` if somebody else's is in the way.
 pub fn take_lock(locks: &mut Vec<Held>, new: Held) -> bool {
-    let overlaps =
-        |l: &Held| l.ino == new.ino && l.flock == new.flock && l.start <= new.end && new.start <= l.end;
+    let overlaps = |l: &Held| {
+        l.ino == new.ino && l.flock == new.flock && l.start <= new.end && new.start <= l.end
+    };
     let conflict = |l: &Held| overlaps(l) && l.owner != new.owner && (l.kind == 1 || new.kind == 1);
     if new.kind != 2 && locks.iter().any(conflict) {
         return false;

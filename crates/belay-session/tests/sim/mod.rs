@@ -12,4 +12,5 @@ mod life;
 mod listing;
 pub mod memory;
 pub mod ops;
+mod plain;
 pub mod world;

@@ -7,7 +7,8 @@ use super::disk::{Disk, EEXIST, ENODATA};
 use super::kernel::Kernel;
 use super::life::{Life, Outside};
 use super::memory::{Clock, Died, Rng, Words};
-use super::ops::{Given, Op, Plain, Value};
+use super::ops::{Given, Op, Value};
+use super::plain::Plain;
 use belay_recorder::control::options;
 use belay_recorder::{Capacity, Control, Layout};
 use std::cell::RefCell;
@@ -73,8 +74,9 @@ impl Oracle {
         if self.kernel.borrow().crashes > 0 && is_ambiguous(op, &want, &got) {
             return;
         }
-        self.compare(&want, &got)
-            .unwrap_or_else(|| panic!("client {} op {i} {op:?}: gave {got:?}, not {want:?}", self.id));
+        self.compare(&want, &got).unwrap_or_else(|| {
+            panic!("client {} op {i} {op:?}: gave {got:?}, not {want:?}", self.id)
+        });
     }
 
     fn compare(&self, want: &Given, got: &Given) -> Option<()> {
@@ -88,7 +90,8 @@ impl Oracle {
                 ((mode, size, nlink) == (m, s, n)).then_some(())
             }
             (Ok(Value::Expect { must, may }), Ok(Value::Names(names))) => {
-                let names = names.iter().filter(|name| name[..] != b"."[..] && name[..] != b".."[..]);
+                let names =
+                    names.iter().filter(|name| name[..] != b"."[..] && name[..] != b".."[..]);
                 let names: Vec<_> = names.cloned().collect();
                 let set: std::collections::BTreeSet<_> = names.iter().cloned().collect();
                 (set.len() == names.len() && set.is_superset(must) && set.is_subset(may))
@@ -136,6 +139,11 @@ pub fn run(setup: &Setup) -> Ran {
         eprintln!(
             "failed with seed {} plan {:?} {:?} resend {} threads {}",
             setup.seed, setup.plan, setup.flavour, setup.resend, setup.threads
+        );
+        eprintln!(
+            "again: BELAY_SEED={} BELAY_TRACE=1 cargo test -p belay-session --test crash -- {}",
+            setup.seed,
+            std::thread::current().name().unwrap_or("")
         );
         resume_unwind(cause)
     })

@@ -45,11 +45,7 @@ impl Supervisor {
             self.next_client += 1;
             if self.listen(&fd, token).is_ok() {
                 let stream = UnixStream::from(fd);
-                let client = Client {
-                    stream,
-                    input: Vec::new(),
-                    wait: Wait::Nothing,
-                };
+                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing };
                 self.clients.insert(token, client);
             }
         }
@@ -85,9 +81,7 @@ impl Supervisor {
                     None
                 }
                 Ok(ask) => self.answer(&ask, &mut client.wait),
-                Err(error) => Some(Answer::Refused {
-                    why: format!("not understood: {error}"),
-                }),
+                Err(error) => Some(Answer::Refused { why: format!("not understood: {error}") }),
             };
             if answer.is_some_and(|answer| !client.say(&answer)) {
                 return;
@@ -104,12 +98,7 @@ impl Supervisor {
             Ask::Status => return Some(Answer::Status(Box::new(self.status()))),
             Ask::Crash { signal } => {
                 let signal_name = signal_name(*signal);
-                self.strike(
-                    *signal,
-                    Detection::Requested {
-                        signal: signal_name,
-                    },
-                )
+                self.strike(*signal, Detection::Requested { signal: signal_name })
             }
             Ask::Restart => {
                 self.await_quiet();
@@ -132,10 +121,7 @@ impl Supervisor {
             return Err("the daemon is not serving yet; try again".to_owned());
         };
         daemon.signal(signal).map_err(|error| {
-            format!(
-                "cannot send signal {signal} to process {}: {error}",
-                daemon.pid
-            )
+            format!("cannot send signal {signal} to process {}: {error}", daemon.pid)
         })?;
         self.cause = Some((cause, clock::now()));
         Ok(())
@@ -155,10 +141,9 @@ impl Supervisor {
     pub(super) fn answer_recovered(&mut self, blackout_us: u64) {
         let generation = self.book.generation;
         self.answer_waiting(|wait| match wait {
-            Wait::Recovery(beyond) if generation > beyond => Some(Answer::Recovered {
-                generation,
-                blackout_us,
-            }),
+            Wait::Recovery(beyond) if generation > beyond => {
+                Some(Answer::Recovered { generation, blackout_us })
+            }
             _ => None,
         });
     }

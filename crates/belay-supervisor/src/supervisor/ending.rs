@@ -26,11 +26,7 @@ impl Supervisor {
             Some(_) => {}
             None => {
                 tracing::debug!("asked to stop");
-                self.book.stop = Some(Stop {
-                    since_ns: now,
-                    told: false,
-                    at_once: false,
-                });
+                self.book.stop = Some(Stop { since_ns: now, told: false, at_once: false });
             }
         }
         self.keep_book();

@@ -58,20 +58,12 @@ impl Supervisor {
             open_handles: difference(Counter::HandlesOpened, Counter::HandlesReleased),
             policy: self.config.policy.effective().to_owned(),
             daemon: Daemon {
-                pid: self
-                    .daemon
-                    .as_ref()
-                    .or(self.spawned.as_ref())
-                    .map(|process| process.pid),
+                pid: self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid),
                 command: self.config.command_line(),
                 exit: self.book.last_exit,
             },
-            supervisor: Process {
-                pid: std::process::id(),
-            },
-            keeper: Process {
-                pid: self.keeper_pid,
-            },
+            supervisor: Process { pid: std::process::id() },
+            keeper: Process { pid: self.keeper_pid },
             takeovers: self.book.takeovers,
             uptime_seconds: clock::now().saturating_sub(self.book.started_ns) / SECOND,
             report_dir: self.config.instance.join("reports").display().to_string(),

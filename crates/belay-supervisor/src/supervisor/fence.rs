@@ -6,8 +6,8 @@ use super::Supervisor;
 use crate::connections::Connections;
 use crate::process::{Watched, descendants};
 use belay_recorder::Control;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 /// Work on the late effects of a generation that is under way.
 pub(super) type Fencing = Receiver<Vec<u32>>;

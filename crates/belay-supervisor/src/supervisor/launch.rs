@@ -28,10 +28,8 @@ impl Supervisor {
         self.ages.clear();
         self.unread = None;
         self.control().clear_instants();
-        self.book.life = Life {
-            started_ns: clock::now(),
-            requests: self.control().counter(Counter::Requests),
-        };
+        self.book.life =
+            Life { started_ns: clock::now(), requests: self.control().counter(Counter::Requests) };
         match self.spawn() {
             Ok(watched) => {
                 self.book.spawned = Some(watched.pid);
@@ -115,9 +113,7 @@ impl Supervisor {
         tracing::warn!("cannot start {program} again: {error}");
         self.book.unproductive = self.book.unproductive.saturating_add(1);
         if let Some(crash) = &mut self.book.crash {
-            crash.detection = crate::ledger::Detection::NotStarted {
-                why: error.to_string(),
-            };
+            crash.detection = crate::ledger::Detection::NotStarted { why: error.to_string() };
         }
         if self.is_crash_loop() {
             self.give_up(&format!("{program} could not be started again: {error}"));

@@ -23,10 +23,7 @@ impl Supervisor {
         if self.book.stop.is_some() || self.cause.is_some() {
             return;
         }
-        let found = self
-            .late_start()
-            .or_else(|| self.too_large())
-            .or_else(|| self.hanging());
+        let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
         let Some(detection) = found else { return };
         let process = self.daemon.as_ref().or(self.spawned.as_ref());
         if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
@@ -61,15 +58,10 @@ impl Supervisor {
         let seconds = |age: u64| Duration::from_nanos(age).as_secs_f64();
         let unread = self.unread_for();
         if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
-            return Some(Detection::Hang {
-                request: format!("{request}, {:.1} s", seconds(age)),
-            });
+            return Some(Detection::Hang { request: format!("{request}, {:.1} s", seconds(age)) });
         }
         let age = unread.filter(|age| over(*age))?;
-        let request = format!(
-            "the kernel has requests, none was read for {:.1} s",
-            seconds(age)
-        );
+        let request = format!("the kernel has requests, none was read for {:.1} s", seconds(age));
         Some(Detection::Hang { request })
     }
 

@@ -67,15 +67,8 @@ const SECOND: u64 = 1_000_000_000;
 pub fn run() -> Result<i32> {
     become_subreaper()?;
     let link = Link::from_stdin()?;
-    let Received::WithDescriptors(
-        Note::Hello {
-            from,
-            takeover,
-            history,
-            stops,
-        },
-        fds,
-    ) = link.receive(true)
+    let Received::WithDescriptors(Note::Hello { from, takeover, history, stops }, fds) =
+        link.receive(true)
     else {
         return Err(Error::refused(
             "supervise",
@@ -209,13 +202,8 @@ impl Supervisor {
     }
 
     fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
-        epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(token),
-            epoll::EventFlags::IN,
-        )
-        .map_err(|e| Error::system("watch", "a descriptor", e, ""))
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
     }
 
     /// Writes the book down. A failure is told and survived: it costs statistics, and only if the

@@ -73,9 +73,7 @@ impl Supervisor {
         self.tell_of_crash(interrupted);
         if looping {
             let lives = self.book.unproductive.max(self.book.idle);
-            self.give_up(&format!(
-                "the daemon died {lives} times without serving one request"
-            ));
+            self.give_up(&format!("the daemon died {lives} times without serving one request"));
         }
     }
 
@@ -108,9 +106,7 @@ impl Supervisor {
         let control = self.control();
         let open = control.instant(Instant::Open) != 0
             || self.book.generation == 0 && control.instant(Instant::Ready) != 0;
-        let requests = control
-            .counter(Counter::Requests)
-            .wrapping_sub(self.book.life.requests);
+        let requests = control.counter(Counter::Requests).wrapping_sub(self.book.life.requests);
         worth(open, control.instant(Instant::FirstReply) != 0, requests)
     }
 
@@ -138,20 +134,13 @@ impl Supervisor {
     /// Takes the lease for the next generation. False if a living process of this mount has just
     /// taken it for this one.
     fn move_lease_on(&mut self) -> bool {
-        let next = Lease {
-            generation: self.book.generation.wrapping_add(1),
-            pid: 0,
-        };
+        let next = Lease { generation: self.book.generation.wrapping_add(1), pid: 0 };
         loop {
             let lease = self.control().lease();
             if lease == next {
                 return true;
             }
-            let dead = self
-                .daemon
-                .as_ref()
-                .or(self.spawned.as_ref())
-                .map(|watched| watched.pid);
+            let dead = self.daemon.as_ref().or(self.spawned.as_ref()).map(|watched| watched.pid);
             if lease.generation == self.book.generation
                 && lease.pid != 0
                 && dead != Some(lease.pid)
@@ -225,11 +214,7 @@ impl Supervisor {
         let now = clock::now();
         // Shared memory: an instant that cannot be is replaced by one that can.
         let sane = |at: u64| {
-            if at > crash.died_ns && at <= now {
-                at
-            } else {
-                now
-            }
+            if at > crash.died_ns && at <= now { at } else { now }
         };
         let mut end = sane(open_ns);
         let first_reply = self.control().instant(Instant::FirstReply);
@@ -242,9 +227,7 @@ impl Supervisor {
         self.keep_book();
         self.answer_recovered(blackout);
         let path = self.write_report(&crash, Outcome::Recovered, Some(blackout));
-        let shown = path
-            .map(|path| format!("; report {}", path.display()))
-            .unwrap_or_default();
+        let shown = path.map(|path| format!("; report {}", path.display())).unwrap_or_default();
         tracing::info!(
             "generation {} serves after a blackout of {blackout} us{shown}",
             self.book.generation
@@ -277,10 +260,7 @@ impl Supervisor {
         let phase = |instant| report::phase(died, control.instant(instant));
         // Of an interrupted recovery, the instants are those of its successor already.
         let phases_us = if outcome == Outcome::Interrupted {
-            Phases {
-                spawned: report::phase(died, crash.spawned_ns),
-                ..Phases::default()
-            }
+            Phases { spawned: report::phase(died, crash.spawned_ns), ..Phases::default() }
         } else {
             Phases {
                 spawned: report::phase(died, crash.spawned_ns),

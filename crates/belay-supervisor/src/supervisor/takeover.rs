@@ -43,11 +43,7 @@ impl Supervisor {
             self.ended(lease.pid);
             return;
         }
-        tracing::info!(
-            "took over daemon {} (generation {})",
-            lease.pid,
-            self.book.generation
-        );
+        tracing::info!("took over daemon {} (generation {})", lease.pid, self.book.generation);
         self.check_progress();
     }
 
@@ -80,10 +76,7 @@ impl Supervisor {
             let mut candidates = children(self.keeper_pid);
             candidates.retain(|pid| *pid != me && !self.config.bystanders.contains(pid));
             candidates.extend(self.book.spawned);
-            let starting = candidates
-                .into_iter()
-                .filter_map(Watched::open)
-                .any(|w| !w.is_dead());
+            let starting = candidates.into_iter().filter_map(Watched::open).any(|w| !w.is_dead());
             if !starting {
                 break;
             }

@@ -27,10 +27,7 @@ impl Supervisor {
             return;
         }
         let watched = self.daemon.as_ref().or(self.spawned.as_ref());
-        if let Some(pid) = watched
-            .filter(|watched| watched.is_dead())
-            .map(|watched| watched.pid)
-        {
+        if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
             self.ended(pid);
         }
     }
@@ -41,18 +38,10 @@ impl Supervisor {
         if lease.generation != self.book.generation || lease.pid == 0 {
             return None;
         }
-        if self
-            .daemon
-            .as_ref()
-            .is_some_and(|daemon| daemon.pid == lease.pid)
-        {
+        if self.daemon.as_ref().is_some_and(|daemon| daemon.pid == lease.pid) {
             return None;
         }
-        if self
-            .spawned
-            .as_ref()
-            .is_some_and(|spawned| spawned.pid == lease.pid)
-        {
+        if self.spawned.as_ref().is_some_and(|spawned| spawned.pid == lease.pid) {
             self.daemon = self.spawned.take();
             return None;
         }
@@ -110,9 +99,7 @@ impl Supervisor {
 
     fn exit_of(&mut self, pid: u32) -> Exit {
         let found = self.exits.iter().rposition(|exited| exited.pid == pid);
-        found
-            .and_then(|at| self.exits.remove(at))
-            .map_or(Exit::Unknown, |exited| exited.exit)
+        found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.

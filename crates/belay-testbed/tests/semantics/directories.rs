@@ -97,7 +97,9 @@ fn s20_changes_while_listing() {
         let mut seen: Vec<String> = Vec::new();
         for step in 0..3 {
             let part = some(&dir, 4096);
-            seen.extend(part.into_iter().map(|(name, _)| name).filter(|name| !name.starts_with('.')));
+            seen.extend(
+                part.into_iter().map(|(name, _)| name).filter(|name| !name.starts_with('.')),
+            );
             // One that was given out goes: it is not missed. One that was not given out goes: it does not come.
             let gone = seen[step].clone();
             fs::remove_file(bed.at("dir").join(&gone)).unwrap();

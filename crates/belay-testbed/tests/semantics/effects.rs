@@ -9,8 +9,8 @@ use belay_testbed::process::wait_for_exit;
 use belay_testbed::{Kind, Signal};
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 
-use crate::custom::Custom;
 use crate::common::{Held, LIMIT, Trap, When, call, held, names, until};
+use crate::custom::Custom;
 
 /// One kind of request.
 struct Case {
@@ -186,7 +186,10 @@ fn killed_in(bed: &Held, case: &Case, when: When, successors: u32) {
         move || act(&front)
     });
     let in_flight = || bed.number("/requests/in_flight") >= 1;
-    assert!(until(|| in_flight() && (when == When::Before || (case.done)(&behind))), "{what}: no effect");
+    assert!(
+        until(|| in_flight() && (when == When::Before || (case.done)(&behind))),
+        "{what}: no effect"
+    );
     bed.bed.kill_daemon(Signal::KILL).unwrap();
     drop(trap);
     assert!(wait_for_exit(daemon, LIMIT).unwrap());
@@ -263,7 +266,8 @@ fn s03_exclusive_creation() {
             let trap = Trap::set(mount.pid("daemon"), "^openat$", 2, when);
             let path = mount.at("new");
             let caller = call(move || {
-                let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+                let mut file =
+                    OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
                 file.write_all(b"text")?;
                 Ok::<_, io::Error>(file)
             });
@@ -292,7 +296,11 @@ fn s03_many_callers_under_kills() {
                     fs::create_dir(&dir)?;
                     for round in 0..150 {
                         let (old, new) = (dir.join("a"), dir.join(format!("b{round}")));
-                        OpenOptions::new().write(true).create_new(true).open(&old)?.write_all(b"x")?;
+                        OpenOptions::new()
+                            .write(true)
+                            .create_new(true)
+                            .open(&old)?
+                            .write_all(b"x")?;
                         fs::rename(&old, &new)?;
                         fs::hard_link(&new, &old)?;
                         fs::remove_file(&old)?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
 use belay_testbed::Kind;
 
-use crate::common::{call, caching, content, held, low_level, uncached};
+use crate::common::{caching, call, content, held, low_level, uncached};
 
 /// S12: a handle is opened again without what opening does only once.
 #[test]
@@ -80,7 +80,7 @@ fn s13_modes_that_forbid_opening() {
     file.write_all(b"one").unwrap();
     bed.crash_and_recover();
     file.write_all(b" two").unwrap();
-    fs::set_permissions(bed.at("file"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(bed.at("file"), Permissions::from_mode(0o000)).unwrap();
     bed.crash_and_recover();
     file.write_all(b" three").unwrap();
     assert_eq!(content(&file), "one two three");
@@ -167,8 +167,13 @@ fn s01_large_transfers_are_whole_under_kills() {
         let bed = low_level(&options);
         let path = bed.at("big");
         let worker = call(move || {
-            let file =
-                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .unwrap();
             let size = 8 << 20;
             for round in 0..12u8 {
                 let data: Vec<u8> =
@@ -206,7 +211,7 @@ fn s02_acknowledged_changes_stay() {
         for root in [bed.at(""), bed.behind("")] {
             let dir = root.join(format!("d{round}"));
             assert_eq!(fs::read_to_string(dir.join("l")).unwrap(), format!("{round}"));
-            assert_eq!(fs::metadata(dir.join("f")).unwrap().mtime(), i64::try_from(round).unwrap());
+            assert_eq!(fs::metadata(dir.join("f")).unwrap().mtime(), i64::from(round));
         }
     }
     bed.stop();

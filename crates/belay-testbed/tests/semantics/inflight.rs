@@ -150,11 +150,13 @@ fn s31_a_series_of_crashes() {
         let mut last = 0;
         for _ in 0..8 {
             let found = until(|| {
-                bed.bed.belay_status().ok().and_then(|s| s["daemon"]["pid"].as_u64()).is_some_and(|pid| {
-                    let new = pid != last;
-                    last = pid;
-                    new
-                })
+                bed.bed.belay_status().ok().and_then(|s| s["daemon"]["pid"].as_u64()).is_some_and(
+                    |pid| {
+                        let new = pid != last;
+                        last = pid;
+                        new
+                    },
+                )
             });
             assert!(found);
             let _ = kill(u32::try_from(last).unwrap(), Signal::KILL);

@@ -19,9 +19,11 @@ fn open(path: &Path) -> File {
 /// S19: pages written through a map reach the file though the daemon died in between.
 #[test]
 fn s19_mapped_pages_are_written_after_a_crash() {
-    for (kind, options) in
-        [(Kind::PassthroughLl, "cache=auto"), (Kind::PassthroughLl, "writeback"), (Kind::Bindfs, "big_writes")]
-    {
+    for (kind, options) in [
+        (Kind::PassthroughLl, "cache=auto"),
+        (Kind::PassthroughLl, "writeback"),
+        (Kind::Bindfs, "big_writes"),
+    ] {
         let bed = held(kind, &[options], &[]);
         fs::write(bed.at("file"), vec![b'.'; 16 * PAGE]).unwrap();
         let file = open(&bed.at("file"));
@@ -33,7 +35,10 @@ fn s19_mapped_pages_are_written_after_a_crash() {
             bed.crash();
             map.sync().unwrap();
             let behind = fs::read(bed.behind("file")).unwrap();
-            assert!((0..16).all(|page| behind[page * PAGE + 7] == b'a' + round), "{kind} {options}");
+            assert!(
+                (0..16).all(|page| behind[page * PAGE + 7] == b'a' + round),
+                "{kind} {options}"
+            );
         }
         // The file is closed, the map keeps it open.
         drop(file);

@@ -7,7 +7,7 @@ use std::path::Path;
 use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::{Held, LIMIT, call, caching, content, held, number, uncached, until};
+use crate::common::{Held, LIMIT, caching, call, content, held, number, uncached, until};
 
 /// Waits until another process has this role, and everything is served.
 fn replaced(bed: &Held, role: &str, old: u32) {
@@ -27,7 +27,8 @@ fn killed(bed: &Held, role: &str) {
 #[test]
 fn s32_the_supervisor_is_killed() {
     let bed = caching();
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(bed.at("file")).unwrap();
+    let mut file =
+        OpenOptions::new().read(true).append(true).create(true).open(bed.at("file")).unwrap();
     let daemon = bed.pid("daemon");
     for round in 0..3 {
         killed(&bed, "supervisor");
@@ -49,7 +50,13 @@ fn s32_the_supervisor_is_killed() {
 #[test]
 fn s33_the_keeper_is_killed() {
     let bed = caching();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(bed.at("f")).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(bed.at("f"))
+        .unwrap();
     for _ in 0..2 {
         killed(&bed, "keeper");
         killed(&bed, "supervisor");
@@ -86,7 +93,8 @@ fn s06_daemon_and_supervisor_at_once() {
             }
             replaced(&bed, "supervisor", supervisor);
             bed.wait_for("successor", |status| {
-                status["state"] == "serving" && status["daemon"]["pid"].as_u64() != Some(u64::from(daemon))
+                status["state"] == "serving"
+                    && status["daemon"]["pid"].as_u64() != Some(u64::from(daemon))
             });
             round += 1;
         }
@@ -125,7 +133,8 @@ fn ssh(bed: &Held) -> u32 {
     let mut found = None;
     until(|| {
         let list = fs::read_dir("/proc").unwrap();
-        let pids = list.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        let pids =
+            list.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
         let is_ssh = |pid: &u32| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -177,7 +186,10 @@ fn s38_the_dead_generation_is_fenced() {
     for _ in 0..3 {
         let old = ssh(&bed);
         bed.crash_and_recover();
-        assert!(wait_for_exit(old, std::time::Duration::ZERO).unwrap(), "{old} outlived its generation");
+        assert!(
+            wait_for_exit(old, std::time::Duration::ZERO).unwrap(),
+            "{old} outlived its generation"
+        );
         assert_eq!(fs::read_to_string(bed.at("file")).unwrap(), "text");
     }
     bed.stop();
@@ -212,7 +224,8 @@ fn s38_no_late_writes() {
 fn s05_crashes_are_reported() {
     let bed = uncached();
     fs::write(bed.at("file"), "x").unwrap();
-    let trap = crate::common::Trap::set(bed.pid("daemon"), "^mkdir", 1, crate::common::When::Before);
+    let trap =
+        crate::common::Trap::set(bed.pid("daemon"), "^mkdir", 1, crate::common::When::Before);
     let path = bed.at("the-directory");
     let caller = call(move || fs::create_dir(path));
     bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);

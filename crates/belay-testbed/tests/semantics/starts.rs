@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use belay_testbed::process::kill;
 use belay_testbed::Signal;
+use belay_testbed::process::kill;
 
 use crate::common::{call, until};
 use crate::custom::{Custom, Place, low_level_program};
@@ -60,7 +60,10 @@ fn s35_a_daemon_that_fails_at_its_start() {
     assert!(!mount.end().success());
     let log = mount.log();
     assert_eq!(log.matches("unknown option").count(), 1, "started once: {log}");
-    assert!(log.contains("no_such_option") && log.contains("before it had mounted anything"), "{log}");
+    assert!(
+        log.contains("no_such_option") && log.contains("before it had mounted anything"),
+        "{log}"
+    );
     assert!(!mount.is_mounted());
 }
 
@@ -89,10 +92,8 @@ fn s36_a_crash_loop_is_given_up() {
     let open = fs::File::open(mount.at("file")).unwrap();
     mount.signal("daemon", Signal::KILL);
     let path = mount.at("file");
-    let callers = [
-        call(move || fs::read_to_string(path).map(drop)),
-        call(move || open.metadata().map(drop)),
-    ];
+    let callers =
+        [call(move || fs::read_to_string(path).map(drop)), call(move || open.metadata().map(drop))];
     assert_eq!(mount.end().code(), Some(1));
     for caller in callers {
         assert!(caller.result().is_err());
@@ -112,7 +113,11 @@ fn s37_a_missing_program() {
     let path = mount.at("file");
     let caller = call(move || fs::read_to_string(path));
     let name = program.display().to_string();
-    assert!(until(|| mount.log().contains(&format!("cannot start {name} again"))), "{}", mount.log());
+    assert!(
+        until(|| mount.log().contains(&format!("cannot start {name} again"))),
+        "{}",
+        mount.log()
+    );
     assert!(!caller.is_done());
     fs::rename(&away, &program).unwrap();
     assert_eq!(caller.result().unwrap(), "text");

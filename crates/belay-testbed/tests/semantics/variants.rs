@@ -54,8 +54,10 @@ fn check(root: &std::path::Path, threads: usize) {
         let dir = root.join(format!("t{number}"));
         assert_eq!(names(&dir), names(&expected));
         for name in names(&dir) {
-            let (one, two) = (fs::read(dir.join(&name)).unwrap(), fs::read(expected.join(&name)).unwrap());
-            let shown = |bytes: &[u8]| (bytes.len(), bytes.iter().filter(|byte| **byte == b'x').count());
+            let (one, two) =
+                (fs::read(dir.join(&name)).unwrap(), fs::read(expected.join(&name)).unwrap());
+            let shown =
+                |bytes: &[u8]| (bytes.len(), bytes.iter().filter(|byte| **byte == b'x').count());
             assert!(one == two, "{root:?} {name}: {:?}, not {:?}", shown(&one), shown(&two));
         }
     }
@@ -138,7 +140,12 @@ fn s13_created_without_permission_to_open() {
                 words.extend([low_level_program().into(), "-f".into()]);
                 words.extend(["-o".into(), source.into(), place.mountpoint.into()]);
             } else {
-                words.extend(["bindfs".into(), "-f".into(), place.behind.into(), place.mountpoint.into()]);
+                words.extend([
+                    "bindfs".into(),
+                    "-f".into(),
+                    place.behind.into(),
+                    place.mountpoint.into(),
+                ]);
             }
             words
         });
@@ -152,7 +159,7 @@ fn s13_created_without_permission_to_open() {
             .unwrap();
         file.write_all(b"one").unwrap();
         mount.crash_and_recover();
-        fs::set_permissions(mount.at("new"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(mount.at("new"), fs::Permissions::from_mode(0o000)).unwrap();
         mount.crash_and_recover();
         file.write_all(b"two").unwrap();
         assert_eq!(content(&file), "onetwo");
@@ -167,11 +174,15 @@ fn example(name: &str) -> PathBuf {
         let mut shell = Command::new("sh");
         let source = format!("/usr/share/doc/libfuse3-dev/examples/{name}.c");
         let fresh = tempfile::NamedTempFile::new_in(cache_dir().unwrap()).unwrap();
-        let line = format!("cc -O2 {source} -o {} $(pkg-config fuse3 --cflags --libs)", fresh.path().display());
+        let line = format!(
+            "cc -O2 {source} -o {} $(pkg-config fuse3 --cflags --libs)",
+            fresh.path().display()
+        );
         shell.args(["-c", &line]);
         run_ok(shell, Duration::from_secs(60)).unwrap();
         fs::copy(fresh.path(), program.with_extension("part")).unwrap();
-        fs::set_permissions(program.with_extension("part"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(program.with_extension("part"), fs::Permissions::from_mode(0o755))
+            .unwrap();
         fs::rename(program.with_extension("part"), &program).unwrap();
     }
     program
@@ -184,13 +195,13 @@ fn s24_pollers_are_woken() {
         vec![example("poll").into(), "-f".into(), place.mountpoint.into()]
     });
     mount.wait_for("service", |status| status["state"] == "serving");
-    let files: Vec<_> =
-        (0..4).map(|n| File::open(mount.at(&format!("{n:X}"))).unwrap()).collect();
+    let files: Vec<_> = (0..4).map(|n| File::open(mount.at(&format!("{n:X}"))).unwrap()).collect();
     let poller = call(move || {
         // Its producer makes one of sixteen files readable each quarter of a second.
         let limit = Timespec { tv_sec: 15, tv_nsec: 0 };
         for _ in 0..2 {
-            let mut list: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+            let mut list: Vec<_> =
+                files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
             assert!(poll(&mut list, Some(&limit)).unwrap() > 0, "nobody woke the poller");
         }
     });

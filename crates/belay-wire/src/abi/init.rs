@@ -74,11 +74,7 @@ pub const COMPAT_22_INIT_OUT_SIZE: usize = 24;
 /// Joins the halves of a feature word.
 fn join(low: u32, high: u32) -> u64 {
     let low = u64::from(low);
-    if low & init_flags::INIT_EXT == 0 {
-        low
-    } else {
-        low | (u64::from(high) << 32)
-    }
+    if low & init_flags::INIT_EXT == 0 { low } else { low | (u64::from(high) << 32) }
 }
 
 /// Splits a feature word into its halves.

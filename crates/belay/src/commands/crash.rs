@@ -22,9 +22,7 @@ pub fn run(options: &Crash) -> Result<i32> {
     for number in 1..=options.count {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next = (next + options.every).max(Instant::now());
-        let ask = Ask::Crash {
-            signal: options.signal,
-        };
+        let ask = Ask::Crash { signal: options.signal };
         let (generation, blackout) = strike(&instance, place, &ask)?;
         blackouts.push(blackout);
         println!(
@@ -36,10 +34,7 @@ pub fn run(options: &Crash) -> Result<i32> {
     blackouts.sort_unstable();
     if let (true, Some(max)) = (blackouts.len() > 1, blackouts.last()) {
         let median = blackouts.get(blackouts.len() / 2).unwrap_or(max);
-        println!(
-            "{} crashes: blackout median {median} us, max {max} us",
-            blackouts.len()
-        );
+        println!("{} crashes: blackout median {median} us, max {max} us", blackouts.len());
     }
     Ok(0)
 }
@@ -66,19 +61,13 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
                 bail!("{place}: it is {}; see `belay status`", status.state.name())
             }
             _ if Instant::now() > end => {
-                bail!(
-                    "{place}: still {} after a minute; see `belay status`",
-                    status.state.name()
-                )
+                bail!("{place}: still {} after a minute; see `belay status`", status.state.name())
             }
             _ => std::thread::sleep(Duration::from_millis(5)),
         }
     };
     match Client::connect(&instance.dir)?.ask(ask, Some(PATIENCE)) {
-        Ok(Answer::Recovered {
-            generation,
-            blackout_us,
-        }) => return Ok((generation, blackout_us)),
+        Ok(Answer::Recovered { generation, blackout_us }) => return Ok((generation, blackout_us)),
         Ok(Answer::Ended { code }) => {
             bail!("{place}: belay ended with code {code} instead of a recovery: did it unmount?")
         }

@@ -22,10 +22,7 @@ pub fn status_of(instance: &Instance) -> Option<Status> {
     }
     // Once more if the supervisor dies while it is asked.
     (0..3).find_map(|_| {
-        match Client::connect(&instance.dir)
-            .ok()?
-            .ask(&Ask::Status, Some(PATIENCE))
-        {
+        match Client::connect(&instance.dir).ok()?.ask(&Ask::Status, Some(PATIENCE)) {
             Ok(Answer::Status(status)) => Some(*status),
             _ => None,
         }
@@ -35,10 +32,7 @@ pub fn status_of(instance: &Instance) -> Option<Status> {
 /// All mounts, with their folders.
 pub fn all(state: &StateDir) -> Vec<(Instance, Status)> {
     let instances = instances::list(&state.path());
-    instances
-        .into_iter()
-        .filter_map(|i| status_of(&i).map(|status| (i, status)))
-        .collect()
+    instances.into_iter().filter_map(|i| status_of(&i).map(|status| (i, status))).collect()
 }
 
 /// The mount at `path`.
@@ -48,12 +42,10 @@ pub fn all(state: &StateDir) -> Vec<(Instance, Status)> {
 pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
     let wanted = resolve_untouched(path);
     // A link to the mountpoint is followed by its text alone.
-    let linked = std::fs::read_link(&wanted)
-        .ok()
-        .map(|to| match wanted.parent() {
-            Some(parent) => resolve_untouched(&parent.join(to)),
-            None => to,
-        });
+    let linked = std::fs::read_link(&wanted).ok().map(|to| match wanted.parent() {
+        Some(parent) => resolve_untouched(&parent.join(to)),
+        None => to,
+    });
     let mut found: Vec<_> = all(state)
         .into_iter()
         .filter(|(_, status)| {

@@ -12,10 +12,7 @@ use std::time::Duration;
 
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
-    let name = options
-        .command
-        .first()
-        .map_or(OsStr::new(""), |name| name.as_os_str());
+    let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
     binary::check(&program)?;
     machine::check()?;

@@ -19,18 +19,12 @@ pub fn run(options: &Options) -> Result<i32> {
         }
         return Ok(0);
     }
-    let all: Vec<_> = mounts::all(&options.state)
-        .into_iter()
-        .map(|(_, status)| status)
-        .collect();
+    let all: Vec<_> = mounts::all(&options.state).into_iter().map(|(_, status)| status).collect();
     if options.json {
         let all = json!({ "schema_version": SCHEMA_VERSION, "mounts": all });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
     } else if all.is_empty() {
-        writeln!(
-            out,
-            "belay holds no mount; start one with `belay run -- DAEMON ARGUMENTS...`"
-        )?;
+        writeln!(out, "belay holds no mount; start one with `belay run -- DAEMON ARGUMENTS...`")?;
     } else {
         for status in all {
             write!(out, "{}", status.render())?;

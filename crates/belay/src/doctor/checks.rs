@@ -29,28 +29,15 @@ pub fn all(command: &[OsString]) -> Vec<Finding> {
 }
 
 fn finding(name: &'static str, level: Level, found: impl Into<String>, remedy: &str) -> Finding {
-    Finding {
-        name,
-        level,
-        found: found.into(),
-        remedy: remedy.to_owned(),
-    }
+    Finding { name, level, found: found.into(), remedy: remedy.to_owned() }
 }
 
 /// The parts of a refusal: why, and the remedy.
 fn refusal(name: &'static str, error: &Error) -> Finding {
     match error {
-        Error::System {
-            action,
-            object,
-            why,
-            remedy,
-        } => finding(
-            name,
-            Level::Missing,
-            format!("cannot {action} {object}: {why}"),
-            remedy,
-        ),
+        Error::System { action, object, why, remedy } => {
+            finding(name, Level::Missing, format!("cannot {action} {object}: {why}"), remedy)
+        }
         Error::Refused { what, why, remedy } => {
             finding(name, Level::Missing, format!("{what}: {why}"), remedy)
         }
@@ -80,12 +67,7 @@ fn device() -> Finding {
 
 fn rights() -> Finding {
     if machine::may_mount() {
-        return finding(
-            "right to mount",
-            Level::Ok,
-            "this process has CAP_SYS_ADMIN",
-            "",
-        );
+        return finding("right to mount", Level::Ok, "this process has CAP_SYS_ADMIN", "");
     }
     finding(
         "right to mount",
@@ -101,29 +83,17 @@ fn library() -> Finding {
         Err(error) => return refusal("shim library", &error),
     };
     // Loaded into a program that does nothing: without its variables the shim stays asleep.
-    let output = Command::new("true")
-        .env("LD_PRELOAD", &path)
-        .env_remove("BELAY_SHIM")
-        .output();
+    let output = Command::new("true").env("LD_PRELOAD", &path).env_remove("BELAY_SHIM").output();
     let complaint = match output {
         Ok(output) if output.status.success() && output.stderr.is_empty() => String::new(),
         Ok(output) => {
-            format!(
-                "{}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            )
+            format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
         }
         Err(error) => error.to_string(),
     };
     let shown = path.display();
     if complaint.is_empty() {
-        return finding(
-            "shim library",
-            Level::Ok,
-            format!("{shown} can be loaded"),
-            "",
-        );
+        return finding("shim library", Level::Ok, format!("{shown} can be loaded"), "");
     }
     finding(
         "shim library",
@@ -145,11 +115,7 @@ fn namespaces() -> Finding {
             "sysctl user.max_mnt_namespaces=1000",
         );
     }
-    let users = if none("max_user_namespaces") {
-        "forbidden"
-    } else {
-        "allowed"
-    };
+    let users = if none("max_user_namespaces") { "forbidden" } else { "allowed" };
     finding(
         "mount namespaces",
         Level::Ok,
@@ -215,10 +181,7 @@ fn open_files() -> Finding {
 }
 
 fn daemon(command: &[OsString]) -> Vec<Finding> {
-    let name = command
-        .first()
-        .map(|name| name.as_os_str())
-        .unwrap_or_default();
+    let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = binary::find(name).and_then(|path| binary::check(&path).map(|()| path));
     let mut findings = vec![match checked {
         Ok(path) => {

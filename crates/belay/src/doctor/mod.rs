@@ -39,9 +39,7 @@ pub struct Finding {
 /// Runs it: 0 if belay can work here.
 pub fn run(options: &Doctor) -> Result<i32> {
     let findings = checks::all(&options.command);
-    let able = findings
-        .iter()
-        .all(|finding| finding.level != Level::Missing);
+    let able = findings.iter().all(|finding| finding.level != Level::Missing);
     let mut out = std::io::stdout().lock();
     if options.json {
         let json = json!({ "schema_version": SCHEMA_VERSION, "able": able, "checks": findings });
@@ -59,11 +57,7 @@ pub fn run(options: &Doctor) -> Result<i32> {
             writeln!(out, "         -> {}", finding.remedy)?;
         }
     }
-    let verdict = if able {
-        "belay can work here"
-    } else {
-        "belay cannot work here yet"
-    };
+    let verdict = if able { "belay can work here" } else { "belay cannot work here yet" };
     writeln!(out, "{verdict}")?;
     Ok(i32::from(!able))
 }

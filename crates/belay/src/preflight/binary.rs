@@ -54,16 +54,12 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|path| runnable(path));
+    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| runnable(path));
     // An entry of PATH may be relative.
-    found
-        .map(|path| std::path::absolute(&path).unwrap_or(path))
-        .ok_or_else(|| {
-            let install = "install the daemon, or give the full path of its program";
-            Error::refused(shown, "no such program in PATH", install)
-        })
+    found.map(|path| std::path::absolute(&path).unwrap_or(path)).ok_or_else(|| {
+        let install = "install the daemon, or give the full path of its program";
+        Error::refused(shown, "no such program in PATH", install)
+    })
 }
 
 /// Tells what kind of program is in the file `path`.
@@ -101,21 +97,12 @@ fn classify_bytes(bytes: &[u8]) -> Kind {
     }
     let go = [".go.buildinfo", ".note.go.buildid", ".gopclntab"];
     let is_go = |name: &str| go.iter().any(|section| name.contains(section));
-    if file
-        .sections()
-        .any(|section| section.name().is_ok_and(is_go))
-    {
+    if file.sections().any(|section| section.name().is_ok_and(is_go)) {
         return Kind::Go;
     }
-    let interpreted = file
-        .elf_program_headers()
-        .iter()
-        .any(|header| header.p_type(endian) == elf::PT_INTERP);
-    if interpreted {
-        Kind::Dynamic
-    } else {
-        Kind::Static
-    }
+    let interpreted =
+        file.elf_program_headers().iter().any(|header| header.p_type(endian) == elf::PT_INTERP);
+    if interpreted { Kind::Dynamic } else { Kind::Static }
 }
 
 fn machine() -> u16 {
@@ -151,10 +138,7 @@ pub fn check(path: &Path) -> Result<()> {
         }
         Kind::Script(interpreter) => {
             let why = format!("it is a script for {interpreter}, not a FUSE daemon itself");
-            return refuse(
-                &why,
-                "name the daemon that the script starts, with its arguments",
-            );
+            return refuse(&why, "name the daemon that the script starts, with its arguments");
         }
         Kind::Foreign => {
             let why = format!("it is not a 64-bit program for {}", std::env::consts::ARCH);
@@ -187,14 +171,8 @@ mod tests {
     #[test]
     fn programs_are_found_as_a_shell_would() {
         assert!(find(OsStr::new("true")).expect("true").is_absolute());
-        fails_with(
-            find(OsStr::new("no-such-daemon")),
-            "no such program in PATH; install",
-        );
-        fails_with(
-            find(OsStr::new("/no/such/daemon")),
-            "/no/such/daemon: no such program",
-        );
+        fails_with(find(OsStr::new("no-such-daemon")), "no such program in PATH; install");
+        fails_with(find(OsStr::new("/no/such/daemon")), "/no/such/daemon: no such program");
         fails_with(find(OsStr::new("/etc/passwd")), "not an executable");
         fails_with(find(OsStr::new("/etc/")), "not an executable");
     }
@@ -204,10 +182,7 @@ mod tests {
         let path = find(OsStr::new("true")).expect("true");
         assert_eq!(classify(&path).expect("read"), Kind::Dynamic);
         check(&path).expect("fine");
-        assert_eq!(
-            classify(&std::env::current_exe().expect("me")).expect("read"),
-            Kind::Dynamic
-        );
+        assert_eq!(classify(&std::env::current_exe().expect("me")).expect("read"), Kind::Dynamic);
     }
 
     #[test]
@@ -216,12 +191,8 @@ mod tests {
         let (source, program) = (dir.path().join("a.c"), dir.path().join("a"));
         fs::write(&source, "int main(void) { return 0; }").expect("write");
         for option in ["-static", "-static-pie"] {
-            let built = Command::new("cc")
-                .arg(option)
-                .arg("-o")
-                .arg(&program)
-                .arg(&source)
-                .output();
+            let built =
+                Command::new("cc").arg(option).arg("-o").arg(&program).arg(&source).output();
             if !built.is_ok_and(|output| output.status.success()) {
                 eprintln!("skipped: no compiler that can link with {option}");
                 continue;
@@ -233,10 +204,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_told_apart() {
-        assert_eq!(
-            classify_bytes(b"#! /bin/sh -e\nx"),
-            Kind::Script("/bin/sh -e".into())
-        );
+        assert_eq!(classify_bytes(b"#! /bin/sh -e\nx"), Kind::Script("/bin/sh -e".into()));
         assert_eq!(classify_bytes(b""), Kind::Other);
         assert_eq!(classify_bytes(b"MZ"), Kind::Other);
         assert_eq!(classify_bytes(b"\x7fELF"), Kind::Foreign);

@@ -16,9 +16,7 @@ pub fn kernel() -> (u32, u32) {
 }
 
 fn parse_kernel(release: &str) -> (u32, u32) {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|n| n.parse().unwrap_or(0));
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
@@ -66,12 +64,7 @@ pub fn check_device(path: &Path) -> Result<()> {
             },
         ),
     };
-    Err(Error::system(
-        "open",
-        path.display().to_string(),
-        remedy.0,
-        remedy.1,
-    ))
+    Err(Error::system("open", path.display().to_string(), remedy.0, remedy.1))
 }
 
 #[cfg(test)]
@@ -88,12 +81,7 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_explained() {
-        let text = check_device(Path::new("/dev/no-fuse"))
-            .expect_err("missing")
-            .to_string();
-        assert!(
-            text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"),
-            "{text}"
-        );
+        let text = check_device(Path::new("/dev/no-fuse")).expect_err("missing").to_string();
+        assert!(text.contains("cannot open /dev/no-fuse") && text.contains("modprobe"), "{text}");
     }
 }

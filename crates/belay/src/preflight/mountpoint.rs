@@ -9,17 +9,15 @@ use std::path::{Path, PathBuf};
 /// mounted there is not touched, since it may hang.
 pub fn guess(command: &[OsString]) -> Option<PathBuf> {
     let words = command.iter().skip(1).rev();
-    words
-        .filter(|word| !word.to_string_lossy().starts_with('-'))
-        .find_map(|word| {
-            let path = mounts::resolve_untouched(Path::new(word));
-            if mounts::at(&path).is_some_and(|mount| mount.is_fuse()) {
-                return Some(path);
-            }
-            // Nothing of FUSE is there, so it can be looked at; it may be a link to the directory.
-            let real = path.canonicalize().ok()?;
-            real.is_dir().then_some(real)
-        })
+    words.filter(|word| !word.to_string_lossy().starts_with('-')).find_map(|word| {
+        let path = mounts::resolve_untouched(Path::new(word));
+        if mounts::at(&path).is_some_and(|mount| mount.is_fuse()) {
+            return Some(path);
+        }
+        // Nothing of FUSE is there, so it can be looked at; it may be a link to the directory.
+        let real = path.canonicalize().ok()?;
+        real.is_dir().then_some(real)
+    })
 }
 
 /// Refuses a mountpoint that is taken.
@@ -32,11 +30,7 @@ pub fn check(path: &Path, instances: &[Instance]) -> Result<()> {
         let Some(config) = instance.config() else {
             continue;
         };
-        if config
-            .guessed_mountpoint
-            .as_ref()
-            .is_some_and(|other| other.as_path() == path)
-        {
+        if config.guessed_mountpoint.as_ref().is_some_and(|other| other.as_path() == path) {
             return Err(Error::refused(
                 shown.to_string(),
                 format!("belay process {} holds it already", config.keeper_pid),
@@ -64,10 +58,7 @@ mod tests {
 
     #[test]
     fn the_last_directory_is_the_mountpoint() {
-        assert_eq!(
-            guess(&words("sshfs -f host:/x /usr -o ro")),
-            Some("/usr".into())
-        );
+        assert_eq!(guess(&words("sshfs -f host:/x /usr -o ro")), Some("/usr".into()));
         assert_eq!(guess(&words("bindfs /etc /usr")), Some("/usr".into()));
         assert_eq!(guess(&words("/usr")), None);
         assert_eq!(guess(&words("d /no/such/dir")), None);

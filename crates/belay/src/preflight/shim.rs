@@ -15,11 +15,7 @@ pub fn find() -> Result<PathBuf> {
             let path = PathBuf::from(path);
             if !path.is_file() {
                 let remedy = "set BELAY_SHIM_LIB to the file libbelay_shim.so, or unset it";
-                return Err(Error::refused(
-                    path.display().to_string(),
-                    "no such library",
-                    remedy,
-                ));
+                return Err(Error::refused(path.display().to_string(), "no such library", remedy));
             }
             path
         }

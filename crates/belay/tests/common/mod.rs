@@ -18,10 +18,7 @@ pub fn belay() -> Command {
 /// Runs a command to its end, killed by `timeout` if it hangs.
 pub fn run(command: &Command) -> Output {
     let mut limited = Command::new("timeout");
-    limited
-        .args(["-s", "KILL", "60"])
-        .arg(command.get_program())
-        .args(command.get_args());
+    limited.args(["-s", "KILL", "60"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => limited.env(name, value),
@@ -102,14 +99,7 @@ impl Held {
             .stderr(log)
             .spawn()
             .expect("belay");
-        let held = Self {
-            source,
-            mount,
-            state,
-            daemon,
-            child,
-            dir,
-        };
+        let held = Self { source, mount, state, daemon, child, dir };
         held.wait_for("serving");
         held
     }
@@ -152,21 +142,14 @@ impl Held {
             if wanted(&status) {
                 return status;
             }
-            assert!(
-                Instant::now() < end,
-                "never {what}: {status}\n{}",
-                self.log()
-            );
+            assert!(Instant::now() < end, "never {what}: {status}\n{}", self.log());
             sleep(Duration::from_millis(10));
         }
     }
 
     /// A process id in the status, such as that of `daemon`.
     pub fn pid(&self, of: &str) -> i32 {
-        self.status()[of]["pid"]
-            .as_i64()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .expect("a pid")
+        self.status()[of]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid")
     }
 
     /// Reads the file through the mount.
