@@ -102,7 +102,7 @@ doc: ## Build the documentation of all crates, without warnings
 .PHONY: soak-short
 soak-short:
 	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) \
-	  --belay-arg=--max-crashes=0
+	  --belay-arg=--max-crashes=0 --every 300ms
 
 .PHONY: soak
 soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, BEDS)

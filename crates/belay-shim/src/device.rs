@@ -365,10 +365,15 @@ impl Shim {
     }
 
     fn answer(&self, message: &[u8]) {
-        self.write(message);
+        let errno = self.write(message);
         let unique = get_u64(message, 8).unwrap_or(0);
         let mut session = self.session();
-        session.on_delivered(unique);
+        if errno == libc::ENOENT && !self.copies.load(Relaxed) {
+            session.on_refused(unique);
+        } else {
+            // From a copy, a reply that the kernel has already is refused too.
+            session.on_delivered(unique);
+        }
         self.pending.store(!session.is_quiet() || session.phase() == Phase::Settling, Release);
         drop(session);
         if !self.replied.load(Relaxed) && unique != 0 {

@@ -148,7 +148,6 @@ fn s15_renamed_over_while_open() {
 
 /// S15: its link count, with a daemon whose links are nodes of their own.
 #[test]
-#[ignore = "bug: bindfs, renamed over while open: st_nlink 1, and libfuse's own .fuse_hidden* stays listed after a crash"]
 fn s15_link_count_of_a_path_based_daemon() {
     let bed = held(Kind::Bindfs, &[], &[]);
     let old = open(&bed, "file", "old");

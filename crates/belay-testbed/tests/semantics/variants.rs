@@ -117,14 +117,12 @@ fn s28_high_level_daemons() {
 
 /// S28: a daemon with a network connection.
 #[test]
-#[ignore = "bug: sshfs under kills: a file just written and closed reads as empty"]
 fn s28_sshfs() {
     mixed_work(Kind::Sshfs, &[]);
 }
 
 /// S28: the same, each write awaited by sshfs before it is acknowledged.
 #[test]
-#[ignore = "not yet known whether the bug of s28_sshfs is in sshfs's early acknowledgement: tells the two apart"]
 fn s28_sshfs_synchronous() {
     mixed_work(Kind::Sshfs, &["sshfs_sync"]);
 }
