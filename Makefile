@@ -39,7 +39,9 @@ BENCH_OUT ?= target/bench
 # make suites
 SUITE_FLAGS ?=
 
-# The soak that is part of `make test`
+# The soak that is part of `make test`. Not ntfs-3g: until its image is transactional, about one kill in a
+# few hundred between its requests leaves a directory index behind (SEMANTICS.md, L9).
+TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,sshfs,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 
@@ -101,7 +103,7 @@ doc: ## Build the documentation of all crates, without warnings
 
 .PHONY: soak-short
 soak-short:
-	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) \
+	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) --beds $(TEST_SOAK_BEDS) \
 	  --belay-arg=--max-crashes=0 --every 300ms
 
 .PHONY: soak
