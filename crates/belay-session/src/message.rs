@@ -47,11 +47,11 @@ impl std::fmt::Debug for Message {
 pub enum Outgoing {
     /// What the daemon wrote; the session has done with it.
     Pass,
-    /// What the daemon wrote; then call [`Session::on_delivered`].
+    /// What the daemon wrote; then call [`crate::Session::on_delivered`].
     PassKept,
-    /// This instead; then call [`Session::on_delivered`].
+    /// This instead; then call [`crate::Session::on_delivered`].
     Replace(Message),
-    /// This instead; then call [`Session::on_delivered`].
+    /// This instead; then call [`crate::Session::on_delivered`].
     ReplaceLong(Vec<u8>),
     /// Nothing: it was the reply to an injected request. The daemon's write succeeds.
     Swallow,
