@@ -32,18 +32,22 @@ impl Supervisor {
     /// more. `connections` are those that the dead daemon had.
     pub(super) fn fence(&mut self, rest: Vec<Watched>, connections: Connections) {
         let generation = self.book.generation;
-        if connections.is_empty() {
-            // Its successor will have none either, or none before its first request.
+        self.connects |= !connections.is_empty();
+        if !self.connects {
+            // No life of this daemon had any, so its successor is not kept waiting for a look.
             self.control().set_held(generation);
         }
-        if rest.is_empty() && connections.is_empty() {
+        // A life that died early must not open the gate that an older one still keeps shut.
+        let before = self.fencing.take();
+        if rest.is_empty() && connections.is_empty() && before.is_none() {
             self.control().set_fence(generation);
             return;
         }
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
         let (tell, told) = channel();
         std::thread::spawn(move || {
-            let killed = connections.finish(&rest);
+            let mut killed = before.and_then(|told| told.recv().ok()).unwrap_or_default();
+            killed.extend(connections.finish(&rest));
             Control::new(&memory, layout).set_fence(generation);
             let _ = tell.send(killed);
         });
@@ -56,6 +60,7 @@ impl Supervisor {
             && let Some(crash) = &mut self.book.crash
         {
             crash.killed = killed;
+            self.fencing = None;
         }
     }
 

@@ -109,6 +109,8 @@ struct Supervisor {
     /// The daemon's connections, held beside it.
     connections: Connections,
     fencing: Option<fence::Fencing>,
+    /// Some life of this daemon had connections.
+    connects: bool,
     next_client: u64,
     /// When to try the next start.
     launch_at: Option<u64>,
@@ -161,6 +163,7 @@ impl Supervisor {
             clients: BTreeMap::new(),
             connections: Connections::default(),
             fencing: None,
+            connects: false,
             next_client: FIRST_CLIENT,
             launch_at: None,
             cause: None,
