@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const MIN_READ: usize = 8192;
 
 /// How long what a dead generation left behind may hold up its successor, in ns.
-const FENCE_LIMIT: u64 = 12_000_000_000;
+const FENCE_LIMIT: u64 = 65_000_000_000;
 
 /// What is to be done before the device is read.
 pub(crate) enum Before {

@@ -163,6 +163,13 @@ pub fn children(pid: u32) -> Vec<u32> {
     found
 }
 
+/// The words that process `pid` was started with; none if it is gone.
+pub fn command_line(pid: u32) -> Vec<Vec<u8>> {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
+    words.map(<[u8]>::to_vec).collect()
+}
+
 /// All that descends from `roots`, but nothing at or below `except`. At most 4096 processes.
 pub fn descendants(roots: &[u32], except: &[u32]) -> Vec<u32> {
     let mut found = Vec::new();

@@ -10,7 +10,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 /// Work on the late effects of a generation that is under way.
-pub(super) type Fencing = Receiver<Vec<u32>>;
+#[derive(Debug)]
+pub(super) struct Fencing {
+    /// The processes whose end it sees to.
+    pids: Vec<u32>,
+    /// Tells in the end which of them had to be killed.
+    told: Receiver<Vec<u32>>,
+}
 
 impl Supervisor {
     /// The remaining processes of the dead generation; to be asked before the next one starts.
@@ -21,6 +27,8 @@ impl Supervisor {
         let belay = [me, self.keeper_pid];
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
+        // Those of an older life are being seen to.
+        except.extend(self.fencing.iter().flat_map(|fencing| &fencing.pids));
         descendants(&belay, &except)
             .into_iter()
             .filter_map(Watched::open)
@@ -37,7 +45,9 @@ impl Supervisor {
             // No life of this daemon had any, so its successor is not kept waiting for a look.
             self.control().set_held(generation);
         }
-        // A life that died early must not open the gate that an older one still keeps shut.
+        // A life that died before its gate opened has issued nothing, so it has nothing to finish;
+        // but it must not open the gate that an older one still keeps shut.
+        let issued = self.control().fence().saturating_add(1) >= generation;
         let before = self.fencing.take();
         if rest.is_empty() && connections.is_empty() && before.is_none() {
             self.control().set_fence(generation);
@@ -45,18 +55,21 @@ impl Supervisor {
         }
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
         let (tell, told) = channel();
+        let mut pids: Vec<u32> = rest.iter().map(|process| process.pid).collect();
+        pids.extend(before.iter().flat_map(|before| &before.pids));
         std::thread::spawn(move || {
-            let mut killed = before.and_then(|told| told.recv().ok()).unwrap_or_default();
-            killed.extend(connections.finish(&rest));
+            let end = if issued { Connections::finish } else { Connections::abandon };
+            let mut killed = end(connections, &rest);
+            killed.extend(before.and_then(|before| before.told.recv().ok()).unwrap_or_default());
             Control::new(&memory, layout).set_fence(generation);
             let _ = tell.send(killed);
         });
-        self.fencing = Some(told);
+        self.fencing = Some(Fencing { pids, told });
     }
 
     /// Takes down who had to be killed.
     pub(super) fn note_fenced(&mut self) {
-        if let Some(killed) = self.fencing.as_ref().and_then(|told| told.try_recv().ok())
+        if let Some(killed) = self.fencing.as_ref().and_then(|fencing| fencing.told.try_recv().ok())
             && let Some(crash) = &mut self.book.crash
         {
             crash.killed = killed;

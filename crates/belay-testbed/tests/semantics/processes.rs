@@ -1,7 +1,7 @@
 //! S6, S30, S32, S33: the processes.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::Path;
 
 use belay_testbed::process::{kill, wait_for_exit};
@@ -212,6 +212,36 @@ fn s38_no_late_writes() {
         std::os::unix::fs::FileExt::write_all_at(&file, &over, at as u64).unwrap();
         expected[at..at + over.len()].copy_from_slice(&over);
     }
+    file.sync_all().unwrap();
+    drop(file);
+    bed.wait_until_closed();
+    assert!(fs::read(bed.behind("file")).unwrap() == expected);
+    bed.stop();
+}
+
+/// S38: many small writes fit into what an SFTP server reads at once, and it forgets those when its
+/// input ends.
+#[test]
+fn s38_small_writes_are_not_forgotten() {
+    let bed = held(Kind::Sshfs, &["max_conns=1"], &["--max-crashes", "0"]);
+    let mut file = File::create(bed.at("file")).unwrap();
+    let mut expected: Vec<u8> = Vec::new();
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(|| (0..12).for_each(|_| bed.crash_and_recover()));
+        while !killer.is_finished() {
+            // sshfs acknowledges these faster than the server takes them.
+            for block in 0..1000_u16 {
+                let block = block.to_le_bytes().repeat(2048);
+                file.write_all(&block).unwrap();
+                expected.extend(block);
+            }
+            if expected.len() > 40_000_000 {
+                expected.clear();
+                file.set_len(0).unwrap();
+                file.rewind().unwrap();
+            }
+        }
+    });
     file.sync_all().unwrap();
     drop(file);
     bed.wait_until_closed();

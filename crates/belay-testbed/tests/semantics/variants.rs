@@ -117,7 +117,6 @@ fn s28_high_level_daemons() {
 
 /// S28: a daemon with a network connection.
 #[test]
-#[ignore = "known fault L18: acknowledged writes of sshfs under many kills"]
 fn s28_sshfs() {
     mixed_work(Kind::Sshfs, &[]);
 }

@@ -4,25 +4,19 @@
 //! them out (sshfs: writes). What it had handed to the connection is still delivered after its
 //! death, but only if nobody finds the connection broken meanwhile: ssh gives up as soon as it
 //! cannot deliver an answer. So the supervisor holds a duplicate of the daemon's end. After the
-//! death it says that nothing more will come, takes and throws away the answers, and waits until
-//! the other end has finished.
+//! death it takes and throws away the answers until the other end has nothing left to do, says that
+//! nothing more will come, and waits until the other end has finished.
+
+mod finish;
+mod sftp;
 
 use crate::process::{Watched, children};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, Shutdown, SocketType, shutdown, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::{Duration, Instant};
-
-/// How long processes may take to end by themselves that nothing was being said to.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a connection may be silent before its other end is given up.
-const SILENCE: Duration = Duration::from_secs(2);
-/// How long finishing may take at the most.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Duplicates of a daemon's ends of its connections, by inode number.
 #[derive(Debug, Default)]
@@ -59,37 +53,16 @@ impl Connections {
 
     /// Finishes what the dead daemon had begun: waits for the other ends of its connections and
     /// for the processes that it left behind, and kills those that do not end. Gives the ids of
-    /// the killed. Takes up to ten seconds, as long as there is progress.
+    /// the killed. Takes up to a minute, as long as there is progress.
     pub fn finish(self, rest: &[Watched]) -> Vec<u32> {
-        let mut open: Vec<OwnedFd> = self.0.into_values().collect();
-        for connection in &open {
-            // A pipe's read end cannot be shut; its writer ends on the end of its own input.
-            let _ = shutdown(connection, Shutdown::Write);
-        }
-        let begin = Instant::now();
-        let mut progress = begin;
-        loop {
-            let alive: Vec<&Watched> = rest.iter().filter(|process| !process.is_dead()).collect();
-            if alive.is_empty() && open.is_empty() {
-                return Vec::new();
-            }
-            let patience = if open.is_empty() { PATIENCE } else { SILENCE };
-            if begin.elapsed() > LIMIT || progress.elapsed() > patience {
-                return kill(&alive);
-            }
-            if alive.is_empty() && !rest.is_empty() && progress.elapsed() > PATIENCE {
-                // Whoever was at the other ends is gone.
-                return Vec::new();
-            }
-            wait(&alive, &open);
-            let before = (alive.len(), open.len());
-            let mut taken = false;
-            open.retain(|connection| drain(connection, &mut taken));
-            let alive = rest.iter().filter(|process| !process.is_dead()).count();
-            if taken || before != (alive, open.len()) {
-                progress = Instant::now();
-            }
-        }
+        finish::finish(self.0.into_values().collect(), rest)
+    }
+
+    /// Cuts off a daemon that was never let issue anything, and ends the processes that it left
+    /// behind. Gives their ids.
+    pub fn abandon(self, rest: &[Watched]) -> Vec<u32> {
+        drop(self.0);
+        finish::kill(&rest.iter().filter(|process| !process.is_dead()).collect::<Vec<_>>())
     }
 }
 
@@ -148,45 +121,4 @@ fn carries(socket: &OwnedFd, pid: u32) -> bool {
 fn reads(pipe: &OwnedFd) -> bool {
     rustix::fs::fcntl_getfl(pipe)
         .is_ok_and(|flags| !flags.intersects(OFlags::WRONLY | OFlags::RDWR))
-}
-
-/// Takes what has come. `false` at the end.
-fn drain(connection: &OwnedFd, taken: &mut bool) -> bool {
-    let mut scrap = [0_u8; 65_536];
-    loop {
-        let mut fds = [PollFd::new(connection, PollFlags::IN)];
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !matches!(poll(&mut fds, Some(&none)), Ok(1)) {
-            return true;
-        }
-        match rustix::io::read(connection, &mut scrap) {
-            Ok(0) => return false,
-            Ok(_) => *taken = true,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
-            Err(_) => return false,
-        }
-    }
-}
-
-fn wait(alive: &[&Watched], open: &[OwnedFd]) {
-    let mut fds: Vec<PollFd<'_>> = alive
-        .iter()
-        .map(|process| PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN))
-        .chain(open.iter().map(|connection| PollFd::new(connection, PollFlags::IN)))
-        .collect();
-    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
-}
-
-fn kill(alive: &[&Watched]) -> Vec<u32> {
-    let mut killed = Vec::new();
-    for process in alive {
-        tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
-        if process.signal(9).is_ok() {
-            killed.push(process.pid);
-        }
-    }
-    for process in alive {
-        process.wait_end(Duration::from_secs(1));
-    }
-    killed
 }

@@ -1,0 +1,164 @@
+//! The end of a dead daemon's connections.
+
+use super::sftp::{self, Barrier};
+use crate::process::Watched;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, shutdown, sockopt};
+use std::time::{Duration, Instant};
+
+/// How long processes may take to end by themselves that nothing is being said to any more.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// A connection whose protocol belay does not know is taken to be at rest when its other end has
+/// said nothing for so long.
+const REST: Duration = Duration::from_millis(100);
+/// How long a connection may be silent that an answer is known to be due on. What the daemon had
+/// acknowledged is lost if it is given up, and a successor could hardly do better on such a line.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long finishing may take at the most. The shim waits a little longer (its `FENCE_LIMIT`).
+const LIMIT: Duration = Duration::from_secs(60);
+/// How often it is looked at what no descriptor tells.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How far a connection is.
+#[derive(Debug)]
+enum Stage {
+    /// The other end may still have work.
+    Working,
+    /// The same, and its end is known by the answer to come.
+    Awaiting(Barrier),
+    /// It was told that nothing more comes.
+    Closing,
+}
+
+#[derive(Debug)]
+struct Ending {
+    connection: OwnedFd,
+    stage: Stage,
+    /// When something last came from it.
+    heard: Instant,
+}
+
+/// See [`super::Connections::finish`].
+pub(super) fn finish(connections: Vec<OwnedFd>, rest: &[Watched]) -> Vec<u32> {
+    let begin = Instant::now();
+    let speaks_sftp = rest.iter().any(sftp::is_spoken_by);
+    let mut open: Vec<Ending> =
+        connections.into_iter().map(|connection| Ending::begin(connection, begin)).collect();
+    let mut progress = begin;
+    loop {
+        let alive: Vec<&Watched> = rest.iter().filter(|process| !process.is_dead()).collect();
+        if alive.is_empty() && open.is_empty() {
+            return Vec::new();
+        }
+        if alive.is_empty() && !rest.is_empty() && progress.elapsed() > PATIENCE {
+            // Whoever was at the other ends is gone.
+            return Vec::new();
+        }
+        let patience = if open.is_empty() { PATIENCE } else { SILENCE };
+        if begin.elapsed() > LIMIT || progress.elapsed() > patience {
+            return kill(&alive);
+        }
+        wait(&alive, &open);
+        let before = (alive.len(), open.len());
+        let mut heard = false;
+        open.retain_mut(|ending| {
+            let goes_on = ending.drain(&mut heard);
+            ending.advance(speaks_sftp);
+            goes_on
+        });
+        let alive = rest.iter().filter(|process| !process.is_dead()).count();
+        if heard || before != (alive, open.len()) {
+            progress = Instant::now();
+        }
+    }
+}
+
+impl Ending {
+    fn begin(connection: OwnedFd, now: Instant) -> Self {
+        // A pipe is read only: its writer ends by itself, on the end of its own input.
+        let stage = if is_socket(&connection) { Stage::Working } else { Stage::Closing };
+        Self { connection, stage, heard: now }
+    }
+
+    /// Goes on to the next stage if it is time.
+    fn advance(&mut self, speaks_sftp: bool) {
+        if !matches!(self.stage, Stage::Working) {
+            return;
+        }
+        if speaks_sftp && is_pair(&self.connection) {
+            if let Some(barrier) = Barrier::send(&self.connection) {
+                self.stage = Stage::Awaiting(barrier);
+            } else if self.heard.elapsed() > SILENCE {
+                self.close();
+            }
+        } else if self.heard.elapsed() > REST {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        // One that is broken already needs no end.
+        let _ = shutdown(&self.connection, Shutdown::Write);
+        self.stage = Stage::Closing;
+    }
+
+    /// Takes what has come and throws it away. `false` at the connection's end.
+    fn drain(&mut self, heard: &mut bool) -> bool {
+        let mut scrap = [0_u8; 65_536];
+        loop {
+            let mut fds = [PollFd::new(&self.connection, PollFlags::IN)];
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if !matches!(poll(&mut fds, Some(&none)), Ok(1)) {
+                return true;
+            }
+            let got = match rustix::io::read(&self.connection, &mut scrap) {
+                Ok(0) => return false,
+                Ok(got) => scrap.get(..got).unwrap_or_default(),
+                Err(Errno::AGAIN | Errno::INTR) => return true,
+                Err(_) => return false,
+            };
+            *heard = true;
+            self.heard = Instant::now();
+            if let Stage::Awaiting(barrier) = &mut self.stage
+                && barrier.answered_by(got)
+            {
+                self.close();
+            }
+        }
+    }
+}
+
+fn is_socket(connection: &OwnedFd) -> bool {
+    sockopt::socket_domain(connection).is_ok()
+}
+
+fn is_pair(connection: &OwnedFd) -> bool {
+    sockopt::socket_domain(connection) == Ok(AddressFamily::UNIX)
+}
+
+fn wait(alive: &[&Watched], open: &[Ending]) {
+    let mut fds: Vec<PollFd<'_>> = alive
+        .iter()
+        .map(|process| PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN))
+        .chain(open.iter().map(|ending| PollFd::new(&ending.connection, PollFlags::IN)))
+        .collect();
+    let look = Timespec::try_from(LOOK).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 20_000_000 });
+    let _ = poll(&mut fds, Some(&look));
+}
+
+/// Ends processes at once that have nothing to finish. Gives the ids of those it had to kill.
+pub(super) fn kill(alive: &[&Watched]) -> Vec<u32> {
+    let mut killed = Vec::new();
+    for process in alive {
+        tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
+        if process.signal(9).is_ok() {
+            killed.push(process.pid);
+        }
+    }
+    for process in alive {
+        process.wait_end(Duration::from_secs(1));
+    }
+    killed
+}
