@@ -40,8 +40,8 @@ BENCH_OUT ?= target/bench
 SUITE_FLAGS ?=
 
 # The soak that is part of `make test`. Not ntfs-3g: until its image is transactional, about one kill in a
-# few hundred between its requests leaves a directory index behind (SEMANTICS.md, L9); nor sshfs until L18 is settled.
-TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,avfs
+# few hundred between its requests leaves a directory index behind (SEMANTICS.md, L9).
+TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,avfs,sshfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 
