@@ -28,7 +28,9 @@ enum Stage {
     Working,
     /// The same, and its end is known by the answer to come.
     Awaiting(Barrier),
-    /// It was told that nothing more comes.
+    /// The other end has nothing left to do, and was not told yet that nothing more comes.
+    Settled,
+    /// It was told.
     Closing,
 }
 
@@ -40,37 +42,80 @@ struct Ending {
     heard: Instant,
 }
 
-/// See [`super::Connections::finish`].
-pub(super) fn finish(connections: Vec<OwnedFd>, rest: &[Watched]) -> Vec<u32> {
-    let begin = Instant::now();
-    let speaks_sftp = rest.iter().any(sftp::is_spoken_by);
-    let mut open: Vec<Ending> =
-        connections.into_iter().map(|connection| Ending::begin(connection, begin)).collect();
-    let mut progress = begin;
-    loop {
-        let alive: Vec<&Watched> = rest.iter().filter(|process| !process.is_dead()).collect();
-        if alive.is_empty() && open.is_empty() {
-            return Vec::new();
+/// A dead daemon's connections and the processes that it left behind, on their way out.
+#[derive(Debug)]
+pub struct Finishing {
+    open: Vec<Ending>,
+    rest: Vec<Watched>,
+    /// Those of `rest` that do nothing but pass on what comes through a connection.
+    carriers: Vec<u32>,
+    begin: Instant,
+}
+
+impl Finishing {
+    pub(super) fn begin(connections: Vec<OwnedFd>, rest: Vec<Watched>) -> Self {
+        let begin = Instant::now();
+        let carriers = rest.iter().filter(|process| sftp::is_spoken_by(process));
+        Self {
+            open: connections.into_iter().map(|one| Ending::begin(one, begin)).collect(),
+            carriers: carriers.map(|process| process.pid).collect(),
+            rest,
+            begin,
         }
-        if alive.is_empty() && !rest.is_empty() && progress.elapsed() > PATIENCE {
-            // Whoever was at the other ends is gone.
-            return Vec::new();
-        }
-        let patience = if open.is_empty() { PATIENCE } else { SILENCE };
-        if begin.elapsed() > LIMIT || progress.elapsed() > patience {
-            return kill(&alive);
-        }
-        wait(&alive, &open);
-        let before = (alive.len(), open.len());
-        let mut heard = false;
-        open.retain_mut(|ending| {
-            let goes_on = ending.drain(&mut heard);
-            ending.advance(speaks_sftp);
-            goes_on
-        });
-        let alive = rest.iter().filter(|process| !process.is_dead()).count();
-        if heard || before != (alive, open.len()) {
-            progress = Instant::now();
+    }
+
+    /// Waits until nothing of what the daemon had begun can have an effect any more: its
+    /// connections have nothing left to do, and the processes that it left behind are gone. Gives
+    /// the ids of those that had to be killed. Takes up to a minute, as long as there is progress.
+    pub fn settle(&mut self) -> Vec<u32> {
+        self.run(|stage| matches!(stage, Stage::Settled), true)
+    }
+
+    /// Closes what is settled and waits for the end of everything. Gives the ids of the killed.
+    pub fn end(mut self) -> Vec<u32> {
+        self.begin = Instant::now();
+        self.open.iter_mut().for_each(Ending::close);
+        self.run(|_| false, false)
+    }
+
+    /// Goes on until all connections are at their end or where `is_enough` says so, and the
+    /// processes are gone, but for carriers if `spare_carriers`.
+    fn run(&mut self, is_enough: fn(&Stage) -> bool, spare_carriers: bool) -> Vec<u32> {
+        let speaks_sftp = !self.carriers.is_empty();
+        let mut progress = Instant::now();
+        loop {
+            let alive: Vec<&Watched> = self
+                .rest
+                .iter()
+                .filter(|process| !spare_carriers || !self.carriers.contains(&process.pid))
+                .filter(|process| !process.is_dead())
+                .collect();
+            let open = self.open.iter().filter(|ending| !is_enough(&ending.stage)).count();
+            if alive.is_empty() && open == 0 {
+                return Vec::new();
+            }
+            let all_gone = self.rest.iter().all(Watched::is_dead);
+            if all_gone && !self.rest.is_empty() && progress.elapsed() > PATIENCE {
+                // Whoever was at the other ends is gone.
+                return Vec::new();
+            }
+            let patience = if open == 0 { PATIENCE } else { SILENCE };
+            if self.begin.elapsed() > LIMIT || progress.elapsed() > patience {
+                return kill(self.rest.iter());
+            }
+            wait(&alive, &self.open);
+            let before = (alive.len(), open);
+            let mut heard = false;
+            self.open.retain_mut(|ending| {
+                let goes_on = ending.drain(&mut heard);
+                ending.advance(speaks_sftp);
+                goes_on
+            });
+            let alive = alive.iter().filter(|process| !process.is_dead()).count();
+            let open = self.open.iter().filter(|ending| !is_enough(&ending.stage)).count();
+            if heard || before != (alive, open) {
+                progress = Instant::now();
+            }
         }
     }
 }
@@ -99,6 +144,9 @@ impl Ending {
     }
 
     fn close(&mut self) {
+        if matches!(self.stage, Stage::Closing) {
+            return;
+        }
         // One that is broken already needs no end.
         let _ = shutdown(&self.connection, Shutdown::Write);
         self.stage = Stage::Closing;
@@ -124,7 +172,7 @@ impl Ending {
             if let Stage::Awaiting(barrier) = &mut self.stage
                 && barrier.answered_by(got)
             {
-                self.close();
+                self.stage = Stage::Settled;
             }
         }
     }
@@ -148,10 +196,11 @@ fn wait(alive: &[&Watched], open: &[Ending]) {
     let _ = poll(&mut fds, Some(&look));
 }
 
-/// Ends processes at once that have nothing to finish. Gives the ids of those it had to kill.
-pub(super) fn kill(alive: &[&Watched]) -> Vec<u32> {
+/// Ends processes at once. Gives the ids of those it had to kill.
+pub(super) fn kill<'a>(processes: impl Iterator<Item = &'a Watched>) -> Vec<u32> {
+    let alive: Vec<&Watched> = processes.filter(|process| !process.is_dead()).collect();
     let mut killed = Vec::new();
-    for process in alive {
+    for process in &alive {
         tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
         if process.signal(9).is_ok() {
             killed.push(process.pid);

@@ -10,6 +10,8 @@
 mod finish;
 mod sftp;
 
+pub use finish::Finishing;
+
 use crate::process::{Watched, children};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -51,18 +53,16 @@ impl Connections {
         self.0.retain(|inode, _| seen.contains(inode));
     }
 
-    /// Finishes what the dead daemon had begun: waits for the other ends of its connections and
-    /// for the processes that it left behind, and kills those that do not end. Gives the ids of
-    /// the killed. Takes up to a minute, as long as there is progress.
-    pub fn finish(self, rest: &[Watched]) -> Vec<u32> {
-        finish::finish(self.0.into_values().collect(), rest)
+    /// Begins to finish what the dead daemon had begun. `rest` are the processes that it left behind.
+    pub fn finish(self, rest: Vec<Watched>) -> Finishing {
+        Finishing::begin(self.0.into_values().collect(), rest)
     }
 
     /// Cuts off a daemon that was never let issue anything, and ends the processes that it left
     /// behind. Gives their ids.
     pub fn abandon(self, rest: &[Watched]) -> Vec<u32> {
         drop(self.0);
-        finish::kill(&rest.iter().filter(|process| !process.is_dead()).collect::<Vec<_>>())
+        finish::kill(rest.iter())
     }
 }
 

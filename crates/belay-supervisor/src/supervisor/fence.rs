@@ -3,20 +3,33 @@
 //! over. It takes a thread of its own, beside which the successor starts.
 
 use super::Supervisor;
-use crate::connections::Connections;
+use crate::connections::{Connections, Finishing};
 use crate::process::{Watched, descendants};
 use belay_recorder::Control;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// Work on the late effects of a generation that is under way.
 #[derive(Debug)]
 pub(super) struct Fencing {
     /// The processes whose end it sees to.
-    pids: Vec<u32>,
-    /// Tells in the end which of them had to be killed.
+    processes: Vec<Watched>,
+    /// Tells when the gate opens which of them had to be killed.
     told: Receiver<Vec<u32>>,
+    /// Dropped when there is time to clear up, so that this does not compete with the successor's
+    /// start.
+    tidy: Option<Sender<()>>,
 }
+
+impl Fencing {
+    fn alive(&self) -> impl Iterator<Item = &Watched> {
+        self.processes.iter().filter(|process| !process.is_dead())
+    }
+}
+
+/// How long clearing up waits for a successor.
+const TIDY_AFTER: Duration = Duration::from_secs(5);
 
 impl Supervisor {
     /// The remaining processes of the dead generation; to be asked before the next one starts.
@@ -28,7 +41,7 @@ impl Supervisor {
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
         // Those of an older life are being seen to.
-        except.extend(self.fencing.iter().flat_map(|fencing| &fencing.pids));
+        except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));
         descendants(&belay, &except)
             .into_iter()
             .filter_map(Watched::open)
@@ -55,26 +68,36 @@ impl Supervisor {
         }
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
         let (tell, told) = channel();
-        let mut pids: Vec<u32> = rest.iter().map(|process| process.pid).collect();
-        pids.extend(before.iter().flat_map(|before| &before.pids));
+        let (tidy, time_to_tidy) = channel::<()>();
+        let older = before.iter().flat_map(Fencing::alive);
+        let processes = rest.iter().chain(older).filter_map(Watched::try_clone).collect();
         std::thread::spawn(move || {
-            let end = if issued { Connections::finish } else { Connections::abandon };
-            let mut killed = end(connections, &rest);
+            let mut finishing = None;
+            let mut killed = if issued {
+                finishing.insert(connections.finish(rest)).settle()
+            } else {
+                connections.abandon(&rest)
+            };
             killed.extend(before.and_then(|before| before.told.recv().ok()).unwrap_or_default());
-            Control::new(&memory, layout).set_fence(generation);
+            // First tell: the successor's first reply has the report written.
             let _ = tell.send(killed);
+            drop(tell);
+            Control::new(&memory, layout).set_fence(generation);
+            let _ = time_to_tidy.recv_timeout(TIDY_AFTER);
+            finishing.map(Finishing::end);
         });
-        self.fencing = Some(Fencing { pids, told });
+        self.fencing = Some(Fencing { processes, told, tidy: Some(tidy) });
     }
 
-    /// Takes down who had to be killed.
+    /// The successor serves: takes down who had to be killed, and lets the rest be cleared up.
     pub(super) fn note_fenced(&mut self) {
-        if let Some(killed) = self.fencing.as_ref().and_then(|fencing| fencing.told.try_recv().ok())
+        let Some(fencing) = &mut self.fencing else { return };
+        if let Ok(killed) = fencing.told.try_recv()
             && let Some(crash) = &mut self.book.crash
         {
             crash.killed = killed;
-            self.fencing = None;
         }
+        fencing.tidy = None;
     }
 
     /// Holds the daemon's connections, so that its death will not cut them off.
