@@ -1,12 +1,13 @@
 //! Kills a bed's daemon at moments of its choice.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::{Bed, Signal, mounts, process};
+use belay_testbed::{Bed, Mode, Signal, mounts, process};
+use nix::libc;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -34,8 +35,10 @@ pub enum Guard {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// Mean time from a successor's start to its death.
+    /// Mean time from a successor's start to its death, beyond what the start takes.
     pub every: Duration,
+    /// How long a start takes. Some of the kills are meant for it, most for what comes after.
+    pub start: Duration,
     /// Drawn from with equal chances.
     pub signals: Vec<Signal>,
     /// No more than so many.
@@ -67,6 +70,16 @@ impl Toll {
     }
 }
 
+/// A bed held by belay, with these arguments, for somebody who kills its daemon: however often it
+/// dies, that is not its own fault, so belay is not to give it up, unless the arguments say so.
+pub fn held(belay_args: &[String]) -> Mode {
+    let mut extra_args = belay_args.to_vec();
+    if !extra_args.iter().any(|arg| arg.starts_with("--max-crashes")) {
+        extra_args.push("--max-crashes=0".to_owned());
+    }
+    Mode::Held { extra_args }
+}
+
 /// Kills until it is stopped or has killed enough. Meant for a thread of its own; failures are left in the toll.
 pub fn run(bed: &Bed, plan: &Plan, toll: &Toll) {
     if let Err(error) = hunt(bed, plan, toll) {
@@ -83,8 +96,9 @@ fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut victim = bed.daemon_pid()?;
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
         // One in ten dies as soon as it is seen: probably while it recovers.
-        if !rng.random_bool(0.1) && toll.stop.wait(pause(plan.every, &mut rng)) || toll.stop.asked()
-        {
+        let start = if rng.random_bool(0.8) { plan.start } else { Duration::ZERO };
+        let pause = start + pause(plan.every, &mut rng);
+        if !rng.random_bool(0.1) && toll.stop.wait(pause) || toll.stop.asked() {
             return Ok(());
         }
         let signal = *plan.signals.choose(&mut rng).context("no signals to kill with")?;
@@ -144,21 +158,51 @@ fn frozen(group: &Mutex<Option<u32>>, what: impl FnOnce() -> Result<()>) -> Resu
     result
 }
 
-/// Waits until no request is under way, not even one that nobody waits for, and the daemon sleeps.
+/// Waits until the daemon changes nothing and is not about to. That the kernel waits for no reply is not enough: behind
+/// its reply a daemon may go on working, and belay has errands of its own (the removal of a file that was unlinked
+/// while open comes after the reply to its RELEASE), which the kernel does not count. But each of them is done, or has
+/// woken a reader, before the daemon's threads sleep and one of them in the read of the device: a daemon with a single
+/// thread, such as ntfs-3g, does nothing at all then. What could follow comes from clients, who are held back, so that
+/// a second look tells a rest from a pause between two requests.
 fn await_quiet(bed: &Bed, daemon: u32) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut calm = 0;
     while calm < 2 {
-        let asleep = std::fs::read_to_string(format!("/proc/{daemon}/stat"))
-            .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')));
-        calm =
-            if mounts::requests_waiting(bed.mountpoint())? == 0 && asleep { calm + 1 } else { 0 };
+        let quiet = mounts::requests_waiting(bed.mountpoint())? == 0 && awaits_requests(daemon);
+        calm = if quiet { calm + 1 } else { 0 };
         if Instant::now() > deadline {
             bail!("the daemon (process {daemon}) did not come to rest within 10 s");
         }
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
+}
+
+/// Whether all threads of a daemon sleep, and at least one of them in a read of the FUSE device.
+fn awaits_requests(daemon: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{daemon}/task")) else { return false };
+    let mut reading = false;
+    for thread in threads {
+        let Ok(thread) = thread.map(|entry| entry.path()) else { return false };
+        let text = |name: &str| std::fs::read_to_string(thread.join(name)).unwrap_or_default();
+        // Behind the program's name, which may hold anything.
+        if !text("stat").rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
+            return false;
+        }
+        reading |= reads_device(&thread, &text("syscall"));
+    }
+    reading
+}
+
+/// Whether a line of `/proc/PID/task/TID/syscall` (number, then arguments in hexadecimal) is a read of the device.
+fn reads_device(thread: &Path, line: &str) -> bool {
+    let mut words = line.split(' ');
+    let number = words.next().and_then(|word| word.parse::<i64>().ok());
+    let fd = words.next().and_then(|word| u32::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let (Some(number), Some(fd)) = (number, fd) else { return false };
+    [libc::SYS_read, libc::SYS_readv, libc::SYS_splice].contains(&number)
+        && std::fs::read_link(thread.join(format!("fd/{fd}")))
+            .is_ok_and(|file| file == Path::new("/dev/fuse"))
 }
 
 /// Waits for a daemon other than `old`. When a stop is asked for meanwhile, it is still waited for.

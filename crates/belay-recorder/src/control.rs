@@ -3,13 +3,16 @@
 //! Both sides read it at any instant and the other side may be dead or mad, so every item is
 //! either a single word or bytes whose length is checked; nothing here is trusted further.
 
-use crate::layout::{DECISION_WORDS, DECISIONS, Layout};
+use crate::layout::Layout;
 use crate::memory::{Memory, high, low, pair};
+
+mod decisions;
+pub use decisions::Decision;
 
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -40,6 +43,10 @@ pub mod flags {
     pub const INIT_MISMATCH: u64 = 1 << 3;
     /// The device gave ENODEV: the mount is gone.
     pub const DISCONNECTED: u64 = 1 << 4;
+    /// The daemon gives each hard link of a file a node of its own.
+    pub const LINKS_APART: u64 = 1 << 5;
+    /// The daemon gave an inode number that is not its node id, so its numbers are the files' own.
+    pub const OWN_INODES: u64 = 1 << 6;
 }
 
 /// Choices of the user that the shim must know, set by the supervisor before the start.
@@ -154,25 +161,6 @@ impl Lease {
     }
 }
 
-/// What recovery decided for one request, for the crash report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Generation that made it.
-    pub generation: u32,
-    /// Opcode of the request.
-    pub opcode: u32,
-    /// The kernel's id of the request, without the resend bit.
-    pub unique: u64,
-    /// The kernel's node id.
-    pub node: u64,
-    /// Row of the decision table, see `belay_session::decision`.
-    pub row: u32,
-    /// What the caller got: 0 or a positive errno.
-    pub errno: i32,
-    /// The request's arguments and the reason, for people.
-    pub text: String,
-}
-
 /// A view of the control block.
 #[derive(Clone, Copy, Debug)]
 pub struct Control<'m, M> {
@@ -182,6 +170,7 @@ pub struct Control<'m, M> {
 
 impl<'m, M: Memory> Control<'m, M> {
     /// Looks at the control block of `memory`.
+    #[inline]
     pub fn new(memory: &'m M, layout: Layout) -> Self {
         Self { memory, layout }
     }
@@ -238,6 +227,14 @@ impl<'m, M: Memory> Control<'m, M> {
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         self.memory.add(W_COUNTERS + counter as usize, by);
+    }
+
+    /// Adds 1 to a counter that this process alone changes, one thread at a time: without the
+    /// locked instruction that [`Control::count`] is.
+    #[inline]
+    pub fn count_alone(&self, counter: Counter) {
+        let at = W_COUNTERS + counter as usize;
+        self.memory.store(at, self.memory.load(at).wrapping_add(1));
     }
 
     /// A counter's value.
@@ -349,60 +346,6 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Records the largest write, from INIT's reply.
     pub fn set_max_write(&self, bytes: u64) {
         self.memory.store(W_MAX_WRITE, bytes);
-    }
-
-    /// Appends a decision to the ring; the oldest is overwritten.
-    pub fn decide(&self, decision: &Decision) {
-        let index = self.memory.add(W_DECISION_TOP, 1);
-        let at = self.decision_at(index);
-        self.memory.store(at, 0); // not valid while it is written
-        self.memory.store(at + 1, pair(decision.generation, decision.opcode));
-        self.memory.store(at + 2, decision.unique);
-        self.memory.store(at + 3, decision.node);
-        self.memory.store(at + 4, pair(decision.row, decision.errno.unsigned_abs()));
-        let text = decision.text.as_bytes();
-        let text = text.get(..(DECISION_WORDS - 6) * 8).unwrap_or(text);
-        self.memory.store(at + 5, text.len() as u64);
-        self.memory.store_bytes(at + 6, text);
-        self.memory.store(at, index.wrapping_add(1));
-    }
-
-    /// How many decisions were ever made; those with an index from here on are newer.
-    pub fn decision_top(&self) -> u64 {
-        self.memory.load(W_DECISION_TOP)
-    }
-
-    /// The decisions with indices in `from..decision_top()`, as far as they are still held.
-    pub fn decisions_since(&self, from: u64) -> Vec<Decision> {
-        let top = self.decision_top();
-        let from = from.max(top.saturating_sub(DECISIONS as u64));
-        (from..top).filter_map(|index| self.decision(index)).collect()
-    }
-
-    fn decision_at(&self, index: u64) -> usize {
-        self.layout.decisions + (index % DECISIONS as u64) as usize * DECISION_WORDS
-    }
-
-    /// `None` if its writer died over it, so that the place holds nothing or an older one.
-    fn decision(&self, index: u64) -> Option<Decision> {
-        let at = self.decision_at(index);
-        if self.memory.load(at) != index.wrapping_add(1) {
-            return None;
-        }
-        let ids = self.memory.load(at + 1);
-        let outcome = self.memory.load(at + 4);
-        let length = (self.memory.load(at + 5) as usize).min((DECISION_WORDS - 6) * 8);
-        let mut text = vec![0; length];
-        self.memory.load_bytes(at + 6, &mut text);
-        Some(Decision {
-            generation: high(ids),
-            opcode: low(ids),
-            unique: self.memory.load(at + 2),
-            node: self.memory.load(at + 3),
-            row: high(outcome),
-            errno: low(outcome) as i32,
-            text: String::from_utf8_lossy(&text).into_owned(),
-        })
     }
 
     fn put(&self, at: usize, max_words: usize, bytes: &[u8]) {

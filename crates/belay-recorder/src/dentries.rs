@@ -1,7 +1,7 @@
 //! Dentries: under which names the kernel has seen a node. They are the way back to it.
 
 use crate::index::{Index, hash_bytes};
-use crate::memory::{Memory, high, low, pair};
+use crate::memory::{Memory, high, low, pair, tail};
 use crate::nodes::{Node, node_flags};
 use crate::store::Store;
 
@@ -23,13 +23,9 @@ impl<M: Memory> Store<M> {
 
     fn name_is(&self, item: u32, name: &[u8]) -> bool {
         let at = self.dentry(item) + NAME;
-        name.chunks(8).enumerate().all(|(i, chunk)| {
-            let mut word = [0; 8];
-            if let Some(head) = word.get_mut(..chunk.len()) {
-                head.copy_from_slice(chunk);
-            }
-            self.word(at + i) == u64::from_ne_bytes(word)
-        })
+        let (whole, rest) = name.as_chunks::<8>();
+        whole.iter().enumerate().all(|(i, chunk)| self.word(at + i) == u64::from_ne_bytes(*chunk))
+            && (rest.is_empty() || self.word(at + whole.len()) == tail(rest))
     }
 
     /// The dentry `name` in `parent`.
@@ -139,30 +135,42 @@ impl<M: Memory> Store<M> {
     /// Frees `node` if neither the kernel, nor a handle, nor a child needs it, and then its
     /// parents likewise. What the bound generation still counts is added to `forget`.
     pub fn release_unused(&self, node: Node, generation: u32, forget: &mut Vec<(u64, u64)>) {
-        let mut candidates = vec![node];
-        while let Some(node) = candidates.pop() {
-            if node == Node::ROOT
-                || self.node_flags(node) & (node_flags::LIVE | node_flags::HIDDEN)
-                    != node_flags::LIVE
-                || self.count(node) > 0
-                || self.children(node) > 0
-                || self.opens(node) > 0
-            {
-                continue;
-            }
-            if let Some(id) = self.bound(node, generation) {
-                let count = self.daemon_count(node);
-                if count > 0 {
-                    forget.push((id, count));
+        let mut node = node;
+        let mut parents = Vec::new(); // those that go too: hardly ever one
+        loop {
+            if self.is_unused(node) {
+                if let Some(id) = self.bound(node, generation) {
+                    let count = self.daemon_count(node);
+                    if count > 0 {
+                        forget.push((id, count));
+                    }
                 }
+                for _ in 0..65_536 {
+                    let first = self.first_dentry(node);
+                    if first == 0 {
+                        break;
+                    }
+                    let parent = self.dentry_parent(Dentry(first));
+                    self.dentry_remove(Dentry(first));
+                    if self.is_unused(parent) {
+                        parents.push(parent);
+                    }
+                }
+                self.node_free(node);
             }
-            let dentries: Vec<_> = self.dentries(node).collect();
-            for dentry in dentries {
-                candidates.push(self.dentry_parent(dentry));
-                self.dentry_remove(dentry);
-            }
-            self.node_free(node);
+            let Some(parent) = parents.pop() else { return };
+            node = parent;
         }
+    }
+
+    /// Whether neither the kernel, nor a handle, nor a child needs a node.
+    #[inline]
+    fn is_unused(&self, node: Node) -> bool {
+        node != Node::ROOT
+            && self.node_flags(node) & (node_flags::LIVE | node_flags::HIDDEN) == node_flags::LIVE
+            && self.count(node) == 0
+            && self.children(node) == 0
+            && self.opens(node) == 0
     }
 
     pub(crate) fn dentry_next_in_index(&self, item: u32) -> u32 {

@@ -53,6 +53,14 @@ pub struct OpenFacts {
     pub fopen: u32,
 }
 
+impl Handle {
+    /// Its number among the handles: small, and not that of another open one.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 impl<M: Memory> Store<M> {
     #[inline]
     pub(crate) fn handle(&self, handle: Handle) -> usize {
@@ -63,13 +71,31 @@ impl<M: Memory> Store<M> {
     #[inline]
     pub fn handle_by_key(&self, key: u64) -> Option<Handle> {
         let handle = Handle(low(key));
-        let at = self.handle(handle);
-        (handle.0 != 0
-            && u64::from(handle.0)
-                < self.header(HANDLE_TOP).min(self.layout.capacity.handles as u64)
-            && high(self.word(at + STATE)) & LIVE != 0
-            && low(self.word(at + BORN)) == high(key))
-        .then_some(handle)
+        let [born, state] = self.memory.load_fields(self.handle(handle), [BORN, STATE]);
+        (self.is_handle(handle) && high(state) & LIVE != 0 && low(born) == high(key))
+            .then_some(handle)
+    }
+
+    #[inline]
+    fn is_handle(&self, handle: Handle) -> bool {
+        let most = self.layout.capacity.handles;
+        handle.0 != 0 && self.below_top(handle.0, &self.tops.handles, HANDLE_TOP, most)
+    }
+
+    /// What `generation` calls the handle that the kernel calls `key`: [`Store::handle_by_key`] and
+    /// [`Store::handle_bound`] in one look at the record.
+    ///
+    /// # Errors
+    /// The handle, if the generation has not opened it; `None` if there is none of that key.
+    #[inline]
+    pub fn handle_id_by_key(&self, key: u64, generation: u32) -> Result<u64, Option<Handle>> {
+        let handle = Handle(low(key));
+        let [id, born, state] = self.memory.load_fields(self.handle(handle), [ID, BORN, STATE]);
+        if !self.is_handle(handle) || high(state) & LIVE == 0 || low(born) != high(key) {
+            return Err(None);
+        }
+        let bound = high(state) & BOUND != 0 && high(born) == generation;
+        if bound { Ok(id) } else { Err(Some(handle)) }
     }
 
     /// The kernel's name of a handle; never 0.

@@ -1,7 +1,7 @@
 //! Hash indices by linear hashing (Litwin 1980): one bucket is split at each insert that finds
 //! the table full, so no insert ever pays for a whole rehash and memory stays proportional.
 
-use crate::memory::{Memory, high, low, pair};
+use crate::memory::{Memory, high, low, pair, tail};
 use crate::store::{INDICES, Store};
 
 /// Which index.
@@ -170,12 +170,12 @@ impl<M: Memory> Store<M> {
 pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u32 {
     const K: u64 = 0x517c_c1b7_2722_0a95;
     let mut hash = seed.wrapping_mul(K);
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        if let Some(head) = word.get_mut(..chunk.len()) {
-            head.copy_from_slice(chunk);
-        }
-        hash = (hash.rotate_left(5) ^ u64::from_ne_bytes(word)).wrapping_mul(K);
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for chunk in whole {
+        hash = (hash.rotate_left(5) ^ u64::from_ne_bytes(*chunk)).wrapping_mul(K);
+    }
+    if !rest.is_empty() {
+        hash = (hash.rotate_left(5) ^ tail(rest)).wrapping_mul(K);
     }
     let hash = hash ^ bytes.len() as u64;
     let mixed = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

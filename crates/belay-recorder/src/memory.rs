@@ -21,23 +21,59 @@ pub trait Memory {
     /// Adds to word `at`; gives the value before.
     fn add(&self, at: usize, by: u64) -> u64;
 
+    /// The values of the words `fields` behind word `at`: one record's, so that its bounds are
+    /// looked at once.
+    #[inline]
+    fn load_fields<const N: usize>(&self, at: usize, fields: [usize; N]) -> [u64; N] {
+        fields.map(|field| self.load(at.wrapping_add(field)))
+    }
+
+    /// Sets words from `at` on, in their order.
+    #[inline]
+    fn store_words<const N: usize>(&self, at: usize, values: [u64; N]) {
+        for (i, value) in values.into_iter().enumerate() {
+            self.store(at.wrapping_add(i), value);
+        }
+    }
+
     /// Copies `out.len()` bytes that start at word `at`.
+    #[inline]
     fn load_bytes(&self, at: usize, out: &mut [u8]) {
-        for (i, chunk) in out.chunks_mut(8).enumerate() {
-            let word = self.load(at.wrapping_add(i)).to_ne_bytes();
-            chunk.copy_from_slice(word.get(..chunk.len()).unwrap_or(&word));
+        let (whole, rest) = out.as_chunks_mut::<8>();
+        let words = whole.len();
+        for (i, chunk) in whole.iter_mut().enumerate() {
+            *chunk = self.load(at.wrapping_add(i)).to_ne_bytes();
+        }
+        if !rest.is_empty() {
+            put_tail(self.load(at.wrapping_add(words)), rest);
         }
     }
 
     /// Writes `bytes` from word `at` on; the last word is filled up with zeros.
+    #[inline]
     fn store_bytes(&self, at: usize, bytes: &[u8]) {
-        for (i, chunk) in bytes.chunks(8).enumerate() {
-            let mut word = [0; 8];
-            if let Some(head) = word.get_mut(..chunk.len()) {
-                head.copy_from_slice(chunk);
-            }
-            self.store(at.wrapping_add(i), u64::from_ne_bytes(word));
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (i, chunk) in whole.iter().enumerate() {
+            self.store(at.wrapping_add(i), u64::from_ne_bytes(*chunk));
         }
+        if !rest.is_empty() {
+            self.store(at.wrapping_add(whole.len()), tail(rest));
+        }
+    }
+}
+
+/// The last word of a byte string: fewer than 8 bytes, filled up with zeros. A loop, because a copy
+/// of unknown length is a call, and each name ends in one of these.
+#[inline]
+pub(crate) fn tail(rest: &[u8]) -> u64 {
+    rest.iter().rev().fold(0u64, |word, byte| (word << 8) | u64::from(*byte)).to_le()
+}
+
+/// The first bytes of a word.
+#[inline]
+fn put_tail(word: u64, rest: &mut [u8]) {
+    for (place, byte) in rest.iter_mut().zip(word.to_ne_bytes()) {
+        *place = byte;
     }
 }
 
@@ -65,9 +101,63 @@ impl Memory for Mapping {
     fn add(&self, at: usize, by: u64) -> u64 {
         self.words().get(at).map_or(0, |word| word.fetch_add(by, Ordering::AcqRel))
     }
+
+    // As above, with one check of the bounds for all words.
+
+    #[inline]
+    fn load_fields<const N: usize>(&self, at: usize, fields: [usize; N]) -> [u64; N] {
+        let end = at.wrapping_add(fields.iter().fold(0, |most, field| most.max(*field + 1)));
+        let Some(record) = self.words().get(at..end) else { return [0; N] };
+        fields.map(|field| record.get(field).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    #[inline]
+    fn store_words<const N: usize>(&self, at: usize, values: [u64; N]) {
+        if let Some(words) = self.words().get(at..at.wrapping_add(N)) {
+            for (word, value) in words.iter().zip(values) {
+                word.store(value, Ordering::Release);
+            }
+        }
+    }
+
+    #[inline]
+    fn load_bytes(&self, at: usize, out: &mut [u8]) {
+        let words = self.words().get(at..).unwrap_or_default();
+        let (whole, rest) = out.as_chunks_mut::<8>();
+        let (inside, outside) = whole.split_at_mut(whole.len().min(words.len()));
+        for (chunk, word) in inside.iter_mut().zip(words) {
+            *chunk = word.load(Ordering::Acquire).to_ne_bytes();
+        }
+        outside.fill([0; 8]);
+        if !rest.is_empty() {
+            let last = words.get(inside.len()).filter(|_| outside.is_empty());
+            put_tail(last.map_or(0, |word| word.load(Ordering::Acquire)), rest);
+        }
+    }
+
+    #[inline]
+    fn store_bytes(&self, at: usize, bytes: &[u8]) {
+        let words = self.words().get(at..).unwrap_or_default();
+        let (whole, rest) = bytes.as_chunks::<8>();
+        // Four words a turn, for listings.
+        let (fours, ones) = whole.as_chunks::<4>();
+        let (word_fours, _) = words.as_chunks::<4>();
+        for (four, words) in fours.iter().zip(word_fours) {
+            for (chunk, word) in four.iter().zip(words) {
+                word.store(u64::from_ne_bytes(*chunk), Ordering::Release);
+            }
+        }
+        let words = words.get(fours.len() * 4..).unwrap_or_default();
+        for (chunk, word) in ones.iter().zip(words) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Release);
+        }
+        if let (false, Some(word)) = (rest.is_empty(), words.get(ones.len())) {
+            word.store(tail(rest), Ordering::Release);
+        }
+    }
 }
 
-impl<M: Memory + ?Sized> Memory for std::sync::Arc<M> {
+impl<M: Memory> Memory for std::sync::Arc<M> {
     #[inline]
     fn load(&self, at: usize) -> u64 {
         (**self).load(at)
@@ -83,6 +173,22 @@ impl<M: Memory + ?Sized> Memory for std::sync::Arc<M> {
     #[inline]
     fn add(&self, at: usize, by: u64) -> u64 {
         (**self).add(at, by)
+    }
+    #[inline]
+    fn load_fields<const N: usize>(&self, at: usize, fields: [usize; N]) -> [u64; N] {
+        (**self).load_fields(at, fields)
+    }
+    #[inline]
+    fn store_words<const N: usize>(&self, at: usize, values: [u64; N]) {
+        (**self).store_words(at, values);
+    }
+    #[inline]
+    fn load_bytes(&self, at: usize, out: &mut [u8]) {
+        (**self).load_bytes(at, out);
+    }
+    #[inline]
+    fn store_bytes(&self, at: usize, bytes: &[u8]) {
+        (**self).store_bytes(at, bytes);
     }
 }
 

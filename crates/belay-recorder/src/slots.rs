@@ -1,6 +1,6 @@
 //! Slots: the requests that are in flight, with their replies once these are decided.
 
-use crate::layout::SLOT_WORDS;
+use crate::layout::{Layout, SLOT_WORDS};
 use crate::memory::{Memory, high, low, pair};
 use crate::store::Store;
 
@@ -13,12 +13,13 @@ const LENGTH: usize = 5; // recorded bytes of the body | length of the whole mes
 const REPLY_LENGTH: usize = 6;
 const NOTE: usize = 7; // mode of a created file, if it is to be put back | NOTE_BIT
 const NOTE_BIT: u64 = 1 << 32;
-const REPLY: usize = 8;
-const BODY: usize = 28;
+/// Right behind the head, so that most requests take two lines of a cache.
+const BODY: usize = 8;
+const REPLY: usize = SLOT_WORDS - MAX_REPLY / 8;
 /// Bytes of a reply that a slot holds: all replies of mutating requests fit.
-pub const MAX_REPLY: usize = (BODY - REPLY) * 8;
+pub const MAX_REPLY: usize = 160;
 /// Bytes of a request's body that a slot holds: two names of the greatest length fit.
-pub const MAX_BODY: usize = (SLOT_WORDS - BODY) * 8;
+pub const MAX_BODY: usize = (REPLY - BODY) * 8;
 
 /// How far a request has come in this generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,13 @@ pub enum SlotState {
     Replied = 3,
     /// About to be read from the kernel straight into the slot's copy.
     Reading = 4,
+}
+
+/// Frees a slot of the store in `memory`, without the store: the one store that it takes may be
+/// made by whoever has the request in hand, with no regard to what others do with the store.
+#[inline]
+pub fn free_slot<M: Memory>(memory: &M, layout: &Layout, slot: Slot) {
+    memory.store(layout.slots + slot.0 as usize * SLOT_WORDS + STATE, SlotState::Free as u64);
 }
 
 /// A slot's number.
@@ -77,13 +85,16 @@ impl<M: Memory> Store<M> {
     pub fn slot_fill(&self, slot: Slot, request: &InFlight, body: &[u8], length: u32) {
         let at = self.slot(slot);
         let body = body.get(..MAX_BODY).unwrap_or(body);
-        self.memory.store(at + UNIQUE, request.unique);
-        self.memory.store(at + NODE, request.node);
-        self.memory.store(at + CRED, pair(request.uid, request.gid));
-        self.memory.store(at + PID, pair(request.pid, request.generation));
-        self.memory.store(at + LENGTH, pair(body.len() as u32, length));
-        self.memory.store(at + REPLY_LENGTH, 0);
-        self.memory.store(at + NOTE, 0);
+        let head = [
+            request.unique,
+            request.node,
+            pair(request.uid, request.gid),
+            pair(request.pid, request.generation),
+            pair(body.len() as u32, length),
+            0, // REPLY_LENGTH
+            0, // NOTE
+        ];
+        self.memory.store_words(at + UNIQUE, head);
         self.memory.store_bytes(at + BODY, body);
         self.memory.store(at + STATE, pair(request.opcode, request.state as u32));
     }
@@ -93,6 +104,12 @@ impl<M: Memory> Store<M> {
     pub fn slot_advance(&self, slot: Slot, state: SlotState) {
         let at = self.slot(slot) + STATE;
         self.memory.store(at, pair(high(self.memory.load(at)), state as u32));
+    }
+
+    /// Frees a slot.
+    #[inline]
+    pub fn slot_free(&self, slot: Slot) {
+        free_slot(&self.memory, &self.layout, slot);
     }
 
     /// Records a reply as part of the change under way, so that reply and change are one.
@@ -109,22 +126,50 @@ impl<M: Memory> Store<M> {
         true
     }
 
+    /// Records a reply that changes nothing else: a change of its own, whose one store is that of
+    /// the state, so that there is nothing to undo.
+    #[inline]
+    pub fn slot_reply_alone(&self, slot: Slot, header: &[u8], body: &[u8]) -> bool {
+        if !header.len().is_multiple_of(8) || header.len() + body.len() > MAX_REPLY {
+            return false;
+        }
+        let at = self.slot(slot);
+        self.memory.store_bytes(at + REPLY, header);
+        self.memory.store_bytes(at + REPLY + header.len() / 8, body);
+        self.memory.store(at + REPLY_LENGTH, (header.len() + body.len()) as u64);
+        self.slot_advance(slot, SlotState::Replied);
+        true
+    }
+
+    /// The kernel's node id of the request in a slot.
+    #[inline]
+    pub fn slot_node(&self, slot: Slot) -> u64 {
+        self.word(self.slot(slot) + NODE)
+    }
+
+    /// Whether a slot is free.
+    #[inline]
+    pub fn slot_is_free(&self, slot: Slot) -> bool {
+        low(self.word(self.slot(slot) + STATE)) == SlotState::Free as u32
+    }
+
     /// The request in a slot, if it is in use.
     pub fn slot_request(&self, slot: Slot) -> Option<InFlight> {
         let at = self.slot(slot);
-        let state = self.word(at + STATE);
-        let (cred, pid) = (self.word(at + CRED), self.word(at + PID));
+        let word = self.word(at + STATE);
+        let state = match low(word) {
+            1 => SlotState::Taken,
+            2 => SlotState::Started,
+            3 => SlotState::Replied,
+            4 => SlotState::Reading,
+            _ => return None, // and no more is read: the supervisor looks at all of them
+        };
+        let [unique, node, cred, pid] = self.memory.load_fields(at, [UNIQUE, NODE, CRED, PID]);
         Some(InFlight {
-            state: match low(state) {
-                1 => SlotState::Taken,
-                2 => SlotState::Started,
-                3 => SlotState::Replied,
-                4 => SlotState::Reading,
-                _ => return None,
-            },
-            opcode: high(state),
-            unique: self.word(at + UNIQUE),
-            node: self.word(at + NODE),
+            state,
+            opcode: high(word),
+            unique,
+            node,
             uid: high(cred),
             gid: low(cred),
             pid: high(pid),
@@ -154,6 +199,16 @@ impl<M: Memory> Store<M> {
         body.clear();
         body.resize((high(self.word(at + LENGTH)) as usize).min(MAX_BODY), 0);
         self.memory.load_bytes(at + BODY, body);
+    }
+
+    /// The recorded body as far as `out` has room for it.
+    pub fn slot_body_start<'b>(&self, slot: Slot, out: &'b mut [u8]) -> &'b [u8] {
+        let at = self.slot(slot);
+        let recorded = (high(self.word(at + LENGTH)) as usize).min(MAX_BODY);
+        let end = recorded.min(out.len());
+        let Some(out) = out.get_mut(..end) else { return &[] };
+        self.memory.load_bytes(at + BODY, out);
+        out
     }
 
     /// The recorded reply.

@@ -10,7 +10,7 @@
 //! * Nothing moves: a record keeps its place from its birth to its end.
 
 use crate::layout::Layout;
-use crate::memory::{Memory, high, low, pair};
+use crate::memory::{Memory, high, low, pair, tail};
 use std::cell::Cell;
 
 pub(crate) const NODE_TOP: usize = 0;
@@ -24,12 +24,22 @@ pub(crate) const HIDDEN: usize = 7;
 pub(crate) const INDICES: usize = 16;
 pub(crate) const HEAP_CLASSES: usize = 32;
 
+/// See [`Store`].
+#[derive(Debug, Default)]
+pub(crate) struct Tops {
+    pub(crate) nodes: Cell<u64>,
+    pub(crate) handles: Cell<u64>,
+}
+
 /// The session's records. See the module's invariants.
 #[derive(Debug)]
 pub struct Store<M> {
     pub(crate) memory: M,
     pub(crate) layout: Layout,
     undone: Cell<usize>,
+    /// Tops as last read. They only grow while this store lives, so a number below one of these is
+    /// below the top, without a look at the header's page.
+    pub(crate) tops: Tops,
     /// The change under way has given a record back, whose old content an undo would need.
     pub(crate) freed: Cell<bool>,
 }
@@ -38,7 +48,13 @@ impl<M: Memory> Store<M> {
     /// A store over `memory`, which another process may have left in the middle of a change:
     /// call [`Store::recover`] before using it for writing.
     pub fn new(memory: M, layout: Layout) -> Self {
-        Self { memory, layout, undone: Cell::new(0), freed: Cell::new(false) }
+        Self {
+            memory,
+            layout,
+            undone: Cell::new(0),
+            tops: Tops::default(),
+            freed: Cell::new(false),
+        }
     }
 
     /// Initialises a fresh store (all words zero) with the root node.
@@ -64,6 +80,8 @@ impl<M: Memory> Store<M> {
             self.memory.store(self.memory.load(at) as usize, self.memory.load(at + 1));
         }
         self.commit();
+        self.tops.nodes.set(0);
+        self.tops.handles.set(0);
         pairs
     }
 
@@ -98,11 +116,19 @@ impl<M: Memory> Store<M> {
     /// Sets a word as part of the change under way.
     #[inline]
     pub(crate) fn set(&self, at: usize, value: u64) {
+        self.replace(at, self.memory.load(at), value);
+    }
+
+    /// [`Store::set`] for a word that is known to be `old`.
+    #[inline]
+    fn replace(&self, at: usize, old: u64, value: u64) {
+        if old == value {
+            return; // nothing to do, so nothing to undo
+        }
         let pairs = self.undone.get();
         if pairs < self.layout.undo_pairs {
             let undo = self.layout.undo;
-            self.memory.store(undo + 1 + 2 * pairs, at as u64);
-            self.memory.store(undo + 2 + 2 * pairs, self.memory.load(at));
+            self.memory.store_words(undo + 1 + 2 * pairs, [at as u64, old]);
             self.memory.store(undo, pairs as u64 + 1);
             self.undone.set(pairs + 1);
         } else {
@@ -120,23 +146,45 @@ impl<M: Memory> Store<M> {
 
     /// Sets words of a record that is being made, from bytes.
     pub(crate) fn init_bytes(&self, at: usize, bytes: &[u8]) {
-        for (i, chunk) in bytes.chunks(8).enumerate() {
-            let mut word = [0; 8];
-            if let Some(head) = word.get_mut(..chunk.len()) {
-                head.copy_from_slice(chunk);
-            }
-            self.init(at + i, u64::from_ne_bytes(word));
+        if !self.freed.get() {
+            return self.memory.store_bytes(at, bytes);
+        }
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (i, chunk) in whole.iter().enumerate() {
+            self.set(at + i, u64::from_ne_bytes(*chunk));
+        }
+        if !rest.is_empty() {
+            self.set(at + whole.len(), tail(rest));
         }
     }
 
     pub(crate) fn set_high(&self, at: usize, value: u32) {
-        self.set(at, pair(value, low(self.word(at))));
+        let old = self.word(at);
+        self.replace(at, old, pair(value, low(old)));
     }
 
     pub(crate) fn set_low(&self, at: usize, value: u32) {
-        self.set(at, pair(high(self.word(at)), value));
+        let old = self.word(at);
+        self.replace(at, old, pair(high(old), value));
     }
 
+    /// Whether `number` is below the top in `field` of the header, and below `capacity`.
+    #[inline]
+    pub(crate) fn below_top(
+        &self,
+        number: u32,
+        top: &Cell<u64>,
+        field: usize,
+        most: usize,
+    ) -> bool {
+        let number = u64::from(number);
+        if number >= top.get() {
+            top.set(self.header(field).min(most as u64));
+        }
+        number < top.get()
+    }
+
+    #[inline]
     pub(crate) fn header(&self, field: usize) -> u64 {
         self.word(self.layout.store + field)
     }

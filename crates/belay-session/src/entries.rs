@@ -1,7 +1,7 @@
 //! Which node a directory entry is: the place where one kernel inode stays one.
 
 use crate::session::Session;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, flags, options};
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::{Attr, EntryOut};
 
@@ -38,7 +38,7 @@ impl<M: Memory> Session<M> {
     ) -> Option<Node> {
         let id = entry.nodeid;
         let kind = (entry.attr.mode >> 12) & 15;
-        let numbered = entry.attr.ino == id;
+        let numbered = self.is_numbered(entry);
         if let Some(node) = self.store.node_by_id(self.generation, id) {
             if self.store.kind(node) == kind || node == Node::ROOT {
                 self.index_links(node, kind, entry.attr.nlink, numbered);
@@ -53,7 +53,15 @@ impl<M: Memory> Session<M> {
             node = self.store.child(parent, name).filter(|old| {
                 self.store.bound(*old, self.generation).is_none() && self.is_same(*old, kind, entry)
             });
-            if node.is_none() && entry.attr.nlink > 1 && kind != DIRECTORY && !numbered {
+            // Not where another link is another node, also for the kernel: it would take the two for one inode, and
+            // leave out what it has to do about one of them (a rename over the other, say).
+            let links_are_one = !self.control().has(flags::LINKS_APART);
+            if node.is_none()
+                && entry.attr.nlink > 1
+                && kind != DIRECTORY
+                && !numbered
+                && links_are_one
+            {
                 node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);
             }
         }
@@ -68,8 +76,8 @@ impl<M: Memory> Session<M> {
                 node
             }
             None => {
-                let flags = if numbered { node_flags::INO_IS_ID } else { 0 };
-                let Some(node) = self.store.node_new(kind, entry.attr.ino, flags) else {
+                let numbering = if numbered { node_flags::INO_IS_ID } else { 0 };
+                let Some(node) = self.store.node_new(kind, entry.attr.ino, numbering) else {
                     self.full = true;
                     return None;
                 };
@@ -83,6 +91,24 @@ impl<M: Memory> Session<M> {
         self.store.bind(node, self.generation, id);
         self.index_links(node, kind, entry.attr.nlink, numbered);
         Some(node)
+    }
+
+    /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a
+    /// number that is the id is so by chance, as happens where both are small (ntfs-3g).
+    fn is_numbered(&self, entry: &EntryOut) -> bool {
+        let own = self.control().has(flags::OWN_INODES);
+        if !own && entry.attr.ino != entry.nodeid {
+            self.control().raise(flags::OWN_INODES);
+        }
+        !own && entry.attr.ino == entry.nodeid
+    }
+
+    /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
+    pub(crate) fn learn_of_link(&self, node: Node, id: u64) {
+        let apart = self.store.bound(node, self.generation).is_some_and(|bound| bound != id);
+        if apart && !self.control().has(flags::LINKS_APART) {
+            self.control().raise(flags::LINKS_APART);
+        }
     }
 
     fn index_links(&self, node: Node, kind: u32, nlink: u32, numbered: bool) {

@@ -1,20 +1,20 @@
-//! Files that are open and unlinked, or renamed over: no successor could find them any more, so
+//! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::message::read;
-use crate::reconcile::{entry_of, target_dir};
+use crate::reconcile::target_dir;
 use crate::requests::Missing;
 use crate::restore::Missed;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::task::{Job, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::{Opcode, Request, build};
 
-const ENOENT: i32 = 2;
+pub(crate) const ENOENT: i32 = 2;
 /// What hidden names start with.
 pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 
@@ -27,8 +27,10 @@ pub(crate) enum Hide {
     Renamed,
     /// The file has its hidden name, the request can go on.
     Kept,
-    /// LINK is refused: rename the target away instead.
+    /// LINK is refused, or does not keep the file's node: rename the target away instead.
     NoLink,
+    /// The target was renamed away, though its name may still be there.
+    Away,
     /// It cannot be hidden: the request goes on and the file's handles will not outlive a crash.
     GaveUp,
 }
@@ -90,6 +92,9 @@ impl<M: Memory> Session<M> {
         }
         let (node, parent) = self.victim(request)?;
         let parent_id = self.store.bound(parent, self.generation)?;
+        if task.hide == Hide::Away {
+            return self.drop_target(task, request, node, parent_id);
+        }
         let Some(node_id) = self.store.bound(node, self.generation) else {
             return Some(self.restored(Missing::Node(node)));
         };
@@ -144,7 +149,7 @@ impl<M: Memory> Session<M> {
         added.then_some(name)
     }
 
-    fn hidden_name(&self, node: Node) -> Option<Vec<u8>> {
+    pub(crate) fn hidden_name(&self, node: Node) -> Option<Vec<u8>> {
         self.store
             .dentries(node)
             .map(|dentry| self.store.dentry_name(dentry))
@@ -152,7 +157,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// The hidden name was not taken after all. Part of no change.
-    fn drop_intent(&mut self, node: Node) {
+    pub(crate) fn drop_intent(&mut self, node: Node) {
         let mut forget = Vec::new();
         self.store.begin();
         self.drop_hidden_name(node, &mut forget);
@@ -182,40 +187,6 @@ impl<M: Memory> Session<M> {
         self.with_task(id, |task| task.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
     }
 
-    pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
-        let entry = entry_of(reply);
-        let one_node =
-            entry.is_some_and(|e| self.store.bound(node, self.generation) == Some(e.nodeid));
-        if let Some(entry) = entry {
-            if one_node {
-                self.store.begin();
-                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
-                self.store.commit();
-            } else {
-                self.forget_later(vec![(entry.nodeid, 1)]);
-            }
-        }
-        // Where links are nodes of their own, the daemon must also move the open file's node to the
-        // hidden name, or that node has no name after the rename over it and cannot be opened again
-        // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of the
-        // same file changes nothing but the daemon's nodes. So also where the link exists already,
-        // which a dead generation had made: the hidden name is this file's alone.
-        self.links_work &= one_node;
-        self.with_task(id, |task| {
-            task.hide = if one_node { Hide::Kept } else { Hide::NoLink };
-        });
-    }
-
-    pub(crate) fn hidden_target(&mut self, id: u64, node: Node, reply: &[u8]) {
-        // If it is not there any more, a dead generation had moved it.
-        let ok = read::<OutHeader>(reply)
-            .is_some_and(|header| header.error == 0 || header.error == -ENOENT);
-        if !ok {
-            self.drop_intent(node);
-        }
-        self.with_task(id, |task| task.hide = if ok { Hide::Kept } else { Hide::GaveUp });
-    }
-
     /// A node lost a name. If only hidden names are left, it is now hidden; if none, unlinked.
     pub(crate) fn after_unname(&mut self, node: Node) {
         let mut names = self.store.dentries(node).map(|d| self.store.dentry_name(d)).peekable();
@@ -230,29 +201,6 @@ impl<M: Memory> Session<M> {
             self.full |= !self.store.hidden_add(node);
             self.hidden.push(node);
             self.count(Counter::Hidden);
-        }
-    }
-
-    /// A rename over an open file failed: its hidden second name goes again, or its first comes
-    /// back. Part of a change.
-    pub(crate) fn keep_target(&mut self, _from: Option<Node>, request: &Request<'_>) {
-        let Some(to) = target_dir(request).and_then(|key| self.store.node_by_key(key)) else {
-            return;
-        };
-        let Some(name) = request.names().second else { return };
-        let Some(node) = self.store.child(to, name) else { return };
-        if self.hidden_name(node).is_none() {
-            return;
-        }
-        let moved = self
-            .tasks
-            .iter()
-            .any(|task| task.unique() == request.header.unique && task.hide == Hide::Kept)
-            && !self.links_work;
-        if moved {
-            self.park_errand(Job::Unhide(node, to, name.to_vec()));
-        } else {
-            self.park_errand(Job::RemoveHidden(node));
         }
     }
 
@@ -310,46 +258,6 @@ impl<M: Memory> Session<M> {
         self.store.release_unused(node, self.generation, &mut forget);
         self.store.commit();
         self.forget_later(forget);
-        self.with_task(id, |task| task.done = true);
-    }
-
-    pub(crate) fn unhide_step(
-        &mut self,
-        task: &mut Task,
-        node: Node,
-        parent: Node,
-        name: &[u8],
-    ) -> Step {
-        let (Some(hidden), Some(id)) =
-            (self.hidden_name(node), self.store.bound(parent, self.generation))
-        else {
-            return Step::Done;
-        };
-        if task.failed.is_some() {
-            return Step::Done;
-        }
-        let message = build::rename(self.injected_ids(id), id, &hidden, name);
-        Step::Inject(message, Injection::Unhide { node })
-    }
-
-    pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
-        if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
-            let dentry = self
-                .store
-                .dentries(node)
-                .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
-            if let Some(dentry) = dentry
-                && let Some(parent) =
-                    self.store.bound(self.store.dentry_parent(dentry), self.generation)
-            {
-                // If the two names were links of one file, the rename has left both.
-                let name = self.store.dentry_name(dentry);
-                let message = build::unlink(self.injected_ids(parent), &name);
-                self.outbox.push_back(Work::Deliver(message));
-                self.kick = true;
-            }
-            self.drop_intent(node);
-        }
         self.with_task(id, |task| task.done = true);
     }
 

@@ -46,6 +46,8 @@ pub(crate) enum Injection {
     HideByLink { node: Node },
     /// RENAME of an open file to a hidden name, before a rename over it, where LINK is refused.
     HideTarget { node: Node },
+    /// UNLINK of the name that such a RENAME left, because both names are links of one file.
+    DropTarget,
     /// RENAME of a hidden file out of a directory that is being removed.
     MoveHidden { node: Node, from: Node, to: Node },
     /// UNLINK of a hidden file at its last release.
@@ -79,6 +81,7 @@ impl<M: Memory> Session<M> {
             Injection::HideByRename { node } => self.hidden_by_rename(task, node, reply),
             Injection::HideByLink { node } => self.hidden_by_link(task, node, reply),
             Injection::HideTarget { node } => self.hidden_target(task, node, reply),
+            Injection::DropTarget => self.dropped_target(task),
             Injection::MoveHidden { node, from, to } => {
                 self.moved_hidden(task, node, (from, to), reply);
             }

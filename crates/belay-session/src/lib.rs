@@ -11,17 +11,23 @@
 //! | [`handshake`] | FUSE_INIT: which options a daemon may negotiate, and again |
 //! | `requests` | a request from the kernel: translate and pass on, or park |
 //! | `replies` | a reply from the daemon: record, translate, pass on |
+//! | `effects` | what a reply changes |
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
 //! | `tasks` | parked requests, one step at a time |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `reconcile` | asking a successor whether a request already happened |
 //! | `hide` | files that are open and unlinked |
+//! | `rename_over` | files that are open and renamed over |
 //! | `listing` | directory streams across generations |
+//! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
 
+mod cookies;
+mod created;
 pub mod decision;
+mod effects;
 mod entries;
 mod forget;
 pub mod handshake;
@@ -31,6 +37,7 @@ mod listing;
 mod message;
 mod notify;
 mod reconcile;
+mod rename_over;
 mod replies;
 mod requests;
 mod restore;

@@ -2,13 +2,14 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
+use crate::cookies::last_cookie;
 use crate::hide::PREFIX;
 use crate::injection::Injection;
 use crate::message::{Outgoing, read};
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, Memory, Node, Slot};
+use belay_recorder::{Handle, InFlight, Memory, Node, Slot};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
@@ -63,13 +64,11 @@ impl<M: Memory> Session<M> {
     pub(crate) fn on_listing(
         &mut self,
         slot: Slot,
-        unique: u64,
+        header: &OutHeader,
         opcode: Opcode,
-        full: impl FnOnce() -> Vec<u8>,
+        entries: &[u8],
     ) -> Outgoing {
-        let (body, _) = self.store.slot_body(slot);
-        let request = self.store.slot_request(slot);
-        let (Some(asked), Some(request)) = (read::<ReadIn>(&body), request) else {
+        let Some((request, asked)) = self.asked(slot) else {
             return Outgoing::Pass;
         };
         let (Some(handle), Some(node)) =
@@ -77,26 +76,23 @@ impl<M: Memory> Session<M> {
         else {
             return Outgoing::Pass;
         };
-        let mut message = full();
-        if asked.offset == 0 {
+        if asked.offset == 0 && !self.restored_dirs.is_empty() {
             self.restored_dirs.remove(&handle); // rewound: it is this generation's own now
         }
         self.continue_at(handle, asked.offset);
         let hides = self.hides();
         if opcode == Opcode::READDIR {
-            let entries = message.get(16..).unwrap_or(&[]);
             if !hides {
                 self.append(handle, entries);
                 return Outgoing::Pass;
             }
             let kept = without_hidden(entries);
             if kept.is_empty() && !entries.is_empty() {
-                return self.read_on(slot, unique, opcode, entries);
+                return self.read_on(slot, header.unique, opcode, entries);
             }
             self.append(handle, &kept);
-            return resized(message, &kept);
+            return listing(header, &kept);
         }
-        let entries = message.get(16..).unwrap_or(&[]);
         let (kept, stream) = self.plus_entries(node, entries, hides);
         if kept.is_empty() && !entries.is_empty() {
             let plain: Vec<u8> = DirentsPlus::new(entries)
@@ -104,19 +100,23 @@ impl<M: Memory> Session<M> {
                 .flatten()
                 .copied()
                 .collect();
-            return self.read_on(slot, unique, opcode, &plain);
+            return self.read_on(slot, header.unique, opcode, &plain);
         }
         self.append(handle, &stream);
-        message.truncate(16);
-        resized(message, &kept)
+        listing(header, &kept)
+    }
+
+    /// A READDIR or READDIRPLUS in its slot.
+    fn asked(&self, slot: Slot) -> Option<(InFlight, ReadIn)> {
+        let mut body = [0; size_of::<ReadIn>()];
+        let body = self.store.slot_body_start(slot, &mut body);
+        Some((self.store.slot_request(slot)?, read(body)?))
     }
 
     /// All entries of a reply were hidden ones. An empty reply would mean the end of the
     /// directory, so the daemon is asked for what follows instead.
     fn read_on(&mut self, slot: Slot, unique: u64, opcode: Opcode, entries: &[u8]) -> Outgoing {
-        let (body, _) = self.store.slot_body(slot);
-        let (Some(asked), Some(request), Some(last)) =
-            (read::<ReadIn>(&body), self.store.slot_request(slot), Dirents::new(entries).last())
+        let (Some((request, asked)), Some(last)) = (self.asked(slot), Dirents::new(entries).last())
         else {
             return Outgoing::Pass;
         };
@@ -132,7 +132,7 @@ impl<M: Memory> Session<M> {
         } else {
             build::readdir(ids, asked.fh, last.off, asked.size)
         };
-        self.active.retain(|(_, active)| *active != slot);
+        self.active.retain(|active| active.slot != slot);
         self.park_fresh(next, Some(slot));
         self.kick = true;
         Outgoing::Swallow
@@ -141,7 +141,7 @@ impl<M: Memory> Session<M> {
     /// Records entries that a stream gives out.
     fn append(&mut self, handle: Handle, entries: &[u8]) {
         if let Some(cookie) = last_cookie(entries) {
-            self.cookies.insert(handle, cookie);
+            self.cookies.set(handle, cookie);
             self.full |= !self.store.stream_append(handle, entries);
         }
     }
@@ -191,7 +191,7 @@ impl<M: Memory> Session<M> {
             self.store.stream_truncate(handle, 0);
             return;
         }
-        if self.cookies.get(&handle) == Some(&cookie) {
+        if self.cookies.get(handle) == Some(cookie) {
             return;
         }
         let batch = self.store.stream_batch(handle);
@@ -234,7 +234,7 @@ impl<M: Memory> Session<M> {
                 push_direntplus(&mut body, usize::MAX, &none, ino, off, kind, item.name);
             }
         }
-        self.active.push((request.header.unique & !UNIQUE_RESEND, task.slot?));
+        self.activate(request.header.unique & !UNIQUE_RESEND, task.slot?);
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 
@@ -324,21 +324,6 @@ impl<M: Memory> Session<M> {
     }
 }
 
-/// Cookie of the last entry. Looks at nothing but lengths on the way: this is done for every
-/// listing of a large directory.
-fn last_cookie(entries: &[u8]) -> Option<u64> {
-    let mut last = None;
-    let mut rest = entries;
-    while let Some(&[o0, o1, o2, o3, o4, o5, o6, o7, n0, n1, n2, n3]) =
-        rest.get(8..20).and_then(|bytes| <&[u8; 12]>::try_from(bytes).ok())
-    {
-        last = Some(u64::from_ne_bytes([o0, o1, o2, o3, o4, o5, o6, o7]));
-        let name = u32::from_ne_bytes([n0, n1, n2, n3]) as usize;
-        rest = rest.get(name.saturating_add(24 + 7) & !7..).unwrap_or(&[]);
-    }
-    last
-}
-
 fn without_hidden(entries: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(entries.len());
     for item in Dirents::new(entries) {
@@ -349,13 +334,9 @@ fn without_hidden(entries: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The reply whose header is at the start of `message`, with another body.
-fn resized(mut message: Vec<u8>, body: &[u8]) -> Outgoing {
-    message.truncate(16);
-    message.extend_from_slice(body);
-    let len = (message.len() as u32).to_ne_bytes();
-    if let Some(word) = message.get_mut(..4) {
-        word.copy_from_slice(&len);
-    }
-    Outgoing::ReplaceLong(message)
+/// The reply with this header, and these entries instead of its own.
+fn listing(header: &OutHeader, entries: &[u8]) -> Outgoing {
+    let len = (size_of::<OutHeader>() + entries.len()) as u32;
+    let header = OutHeader { len, ..*header };
+    Outgoing::ReplaceLong([header.as_bytes(), entries].concat())
 }

@@ -1,7 +1,7 @@
 //! Messages on their way to the kernel, and the reading of structures from bytes.
 
 use belay_recorder::{InFlight, MAX_REPLY};
-use belay_wire::abi::InHeader;
+use belay_wire::abi::{InHeader, OutHeader};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A reply of at most [`MAX_REPLY`] bytes, without an allocation.
@@ -12,11 +12,14 @@ pub struct Message {
 }
 
 impl Message {
-    /// Copies a message; `None` if it is too long.
-    pub fn new(message: &[u8]) -> Option<Self> {
+    /// The message with the header at the start of `head`, and `body`; `None` if it is too long.
+    pub fn new(head: &[u8], body: &[u8]) -> Option<Self> {
+        let head = head.first_chunk::<{ size_of::<OutHeader>() }>()?;
+        let len = head.len() + body.len();
         let mut bytes = [0; MAX_REPLY];
-        bytes.get_mut(..message.len())?.copy_from_slice(message);
-        Some(Self { bytes, len: message.len() })
+        *bytes.first_chunk_mut()? = *head;
+        bytes.get_mut(head.len()..len)?.copy_from_slice(body);
+        Some(Self { bytes, len })
     }
 
     /// The message.
@@ -70,6 +73,11 @@ pub(crate) fn header_of(request: &InFlight) -> InHeader {
         pid: request.pid,
         ..InHeader::default()
     }
+}
+
+/// A message of a daemon: the header at the start of `head`, and `body`.
+pub(crate) fn whole(head: &[u8], body: &[u8]) -> Vec<u8> {
+    [head.get(..size_of::<OutHeader>()).unwrap_or(head), body].concat()
 }
 
 /// Reads a structure from the start of `bytes`.

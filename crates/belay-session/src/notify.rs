@@ -1,6 +1,6 @@
 //! Notifications from the daemon speak of its own node ids; the kernel knows others.
 
-use crate::message::{Message, Outgoing};
+use crate::message::Outgoing;
 use crate::session::{KICK, Session};
 use belay_recorder::Memory;
 use belay_wire::abi::{NotifyPollWakeupOut, NotifyRetrieveOut, ROOT_ID, notify};
@@ -11,14 +11,8 @@ const ENOENT: i32 = 2;
 const ENOSYS: i32 = 38;
 
 impl<M: Memory> Session<M> {
-    /// Translates a notification, whose first bytes are `head` (the whole of it, but for the data
-    /// of STORE and for long names).
-    pub(crate) fn on_notification(
-        &mut self,
-        code: i32,
-        head: &[u8],
-        full: impl FnOnce() -> Vec<u8>,
-    ) -> Outgoing {
+    /// Translates a notification.
+    pub(crate) fn on_notification(&mut self, code: i32, mut message: Vec<u8>) -> Outgoing {
         // Byte offsets, from the start of the message, of node ids.
         let ids: &[usize] = match code {
             notify::INVAL_INODE | notify::INVAL_ENTRY | notify::STORE => &[16],
@@ -32,7 +26,7 @@ impl<M: Memory> Session<M> {
         let mut patches = [(0, 0); 2];
         let mut changed = false;
         for (place, at) in patches.iter_mut().zip(ids) {
-            let id = get_u64(head, *at).unwrap_or(0);
+            let id = get_u64(&message, *at).unwrap_or(0);
             let Some(node) = self.store.node_by_id(self.generation, id) else {
                 return Outgoing::Refuse(ENOENT); // the kernel would say the same
             };
@@ -43,14 +37,10 @@ impl<M: Memory> Session<M> {
         if !changed {
             return Outgoing::Pass;
         }
-        let mut message = full();
         for (at, key) in patches.iter().take(ids.len()) {
             let _ = put_u64(&mut message, *at, *key);
         }
-        match Message::new(&message) {
-            Some(short) => Outgoing::Replace(short),
-            None => Outgoing::ReplaceLong(message),
-        }
+        Outgoing::ReplaceLong(message)
     }
 
     /// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose

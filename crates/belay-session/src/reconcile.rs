@@ -1,9 +1,10 @@
 //! Reconcile: asking a successor whether a request that was in flight already happened.
 
+use crate::created::Widen;
 use crate::decision::{Action, Class, Finding, Progress, decide};
+use crate::effects::RENAME_EXCHANGE;
 use crate::injection::Injection;
 use crate::message::read;
-use crate::replies::RENAME_EXCHANGE;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
@@ -12,29 +13,14 @@ use belay_wire::abi::{
     AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, RenameIn, SetattrIn, WRITE_CACHE, WriteIn,
     WriteOut, fattr,
 };
-use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, handle_fields};
+use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
 use zerocopy::IntoBytes;
 
-const EPERM: i32 = 1;
-const EACCES: i32 = 13;
 const ENODATA: i32 = 61;
 const O_APPEND: u32 = 0o2000;
 const XATTR_CREATE: u32 = 1;
 /// The largest extended attribute (XATTR_SIZE_MAX).
 const XATTR_MAX: u32 = 65_536;
-
-/// How far opening a created file is whose own mode forbids it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Widen {
-    /// It opened, or was not tried yet.
-    No,
-    /// OPEN was refused.
-    Needed,
-    /// The mode is wider than it was.
-    Done,
-    /// The mode is back.
-    Undone,
-}
 
 impl<M: Memory> Session<M> {
     /// What kind of request this is, as far as doing it twice is concerned.
@@ -251,33 +237,6 @@ impl<M: Memory> Session<M> {
             None => Finding::NotDone,
         };
         self.found(id, finding, &task);
-    }
-
-    pub(crate) fn opened_created(&mut self, id: u64, reply: &[u8]) {
-        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
-        let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
-        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
-        let refused = (errno == EPERM || errno == EACCES) && task.widen == Widen::No;
-        if let (None, Some(entry), false) = (open, task.probed, refused) {
-            self.forget_later(vec![(entry.nodeid, 1)]);
-        }
-        self.with_task(id, |task| match open {
-            Some(open) => task.opened = Some(open),
-            None if refused => task.widen = Widen::Needed,
-            None => task.failed = Some(errno),
-        });
-    }
-
-    pub(crate) fn widened_created(&mut self, id: u64, reply: &[u8]) {
-        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
-        self.with_task(id, |task| match errno {
-            0 => task.widen = Widen::Done,
-            errno => task.failed = Some(errno),
-        });
-    }
-
-    pub(crate) fn narrowed_created(&mut self, id: u64) {
-        self.with_task(id, |task| task.widen = Widen::Undone);
     }
 
     pub(crate) fn probed_size(&mut self, id: u64, reply: &[u8]) {

@@ -1,9 +1,12 @@
 //! Requests from the kernel: translate and pass on at once, or park as a task.
 
-use crate::session::{KICK, Phase, Session};
+use crate::session::{Active, KICK, Phase, Session};
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Memory, Node, Slot, SlotState, handle_flags};
-use belay_wire::{Opcode, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64};
+use belay_wire::request::HEADER;
+use belay_wire::{
+    Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64,
+};
 
 /// What the shim does with a message that it read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,7 @@ pub(crate) struct Patches {
 }
 
 impl Patches {
+    #[inline]
     fn push(&mut self, at: usize, value: u64) {
         if let Some(item) = self.items.get_mut(self.len) {
             *item = (at, value);
@@ -42,12 +46,28 @@ impl Patches {
         }
     }
 
+    #[inline]
     pub(crate) fn apply(&self, message: &mut [u8]) {
         for (at, value) in self.items.iter().take(self.len) {
             let _ = put_u64(message, *at, *value);
         }
     }
 }
+
+/// Requests that get no reply, or that may need more than translation.
+const SPECIAL: OpcodeSet = OpcodeSet::new(&[
+    Opcode::FORGET,
+    Opcode::BATCH_FORGET,
+    Opcode::INTERRUPT,
+    Opcode::NOTIFY_REPLY,
+    Opcode::UNLINK,
+    Opcode::RMDIR,
+    Opcode::RENAME,
+    Opcode::RENAME2,
+    Opcode::READDIR,
+    Opcode::READDIRPLUS,
+    Opcode::REMOVEXATTR,
+]);
 
 /// Byte offset of a request's node id.
 const NODEID: usize = belay_wire::fields::NODEID_OFFSET;
@@ -56,7 +76,26 @@ impl<M: Memory> Session<M> {
     /// Takes a request that was read from the device, other than INIT. `slot` is the one that
     /// was claimed for it, if requests are copied. The message may be changed in place, and even
     /// become shorter.
+    #[inline]
     pub fn on_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
+        let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
+        // Nearly all requests, nearly always: nothing but translation.
+        if self.phase == Phase::Open
+            && self.exclusive.is_empty()
+            && !request.is_resent()
+            && !SPECIAL.has(request.opcode())
+            && let Ok(patches) = self.resolve_ids(&request)
+            && self.start_request(&request, slot)
+        {
+            patches.apply(message);
+            return Incoming::Deliver;
+        }
+        self.on_special_request(message, slot, now)
+    }
+
+    /// Any request.
+    #[inline(never)]
+    fn on_special_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         let opcode = request.opcode();
         match opcode {
@@ -148,34 +187,48 @@ impl<M: Memory> Session<M> {
 
     /// What a request's ids become in this generation.
     pub(crate) fn resolve(&self, message: &[u8]) -> Result<Patches, Missing> {
-        let Ok(request) = Request::parse(message) else { return Err(Missing::Stale) };
+        self.resolve_ids(&Request::parse(message).map_err(|_| Missing::Stale)?)
+    }
+
+    #[inline]
+    fn resolve_ids(&self, request: &Request<'_>) -> Result<Patches, Missing> {
         let mut patches = Patches::default();
-        let nodes = std::iter::once(NODEID).chain(node_fields(&request));
-        for at in nodes {
-            let key = get_u64(message, at).unwrap_or(0);
-            if key == 0 {
-                continue;
-            }
-            let node = self.store.node_by_key(key).ok_or(Missing::Stale)?;
-            let id = self.store.bound(node, self.generation).ok_or(Missing::Node(node))?;
-            patches.push(at, id);
+        self.resolve_node(NODEID, request.header.nodeid, &mut patches)?;
+        for at in node_fields(request) {
+            let key = get_u64(request.body, at - HEADER).unwrap_or(0);
+            self.resolve_node(at, key, &mut patches)?;
         }
-        for at in handle_fields(&request) {
-            let key = get_u64(message, at).unwrap_or(0);
+        for at in handle_fields(request) {
+            let key = get_u64(request.body, at - HEADER).unwrap_or(0);
             if key == 0 {
                 continue; // from a kernel that knows its daemon has no OPEN
             }
-            // What is not one of ours must not reach a daemon, which may take it for a pointer.
-            let handle = self.store.handle_by_key(key).ok_or(Missing::Lost)?;
-            match self.store.handle_bound(handle, self.generation) {
-                Some(id) => patches.push(at, id),
-                None if self.store.handle_flags(handle) & handle_flags::LOST != 0 => {
-                    return Err(Missing::Lost);
-                }
-                None => return Err(Missing::Handle(handle)),
+            match self.store.handle_id_by_key(key, self.generation) {
+                Ok(id) => patches.push(at, id),
+                // What is not one of ours must not reach a daemon, which may take it for a pointer.
+                Err(None) => return Err(Missing::Lost),
+                Err(Some(handle)) => return Err(self.missing_handle(handle)),
             }
         }
         Ok(patches)
+    }
+
+    #[inline]
+    fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
+        if key != 0 {
+            let id = self.store.id_by_key(key, self.generation);
+            patches.push(at, id.map_err(|node| node.map_or(Missing::Stale, Missing::Node))?);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn missing_handle(&self, handle: Handle) -> Missing {
+        if self.store.handle_flags(handle) & handle_flags::LOST != 0 {
+            Missing::Lost
+        } else {
+            Missing::Handle(handle)
+        }
     }
 
     /// Records that the daemon gets a request, and translates it. `false` without a free slot.
@@ -185,17 +238,30 @@ impl<M: Memory> Session<M> {
         patches: Patches,
         slot: Option<Slot>,
     ) -> bool {
-        if !self.record_start(message, slot) {
-            return false;
+        let started =
+            Request::parse(message).is_ok_and(|request| self.start_request(&request, slot));
+        if started {
+            patches.apply(message);
         }
-        patches.apply(message);
-        self.count(Counter::Requests);
-        true
+        started
+    }
+
+    #[inline]
+    fn start_request(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
+        let started = self.record(request, slot);
+        if started {
+            self.count(Counter::Requests);
+        }
+        started
     }
 
     /// Fills a slot for a request that the daemon is about to get.
     pub(crate) fn record_start(&mut self, message: &[u8], slot: Option<Slot>) -> bool {
-        let Ok(request) = Request::parse(message) else { return false };
+        Request::parse(message).is_ok_and(|request| self.record(&request, slot))
+    }
+
+    #[inline]
+    fn record(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
         let header = &request.header;
         let unique = header.unique & !UNIQUE_RESEND;
         let Some(slot) = slot.or_else(|| self.free_slots.pop()) else { return false };
@@ -222,7 +288,7 @@ impl<M: Memory> Session<M> {
             }
             self.free_slot(index);
         }
-        self.active.push((unique, slot));
+        self.active.push(Active { unique, slot, opcode: request.opcode(), sent: false });
         true
     }
 

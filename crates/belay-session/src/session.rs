@@ -1,11 +1,13 @@
 //! The session's state and its way out to the shim.
 
+use crate::cookies::Cookies;
 use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::restore::Reopen;
 use crate::task::Task;
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
+use belay_wire::Opcode;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
@@ -22,6 +24,17 @@ pub enum Phase {
     Settling,
     /// Normal work.
     Open,
+}
+
+/// A request that is not settled yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Active {
+    pub(crate) unique: u64,
+    pub(crate) slot: Slot,
+    /// As in the slot; here so that most replies are settled without a look at it.
+    pub(crate) opcode: Opcode,
+    /// Its reply is on its way to the kernel, and the slot may become free at any time.
+    pub(crate) sent: bool,
 }
 
 /// Something for the shim to do.
@@ -41,7 +54,9 @@ pub struct Session<M> {
     pub(crate) options: u64,
     pub(crate) phase: Phase,
     pub(crate) free_slots: Vec<Slot>,
-    pub(crate) active: Vec<(u64, Slot)>,
+    pub(crate) active: Vec<Active>,
+    /// The slot of the reply that is to be written now.
+    pub(crate) sending: Option<Slot>,
     /// Slots of the dead generation whose requests have not come back yet.
     pub(crate) leftovers: HashMap<u64, Slot>,
     pub(crate) tasks: VecDeque<Task>,
@@ -57,9 +72,8 @@ pub struct Session<M> {
     pub(crate) restored_dirs: HashMap<Handle, Option<Remainder>>,
     /// Directories in which a compound change is under way: name requests there wait.
     pub(crate) exclusive: Vec<(u64, u64)>,
-    /// Cookie up to which each directory stream is recorded, so that going on there needs no
-    /// search.
-    pub(crate) cookies: HashMap<Handle, u64>,
+    /// Cookies up to which directory streams are recorded.
+    pub(crate) cookies: Cookies,
     pub(crate) scratch: Vec<u8>,
     pub(crate) kick: bool,
     /// The daemon accepted a LINK for hiding, as far as is known.
@@ -82,6 +96,7 @@ impl<M: Memory> Session<M> {
             phase: if generation == 0 { Phase::Open } else { Phase::Settling },
             free_slots: Vec::new(),
             active: Vec::new(),
+            sending: None,
             leftovers: HashMap::new(),
             tasks: VecDeque::new(),
             next_task: 1,
@@ -93,7 +108,7 @@ impl<M: Memory> Session<M> {
             hidden: Vec::new(),
             restored_dirs: HashMap::new(),
             exclusive: Vec::new(),
-            cookies: HashMap::new(),
+            cookies: Cookies::default(),
             scratch: Vec::with_capacity(4096),
             kick: false,
             links_work: true,
@@ -181,21 +196,51 @@ impl<M: Memory> Session<M> {
         &self.store
     }
 
+    #[inline]
     pub(crate) fn count(&self, counter: Counter) {
-        self.control().count(counter, 1);
+        self.control().count_alone(counter); // the session's lock is held
     }
 
+    #[inline]
     pub(crate) fn slot_of(&self, unique: u64) -> Option<(usize, Slot)> {
-        self.active
-            .iter()
-            .rposition(|(active, _)| *active == unique)
-            .and_then(|i| self.active.get(i).map(|(_, slot)| (i, *slot)))
+        let index = self.active.iter().rposition(|active| active.unique == unique)?;
+        self.active.get(index).map(|active| (index, active.slot))
     }
 
+    #[inline]
     pub(crate) fn free_slot(&mut self, index: usize) {
-        let (_, slot) = self.active.swap_remove(index);
-        self.store.slot_advance(slot, SlotState::Free);
-        self.free_slots.push(slot);
+        let active = self.active.swap_remove(index);
+        self.store.slot_free(active.slot);
+        self.free_slots.push(active.slot);
+    }
+
+    /// Notes that the request in a filled slot is in the daemon's hands, or about to be answered.
+    pub(crate) fn activate(&mut self, unique: u64, slot: Slot) {
+        let opcode = self.store.slot_request(slot).map_or(0, |request| request.opcode);
+        self.active.push(Active { unique, slot, opcode: Opcode(opcode), sent: false });
+    }
+
+    /// The slot of the reply for which [`Session::on_reply`] wants to hear of the delivery. Whoever
+    /// wrote that reply may free it with [`belay_recorder::free_slot`], without the session's lock,
+    /// and have [`Session::reap`] called later, instead of calling [`Session::on_delivered`].
+    #[inline]
+    pub fn take_sending(&mut self) -> Option<Slot> {
+        self.sending.take()
+    }
+
+    /// Takes back the slots that were freed without the session.
+    pub fn reap(&mut self) {
+        let mut index = self.active.len();
+        while let Some(before) = index.checked_sub(1) {
+            index = before;
+            let free = self
+                .active
+                .get(index)
+                .is_some_and(|active| active.sent && self.store.slot_is_free(active.slot));
+            if free {
+                self.free_slots.push(self.active.swap_remove(index).slot);
+            }
+        }
     }
 
     /// The reply to `unique` (as the daemon gave it) was written to the kernel.

@@ -1,9 +1,9 @@
 //! A parked request or an errand, and what is known of it.
 
+use crate::created::Widen;
 use crate::decision::{Finding, Progress};
 use crate::hide::Hide;
 use crate::injection::Injection;
-use crate::reconcile::Widen;
 use belay_recorder::{Handle, Lock, Node, Slot};
 use belay_wire::{EntryOut, Opcode, OpenOut, Request, get_u64};
 

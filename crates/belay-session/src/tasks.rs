@@ -121,7 +121,7 @@ impl<M: Memory> Session<M> {
                     let unique = task.unique() & !UNIQUE_RESEND;
                     if let (Some(slot), None) = (task.slot, self.slot_of(unique)) {
                         // Answered without the daemon: the slot goes once the kernel has it.
-                        self.active.push((unique, slot));
+                        self.activate(unique, slot);
                     }
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
@@ -249,7 +249,9 @@ impl<M: Memory> Session<M> {
         else {
             return Step::Done;
         };
-        match self.effects(slot, &header, reply, || reply.to_vec()) {
+        let opcode = task.opcode();
+        let body = || reply.get(size_of::<OutHeader>()..).unwrap_or_default().into();
+        match self.effects(slot, opcode, &header, reply, body) {
             Outgoing::Replace(message) => Step::Answer(message.as_bytes().to_vec()),
             Outgoing::ReplaceLong(message) => Step::Answer(message),
             _ => Step::Answer(reply.to_vec()),
@@ -343,7 +345,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let _ = put_u64(&mut reply, 8, task.unique());
-        self.active.push((task.unique() & !UNIQUE_RESEND, slot));
+        self.activate(task.unique() & !UNIQUE_RESEND, slot);
         Some(Step::Answer(reply))
     }
 }

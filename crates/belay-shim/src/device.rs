@@ -1,16 +1,18 @@
-//! Reads and writes of the FUSE device.
+//! Reads of the FUSE device, and writes of belay's own.
 
 use crate::populate;
 use crate::real;
 use crate::start::{Shim, disconnected, now};
-use belay_recorder::control::{Instant, flags};
-use belay_recorder::{MAX_REPLY, Slot};
-use belay_session::{Incoming, Outgoing, Phase, Work};
+use belay_recorder::Slot;
+use belay_recorder::control::Instant;
+use belay_session::{Incoming, Phase, Session, Work};
+use belay_sys::Mapping;
 use belay_wire::{Opcode, get_u64};
-use libc::{c_int, iovec};
+use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, MutexGuard};
 
 /// The smallest buffer that the kernel accepts for a read (FUSE_MIN_READ_BUFFER).
 const MIN_READ: usize = 8192;
@@ -57,12 +59,7 @@ impl Shim {
                 Some(slot) => self.read_into(slot, buffer, len),
             };
             let Ok(got) = usize::try_from(n) else {
-                let errno = real::errno();
-                self.unclaim(slot);
-                if errno == libc::ENODEV {
-                    disconnected();
-                }
-                real::set_errno(errno);
+                self.read_failed(slot);
                 return n;
             };
             // SAFETY: the kernel has just filled `got` bytes of the daemon's buffer, which is the
@@ -75,10 +72,26 @@ impl Shim {
         }
     }
 
+    #[cold]
+    fn read_failed(&self, slot: Option<Slot>) {
+        let errno = real::errno();
+        self.unclaim(slot);
+        if errno == libc::ENODEV {
+            disconnected();
+        }
+        real::set_errno(errno);
+    }
+
+    #[inline]
     fn claim(&self) -> Option<Slot> {
         if !self.copies.load(Relaxed) || !self.ready.load(Relaxed) {
             return None;
         }
+        self.claim_one()
+    }
+
+    #[cold]
+    fn claim_one(&self) -> Option<Slot> {
         loop {
             if let Some(slot) = self.session().claim_slot() {
                 return Some(slot);
@@ -112,14 +125,27 @@ impl Shim {
     }
 
     /// What there is to do besides reading the device.
+    #[inline]
     pub(crate) fn before_read(&self) -> Before {
-        if !self.ready.load(Acquire)
-            && let Some(init) = self.recorded_init()
-        {
-            return Before::Deliver(init);
-        }
-        if !self.pending.load(Acquire) || !self.ready.load(Relaxed) {
+        if self.ready.load(Acquire) && !self.pending.load(Acquire) {
             return Before::Read;
+        }
+        self.look_before_read()
+    }
+
+    #[cold]
+    fn look_before_read(&self) -> Before {
+        if !self.ready.load(Acquire) {
+            if let Some(init) = self.recorded_init() {
+                return Before::Deliver(init);
+            }
+            if self.generation == 0 || self.init_unique.load(Acquire) == 0 {
+                return Before::Read;
+            }
+            // libfuse starts a second thread while the first still has INIT in hand. What that one
+            // took from the kernel now would be missing when the first collects what was in flight.
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            return Before::Again;
         }
         let mut session = self.session();
         if !self.collected.swap(true, Relaxed) {
@@ -160,8 +186,9 @@ impl Shim {
     }
 
     /// Nothing is issued again while processes that the dead generation left behind may still
-    /// carry something out for it, nor before this generation's own connections are held. The supervisor sees to their end meanwhile; should it be dead
-    /// itself, its patience is up here as well.
+    /// carry something out for it, nor before this generation's own connections are held. The
+    /// supervisor sees to their end meanwhile; should it be dead itself, its patience is up here
+    /// as well.
     fn await_fence(&self) {
         let end = now() + FENCE_LIMIT;
         let behind = |of: u32| of < self.generation;
@@ -172,7 +199,7 @@ impl Shim {
 
     /// Takes from the kernel everything that was in flight at the crash. It comes first in the
     /// queue, so the first new request ends it.
-    fn collect(&self, session: &mut belay_session::Session<std::sync::Arc<belay_sys::Mapping>>) {
+    fn collect(&self, session: &mut Session<Arc<Mapping>>) {
         self.await_fence();
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
         let mut buffer = vec![0; max_write.max(MIN_READ) + 8192];
@@ -237,14 +264,9 @@ impl Shim {
     /// Takes a message that was read from the device, in place.
     pub(crate) fn after_read(&self, message: &mut [u8], slot: Option<Slot>) -> After {
         if opcode(message) == Opcode::INIT {
-            self.unclaim(slot);
-            if let Some(reply) = self.init_from_kernel(message) {
-                self.write(&reply);
-                return After::Again;
-            }
-            return After::Deliver(message.len());
+            return self.init_read(message, slot);
         }
-        let mut session = self.session();
+        let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
@@ -254,105 +276,32 @@ impl Shim {
         After::Deliver(length(message).min(message.len()))
     }
 
+    #[cold]
+    fn init_read(&self, message: &mut [u8], slot: Option<Slot>) -> After {
+        self.unclaim(slot);
+        if let Some(reply) = self.init_from_kernel(message) {
+            self.write(&reply);
+            return After::Again;
+        }
+        After::Deliver(message.len())
+    }
+
+    /// The session, told of the slots that were freed without it.
+    #[inline]
+    fn reaped(&self) -> MutexGuard<'_, Session<Arc<Mapping>>> {
+        let mut session = self.session();
+        if self.freed.load(Relaxed) {
+            // First this: what is freed from here on is seen now or sets the flag again.
+            self.freed.store(false, Relaxed);
+            session.reap();
+        }
+        session
+    }
+
     /// Takes the head of a long WRITE, in place, if nothing but its ids need a change.
     pub(crate) fn pass_head(&self, head: &mut [u8]) -> bool {
-        let mut session = self.session();
+        let mut session = self.reaped();
         session.passes(head) && session.on_request(head, None, 0) == Incoming::Deliver
-    }
-
-    /// A message that the daemon writes to the device `fd`, as the kernel would see it.
-    pub(crate) fn write_vectored(&self, fd: c_int, iov: *const iovec, count: c_int) -> isize {
-        // SAFETY: the daemon's arguments to writev(2): `count` iovecs whose buffers are readable
-        // until it returns. An invalid count gives an empty slice.
-        let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
-        let total: usize = parts.iter().map(|part| part.iov_len).sum();
-        let mut head = [0; MAX_REPLY];
-        let filled = gather(parts, &mut head);
-        let head = head.get(..filled).unwrap_or(&[]);
-        // SAFETY: the daemon's own arguments, passed on unchanged.
-        let pass = || unsafe { libc::syscall(libc::SYS_writev, fd, iov, count) as isize };
-        let full = || whole(parts, total);
-        self.outgoing(head, total, full, pass)
-    }
-
-    /// Takes a message from the daemon: `head` are its first bytes, `full` gives all, `pass`
-    /// writes it to the device as it is.
-    pub(crate) fn outgoing(
-        &self,
-        head: &[u8],
-        total: usize,
-        full: impl FnOnce() -> Vec<u8>,
-        pass: impl Fn() -> isize,
-    ) -> isize {
-        if self.is_init_reply(head) {
-            if !self.init_reply(head) {
-                return total as isize;
-            }
-            let written = pass();
-            if written >= 0 {
-                self.init_delivered();
-            }
-            return written;
-        }
-        let unique = get_u64(head, 8).unwrap_or(0);
-        let mut session = self.session();
-        let outgoing = session.on_reply(head, full);
-        let kick = session.take_kick();
-        let settling = session.phase() == Phase::Settling;
-        let full = session.is_full();
-        self.pending.store(settling || !session.is_quiet(), Release);
-        drop(session);
-        if full {
-            self.degraded();
-        }
-        let written = match outgoing {
-            Outgoing::Pass => pass(),
-            Outgoing::PassKept => {
-                let written = pass();
-                let errno = real::errno();
-                self.session().on_delivered(unique);
-                real::set_errno(errno);
-                written
-            }
-            Outgoing::Replace(message) => self.replaced(message.as_bytes(), unique, total),
-            Outgoing::ReplaceLong(message) => self.replaced(&message, unique, total),
-            Outgoing::Swallow => total as isize,
-            Outgoing::Refuse(errno) => {
-                real::set_errno(errno);
-                -1
-            }
-        };
-        if !self.replied.load(Relaxed) && written >= 0 && unique != 0 {
-            self.note_reply(unique);
-        }
-        if kick {
-            let errno = real::errno();
-            self.kick();
-            real::set_errno(errno);
-        }
-        written
-    }
-
-    /// The recorder is full: what happens from now on may not survive a crash, and that is said.
-    fn degraded(&self) {
-        if !self.control().has(flags::DEGRADED) {
-            self.control().raise(flags::DEGRADED);
-            self.tell();
-        }
-    }
-
-    fn replaced(&self, message: &[u8], unique: u64, total: usize) -> isize {
-        let errno = self.write(message);
-        if errno == libc::ENOENT {
-            self.session().on_refused(unique);
-        } else {
-            self.session().on_delivered(unique);
-        }
-        if errno == 0 {
-            return total as isize;
-        }
-        real::set_errno(errno);
-        -1
     }
 
     /// Writes a message of belay's own; gives 0 or the errno.
@@ -381,11 +330,12 @@ impl Shim {
         }
     }
 
-    fn kick(&self) {
-        self.write(&belay_session::Session::<belay_sys::Mapping>::kick_message());
+    pub(crate) fn kick(&self) {
+        self.write(&Session::<Mapping>::kick_message());
     }
 
-    fn note_reply(&self, unique: u64) {
+    #[cold]
+    pub(crate) fn note_reply(&self, unique: u64) {
         // Replies to injected requests do not count: no application waits for them.
         if unique & (1 << 62) == 0 && !self.replied.swap(true, Relaxed) {
             self.reach(Instant::FirstReply);
@@ -409,36 +359,6 @@ pub(crate) fn give(message: &[u8], buffer: *mut u8, len: usize) -> isize {
     // do not overlap: the message is the shim's own.
     unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), buffer, message.len()) };
     message.len() as isize
-}
-
-/// Copies as much as fits from the iovecs.
-fn gather(parts: &[iovec], out: &mut [u8]) -> usize {
-    let mut at = 0;
-    for part in parts {
-        if part.iov_len == 0 {
-            continue;
-        }
-        // SAFETY: an iovec of the daemon's writev(2): readable for iov_len bytes until it returns.
-        let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
-        let room = out.get_mut(at..).unwrap_or(&mut []);
-        let n = room.len().min(bytes.len());
-        if let (Some(room), Some(bytes)) = (room.get_mut(..n), bytes.get(..n)) {
-            room.copy_from_slice(bytes);
-        }
-        at += n;
-    }
-    at
-}
-
-/// Copies all that the iovecs hold.
-fn whole(parts: &[iovec], total: usize) -> Vec<u8> {
-    let mut message = Vec::with_capacity(total);
-    for part in parts.iter().filter(|part| part.iov_len > 0) {
-        // SAFETY: an iovec of the daemon's writev(2): readable for iov_len bytes until it returns.
-        let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
-        message.extend_from_slice(bytes);
-    }
-    message
 }
 
 pub(crate) fn opcode(message: &[u8]) -> Opcode {

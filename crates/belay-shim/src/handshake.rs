@@ -50,9 +50,13 @@ impl Shim {
     }
 
     /// Whether a reply is that to INIT.
+    #[inline]
     pub(crate) fn is_init_reply(&self, head: &[u8]) -> bool {
+        if self.ready.load(Relaxed) {
+            return false;
+        }
         let expected = self.init_unique.load(Relaxed);
-        expected != 0 && get_u64(head, 8) == Some(expected) && !self.ready.load(Relaxed)
+        expected != 0 && get_u64(head, 8) == Some(expected)
     }
 
     /// The daemon's reply to INIT. `true` if the kernel is to get it.

@@ -5,8 +5,11 @@
 //! the recorder, and never waits for another process.
 //!
 //! * [`start`]: the environment it is started with, the recorder, the lease.
-//! * [`device`]: reads and writes of the device.
+//! * [`device`]: reads of the device.
+//! * [`outgoing`]: what the daemon writes to it.
 //! * [`interpose`]: the libc functions, as thin as they can be.
+//! * [`mailbox`]: the device, where fusermount mounts.
+//! * [`standin`]: what successors of ordinary users find at their mountpoint.
 //! * [`populate`]: buffers that the kernel copies into.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,7 +18,10 @@ mod descriptors;
 mod device;
 mod handshake;
 mod interpose;
+mod mailbox;
+mod outgoing;
 mod pipes;
 mod populate;
 mod real;
+mod standin;
 mod start;

@@ -10,6 +10,7 @@ use crate::real;
 use crate::start::Shim;
 use belay_wire::Opcode;
 use libc::{c_int, c_uint, iovec};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
 /// Bytes that libfuse reads first from the pipe: fuse_in_header and fuse_write_in.
@@ -173,7 +174,7 @@ impl Shim {
         if head == [0; 16] {
             return pass();
         }
-        self.outgoing(&head, total, || head.to_vec(), pass)
+        self.outgoing(&head, total, || Cow::Borrowed(&[]), pass)
     }
 }
 

@@ -1,6 +1,9 @@
 //! The libc functions that the shim's own stand in front of.
 
-use libc::{c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, size_t, ssize_t};
+use libc::{
+    DIR, c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr, pid_t, size_t,
+    ssize_t,
+};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -20,15 +23,21 @@ fn next(cache: &AtomicUsize, name: &CStr) -> usize {
 }
 
 macro_rules! real {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => {
+    /// Where they are, as far as it is known.
+    #[expect(non_upper_case_globals, reason = "named like the functions")]
+    mod addresses {
+        use std::sync::atomic::AtomicUsize;
+        $(pub(super) static $name: AtomicUsize = AtomicUsize::new(0);)*
+    }
+    $(
         $(#[$doc])*
         ///
         /// # Safety
         /// That of the libc function, which is called with the same arguments.
         #[inline]
         pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            static CACHE: AtomicUsize = AtomicUsize::new(0);
-            let address = next(&CACHE, $symbol);
+            let address = next(&addresses::$name, $symbol);
             // SAFETY: the address is that of the libc symbol, whose C signature is this one.
             let function = unsafe {
                 std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address)
@@ -36,7 +45,8 @@ macro_rules! real {
             // SAFETY: the caller keeps the libc function's contract.
             unsafe { function($($arg),*) }
         }
-    )*};
+    )*
+    };
 }
 
 real! {
@@ -52,8 +62,6 @@ real! {
     splice(from: c_int, from_off: *mut loff_t, to: c_int, to_off: *mut loff_t, len: size_t, flags: c_uint) -> ssize_t = c"splice";
     /// vmsplice(2).
     vmsplice(fd: c_int, iov: *const iovec, count: size_t, flags: c_uint) -> ssize_t = c"vmsplice";
-    /// open(2).
-    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"open";
     /// openat(2).
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"openat";
     /// close(2).
@@ -66,6 +74,33 @@ real! {
     umount(target: *const c_char) -> c_int = c"umount";
     /// umount2(2).
     umount2(target: *const c_char, flags: c_int) -> c_int = c"umount2";
+    /// recvmsg(2); a cancellation point.
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = c"recvmsg";
+    /// access(2).
+    access(path: *const c_char, mode: c_int) -> c_int = c"access";
+    /// faccessat(2).
+    faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = c"faccessat";
+    /// chdir(2).
+    chdir(path: *const c_char) -> c_int = c"chdir";
+    /// opendir(3).
+    opendir(path: *const c_char) -> *mut DIR = c"opendir";
+    /// realpath(3).
+    realpath(path: *const c_char, into: *mut c_char) -> *mut c_char = c"realpath";
+    /// execvpe(3).
+    execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = c"execvpe";
+    /// posix_spawn(3).
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, argv: Strings, envp: Strings) -> c_int = c"posix_spawn";
+    /// posix_spawnp(3).
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void, argv: Strings, envp: Strings) -> c_int = c"posix_spawnp";
+}
+
+/// The arguments or the environment of a program.
+pub(crate) type Strings = *const *const c_char;
+
+/// Looks up what is called between fork and exec: then the loader's lock may be held by a thread
+/// that does not exist in the child.
+pub(crate) fn prepare() {
+    next(&addresses::execvpe, c"execvpe");
 }
 
 /// Sets the calling thread's errno.

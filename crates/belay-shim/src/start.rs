@@ -1,12 +1,13 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
+use crate::mailbox::Mailbox;
 use belay_recorder::control::{Instant, Lease, flags};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -20,10 +21,14 @@ pub(crate) struct Shim {
     /// The held device, which every /dev/fuse that the daemon opens is a duplicate of.
     pub(crate) device: OwnedFd,
     event: OwnedFd,
+    /// Where fusermount puts the device.
+    pub(crate) mailbox: Mailbox,
     pub(crate) generation: u32,
     pid: AtomicU32,
     /// There may be work besides reading the device.
     pub(crate) pending: AtomicBool,
+    /// A slot was freed without the session, see [`Session::reap`].
+    pub(crate) freed: AtomicBool,
     /// `unique` of the INIT that the daemon is answering, 0 if none.
     pub(crate) init_unique: AtomicU64,
     /// INIT is settled.
@@ -48,6 +53,7 @@ pub(crate) fn shim() -> Option<&'static Shim> {
 
 impl Shim {
     /// The session, for as long as the guard lives.
+    #[inline]
     pub(crate) fn session(&self) -> MutexGuard<'_, Session<Arc<Mapping>>> {
         // A panic aborts the process (see `begin`), so a poisoned lock is never seen in earnest.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,10 +111,15 @@ extern "C" fn begin() {
         eprintln!("belay: the shim failed: {info}");
         std::process::abort();
     }));
+    let standin = std::env::var_os("BELAY_STANDIN").zip(std::env::var_os("BELAY_MOUNTPOINT"));
     clean_environment();
+    crate::real::prepare();
     match attach(&setup) {
         Ok(shim) => {
             let _ = SHIM.set(Some(shim));
+            if let Some((standin, mountpoint)) = standin {
+                crate::standin::use_for(mountpoint.into_vec(), standin.into_vec());
+            }
             if let Some(shim) = self::shim() {
                 shim.reach(Instant::Attached);
             }
@@ -123,7 +134,8 @@ extern "C" fn begin() {
 /// Children of the daemon must not be preloaded: they get the environment that the user gave.
 fn clean_environment() {
     let original = std::env::var_os("BELAY_PRELOAD").unwrap_or_default();
-    for name in [c"BELAY_SHIM", c"BELAY_PRELOAD", c"LD_PRELOAD"] {
+    let ours = [c"BELAY_SHIM", c"BELAY_STANDIN", c"BELAY_MOUNTPOINT", c"BELAY_PRELOAD"];
+    for name in ours.into_iter().chain([c"LD_PRELOAD"]) {
         // SAFETY: in the loader's constructor phase no other thread exists; the name is a
         // NUL-terminated literal.
         unsafe { libc::unsetenv(name.as_ptr()) };
@@ -139,6 +151,8 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let mut recorder = None;
     let mut device = None;
     let mut event = None;
+    let mut post = None;
+    let mut mail = None;
     let mut generation = None;
     let mut fields = setup.split(':');
     if fields.next() != Some("v1") {
@@ -151,13 +165,16 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
             "recorder" => recorder = Some(take(value)?),
             "device" => device = Some(take(value)?),
             "event" => event = Some(take(value)?),
+            "post" => post = Some(take(value)?),
+            "mail" => mail = Some(take(value)?),
             "generation" => generation = Some(value),
             _ => {}
         }
     }
-    let (Some(recorder), Some(device), Some(event), Some(generation)) =
-        (recorder, device, event, generation)
-    else {
+    let (Some(recorder), Some(device), Some(event)) = (recorder, device, event) else {
+        return Err("BELAY_SHIM is incomplete".into());
+    };
+    let (Some(post), Some(mail), Some(generation)) = (post, mail, generation) else {
         return Err("BELAY_SHIM is incomplete".into());
     };
     let layout = Layout::new(Capacity::MOUNT);
@@ -182,9 +199,11 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         layout,
         device,
         event,
+        mailbox: Mailbox::new(post, mail, generation),
         generation,
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
+        freed: AtomicBool::new(false),
         init_unique: AtomicU64::new(0),
         ready: AtomicBool::new(false),
         collected: AtomicBool::new(generation == 0),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 10;
+const COUNT: usize = 12;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -42,6 +42,10 @@ pub struct Descriptors {
     pub lock: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
+    /// The mailbox's end for fusermount (see [`crate::fusermount`]).
+    pub post: OwnedFd,
+    /// The mailbox's end that belay looks at.
+    pub mail: OwnedFd,
 }
 
 impl Descriptors {
@@ -57,6 +61,8 @@ impl Descriptors {
             self.control.as_fd(),
             self.lock.as_fd(),
             self.stdin.as_fd(),
+            self.post.as_fd(),
+            self.mail.as_fd(),
         ]
     }
 
@@ -72,6 +78,8 @@ impl Descriptors {
             control,
             lock,
             stdin,
+            post,
+            mail,
         ] = <[OwnedFd; COUNT]>::try_from(received).ok()?;
         Some(Self {
             config,
@@ -84,6 +92,8 @@ impl Descriptors {
             control,
             lock,
             stdin,
+            post,
+            mail,
         })
     }
 }
@@ -263,6 +273,8 @@ mod tests {
             control: memfd(),
             lock: memfd(),
             stdin: memfd(),
+            post: memfd(),
+            mail: memfd(),
         };
         rustix::io::write(&fds.ledger, b"x").expect("write");
         let hello = Note::Hello { from: 1, takeover: true, history: vec![], stops: 2 };

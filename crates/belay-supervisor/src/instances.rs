@@ -25,9 +25,13 @@ pub fn default_state_dir() -> PathBuf {
         return dir.into();
     }
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let user = rustix::process::geteuid();
     match runtime {
-        Some(dir) if !rustix::process::geteuid().is_root() => Path::new(&dir).join("belay"),
-        _ => "/run/belay".into(),
+        _ if user.is_root() => "/run/belay".into(),
+        Some(dir) => Path::new(&dir).join("belay"),
+        // No login session (cron, su): a name that is the same for every command of this user, and
+        // that is refused if somebody else has taken it.
+        None => format!("/tmp/belay-{}", user.as_raw()).into(),
     }
 }
 
@@ -185,10 +189,28 @@ pub fn is_locked(dir: &Path) -> bool {
     flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
 }
 
+const STANDIN: &str = "mountpoint";
+
+/// Makes what successors find at their mountpoint where they cannot have a mount table of their own
+/// (see the shim's `standin`): an empty directory, or a file if that is what was mounted on.
+///
+/// # Errors
+/// Those of mkdir(2) and open(2).
+pub fn standin(dir: &Path, is_file: bool) -> std::io::Result<PathBuf> {
+    let path = dir.join(STANDIN);
+    let made = if is_file { fs::File::create(&path).map(drop) } else { fs::create_dir(&path) };
+    match made {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(path),
+    }
+}
+
 /// Removes what a folder needed for life; its reports stay, and the folder with them. A folder
 /// without reports goes.
 pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join("control.sock"));
+    let _ = fs::remove_file(dir.join(STANDIN));
+    let _ = fs::remove_dir(dir.join(STANDIN));
     let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());
     if !reports {
         let _ = fs::remove_dir_all(dir);

@@ -44,6 +44,7 @@ pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
         .map_err(|e| Error::system("set up", "a pipe", e, ""))?;
     let stdin = belay_sys::dup_cloexec(rustix::stdio::stdin())
         .map_err(|e| Error::system("duplicate", "standard input", e, limits))?;
+    let (post, mail) = crate::fusermount::mailbox()?;
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
     crate::report::put(&instance.dir.join("config.json"), &json)?;
@@ -58,6 +59,8 @@ pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
         control: instance.control,
         lock: instance.lock,
         stdin,
+        post,
+        mail,
     })
 }
 

@@ -16,6 +16,7 @@
 //! | [`verdict`] | what the end of a daemon's process means |
 //! | [`ledger`] | what a new supervisor must know of the old one |
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
+//! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
@@ -26,6 +27,7 @@ pub mod clock;
 pub mod config;
 mod connections;
 pub mod error;
+pub mod fusermount;
 pub mod handover;
 pub mod inflight;
 pub mod instances;

@@ -1,5 +1,6 @@
 //! The mount table, and what can be done to the device without serving it.
 
+use crate::fusermount;
 use crate::text::OsText;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -147,13 +148,21 @@ pub fn resend(device: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::io::write(device, &message).map(drop)
 }
 
+/// Unmounts, by the means that this user has.
+fn take_off(path: &Path, flags: UnmountFlags) -> bool {
+    match unmount(path, flags) {
+        Err(Errno::PERM) => fusermount::unmount(path, flags.contains(UnmountFlags::DETACH)),
+        result => result.is_ok(),
+    }
+}
+
 /// Takes the mount out of the tree if it is still the one that belay holds; says whether it was.
 pub fn detach(fact: &MountFact) -> bool {
     let path = fact.mountpoint.as_path();
     // The mount table is checked first: what the daemon says must never unmount anything else.
     match at(path) {
         Some(mount) if mount.is_fuse() && mount.device == fact.device => {
-            unmount(path, UnmountFlags::DETACH).is_ok()
+            take_off(path, UnmountFlags::DETACH)
         }
         _ => false,
     }
@@ -165,7 +174,7 @@ pub fn release(fact: MountFact, daemon: crate::process::Watched) {
     std::thread::spawn(move || {
         let path = fact.mountpoint.as_path();
         let ours = at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
-        let unmounted = ours && unmount(path, UnmountFlags::empty()).is_ok();
+        let unmounted = ours && take_off(path, UnmountFlags::empty());
         if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }

@@ -210,6 +210,21 @@ pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
     })
 }
 
+/// Waits for the end of process `pid` if it is about to end: one whose first thread is gone maps
+/// nothing any more, while another of its threads may still be in the middle of a system call.
+pub fn await_dying(pid: u32, limit: Duration) {
+    let Some(watched) = Watched::open(pid).filter(|watched| !watched.is_dead()) else {
+        return;
+    };
+    let dying = match fs::read(format!("/proc/{pid}/maps")) {
+        Ok(maps) => maps.is_empty(),
+        Err(error) => error.raw_os_error() == Some(Errno::SRCH.raw_os_error()),
+    };
+    if dying {
+        watched.wait_end(limit);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -80,10 +80,16 @@ impl Kind {
     }
 
     /// Whether all hard links of a file are one inode for the kernel. Daemons that know files by path give each link
-    /// a node, hence a page cache, of its own.
+    /// a node, hence a page cache, of its own: so does ntfs-3g, though its inode numbers are the image's.
     #[must_use]
     pub fn shares_hard_links(self) -> bool {
-        matches!(self, Self::PassthroughLl | Self::Ntfs3g | Self::Dir)
+        matches!(self, Self::PassthroughLl | Self::Dir)
+    }
+
+    /// Whether equal inode numbers mean one file, and different ones different files.
+    #[must_use]
+    pub fn numbers_tell_links(self) -> bool {
+        self.shares_hard_links() || self == Self::Ntfs3g
     }
 
     /// Whether the daemon mirrors `/`, so that tests work on `MNT/<backing path>`.

@@ -28,6 +28,7 @@ pub use belay::{Belay, find_number};
 pub use examples::cache_dir;
 pub use kind::Kind;
 pub use rustix::process::Signal;
+pub use sshd::Sshd;
 
 /// Reads a signal's name, with or without `SIG`, in any case: `KILL`, `sigsegv`, `Abrt`.
 ///

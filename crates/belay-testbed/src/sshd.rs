@@ -13,7 +13,7 @@ const SSHD: &str = "/usr/sbin/sshd";
 
 /// A running sshd.
 #[derive(Debug)]
-pub(crate) struct Sshd {
+pub struct Sshd {
     pub(crate) port: u16,
     pub(crate) identity: PathBuf,
     process: Process,
@@ -21,7 +21,10 @@ pub(crate) struct Sshd {
 
 impl Sshd {
     /// Makes keys and configuration in `dir` and starts the server on a free port.
-    pub(crate) fn start(dir: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When sshd is not installed or does not start.
+    pub fn start(dir: &Path) -> Result<Self> {
         if !Path::new(SSHD).is_file() {
             bail!("{SSHD} is missing: install openssh-server");
         }
@@ -55,6 +58,18 @@ impl Sshd {
             }
         }
         bail!("sshd found no free port in ten attempts")
+    }
+
+    /// Its port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The private key that root's account takes.
+    #[must_use]
+    pub fn identity(&self) -> &Path {
+        &self.identity
     }
 
     /// An error if it has died.

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use crate::abi::{
     CopyFileRangeIn, GETATTR_FH, GetattrIn, LinkIn, Rename2In, RenameIn, SetattrIn, StatxIn, fattr,
 };
-use crate::opcode::Opcode;
+use crate::opcode::{Opcode, OpcodeSet};
 use crate::request::{HEADER, Request};
 
 /// Offset in bytes of the header's `nodeid`.
@@ -26,6 +26,7 @@ pub struct Fields {
 
 impl Fields {
     /// Keeps those of the given body offsets whose `u64` the message holds.
+    #[inline]
     fn of(request: &Request<'_>, first: Option<usize>, second: Option<usize>) -> Self {
         let place = |at: usize| {
             get_u64(request.body, at)?;
@@ -76,7 +77,19 @@ impl IntoIterator for &Fields {
 ///
 /// The items of BATCH_FORGET, of which there may be many, are with [`Request::forgets`].
 #[must_use]
+#[inline]
 pub fn node_fields(request: &Request<'_>) -> Fields {
+    const SOME: OpcodeSet = OpcodeSet::new(&[
+        Opcode::LINK,
+        Opcode::RENAME,
+        Opcode::RENAME2,
+        Opcode::COPY_FILE_RANGE,
+        Opcode::COPY_FILE_RANGE_64,
+    ]);
+    if SOME.has(request.opcode()) { some_node_fields(request) } else { Fields::default() }
+}
+
+fn some_node_fields(request: &Request<'_>) -> Fields {
     let at = match request.opcode() {
         Opcode::LINK => offset_of!(LinkIn, oldnodeid),
         Opcode::RENAME => offset_of!(RenameIn, newdir),
@@ -94,24 +107,44 @@ pub fn node_fields(request: &Request<'_>) -> Fields {
 /// GETATTR, STATX and SETATTR carry one only where their flags say so. SETUPMAPPING is left out: the kernel
 /// sends all ones there. POLL's `kh` is the kernel's own and is not a handle of the daemon.
 #[must_use]
+#[inline]
 pub fn handle_fields(request: &Request<'_>) -> Fields {
+    const FIRST: OpcodeSet = OpcodeSet::new(&[
+        Opcode::READ,
+        Opcode::WRITE,
+        Opcode::RELEASE,
+        Opcode::RELEASEDIR,
+        Opcode::FLUSH,
+        Opcode::FSYNC,
+        Opcode::FSYNCDIR,
+        Opcode::GETLK,
+        Opcode::SETLK,
+        Opcode::SETLKW,
+        Opcode::READDIR,
+        Opcode::READDIRPLUS,
+        Opcode::IOCTL,
+        Opcode::POLL,
+        Opcode::FALLOCATE,
+        Opcode::LSEEK,
+    ]);
+    const ELSEWHERE: OpcodeSet = OpcodeSet::new(&[
+        Opcode::COPY_FILE_RANGE,
+        Opcode::COPY_FILE_RANGE_64,
+        Opcode::GETATTR,
+        Opcode::STATX,
+        Opcode::SETATTR,
+    ]);
+    if FIRST.has(request.opcode()) {
+        Fields::of(request, Some(0), None)
+    } else if ELSEWHERE.has(request.opcode()) {
+        other_handle_fields(request)
+    } else {
+        Fields::default()
+    }
+}
+
+fn other_handle_fields(request: &Request<'_>) -> Fields {
     match request.opcode() {
-        Opcode::READ
-        | Opcode::WRITE
-        | Opcode::RELEASE
-        | Opcode::RELEASEDIR
-        | Opcode::FLUSH
-        | Opcode::FSYNC
-        | Opcode::FSYNCDIR
-        | Opcode::GETLK
-        | Opcode::SETLK
-        | Opcode::SETLKW
-        | Opcode::READDIR
-        | Opcode::READDIRPLUS
-        | Opcode::IOCTL
-        | Opcode::POLL
-        | Opcode::FALLOCATE
-        | Opcode::LSEEK => Fields::of(request, Some(0), None),
         Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64 => Fields::of(
             request,
             Some(offset_of!(CopyFileRangeIn, fh_in)),
@@ -134,6 +167,7 @@ fn flagged(request: &Request<'_>, bit: u32, at: usize) -> Fields {
 
 /// Reads the native-endian `u64` at byte `off`; `None` if it is not wholly inside.
 #[must_use]
+#[inline]
 pub fn get_u64(buf: &[u8], off: usize) -> Option<u64> {
     let bytes = buf.get(off..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
@@ -141,6 +175,7 @@ pub fn get_u64(buf: &[u8], off: usize) -> Option<u64> {
 
 /// Overwrites the native-endian `u64` at byte `off`; false, and nothing is changed, if it is not wholly inside.
 #[must_use]
+#[inline]
 pub fn put_u64(buf: &mut [u8], off: usize, value: u64) -> bool {
     match buf.get_mut(off..).and_then(<[u8]>::first_chunk_mut) {
         Some(bytes) => {

@@ -135,6 +135,32 @@ opcodes! {
     CUSE_INIT = 4096;
 }
 
+/// Some opcodes below 64, asked for without a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpcodeSet(u64);
+
+impl OpcodeSet {
+    /// Those of `list`; none of them may be above 63.
+    #[must_use]
+    pub const fn new(list: &[Opcode]) -> Self {
+        let mut bits = 0;
+        let mut rest = list;
+        while let [first, others @ ..] = rest {
+            assert!(first.0 < 64);
+            bits |= 1 << first.0;
+            rest = others;
+        }
+        Self(bits)
+    }
+
+    /// Whether `opcode` is one of them.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, opcode: Opcode) -> bool {
+        opcode.0 < 64 && self.0 >> opcode.0 & 1 != 0
+    }
+}
+
 impl Opcode {
     /// Whether this is one of [`Opcode::ALL`].
     #[must_use]

@@ -122,8 +122,7 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     let sorted = work::sort(plain.root()).context("sorting on a plain directory")?;
     let unpacked = work::tar(plain.root()).context("packing on a plain directory")?;
 
-    let mode =
-        if args.bare { Mode::Bare } else { Mode::Held { extra_args: args.belay_args.clone() } };
+    let mode = if args.bare { Mode::Bare } else { killer::held(&args.belay_args) };
     let bed = Bed::start(args.bed, &mode, &options)?;
     let how = if args.bare { "without belay" } else { "under belay" };
     println!(
@@ -135,6 +134,7 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     let plan = Plan {
         seed: args.seed,
         every: args.every,
+        start: Duration::ZERO,
         signals: args.signals.clone(),
         limit: Some(kills),
         guard: Guard::None,

@@ -216,7 +216,7 @@ fn victim(op: &Op) -> Option<&str> {
 
 /// Compares the two sides' trees, as the mounts show them and as they are behind.
 pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>> {
-    let links = subject.kind().shares_hard_links();
+    let links = subject.kind().numbers_tell_links();
     let deadline = Instant::now() + Duration::from_secs(3);
     // Hidden files go when the kernel has released them, a moment after the last close.
     let found = loop {

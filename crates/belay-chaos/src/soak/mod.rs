@@ -69,7 +69,7 @@ pub struct SoakArgs {
     /// Signals to kill with, drawn at random
     #[arg(long, value_delimiter = ',', value_parser = parse_signal, default_value = "KILL,SEGV,ABRT")]
     signals: Vec<Signal>,
-    /// Mean time between a successor's start and its death
+    /// Mean time between a successor's first answer and its death
     #[arg(long, value_parser = humantime::parse_duration, default_value = "50ms")]
     every: Duration,
     /// Kill only while nothing is being changed
@@ -202,23 +202,26 @@ impl<'a> Soak<'a> {
             ..BedOptions::default()
         };
         let mode = match args.subject {
-            Subject::Held => Mode::Held { extra_args: args.belay_args.clone() },
+            Subject::Held => killer::held(&args.belay_args),
             Subject::Bare => Mode::Bare,
         };
         let oracle_kind = if args.oracle == Oracle::Dir { Kind::Dir } else { self.kind };
         let oracle = Bed::start(oracle_kind, &Mode::Bare, &options)?;
+        let before = Instant::now();
         let subject = Bed::start(self.kind, &mode, &options)?;
+        let start = before.elapsed();
         let gate_dir = tempfile::tempdir().context("making a directory for the gate")?;
         let gate = self.between().then(|| gate_dir.path().to_path_buf());
-        let start = |name, bed: &Bed, gate| {
+        let pool = |name, bed: &Bed, gate| {
             Pool::start(name, bed.root(), gate, args.procs, args.op_timeout)
         };
-        let mut oracle_pool = start("the oracle", &oracle, None)?;
-        let mut subject_pool = start("the subject", &subject, gate.as_deref())?;
+        let mut oracle_pool = pool("the oracle", &oracle, None)?;
+        let mut subject_pool = pool("the subject", &subject, gate.as_deref())?;
 
         let plan = Plan {
             seed: self.seed,
             every: args.every,
+            start,
             signals: args.signals.clone(),
             limit: self.kills,
             guard: gate.map(Guard::Gate).unwrap_or_default(),

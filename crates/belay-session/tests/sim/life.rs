@@ -43,6 +43,8 @@ pub struct Life {
     pending: bool,
     collected: bool,
     copies: bool,
+    /// A slot was freed without the session.
+    freed: bool,
     threads: Vec<Thread>,
 }
 
@@ -63,6 +65,7 @@ impl Life {
             pending: generation > 0,
             collected: generation == 0,
             copies: session.keeps_copies(),
+            freed: false,
             threads: (0..threads).map(|_| Thread::Idle).collect(),
             session,
         }
@@ -157,6 +160,9 @@ impl Life {
         }
         out.in_hand = Some(message.clone());
         out.clock.tick();
+        if std::mem::take(&mut self.freed) {
+            self.session.reap();
+        }
         let taken = self.session.on_request(&mut message, slot, out.time);
         out.in_hand = None;
         if taken == Incoming::Taken {
@@ -229,7 +235,8 @@ impl Life {
         let unique = get_u64(message, 8).unwrap();
         let head = &message[..message.len().min(MAX_REPLY)];
         out.clock.tick();
-        let outgoing = self.session.on_reply(head, || message.to_vec());
+        let outgoing = self.session.on_reply(head, || message[16..].into());
+        let slot = self.session.take_sending();
         let kick = self.session.take_kick();
         let settling = self.session.phase() == Phase::Settling;
         self.pending = settling || !self.session.is_quiet();
@@ -240,11 +247,11 @@ impl Life {
             Outgoing::PassKept => {
                 let errno = write(message);
                 out.clock.tick();
-                self.session.on_delivered(unique);
+                self.delivered(slot, unique);
                 errno
             }
-            Outgoing::Replace(message) => self.replaced(message.as_bytes(), unique, out),
-            Outgoing::ReplaceLong(message) => self.replaced(&message, unique, out),
+            Outgoing::Replace(message) => self.replaced(message.as_bytes(), slot, unique, out),
+            Outgoing::ReplaceLong(message) => self.replaced(&message, slot, unique, out),
             Outgoing::Swallow => 0,
             Outgoing::Refuse(errno) => errno,
         };
@@ -255,13 +262,31 @@ impl Life {
         errno
     }
 
-    fn replaced(&mut self, message: &[u8], unique: u64, out: &mut Outside) -> i32 {
+    /// As the shim does it: without the session, which hears of it with the next request.
+    fn delivered(&mut self, slot: Option<Slot>, unique: u64) {
+        match slot {
+            Some(slot) if !self.copies => {
+                let store = self.session.store();
+                belay_recorder::free_slot(store.memory(), store.layout(), slot);
+                self.freed = true;
+            }
+            _ => self.session.on_delivered(unique),
+        }
+    }
+
+    fn replaced(
+        &mut self,
+        message: &[u8],
+        slot: Option<Slot>,
+        unique: u64,
+        out: &mut Outside,
+    ) -> i32 {
         let errno = out.kernel.borrow_mut().write(message);
         out.clock.tick();
         if errno == ENOENT {
             self.session.on_refused(unique);
         } else {
-            self.session.on_delivered(unique);
+            self.delivered(slot, unique);
         }
         errno
     }

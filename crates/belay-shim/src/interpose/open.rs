@@ -1,5 +1,6 @@
 //! open and close: every /dev/fuse is the one device that the keeper holds.
 
+use crate::standin::instead;
 use crate::start::shim;
 use crate::{descriptors, real};
 use libc::{c_char, c_int, mode_t};
@@ -26,14 +27,28 @@ fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
     Some(fd)
 }
 
+/// openat(2) of anything but the device, or of its stand-in if it leads to the mount.
+unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    if !path.is_null() {
+        // SAFETY: openat(2) takes a NUL-terminated string, readable during the call.
+        let name = unsafe { CStr::from_ptr(path) };
+        if let Some(standin) = instead(dir, name, flags & libc::O_NOFOLLOW == 0) {
+            // SAFETY: the caller's arguments, but for the path, which is a live string.
+            return unsafe { real::openat(libc::AT_FDCWD, standin.as_ptr(), flags, mode) };
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::openat(dir, path, flags, mode) }
+}
+
 /// open(2).
 ///
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    device(path, flags).unwrap_or_else(|| unsafe { real::open(path, flags, mode) })
+    // SAFETY: the caller's arguments.
+    device(path, flags).unwrap_or_else(|| unsafe { elsewhere(libc::AT_FDCWD, path, flags, mode) })
 }
 
 /// open64(3).
@@ -42,9 +57,8 @@ pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mo
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    let flags = flags | libc::O_LARGEFILE;
     // SAFETY: the caller's arguments.
-    device(path, flags).unwrap_or_else(|| unsafe { real::open(path, flags, mode) })
+    unsafe { open(path, flags | libc::O_LARGEFILE, mode) }
 }
 
 /// open(2) as _FORTIFY_SOURCE calls it.
@@ -78,8 +92,8 @@ pub unsafe extern "C-unwind" fn openat(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    device(path, flags).unwrap_or_else(|| unsafe { real::openat(dir, path, flags, mode) })
+    // SAFETY: the caller's arguments.
+    device(path, flags).unwrap_or_else(|| unsafe { elsewhere(dir, path, flags, mode) })
 }
 
 /// openat64(3).

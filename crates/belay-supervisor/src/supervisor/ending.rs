@@ -2,6 +2,7 @@
 
 use super::{SECOND, Supervisor};
 use crate::clock;
+use crate::fusermount;
 use crate::handover::Note;
 use crate::instances;
 use crate::ledger::Stop;
@@ -123,6 +124,10 @@ impl Supervisor {
             && !self.book.gave_up
         {
             mounts::detach(mount);
+            // One that waits to unmount (`auto_unmount`) has nothing to do any more.
+            for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
+                let _ = helper.signal(SIGKILL);
+            }
         }
         instances::retire(&self.config.instance);
         self.answer_ended(code);

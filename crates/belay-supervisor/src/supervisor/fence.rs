@@ -4,6 +4,7 @@
 
 use super::Supervisor;
 use crate::connections::{Connections, Finishing};
+use crate::fusermount::is_helper;
 use crate::process::{Watched, descendants};
 use belay_recorder::Control;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ impl Supervisor {
         except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));
         descendants(&belay, &except)
             .into_iter()
+            .filter(|pid| !is_helper(*pid))
             .filter_map(Watched::open)
             .filter(|watched| !watched.is_dead())
             .collect()

@@ -5,10 +5,13 @@
 
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
+use crate::fusermount::may_mount;
+use crate::instances::standin;
 use crate::ledger::Life;
 use crate::process::Watched;
 use belay_recorder::control::Counter;
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
+use rustix::fs::FileType;
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{CString, OsString};
 use std::io;
@@ -52,25 +55,34 @@ impl Supervisor {
     }
 
     fn spawn(&mut self) -> io::Result<Watched> {
-        let [recorder, device, event] = descriptor_numbers();
+        let [recorder, device, event, post, mail] = descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
                 (dup_cloexec(as_fd(&self.fds.device))?, device),
                 (dup_cloexec(as_fd(&self.fds.event))?, event),
+                (dup_cloexec(as_fd(&self.fds.post))?, post),
+                (dup_cloexec(as_fd(&self.fds.mail))?, mail),
             ],
             ..ChildSetup::default()
         };
+        let mut command = Command::new(&self.config.program);
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
             // The successor must find its mountpoint as it was before the mount: a look at the
             // mount itself would wait for the very daemon that looks.
-            let mountpoint = CString::new(mount.mountpoint.0.as_bytes())
-                .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-            setup.mount_namespace = Some(PrivateMountNamespace { mountpoint });
+            if may_mount() {
+                let mountpoint = CString::new(mount.mountpoint.0.as_bytes())
+                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+                setup.mount_namespace = Some(PrivateMountNamespace { mountpoint });
+            } else {
+                // A mount table of its own is not for everybody: the shim sees to it.
+                let is_file = mounted_on_file(&self.control().mount_data());
+                command.env("BELAY_STANDIN", standin(&self.config.instance, is_file)?);
+                command.env("BELAY_MOUNTPOINT", &mount.mountpoint.0);
+            }
         }
-        let mut command = Command::new(&self.config.program);
         let mut words = self.config.command.iter().map(|word| &word.0);
         if let Some(name) = words.next() {
             command.arg0(name);
@@ -82,7 +94,8 @@ impl Supervisor {
         command.env(
             "BELAY_SHIM",
             format!(
-                "v1:recorder={recorder}:device={device}:event={event}:generation={}",
+                "v1:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
+                 generation={}",
                 self.book.generation
             ),
         );
@@ -142,18 +155,35 @@ fn as_fd(fd: &rustix::fd::OwnedFd) -> rustix::fd::BorrowedFd<'_> {
     rustix::fd::AsFd::as_fd(fd)
 }
 
-fn descriptor_numbers() -> [i32; 3] {
+/// Whether the mount covers a file, as its options say.
+fn mounted_on_file(data: &[u8]) -> bool {
+    let mode = data.split(|byte| *byte == b',').find_map(|word| word.strip_prefix(b"rootmode="));
+    let mode = mode.and_then(|mode| std::str::from_utf8(mode).ok());
+    mode.and_then(|mode| u32::from_str_radix(mode, 8).ok())
+        .is_some_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile)
+}
+
+fn descriptor_numbers() -> [i32; 5] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = DESCRIPTORS.min(limit.saturating_sub(8)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [first, first + 1, first + 2]
+    [first, first + 1, first + 2, first + 3, first + 4]
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
+    fn files_as_mountpoints_are_told_from_directories() {
+        assert!(super::mounted_on_file(b"rw,fd=4,rootmode=100000,user_id=0"));
+        assert!(super::mounted_on_file(b"rw,rootmode=100644"));
+        for data in [&b"rw,rootmode=40000"[..], b"", b"rootmode=x"] {
+            assert!(!super::mounted_on_file(data));
+        }
+    }
+
+    #[test]
     fn descriptors_are_below_the_limit() {
-        let [recorder, device, event] = super::descriptor_numbers();
-        assert!(recorder >= 10 && device == recorder + 1 && event == device + 1);
+        let [first, .., last] = super::descriptor_numbers();
+        assert!(first >= 10 && last == first + 4);
     }
 }

@@ -116,6 +116,8 @@ struct Supervisor {
     launch_at: Option<u64>,
     /// Why the daemon is about to die, and when that was caused.
     cause: Option<(Detection, u64)>,
+    /// The device came from fusermount, and is held.
+    adopted: bool,
     /// This generation serves: nothing of its start is left to do.
     complete: bool,
     ages: Ages,
@@ -143,7 +145,7 @@ impl Supervisor {
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
-        let supervisor = Self {
+        let mut supervisor = Self {
             blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
             signals: Signals::catch()?,
             config,
@@ -167,12 +169,14 @@ impl Supervisor {
             next_client: FIRST_CLIENT,
             launch_at: None,
             cause: None,
+            adopted: false,
             complete: false,
             ages: Ages::default(),
             unread: None,
             next_tick_ns: clock::now() + SECOND,
             finished: None,
         };
+        supervisor.adopt_device();
         supervisor.listen(&supervisor.signals, SIGNALS)?;
         supervisor.listen(&supervisor.fds.event, EVENT)?;
         supervisor.listen(&supervisor.fds.control, CONTROL)?;

@@ -2,12 +2,13 @@
 
 use super::{PROCESS, Supervisor};
 use crate::clock;
+use crate::fusermount;
 use crate::handover::{Note, Received};
 use crate::ledger::Detection;
 use crate::mounts;
-use crate::process::{Exit, Watched, descendants, maps_file, readable, reap};
+use crate::process::{Exit, Watched, await_dying, descendants, maps_file, readable, reap};
 use crate::verdict::{Facts, Verdict, decide};
-use belay_recorder::control::flags;
+use belay_recorder::control::{InitState, flags};
 use rustix::fd::AsFd;
 use std::thread;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use std::time::Duration;
 /// How long a daemon may take from the exit of its first process to the first look at the device
 /// by the one that went into the background.
 const BACKGROUND: u64 = 5 * super::SECOND;
+/// How long fusermount may take to mount.
+const HELPER: u64 = 5 * super::SECOND;
 
 impl Supervisor {
     /// Looks whether the daemon has ended, and acts on it.
@@ -63,11 +66,14 @@ impl Supervisor {
     /// Process `pid` of this generation has ended.
     pub(super) fn ended(&mut self, pid: u32) {
         let died_ns = clock::now();
+        // What its last thread reads from the device now must be asked for again after that.
+        await_dying(pid, Duration::from_secs(2));
         self.remember(reap());
         let exit = self.exit_of(pid);
         if exit == Exit::Code(0) && self.passes_lease_on(pid) {
             return;
         }
+        self.await_helper(pid);
         self.find_mount();
         let control = self.control();
         let facts = Facts {
@@ -152,8 +158,47 @@ impl Supervisor {
         })
     }
 
+    /// Takes over the device that fusermount has made, if it has and that is not done yet.
+    pub(super) fn adopt_device(&mut self) {
+        // A device that is mounted already is not exchanged, whatever is in the mailbox.
+        if !self.adopted
+            && mounts::is_disconnected(self.device())
+            && let Some(device) = fusermount::look(self.fds.mail.as_fd())
+        {
+            tracing::debug!("the device came from fusermount");
+            self.fds.device = device;
+            self.adopted = true;
+        }
+    }
+
+    /// The first daemon has died, but fusermount may still be mounting for it: what it mounts is
+    /// held, and must not be forgotten.
+    fn await_helper(&mut self, pid: u32) {
+        if self.book.generation > 0
+            || self.adopted
+            || self.control().init_state() != InitState::None
+        {
+            return;
+        }
+        let begin = clock::now();
+        let belay = [std::process::id(), self.keeper_pid];
+        // Twice in a row, as a process is neither for the instant in which it becomes fusermount.
+        let mut absent = 0;
+        while absent < 2 && !self.adopted {
+            let waited = clock::now().saturating_sub(begin);
+            let helps = waited < HELPER && !fusermount::helpers(&belay).is_empty();
+            // A child of the dead daemon that is about to become fusermount has its memory still.
+            let may_help = waited < super::SECOND && self.has_other_process(pid);
+            absent = if helps || may_help { 0 } else { absent + 1 };
+            thread::sleep(Duration::from_millis(1));
+            self.adopt_device();
+        }
+    }
+
     /// Finds the mount in the mount table, if it is not known yet.
     pub(super) fn find_mount(&mut self) {
+        // Also if the mount is known: it is in the table before its device is in the mailbox.
+        self.adopt_device();
         if self.book.mount.is_some() {
             return;
         }

@@ -3,10 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use belay_testbed::Kind;
+use belay_testbed::{Bed, BedOptions, Kind, Mode};
 
-use crate::common::{Held, caching, content, held, names, uncached, until};
+use crate::common::{Held, caching, content, drop_caches, held, names, uncached, until};
 
 fn open(bed: &Held, name: &str, text: &str) -> File {
     let mut file = OpenOptions::new()
@@ -158,6 +159,46 @@ fn s15_link_count_of_a_path_based_daemon() {
     assert_eq!(old.metadata().unwrap().nlink(), 0);
     drop(old);
     bed.stop();
+}
+
+/// S15: one link renamed over another that is open, with daemons for which the two are two nodes: the same names are
+/// left as without belay, also where the link is looked up for the first time after a crash.
+#[test]
+fn s15_a_link_renamed_over_another_that_is_open() {
+    for kind in [Kind::Bindfs, Kind::PassthroughHl, Kind::Ntfs3g] {
+        let work = |root: &Path, before: &dyn Fn()| {
+            fs::create_dir(root.join("dir")).unwrap();
+            fs::write(root.join("file"), "text").unwrap();
+            fs::hard_link(root.join("file"), root.join("dir/link")).unwrap();
+            let file = File::open(root.join("file")).unwrap();
+            before();
+            fs::rename(root.join("dir/link"), root.join("file")).unwrap();
+            file
+        };
+        let left = |root: &Path, file: File| {
+            assert_eq!(content(&file), "text", "{kind}");
+            drop(file);
+            assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "text", "{kind}");
+            (names(&root.join("dir")), names(root))
+        };
+        let bare = Bed::start(kind, &Mode::Bare, &BedOptions::default()).unwrap();
+        let file = work(bare.root(), &|| ());
+        let expected = left(bare.root(), file);
+        assert_eq!(expected.0, [""; 0], "{kind}");
+        bare.stop().unwrap();
+        for crash in [false, true] {
+            let bed = held(kind, &[], &[]);
+            let file = work(bed.bed.root(), &|| {
+                if crash {
+                    drop_caches(); // the kernel forgets the link, which nobody uses
+                    bed.crash_and_recover();
+                }
+            });
+            bed.crash_and_recover();
+            assert_eq!(left(bed.bed.root(), file), expected, "{kind}, crash before: {crash}");
+            bed.stop();
+        }
+    }
 }
 
 /// S15: a rename over an open file that fails leaves everything as it was.

@@ -17,4 +17,7 @@ mod memory;
 mod names;
 mod processes;
 mod starts;
+mod unprivileged;
+mod unprivileged_ends;
+mod user;
 mod variants;

@@ -11,29 +11,26 @@ use std::process::Command;
 
 /// All checks, those of a daemon if a command is given.
 pub fn all(command: &[OsString]) -> Vec<Finding> {
-    let mut findings = vec![
-        kernel(),
-        device(),
-        rights(),
-        library(),
-        namespaces(),
-        fusermount(),
-        control_files(),
-        request_timeout(),
-        open_files(),
-    ];
+    let mut findings = vec![kernel(), device()];
+    findings.extend(super::user::all());
+    findings.extend([library(), control_files(), request_timeout(), open_files()]);
     if !command.is_empty() {
         findings.extend(daemon(command));
     }
     findings
 }
 
-fn finding(name: &'static str, level: Level, found: impl Into<String>, remedy: &str) -> Finding {
+pub(super) fn finding(
+    name: &'static str,
+    level: Level,
+    found: impl Into<String>,
+    remedy: &str,
+) -> Finding {
     Finding { name, level, found: found.into(), remedy: remedy.to_owned() }
 }
 
 /// The parts of a refusal: why, and the remedy.
-fn refusal(name: &'static str, error: &Error) -> Finding {
+pub(super) fn refusal(name: &'static str, error: &Error) -> Finding {
     match error {
         Error::System { action, object, why, remedy } => {
             finding(name, Level::Missing, format!("cannot {action} {object}: {why}"), remedy)
@@ -65,18 +62,6 @@ fn device() -> Finding {
     }
 }
 
-fn rights() -> Finding {
-    if machine::may_mount() {
-        return finding("right to mount", Level::Ok, "this process has CAP_SYS_ADMIN", "");
-    }
-    finding(
-        "right to mount",
-        Level::Missing,
-        "this process has no CAP_SYS_ADMIN; mounts through fusermount3 are not supported yet",
-        "run belay as root: sudo belay run ...",
-    )
-}
-
 fn library() -> Finding {
     let path = match shim::find() {
         Ok(path) => path,
@@ -101,39 +86,6 @@ fn library() -> Finding {
         format!("{shown} cannot be loaded: {complaint}"),
         "build it on this machine: cargo build --release",
     )
-}
-
-fn namespaces() -> Finding {
-    let none = |name: &str| {
-        fs::read_to_string(format!("/proc/sys/user/{name}")).is_ok_and(|text| text.trim() == "0")
-    };
-    if none("max_mnt_namespaces") {
-        return finding(
-            "mount namespaces",
-            Level::Missing,
-            "the limit is 0, so a successor cannot be kept from its own mount",
-            "sysctl user.max_mnt_namespaces=1000",
-        );
-    }
-    let users = if none("max_user_namespaces") { "forbidden" } else { "allowed" };
-    finding(
-        "mount namespaces",
-        Level::Ok,
-        format!("allowed (user namespaces, not needed yet: {users})"),
-        "",
-    )
-}
-
-fn fusermount() -> Finding {
-    match binary::find("fusermount3".as_ref()) {
-        Ok(path) => finding("fusermount3", Level::Ok, path.display().to_string(), ""),
-        Err(_) => finding(
-            "fusermount3",
-            Level::Note,
-            "not found; root can do without",
-            "install the package fuse3",
-        ),
-    }
 }
 
 fn control_files() -> Finding {

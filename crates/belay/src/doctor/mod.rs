@@ -1,6 +1,7 @@
 //! `belay doctor`: what this machine, user and daemon allow, each missing thing with its remedy.
 
 mod checks;
+mod user;
 
 use crate::cli::Doctor;
 use anyhow::Result;

@@ -3,7 +3,6 @@
 use belay_supervisor::{Error, Result};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
 use std::path::Path;
 
 /// First kernel that can hand out requests again.
@@ -20,24 +19,16 @@ fn parse_kernel(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Whether this process may mount.
-pub fn may_mount() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
-}
+/// Whether this process may mount by itself.
+pub use belay_supervisor::fusermount::may_mount;
 
-/// Refuses to start without the right to mount and the device.
+/// Refuses to start without the right to mount, by itself or through fusermount, and the device.
 ///
 /// # Errors
 /// Which is missing, and what to do.
 pub fn check() -> Result<()> {
     if !may_mount() {
-        return Err(Error::refused(
-            "permission",
-            "this process may not mount (it has no CAP_SYS_ADMIN), and mounts through \
-             fusermount3 are not supported yet",
-            "run belay as root: sudo belay run ...",
-        ));
+        super::helper::check()?;
     }
     check_device(Path::new("/dev/fuse"))
 }

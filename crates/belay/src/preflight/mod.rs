@@ -2,6 +2,7 @@
 //! the next step.
 
 pub mod binary;
+pub mod helper;
 pub mod machine;
 pub mod mountpoint;
 pub mod shim;

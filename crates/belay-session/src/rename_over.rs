@@ -1,0 +1,156 @@
+//! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if that fails the file has
+//! its own name back.
+
+use crate::hide::{ENOENT, Hide};
+use crate::injection::Injection;
+use crate::listing::is_hidden_name;
+use crate::message::read;
+use crate::reconcile::{entry_of, target_dir};
+use crate::session::{Session, Work};
+use crate::task::{Job, Step, Task};
+use belay_recorder::control::options;
+use belay_recorder::{Memory, Node, node_flags};
+use belay_wire::abi::OutHeader;
+use belay_wire::{Request, build};
+
+impl<M: Memory> Session<M> {
+    pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
+        let entry = entry_of(reply);
+        let one_node =
+            entry.is_some_and(|e| self.store.bound(node, self.generation) == Some(e.nodeid));
+        if let Some(entry) = entry {
+            self.learn_of_link(node, entry.nodeid);
+            if one_node {
+                self.store.begin();
+                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+                self.store.commit();
+            } else {
+                self.forget_later(vec![(entry.nodeid, 1)]);
+            }
+        }
+        // Where links are nodes of their own, the daemon must also move the open file's node to the
+        // hidden name, or that node has no name after the rename over it and cannot be opened again
+        // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of the
+        // same file changes nothing but the daemon's nodes. So also where the link exists already,
+        // which a dead generation had made: the hidden name is this file's alone.
+        self.links_work &= one_node;
+        self.with_task(id, |task| {
+            task.hide = if one_node { Hide::Kept } else { Hide::NoLink };
+        });
+    }
+
+    pub(crate) fn hidden_target(&mut self, id: u64, node: Node, reply: &[u8]) {
+        // If it is not there any more, a dead generation had moved it.
+        let ok = read::<OutHeader>(reply)
+            .is_some_and(|header| header.error == 0 || header.error == -ENOENT);
+        if !ok {
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.hide = if ok { Hide::Away } else { Hide::GaveUp });
+    }
+
+    /// Whatever the daemon said: the name is gone, or it was not there.
+    pub(crate) fn dropped_target(&mut self, id: u64) {
+        self.with_task(id, |task| task.hide = Hide::Kept);
+    }
+
+    /// Removes the name that a request renames over, now that its open file has a hidden one, if the two files of the
+    /// request may be one: a daemon that gives each link a node of its own gets such requests. The hidden name is a
+    /// link as well, and rename(2) does nothing between two links of a file. So the RENAME to the hidden name has left
+    /// the target in place, and the request would leave its source, which the kernel takes for gone. Without belay it
+    /// is gone: libfuse hides an open target by RENAME alone. To do this twice, in a successor, does no harm: the file
+    /// has its hidden name, and a rename that was carried out does not come here again.
+    pub(crate) fn drop_target(
+        &mut self,
+        task: &mut Task,
+        request: &Request<'_>,
+        node: Node,
+        parent_id: u64,
+    ) -> Option<Step> {
+        let names = request.names();
+        let from = self.store.node_by_key(request.header.nodeid)?;
+        let source = self.store.child(from, names.first?);
+        if source.is_some_and(|source| !self.may_be_one_file(source, node)) {
+            task.hide = Hide::Kept;
+            return None;
+        }
+        let unlink = build::unlink(self.injected_ids(parent_id), names.second?);
+        Some(Step::Inject(unlink, Injection::DropTarget))
+    }
+
+    /// Whether two nodes can be links of one file: unless their inode numbers are different and mean something.
+    fn may_be_one_file(&self, one: Node, other: Node) -> bool {
+        let numbers_mean_nothing = |node| {
+            let flags = self.store.node_flags(node);
+            flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0
+        };
+        self.store.kind(one) == self.store.kind(other)
+            && (self.store.ino(one) == self.store.ino(other)
+                || numbers_mean_nothing(one)
+                || numbers_mean_nothing(other)
+                || self.options & options::VOLATILE_INODES != 0)
+    }
+
+    /// A rename over an open file failed: its hidden second name goes again, or its first comes
+    /// back. Part of a change.
+    pub(crate) fn keep_target(&mut self, _from: Option<Node>, request: &Request<'_>) {
+        let Some(to) = target_dir(request).and_then(|key| self.store.node_by_key(key)) else {
+            return;
+        };
+        let Some(name) = request.names().second else { return };
+        let Some(node) = self.store.child(to, name) else { return };
+        if self.hidden_name(node).is_none() {
+            return;
+        }
+        let moved = self
+            .tasks
+            .iter()
+            .any(|task| task.unique() == request.header.unique && task.hide == Hide::Kept)
+            && !self.links_work;
+        if moved {
+            self.park_errand(Job::Unhide(node, to, name.to_vec()));
+        } else {
+            self.park_errand(Job::RemoveHidden(node));
+        }
+    }
+
+    pub(crate) fn unhide_step(
+        &mut self,
+        task: &mut Task,
+        node: Node,
+        parent: Node,
+        name: &[u8],
+    ) -> Step {
+        let (Some(hidden), Some(id)) =
+            (self.hidden_name(node), self.store.bound(parent, self.generation))
+        else {
+            return Step::Done;
+        };
+        if task.failed.is_some() {
+            return Step::Done;
+        }
+        let message = build::rename(self.injected_ids(id), id, &hidden, name);
+        Step::Inject(message, Injection::Unhide { node })
+    }
+
+    pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
+        if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
+            let dentry = self
+                .store
+                .dentries(node)
+                .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+            if let Some(dentry) = dentry
+                && let Some(parent) =
+                    self.store.bound(self.store.dentry_parent(dentry), self.generation)
+            {
+                // If the two names were links of one file, the rename has left both.
+                let name = self.store.dentry_name(dentry);
+                let message = build::unlink(self.injected_ids(parent), &name);
+                self.outbox.push_back(Work::Deliver(message));
+                self.kick = true;
+            }
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.done = true);
+    }
+}

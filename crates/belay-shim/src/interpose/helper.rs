@@ -1,0 +1,335 @@
+//! exec and spawn: fusermount, which mounts for ordinary users, gets belay's mailbox to answer to.
+//!
+//! In the first life fusermount is really started. In the others it is not: the mount is there, and
+//! the daemon is handed the device that is held. Unmounting through fusermount is let through.
+
+use crate::mailbox::watch;
+use crate::real::{self, Strings};
+use crate::start::{Shim, shim};
+use libc::{c_char, c_int, c_void, pid_t};
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The variable in which a FUSE library names the socket that it waits at.
+const COMM: &[u8] = b"_FUSE_COMMFD=";
+/// More arguments than any FUSE library gives to fusermount.
+const MOST_WORDS: usize = 64;
+
+/// A request to fusermount for a mount.
+struct Mounting<'a> {
+    /// The socket that its caller waits at the other end of.
+    comm: c_int,
+    mountpoint: &'a CStr,
+    options: &'a [u8],
+}
+
+/// The strings of a NULL-terminated array such as `argv`, at most `most`.
+///
+/// # Safety
+/// `list` is null or such an array of C strings, readable for `'a`.
+unsafe fn strings<'a>(list: Strings, most: usize) -> Vec<&'a CStr> {
+    let mut found = Vec::new();
+    while !list.is_null() && found.len() < most {
+        let place = list.wrapping_add(found.len());
+        // SAFETY: within the array: every entry before this one was not its terminator.
+        let entry = unsafe { *place };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: an entry of the array, a C string by the caller's contract.
+        found.push(unsafe { CStr::from_ptr(entry) });
+    }
+    found
+}
+
+fn environment() -> Strings {
+    unsafe extern "C" {
+        static environ: Strings;
+    }
+    // SAFETY: libc's own variable, read as exec itself reads it.
+    unsafe { environ }
+}
+
+/// What would be mounted if `path` were started so; `None` for all other programs and uses.
+///
+/// # Safety
+/// `path` is a C string or null, `words` and `variables` are as for execve(2).
+unsafe fn mounting<'a>(
+    path: *const c_char,
+    words: Strings,
+    variables: Strings,
+) -> Option<Mounting<'a>> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: a C string by the caller's contract.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    // fusermount3, fusermount, mergerfs-fusermount.
+    if !name.windows(10).any(|part| part == b"fusermount") {
+        return None;
+    }
+    // SAFETY: as for execve(2), by the caller's contract.
+    let variables = unsafe { strings(variables, usize::MAX) };
+    let comm = variables.iter().find_map(|text| text.to_bytes().strip_prefix(COMM))?;
+    let comm: c_int = std::str::from_utf8(comm).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: any number may be asked for; one that is not open gives an error.
+    let comm_fd = unsafe { BorrowedFd::borrow_raw(comm) };
+    rustix::net::sockopt::socket_type(comm_fd).ok()?;
+    // SAFETY: as for execve(2), by the caller's contract.
+    let words = unsafe { strings(words, MOST_WORDS) };
+    let (mountpoint, options) = parse(&words)?;
+    Some(Mounting { comm, mountpoint, options })
+}
+
+/// Mountpoint and options in fusermount's command line; `None` if it is to do something else.
+fn parse<'a>(words: &[&'a CStr]) -> Option<(&'a CStr, &'a [u8])> {
+    let mut options: &[u8] = b"";
+    let mut mountpoint = None;
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_bytes() {
+            b"-o" => options = rest.next()?.to_bytes(),
+            b"--" => mountpoint = rest.next(),
+            b"--unmount" | b"--version" | b"--help" => return None,
+            [b'-', b'-', ..] => {}
+            [b'-', letters @ ..] if letters.iter().any(|l| b"uVh".contains(l)) => return None,
+            [b'-', ..] => {}
+            _ => mountpoint = Some(word),
+        }
+    }
+    Some((mountpoint?, options))
+}
+
+impl Shim {
+    /// Takes down what is about to be mounted, in the form that mount(2) would be given.
+    fn note_mounting(&self, mounting: &Mounting<'_>) {
+        // Nothing is mounted there yet, so it can be looked at.
+        let mode = rustix::fs::stat(mounting.mountpoint).map_or(0o40000, |stat| stat.st_mode);
+        let kind = mode & libc::S_IFMT;
+        let mut data = mounting.options.to_vec();
+        data.extend_from_slice(format!(",rootmode={kind:o}").as_bytes());
+        self.control().set_mount(mounting.mountpoint.to_bytes(), &data);
+    }
+
+    /// In a child that is about to become fusermount: returns if it is to do so.
+    fn becoming_helper(&self, mounting: &Mounting<'_>) {
+        static RELAYED: AtomicBool = AtomicBool::new(false);
+        if RELAYED.swap(true, Relaxed) {
+            return; // the library tries a second path for the same program
+        }
+        if self.mailbox.is_settled() {
+            let given = self.hand_out(mounting.comm);
+            leave(!given);
+        }
+        self.note_mounting(mounting);
+        // SAFETY: getpid has no preconditions.
+        let Some(helper) = watch(unsafe { libc::getpid() }) else { return };
+        // What fusermount sends is passed on by a process of its own, which nobody waits for but
+        // whoever collects belay's orphans.
+        // SAFETY: this child has one thread, so all that the new process does is defined.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: as above.
+                if unsafe { libc::fork() } == 0 {
+                    leave(!self.relay(&helper, mounting.comm));
+                }
+                leave(false);
+            }
+            -1 => return, // then fusermount answers directly, and the device is held a little later
+            // SAFETY: waits for the child just made; no status is wanted.
+            child => unsafe {
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+            },
+        }
+        self.mailbox.replace(mounting.comm);
+    }
+
+    /// posix_spawn(3) of fusermount; `start` starts it with the environment it is given.
+    fn spawn_helper(
+        &self,
+        mounting: &Mounting<'_>,
+        pid: *mut pid_t,
+        variables: Strings,
+        start: impl FnOnce(*mut pid_t, Strings) -> c_int,
+    ) -> c_int {
+        if self.mailbox.is_settled() {
+            // SAFETY: the child only sends a message and ends: nothing that needs other threads.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let given = self.hand_out(mounting.comm);
+                leave(!given);
+            }
+            if child < 0 {
+                return real::errno();
+            }
+            if !pid.is_null() {
+                // SAFETY: posix_spawn's first argument, if not null, is the place for the id.
+                unsafe { *pid = child };
+            }
+            return 0;
+        }
+        self.note_mounting(mounting);
+        let post = self.mailbox.post_for_child();
+        let Ok(ours) = CString::new(format!("_FUSE_COMMFD={post}")) else { return libc::EINVAL };
+        // SAFETY: the caller's environment, readable during posix_spawn.
+        let mut list: Vec<*const c_char> = unsafe { strings(variables, usize::MAX) }
+            .into_iter()
+            .filter(|text| !text.to_bytes().starts_with(COMM))
+            .map(CStr::as_ptr)
+            .collect();
+        list.extend([ours.as_ptr(), std::ptr::null()]);
+        let mut child = 0;
+        let result = start(&raw mut child, list.as_ptr());
+        // SAFETY: a number that was made above for this child alone.
+        unsafe { libc::close(post) };
+        if result == 0 {
+            if !pid.is_null() {
+                // SAFETY: as above.
+                unsafe { *pid = child };
+            }
+            if let Some(helper) = watch(child) {
+                // The library would wait for the same message next.
+                self.relay(&helper, mounting.comm);
+            }
+        }
+        result
+    }
+}
+
+fn leave(failed: bool) -> ! {
+    // SAFETY: _exit ends this process at once; it is a copy whose exit handlers are the daemon's.
+    unsafe { libc::_exit(c_int::from(failed)) }
+}
+
+/// Sees to the exec of fusermount; returns if the exec is to go on.
+///
+/// # Safety
+/// The arguments are as for execve(2).
+unsafe fn before_exec(path: *const c_char, words: Strings, variables: Strings) {
+    if let Some(shim) = shim() {
+        // SAFETY: the caller's contract.
+        if let Some(mounting) = unsafe { mounting(path, words, variables) } {
+            shim.becoming_helper(&mounting);
+        }
+    }
+}
+
+/// execv(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { execve(path, argv, environment()) }
+}
+
+/// execve(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { before_exec(path, argv, envp) };
+    // SAFETY: the caller's arguments, unchanged. No look-up of a symbol: this may be the child of a
+    // process with threads, where the loader's lock may be held for ever.
+    unsafe { libc::syscall(libc::SYS_execve, path, argv, envp) as c_int }
+}
+
+/// execvp(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { execvpe(file, argv, environment()) }
+}
+
+/// execvpe(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(
+    file: *const c_char,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { before_exec(file, argv, envp) };
+    // SAFETY: the caller's arguments, unchanged; looked up before (`real::prepare`).
+    unsafe { real::execvpe(file, argv, envp) }
+}
+
+/// posix_spawn(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: the caller's arguments but for the place of the id and the environment.
+    let start =
+        |pid, envp| unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) };
+    // SAFETY: the caller's arguments.
+    match (shim(), unsafe { mounting(path, argv, envp) }) {
+        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
+        _ => start(pid, envp),
+    }
+}
+
+/// posix_spawnp(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawnp(
+    pid: *mut pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: the caller's arguments but for the place of the id and the environment.
+    let start =
+        |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };
+    // SAFETY: the caller's arguments.
+    match (shim(), unsafe { mounting(file, argv, envp) }) {
+        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
+        _ => start(pid, envp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_to_mount_are_recognised() {
+        let mount = [c"fusermount3", c"-o", c"rw,-u", c"--", c"/mnt"];
+        assert_eq!(parse(&mount), Some((c"/mnt", &b"rw,-u"[..])));
+        assert_eq!(parse(&[c"fusermount", c"/mnt"]), Some((c"/mnt", &b""[..])));
+        for words in [
+            &[c"fusermount3", c"-u", c"-q", c"-z", c"--", c"/mnt"][..],
+            &[c"fusermount3", c"--unmount", c"--quiet", c"--lazy", c"--", c"/mnt"],
+            &[c"fusermount3", c"-uz", c"/mnt"],
+            &[c"fusermount3", c"-V"],
+            &[c"fusermount3", c"-o"],
+            &[c"fusermount3"],
+            &[],
+        ] {
+            assert_eq!(parse(words), None, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Looks at paths: a successor must not look at the mount that it is to serve (see `standin`).
+
+use crate::real;
+use crate::standin::{instead, resolved};
+use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, DIR, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString};
+
+/// The stand-in for the path of a call, if it needs one.
+#[inline]
+fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: these functions take NUL-terminated strings, readable during the call.
+    instead(dir, unsafe { CStr::from_ptr(path) }, follow)
+}
+
+/// The path to use in the place of `path`.
+macro_rules! replaced {
+    ($name:ident, $dir:expr, $path:expr, $follow:expr) => {
+        let found = standin($dir, $path, $follow);
+        let $name = found.as_ref().map_or($path, |path| path.as_ptr());
+    };
+}
+
+/// newfstatat(2): all of libc's are this one on 64-bit machines, where its structure is the kernel's.
+unsafe fn status(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
+    replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
+    // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
+    unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, into, flags) as c_int }
+}
+
+macro_rules! looks {
+    ($($name:ident, $old:ident => $flags:expr;)*) => {$(
+        /// stat(2) or lstat(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, into: *mut c_void) -> c_int {
+            // SAFETY: the caller's arguments.
+            unsafe { status(AT_FDCWD, path, into, $flags) }
+        }
+
+        /// The same as programs built with glibc before 2.33 call it.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $old(
+            _version: c_int,
+            path: *const c_char,
+            into: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the caller's arguments; 64-bit machines have one version of the structure.
+            unsafe { status(AT_FDCWD, path, into, $flags) }
+        }
+    )*};
+}
+
+looks! {
+    stat, __xstat => 0;
+    stat64, __xstat64 => 0;
+    lstat, __lxstat => AT_SYMLINK_NOFOLLOW;
+    lstat64, __lxstat64 => AT_SYMLINK_NOFOLLOW;
+}
+
+macro_rules! looks_at {
+    ($($name:ident, $old:ident;)*) => {$(
+        /// fstatat(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            dir: c_int,
+            path: *const c_char,
+            into: *mut c_void,
+            flags: c_int,
+        ) -> c_int {
+            // SAFETY: the caller's arguments.
+            unsafe { status(dir, path, into, flags) }
+        }
+
+        /// The same as programs built with glibc before 2.33 call it.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $old(
+            _version: c_int,
+            dir: c_int,
+            path: *const c_char,
+            into: *mut c_void,
+            flags: c_int,
+        ) -> c_int {
+            // SAFETY: the caller's arguments.
+            unsafe { status(dir, path, into, flags) }
+        }
+    )*};
+}
+
+looks_at! {
+    fstatat, __fxstatat;
+    fstatat64, __fxstatat64;
+}
+
+/// statx(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn statx(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    into: *mut c_void,
+) -> c_int {
+    replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
+    // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
+    unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, mask, into) as c_int }
+}
+
+/// access(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn access(path: *const c_char, mode: c_int) -> c_int {
+    replaced!(path, AT_FDCWD, path, true);
+    // SAFETY: as above.
+    unsafe { real::access(path, mode) }
+}
+
+/// faccessat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn faccessat(
+    dir: c_int,
+    path: *const c_char,
+    mode: c_int,
+    flags: c_int,
+) -> c_int {
+    replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
+    // SAFETY: as above.
+    unsafe { real::faccessat(dir, path, mode, flags) }
+}
+
+/// chdir(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn chdir(path: *const c_char) -> c_int {
+    replaced!(path, AT_FDCWD, path, true);
+    // SAFETY: as above.
+    unsafe { real::chdir(path) }
+}
+
+/// opendir(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut DIR {
+    replaced!(path, AT_FDCWD, path, true);
+    // SAFETY: as above.
+    unsafe { real::opendir(path) }
+}
+
+/// realpath(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
+    if !path.is_null() {
+        // SAFETY: realpath(3) takes a NUL-terminated string, readable during the call.
+        let found = resolved(unsafe { CStr::from_ptr(path) });
+        if let Some(found) = found.filter(|found| found.count_bytes() < libc::PATH_MAX as usize) {
+            if into.is_null() {
+                // SAFETY: a live string; the copy is malloc's, as the caller expects.
+                return unsafe { libc::strdup(found.as_ptr()) };
+            }
+            // SAFETY: the caller's buffer has PATH_MAX bytes, and this has fewer (just seen).
+            return unsafe { libc::strcpy(into, found.as_ptr()) };
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::realpath(path, into) }
+}
+
+/// realpath(3) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __realpath_chk(
+    path: *const c_char,
+    into: *mut c_char,
+    room: usize,
+) -> *mut c_char {
+    if room < libc::PATH_MAX as usize {
+        std::process::abort(); // as glibc does
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { realpath(path, into) }
+}

@@ -1,0 +1,163 @@
+//! Writes to the FUSE device: the daemon's replies and notifications.
+
+use crate::real;
+use crate::start::Shim;
+use belay_recorder::control::flags;
+use belay_recorder::{Slot, free_slot};
+use belay_session::{Outgoing, Phase};
+use belay_wire::get_u64;
+use libc::{c_int, iovec};
+use std::borrow::Cow;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Bytes of a reply's header (fuse_out_header).
+const HEADER: usize = 16;
+
+impl Shim {
+    /// A message that the daemon writes to the device `fd`, as the kernel would see it.
+    #[inline]
+    pub(crate) fn write_vectored(&self, fd: c_int, iov: *const iovec, count: c_int) -> isize {
+        // SAFETY: the daemon's arguments to writev(2): `count` iovecs whose buffers are readable
+        // until it returns. An invalid count gives an empty slice.
+        let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
+        // SAFETY: the daemon's own arguments, passed on unchanged.
+        let pass = || unsafe { libc::syscall(libc::SYS_writev, fd, iov, count) as isize };
+        // As libfuse does it: the header, and what it is about. Nothing is copied to look at it.
+        match parts {
+            [head] if head.iov_len == HEADER => {
+                self.outgoing(bytes_of(head), HEADER, || Cow::Borrowed(&[]), pass)
+            }
+            [head, body] if head.iov_len == HEADER => {
+                let total = HEADER + body.iov_len;
+                self.outgoing(bytes_of(head), total, || Cow::Borrowed(bytes_of(body)), pass)
+            }
+            _ => {
+                let mut head = whole(parts);
+                let total = head.len();
+                let body = head.split_off(HEADER.min(total));
+                self.outgoing(&head, total, || Cow::Owned(body), pass)
+            }
+        }
+    }
+
+    /// Takes a message from the daemon: `head` is its header, `body` gives what is behind that,
+    /// `pass` writes it to the device as it is.
+    #[inline]
+    pub(crate) fn outgoing<'a>(
+        &self,
+        head: &[u8],
+        total: usize,
+        body: impl FnOnce() -> Cow<'a, [u8]>,
+        pass: impl Fn() -> isize,
+    ) -> isize {
+        if self.is_init_reply(head) {
+            return self.init_outgoing(&[head, &body()].concat(), pass);
+        }
+        let unique = get_u64(head, 8).unwrap_or(0);
+        let mut session = self.session();
+        let outgoing = session.on_reply(head, body);
+        let slot = session.take_sending();
+        let kick = session.take_kick();
+        let settling = session.phase() == Phase::Settling;
+        let full = session.is_full();
+        self.pending.store(settling || !session.is_quiet(), Release);
+        drop(session);
+        if full {
+            self.degraded();
+        }
+        let written = match outgoing {
+            Outgoing::Pass => pass(),
+            Outgoing::PassKept => {
+                let written = pass();
+                let errno = real::errno();
+                self.delivered(slot, unique);
+                real::set_errno(errno);
+                written
+            }
+            Outgoing::Replace(message) => self.replaced(message.as_bytes(), slot, unique, total),
+            Outgoing::ReplaceLong(message) => self.replaced(&message, slot, unique, total),
+            Outgoing::Swallow => total as isize,
+            Outgoing::Refuse(errno) => {
+                real::set_errno(errno);
+                -1
+            }
+        };
+        if !self.replied.load(Relaxed) && written >= 0 && unique != 0 {
+            self.note_reply(unique);
+        }
+        if kick {
+            let errno = real::errno();
+            self.kick();
+            real::set_errno(errno);
+        }
+        written
+    }
+
+    #[cold]
+    fn init_outgoing(&self, message: &[u8], pass: impl Fn() -> isize) -> isize {
+        if !self.init_reply(message) {
+            return message.len() as isize;
+        }
+        let written = pass();
+        if written >= 0 {
+            self.init_delivered();
+        }
+        written
+    }
+
+    /// The recorder is full: what happens from now on may not survive a crash, and that is said.
+    #[cold]
+    fn degraded(&self) {
+        if !self.control().has(flags::DEGRADED) {
+            self.control().raise(flags::DEGRADED);
+            self.tell();
+        }
+    }
+
+    fn replaced(&self, message: &[u8], slot: Option<Slot>, unique: u64, total: usize) -> isize {
+        let errno = self.write(message);
+        if errno == libc::ENOENT {
+            self.session().on_refused(unique);
+        } else {
+            self.delivered(slot, unique);
+        }
+        if errno == 0 {
+            return total as isize;
+        }
+        real::set_errno(errno);
+        -1
+    }
+
+    /// The kernel has a reply: its slot is free. That needs no lock; the session hears of it when
+    /// the next request comes.
+    #[inline]
+    fn delivered(&self, slot: Option<Slot>, unique: u64) {
+        match slot {
+            // Where requests are copied, readers wait for slots.
+            Some(slot) if !self.copies.load(Relaxed) => {
+                free_slot(&*self.memory, &self.layout, slot);
+                self.freed.store(true, Release);
+            }
+            _ => self.session().on_delivered(unique),
+        }
+    }
+}
+
+/// What an iovec of the daemon's writev(2) points to, until that returns.
+fn bytes_of(part: &iovec) -> &[u8] {
+    if part.iov_len == 0 {
+        return &[];
+    }
+    // SAFETY: the iovec is readable for iov_len bytes until the daemon's writev(2) returns, and
+    // lives at most as long as that call.
+    unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }
+}
+
+/// Copies all that the iovecs hold.
+fn whole(parts: &[iovec]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(parts.iter().map(|part| part.iov_len).sum());
+    for part in parts {
+        message.extend_from_slice(bytes_of(part));
+    }
+    message
+}

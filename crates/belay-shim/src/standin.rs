@@ -1,0 +1,174 @@
+//! The stand-in: what a successor finds at its mountpoint where it cannot have a mount table of its
+//! own, because its user may not make one.
+//!
+//! Before it mounts, a FUSE library resolves its mountpoint, looks at it and perhaps lists it. In a
+//! successor the mount is there already, and such a look would wait for the very daemon that looks.
+//! So until the successor serves, paths at and below the mountpoint mean an empty directory (or
+//! file) of belay's instead. Paths are followed link by link, without ever touching the mount.
+
+use crate::start::shim;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// As many links as the kernel follows (MAXSYMLINKS).
+const MOST_LINKS: u32 = 40;
+
+/// Set while the stand-in is in use: the one load that all other times cost.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+static PLACES: OnceLock<Places> = OnceLock::new();
+
+struct Places {
+    mountpoint: Vec<u8>,
+    standin: Vec<u8>,
+}
+
+/// Puts `standin` in the place of `mountpoint`; both are absolute, the latter free of links.
+pub(crate) fn use_for(mountpoint: Vec<u8>, standin: Vec<u8>) {
+    if mountpoint.len() > 1 && PLACES.set(Places { mountpoint, standin }).is_ok() {
+        ACTIVE.store(true, Relaxed);
+    }
+}
+
+#[inline]
+fn places() -> Option<&'static Places> {
+    if ACTIVE.load(Relaxed) { still_needed() } else { None }
+}
+
+#[cold]
+fn still_needed() -> Option<&'static Places> {
+    if shim().is_none_or(|shim| shim.ready.load(Relaxed)) {
+        // It serves, so it may look at its own mount, as it may without belay.
+        ACTIVE.store(false, Relaxed);
+        return None;
+    }
+    PLACES.get()
+}
+
+/// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount.
+#[inline]
+pub(crate) fn instead(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
+    let places = places()?;
+    let resolved = resolve(dir, path.to_bytes(), follow, &places.mountpoint)?;
+    let below = places.below(&resolved)?;
+    CString::new([&places.standin, below].concat()).ok()
+}
+
+/// The path without links that `path` stands for, if it leads to the mount.
+pub(crate) fn resolved(path: &CStr) -> Option<CString> {
+    let places = places()?;
+    let resolved = resolve(libc::AT_FDCWD, path.to_bytes(), true, &places.mountpoint)?;
+    places.below(&resolved)?;
+    CString::new(resolved).ok()
+}
+
+impl Places {
+    /// The part of `path` behind the mountpoint; `None` if it is not at or below it.
+    fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let rest = path.strip_prefix(self.mountpoint.as_slice())?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+    }
+}
+
+/// Follows `path` from `dir`, link by link, and stops to look where it enters `mountpoint`.
+/// `None` for what cannot be followed: then the call itself will tell why.
+fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
+    if path.is_empty() {
+        return None;
+    }
+    let mut at = if path.starts_with(b"/") { Vec::new() } else { start(dir)? };
+    let mut names: VecDeque<Vec<u8>> = split(path).collect();
+    let mut links = 0;
+    let mut inside =
+        at.starts_with(mountpoint) && matches!(at.get(mountpoint.len()), None | Some(b'/'));
+    while let Some(name) = names.pop_front() {
+        if name == b".." {
+            let cut = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            at.truncate(cut);
+            inside &= at.len() >= mountpoint.len();
+            continue;
+        }
+        let before = at.len();
+        at.push(b'/');
+        at.extend_from_slice(&name);
+        inside |= at == mountpoint;
+        if inside || (names.is_empty() && !follow) {
+            continue;
+        }
+        let link = CString::new(at.as_slice()).ok()?;
+        match rustix::fs::readlink(&link, Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return None;
+                }
+                let target = target.to_bytes();
+                at.truncate(if target.starts_with(b"/") { 0 } else { before });
+                for name in split(target).collect::<Vec<_>>().into_iter().rev() {
+                    names.push_front(name);
+                }
+            }
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(at)
+}
+
+fn split(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let names = path.split(|byte| *byte == b'/');
+    names.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec)
+}
+
+/// The path of the directory that relative paths begin at; the root is empty.
+fn start(dir: i32) -> Option<Vec<u8>> {
+    let path = if dir == libc::AT_FDCWD {
+        rustix::process::getcwd(Vec::new()).ok()?
+    } else {
+        let link = CString::new(format!("/proc/self/fd/{dir}")).ok()?;
+        rustix::fs::readlink(&link, Vec::new()).ok()?
+    };
+    let path = path.into_bytes();
+    match path.as_slice() {
+        b"/" => Some(Vec::new()),
+        [b'/', ..] => Some(path),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn paths_are_followed_up_to_the_mount_and_not_into_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let real = dir.path().canonicalize().expect("canonical");
+        std::fs::create_dir_all(real.join("a/mnt")).expect("mkdir");
+        for (to, link) in [("a", "l"), ("a/mnt", "m"), ("loop", "loop"), ("../a/mnt", "a/up")] {
+            std::os::unix::fs::symlink(to, real.join(link)).expect("symlink");
+        }
+        let base = real.as_os_str().as_bytes();
+        let mountpoint = [base, b"/a/mnt"].concat();
+        let follow = |path: &str, follow: bool| {
+            let whole = [base, b"/", path.as_bytes()].concat();
+            let found = resolve(libc::AT_FDCWD, &whole, follow, &mountpoint)?;
+            Some(String::from_utf8(found.get(base.len()..)?.to_vec()).expect("text"))
+        };
+        for path in ["a/mnt", "a//./mnt/", "l/mnt", "m", "a/up", "a/../l/mnt/.", "m/x/.."] {
+            assert_eq!(follow(path, true).as_deref(), Some("/a/mnt"), "{path}");
+        }
+        assert_eq!(follow("m", false).as_deref(), Some("/m"));
+        assert_eq!(follow("m/x/y", false).as_deref(), Some("/a/mnt/x/y"));
+        assert_eq!(follow("a/mnt/../z", true).as_deref(), Some("/a/z"));
+        assert_eq!(follow("a/mntx", true).as_deref(), Some("/a/mntx"));
+        assert_eq!(follow("loop", true), None);
+        let places = Places { mountpoint, standin: b"/s".to_vec() };
+        assert_eq!(places.below(b"/elsewhere"), None);
+        assert_eq!(places.below(&[&places.mountpoint[..], b"x"].concat()), None);
+        assert_eq!(places.below(&[&places.mountpoint[..], b"/x"].concat()), Some(&b"/x"[..]));
+    }
+}
