@@ -102,6 +102,10 @@ impl Executor {
         let times = Timestamps { last_access: time, last_modification: time };
         fs::utimensat(&self.root_fd, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         let stat = statat(&self.root_fd, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_mtime != seconds {
+            // Not set (sshfs: the times of a link), so it tells only when the file was made.
+            return Ok(Value::Text("another time".to_owned()));
+        }
         Ok(Value::Time(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(-1)))
     }
 
