@@ -126,7 +126,7 @@ impl<M: Memory> Session<M> {
                     !lock.flock && lock.node == key && lock.owner == flush.lock_owner
                 });
             }
-            Opcode::RENAME | Opcode::RENAME2 if failed => self.keep_target(node, &request),
+            Opcode::RENAME | Opcode::RENAME2 if failed => self.keep_target(&request),
             _ => {}
         }
     }

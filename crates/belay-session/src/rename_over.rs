@@ -93,7 +93,7 @@ impl<M: Memory> Session<M> {
 
     /// A rename over an open file failed: its hidden second name goes again, or its first comes
     /// back. Part of a change.
-    pub(crate) fn keep_target(&mut self, _from: Option<Node>, request: &Request<'_>) {
+    pub(crate) fn keep_target(&mut self, request: &Request<'_>) {
         let Some(to) = target_dir(request).and_then(|key| self.store.node_by_key(key)) else {
             return;
         };

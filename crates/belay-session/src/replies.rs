@@ -75,11 +75,7 @@ impl<M: Memory> Session<M> {
         let Some(&Active { slot, opcode, .. }) = self.active.get(index) else {
             return Outgoing::Pass;
         };
-        let outgoing = if READS.has(opcode) || (header.error != 0 && READS_WITH_MORE.has(opcode)) {
-            Outgoing::Pass
-        } else {
-            self.effects(slot, opcode, &header, head, body)
-        };
+        let outgoing = self.effects(slot, opcode, &header, head, body);
         self.replied(unique);
         match outgoing {
             Outgoing::Swallow => return outgoing, // the daemon is asked for more

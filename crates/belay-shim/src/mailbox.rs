@@ -12,13 +12,9 @@ use crate::{descriptors, real};
 use belay_recorder::control::flags;
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::FileType;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
@@ -32,14 +28,6 @@ pub(crate) struct Mailbox {
     mail: OwnedFd,
     /// The device is known: the mount is there, and no other is made.
     adopted: AtomicBool,
-}
-
-/// Whether `fd` is a description of /dev/fuse (10:229 on every Linux).
-pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-            && stat.st_rdev == rustix::fs::makedev(10, 229)
-    })
 }
 
 impl Mailbox {
@@ -60,17 +48,7 @@ impl Mailbox {
 
     /// The device in the mailbox, if it has come.
     fn look(&self) -> Option<OwnedFd> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        recvmsg(&self.mail, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).ok()?;
-        let mut found = None;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                found = found.or(rights.into_iter().find(|fd| is_fuse(fd.as_fd())));
-            }
-        }
-        found
+        belay_sys::mailbox::look(self.mail.as_fd())
     }
 
     /// Waits until the device has come or `helper` (a process descriptor) has ended without it.
@@ -142,7 +120,7 @@ impl Shim {
     pub(crate) fn received(&self, fd: c_int) {
         // SAFETY: `fd` has just been received by the calling thread and is open during this call.
         let received = unsafe { BorrowedFd::borrow_raw(fd) };
-        if !is_fuse(received) {
+        if !belay_sys::mailbox::is_fuse(received) {
             return;
         }
         let errno = real::errno();

@@ -7,16 +7,10 @@
 
 use crate::error::{Error, Result};
 use crate::process::{Watched, descendants};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::FileType;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair,
-};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
 use std::fs;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -36,29 +30,6 @@ pub fn may_mount() -> bool {
 pub fn mailbox() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(|e| {
         Error::system("make", "a socket pair", e, "raise the limit of open files (ulimit -n)")
-    })
-}
-
-/// The device in the mailbox `mail`, if fusermount has put one there. Anything else that a daemon
-/// may have put there is not taken for one.
-pub fn look(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    recvmsg(mail, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).ok()?;
-    let mut found = None;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            found = found.or(rights.into_iter().find(|fd| is_fuse(fd.as_fd())));
-        }
-    }
-    found
-}
-
-fn is_fuse(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-            && stat.st_rdev == rustix::fs::makedev(10, 229)
     })
 }
 
@@ -96,32 +67,6 @@ pub fn helpers(roots: &[u32]) -> Vec<Watched> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    use std::io::IoSlice;
-
-    fn post(to: &OwnedFd, fd: BorrowedFd<'_>) {
-        let fds = [fd];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        sendmsg(to, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).expect("send");
-    }
-
-    #[test]
-    fn only_a_device_is_taken_from_the_mailbox() {
-        let (to, from) = mailbox().expect("socketpair");
-        assert!(look(from.as_fd()).is_none());
-        let null = fs::File::open("/dev/null").expect("null");
-        post(&to, null.as_fd());
-        assert!(look(from.as_fd()).is_none(), "not every device is /dev/fuse");
-        let Ok(fuse) = fs::File::options().read(true).write(true).open("/dev/fuse") else { return };
-        let (to, from) = mailbox().expect("socketpair");
-        post(&to, fuse.as_fd());
-        drop((to, fuse));
-        for _ in 0..3 {
-            assert!(look(from.as_fd()).is_some(), "it stays there");
-        }
-    }
 
     #[test]
     fn helpers_are_told_by_their_name() {

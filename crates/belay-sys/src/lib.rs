@@ -4,6 +4,7 @@
 //! through this crate or through rustix.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod mailbox;
 mod mapping;
 mod spawn;
 

@@ -265,6 +265,25 @@ pub unsafe extern "C-unwind" fn execvpe(
     unsafe { real::execvpe(file, argv, envp) }
 }
 
+/// posix_spawn(3) or posix_spawnp(3), which `start` is with all but the place of the id and the
+/// environment.
+///
+/// # Safety
+/// As libc's.
+unsafe fn spawned(
+    path: *const c_char,
+    pid: *mut pid_t,
+    argv: Strings,
+    envp: Strings,
+    start: impl FnOnce(*mut pid_t, Strings) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    match (shim(), unsafe { mounting(path, argv, envp) }) {
+        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
+        _ => start(pid, envp),
+    }
+}
+
 /// posix_spawn(3).
 ///
 /// # Safety
@@ -282,10 +301,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
     let start =
         |pid, envp| unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) };
     // SAFETY: the caller's arguments.
-    match (shim(), unsafe { mounting(path, argv, envp) }) {
-        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
-        _ => start(pid, envp),
-    }
+    unsafe { spawned(path, pid, argv, envp, start) }
 }
 
 /// posix_spawnp(3).
@@ -305,10 +321,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
     let start =
         |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };
     // SAFETY: the caller's arguments.
-    match (shim(), unsafe { mounting(file, argv, envp) }) {
-        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
-        _ => start(pid, envp),
-    }
+    unsafe { spawned(file, pid, argv, envp, start) }
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Finishing {
                 .filter(|process| !spare_carriers || !self.carriers.contains(&process.pid))
                 .filter(|process| !process.is_dead())
                 .collect();
-            let open = self.open.iter().filter(|ending| !is_enough(&ending.stage)).count();
+            let open = self.count_open(is_enough);
             if alive.is_empty() && open == 0 {
                 return Vec::new();
             }
@@ -112,11 +112,16 @@ impl Finishing {
                 goes_on
             });
             let alive = alive.iter().filter(|process| !process.is_dead()).count();
-            let open = self.open.iter().filter(|ending| !is_enough(&ending.stage)).count();
+            let open = self.count_open(is_enough);
             if heard || before != (alive, open) {
                 progress = Instant::now();
             }
         }
+    }
+
+    /// How many connections are not yet where `is_enough` wants them.
+    fn count_open(&self, is_enough: fn(&Stage) -> bool) -> usize {
+        self.open.iter().filter(|ending| !is_enough(&ending.stage)).count()
     }
 }
 

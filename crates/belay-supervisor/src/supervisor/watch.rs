@@ -163,7 +163,7 @@ impl Supervisor {
         // A device that is mounted already is not exchanged, whatever is in the mailbox.
         if !self.adopted
             && mounts::is_disconnected(self.device())
-            && let Some(device) = fusermount::look(self.fds.mail.as_fd())
+            && let Some(device) = belay_sys::mailbox::look(self.fds.mail.as_fd())
         {
             tracing::debug!("the device came from fusermount");
             self.fds.device = device;

@@ -79,16 +79,7 @@ impl Held {
 
     /// Waits until belay's status is as wanted.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        let done = until(|| match self.bed.belay_status() {
-            Ok(status) => {
-                last = status;
-                wanted(&last)
-            }
-            Err(_) => false,
-        });
-        assert!(done, "no {what}: {last}{}", self.bed.last_words());
-        last
+        await_status(what, || self.bed.belay_status().ok(), wanted, || self.bed.last_words())
     }
 
     /// Kills the daemon and holds its successor back until the blackout is ended (or dropped).
@@ -214,6 +205,22 @@ pub fn until(mut done: impl FnMut() -> bool) -> bool {
         }
         sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until the status that `ask` gets is as `wanted`; `words` tells more if it never is.
+pub fn await_status(
+    what: &str,
+    ask: impl Fn() -> Option<Value>,
+    wanted: impl Fn(&Value) -> bool,
+    words: impl Fn() -> String,
+) -> Value {
+    let mut last = None;
+    let done = until(|| {
+        last = ask();
+        last.as_ref().is_some_and(&wanted)
+    });
+    assert!(done, "no {what}: {last:?}\n{}", words());
+    last.unwrap()
 }
 
 pub fn number(status: &Value, pointer: &str) -> u64 {

@@ -10,7 +10,7 @@ use belay_testbed::{Belay, Signal, cache_dir, mounts};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{LIMIT, number, until};
+use crate::common::{LIMIT, await_status, number};
 
 /// A `belay run` in a directory of its own.
 pub struct Custom {
@@ -91,13 +91,7 @@ impl Custom {
     }
 
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let mut last = None;
-        let done = until(|| {
-            last = self.status();
-            last.as_ref().is_some_and(&wanted)
-        });
-        assert!(done, "no {what}: {last:?}\n{}", self.log());
-        last.unwrap()
+        await_status(what, || self.status(), wanted, || self.log())
     }
 
     pub fn pid(&self, role: &str) -> u32 {

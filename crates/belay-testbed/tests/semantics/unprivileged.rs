@@ -186,7 +186,7 @@ fn s39_sshfs() {
     );
     user.start(&[], &line);
     user.serves();
-    holds_under_kills(&user, &user.mountpoint.clone(), 2);
+    holds_under_kills(&user, &user.mountpoint.clone(), 4);
     user.says(&["stop"]);
     assert_eq!(user.end().code(), Some(0), "{}", user.log());
     user.left_nothing();

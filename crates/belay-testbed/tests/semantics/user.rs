@@ -16,7 +16,7 @@ use rustix::process::{Gid, Uid};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Caller, LIMIT, call, number, until};
+use crate::common::{Caller, LIMIT, await_status, call, number, until};
 
 /// `nobody`: ssh wants its user to have a name.
 const ID: u32 = 65534;
@@ -142,13 +142,7 @@ impl User {
     }
 
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let mut last = None;
-        let done = until(|| {
-            last = self.status();
-            last.as_ref().is_some_and(&wanted)
-        });
-        assert!(done, "no {what}: {last:?}\n{}", self.log());
-        last.unwrap()
+        await_status(what, || self.status(), wanted, || self.log())
     }
 
     pub fn pid(&self, role: &str) -> u32 {
