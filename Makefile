@@ -41,8 +41,7 @@ SUITE_FLAGS ?=
 
 # The soak that is part of `make test`. ntfs-3g is killed between changes only: its image is not transactional
 # (SEMANTICS.md, L9).
-# Not sshfs: after a crash it can come to show a file under another inode number (SEMANTICS.md, L19).
-TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,ntfs-3g,avfs
+TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 

@@ -276,8 +276,9 @@ pub struct Attr {
     pub size: Option<u64>,
     /// Of files.
     pub nlink: Option<u64>,
-    /// Whether the object still has the inode number that it had, as far as it is known.
-    pub ino_stable: bool,
+    /// Whether the object still has the inode number that it had, as far as it is known. `None` if the number is
+    /// another one, and may be.
+    pub ino_stable: Option<bool>,
 }
 
 /// What a successful operation gave.

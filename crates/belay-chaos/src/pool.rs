@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use belay_testbed::Bed;
 use belay_testbed::process::Process;
 
 use crate::ops::{Batch, Op};
@@ -30,17 +31,17 @@ struct Worker {
 }
 
 impl Pool {
-    /// Starts so many workers in `root`. An operation that takes longer than `limit` counts as hanging.
+    /// Starts so many workers on `bed`. An operation that takes longer than `limit` counts as hanging.
     pub fn start(
         name: &'static str,
-        root: &Path,
+        bed: &Bed,
         gate: Option<&Path>,
         count: usize,
         limit: Duration,
     ) -> Result<Self> {
         let done = Arc::new(AtomicU64::new(0));
         let workers = (0..count)
-            .map(|_| Worker::start(root, gate, Arc::clone(&done)))
+            .map(|_| Worker::start(bed, gate, Arc::clone(&done)))
             .collect::<Result<_>>()
             .with_context(|| format!("starting the workers on {name}"))?;
         Ok(Self { name, workers, limit, done })
@@ -83,10 +84,13 @@ impl Pool {
 }
 
 impl Worker {
-    fn start(root: &Path, gate: Option<&Path>, done: Arc<AtomicU64>) -> Result<Self> {
+    fn start(bed: &Bed, gate: Option<&Path>, done: Arc<AtomicU64>) -> Result<Self> {
         let mut command =
             Command::new(std::env::current_exe().context("finding this program's own path")?);
-        command.arg("worker").arg("--root").arg(root);
+        command.arg("worker").arg("--root").arg(bed.root());
+        if bed.kind().has_own_numbers() {
+            command.arg("--own-numbers");
+        }
         if let Some(gate) = gate {
             command.arg("--gate").arg(gate);
         }

@@ -75,12 +75,15 @@ pub struct WorkerArgs {
     /// Directory of the gate's lock files.
     #[arg(long)]
     pub gate: Option<PathBuf>,
+    /// The daemon has inode numbers of its own.
+    #[arg(long)]
+    pub own_numbers: bool,
 }
 
 /// Serves orders from stdin until it ends.
 pub fn serve(args: &WorkerArgs) -> Result<()> {
     let gate = args.gate.as_deref().map(Gate::open).transpose()?;
-    let mut executor = Executor::new(&args.root)?;
+    let mut executor = Executor::new(&args.root, args.own_numbers)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for line in std::io::stdin().lock().lines() {
         let order: Order = serde_json::from_str(&line.context("reading an order")?)

@@ -92,6 +92,13 @@ impl Kind {
         self.shares_hard_links() || self == Self::Ntfs3g
     }
 
+    /// Whether the daemon gives inode numbers of its own. Otherwise libfuse numbers the nodes, anew whenever the kernel
+    /// has forgotten one.
+    #[must_use]
+    pub fn has_own_numbers(self) -> bool {
+        !matches!(self, Self::Sshfs | Self::Avfs)
+    }
+
     /// Whether the daemon mirrors `/`, so that tests work on `MNT/<backing path>`.
     #[must_use]
     pub fn mirrors_root(self) -> bool {

@@ -10,6 +10,13 @@ use anyhow::{Context, Result, bail};
 use crate::process::{Process, run_ok};
 
 const SSHD: &str = "/usr/sbin/sshd";
+/// Runs its arguments without the FUSE mounts of others, which a copy would keep alive.
+const WITHOUT_FUSE: &str = r#"
+table=$(cat /proc/self/mounts)
+printf '%s\n' "$table" | while read -r _ at kind _; do
+    case $kind in fuse|fuse.*|fuseblk*) umount -l -i -c "$at" ;; esac
+done
+exec "$@""#;
 
 /// A running sshd.
 #[derive(Debug)]
@@ -49,9 +56,14 @@ impl Sshd {
             );
             std::fs::write(&config, text)
                 .with_context(|| format!("writing {}", config.display()))?;
+            // As on another machine, the mount is not to be seen by the server: it follows symbolic links when it sets
+            // attributes, and one that leads into the mount would have it wait for itself.
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "--"]);
+            command.args(["sh", "-c", WITHOUT_FUSE, "sshd"]);
             // Ends with the thread that started it, even if that is killed.
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "--", SSHD, "-D", "-e", "-f"]).arg(&config);
+            command.args(["setpriv", "--pdeathsig", "KILL", "--", SSHD, "-D", "-e", "-f"]);
+            command.arg(&config);
             let mut process = Process::start(command, &dir.join("sshd.log"))?;
             if listening(port, &mut process)? {
                 return Ok(Self { port, identity, process });

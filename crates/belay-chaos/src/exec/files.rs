@@ -29,8 +29,10 @@ impl Executor {
         flags.set(OFlags::TRUNC, how.trunc);
         flags.set(OFlags::APPEND, how.append);
         let fd = openat(&self.root_fd, path, flags, Mode::from_raw_mode(how.mode))?;
+        // It is open, so the kernel keeps it.
+        let era = self.inodes.era();
         let stat = fstat(&fd)?;
-        let stable = self.inodes.see(path, stat.st_ino);
+        let stable = self.inodes.see(path, stat.st_ino, era);
         self.slots.insert(slot, Open { fd, ino: stat.st_ino, locked: false });
         Ok(Value::Attr(attr(&stat, stable)))
     }
@@ -146,7 +148,7 @@ impl Executor {
     pub(super) fn fstat(&self, slot: Slot) -> Done {
         let open = self.slot(slot)?;
         let stat = fstat(&open.fd)?;
-        Ok(Value::Attr(attr(&stat, stat.st_ino == open.ino)))
+        Ok(Value::Attr(attr(&stat, Some(stat.st_ino == open.ino))))
     }
 
     pub(super) fn fchmod(&self, slot: Slot, mode: u32) -> Done {

@@ -68,8 +68,8 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Works in `root`, which is opened once and for all.
-    pub fn new(root: &Path) -> Result<Self> {
+    /// Works in `root`, which is opened once and for all. `own_numbers` as in [`belay_testbed::Kind::has_own_numbers`].
+    pub fn new(root: &Path, own_numbers: bool) -> Result<Self> {
         // The same rights for new files whoever starts the soak.
         rustix::process::umask(Mode::from_raw_mode(0o022));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -80,7 +80,7 @@ impl Executor {
             root_fd,
             slots: HashMap::new(),
             streams: HashMap::new(),
-            inodes: Inodes::default(),
+            inodes: if own_numbers { Inodes::lasting() } else { Inodes::fading() },
             closed_one: false,
         })
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_small_story() {
         let dir = tempfile::tempdir().unwrap();
-        let mut e = Executor::new(dir.path()).unwrap();
+        let mut e = Executor::new(dir.path(), true).unwrap();
         let how = OpenHow {
             read: true,
             write: true,
@@ -235,7 +235,7 @@ mod tests {
         else {
             panic!("no attributes")
         };
-        assert!(attr.ino_stable);
+        assert_eq!(attr.ino_stable, Some(true));
         assert_eq!((attr.size, attr.nlink), (Some(5000), Some(2)));
         let rename = Op::Rename { from: "g".into(), to: "h".into(), how: RenameHow::Plain };
         assert!(matches!(run(&mut e, rename), Outcome::Ok(_)));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_listing_in_pieces_is_complete() {
         let dir = tempfile::tempdir().unwrap();
-        let mut e = Executor::new(dir.path()).unwrap();
+        let mut e = Executor::new(dir.path(), true).unwrap();
         assert!(matches!(run(&mut e, Op::Fill { path: "z".into(), count: 400 }), Outcome::Ok(_)));
         run(&mut e, Op::DirOpen { slot: 0, path: "z".into() });
         run(&mut e, Op::DirNext { slot: 0, count: 50 });

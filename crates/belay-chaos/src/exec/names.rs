@@ -80,10 +80,11 @@ impl Executor {
 
     pub(super) fn stat(&mut self, path: &str, follow: bool) -> Done {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let era = self.inodes.era();
         let stat = statat(&self.root_fd, path, flags)?;
         // Through a symbolic link it is another object that has the number.
         let link = follow && readlinkat(&self.root_fd, path, Vec::new()).is_ok();
-        let stable = link || self.inodes.see(path, stat.st_ino);
+        let stable = if link { Some(true) } else { self.inodes.see(path, stat.st_ino, era) };
         Ok(Value::Attr(attr(&stat, stable)))
     }
 
@@ -154,7 +155,7 @@ impl Executor {
 }
 
 /// The comparable part of attributes.
-pub(super) fn attr(stat: &Stat, ino_stable: bool) -> Attr {
+pub(super) fn attr(stat: &Stat, ino_stable: Option<bool>) -> Attr {
     let file_type = FileType::from_raw_mode(stat.st_mode);
     let kind = match file_type {
         FileType::RegularFile => 'f',

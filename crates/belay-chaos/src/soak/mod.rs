@@ -212,9 +212,8 @@ impl<'a> Soak<'a> {
         let start = before.elapsed();
         let gate_dir = tempfile::tempdir().context("making a directory for the gate")?;
         let gate = self.between().then(|| gate_dir.path().to_path_buf());
-        let pool = |name, bed: &Bed, gate| {
-            Pool::start(name, bed.root(), gate, args.procs, args.op_timeout)
-        };
+        let pool =
+            |name, bed: &Bed, gate| Pool::start(name, bed, gate, args.procs, args.op_timeout);
         let mut oracle_pool = pool("the oracle", &oracle, None)?;
         let mut subject_pool = pool("the subject", &subject, gate.as_deref())?;
 
