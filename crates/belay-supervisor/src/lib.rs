@@ -19,6 +19,7 @@
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
+//! | `copies` | what becomes of a mount in other daemons' namespaces |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod blackout;
 pub mod clock;
 pub mod config;
 mod connections;
+mod copies;
 pub mod error;
 pub mod fusermount;
 pub mod handover;

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a mount must be in use to be taken as such.
+const IN_USE: Duration = Duration::from_millis(200);
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +178,13 @@ pub fn release(fact: MountFact, daemon: crate::process::Watched) {
     std::thread::spawn(move || {
         let path = fact.mountpoint.as_path();
         let ours = at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
-        let unmounted = ours && take_off(path, UnmountFlags::empty());
+        let mut unmounted = ours && take_off(path, UnmountFlags::empty());
+        // For the instant between fork and exec a child has what its parent had open.
+        let begin = Instant::now();
+        while ours && !unmounted && begin.elapsed() < IN_USE {
+            std::thread::sleep(IN_USE / 10);
+            unmounted = take_off(path, UnmountFlags::empty());
+        }
         if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }

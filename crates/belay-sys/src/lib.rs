@@ -6,7 +6,9 @@
 
 pub mod mailbox;
 mod mapping;
+mod namespace;
 mod spawn;
 
 pub use mapping::Mapping;
+pub use namespace::in_mount_namespace;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

@@ -5,6 +5,7 @@
 
 use super::{PROCESS, Supervisor};
 use crate::clock;
+use crate::copies;
 use crate::ledger::Detection;
 use crate::process::{Exit, Watched, children, maps_file};
 use rustix::fd::AsFd;
@@ -27,6 +28,9 @@ impl Supervisor {
             self.book.generation = lease.generation;
         }
         self.keep_book();
+        if let Some(mount) = &self.book.mount {
+            copies::watch(mount.clone());
+        }
         if lease.pid == 0 {
             if self.book.generation == 0 {
                 self.take_over_first_start();

@@ -2,11 +2,12 @@
 
 use super::{PROCESS, Supervisor};
 use crate::clock;
+use crate::copies;
 use crate::fusermount;
 use crate::handover::{Note, Received};
 use crate::ledger::Detection;
 use crate::mounts;
-use crate::process::{Exit, Watched, await_dying, descendants, maps_file, readable, reap};
+use crate::process::{Exit, Watched, await_dying, descendants, ended_child, maps_file, readable};
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
 use rustix::fd::AsFd;
@@ -68,7 +69,7 @@ impl Supervisor {
         let died_ns = clock::now();
         // What its last thread reads from the device now must be asked for again after that.
         await_dying(pid, Duration::from_secs(2));
-        self.remember(reap());
+        self.conclude();
         let exit = self.exit_of(pid);
         if exit == Exit::Code(0) && self.passes_lease_on(pid) {
             return;
@@ -104,6 +105,10 @@ impl Supervisor {
     }
 
     fn exit_of(&mut self, pid: u32) -> Exit {
+        // Only looked at: the event loop takes the status when the successor is on its way.
+        if let Some(exit) = ended_child(pid) {
+            return exit;
+        }
         let found = self.exits.iter().rposition(|exited| exited.pid == pid);
         found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
     }
@@ -205,6 +210,7 @@ impl Supervisor {
         let told = self.control().mountpoint();
         if let Some(fact) = mounts::find(self.device(), &told) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
+            copies::watch(fact.clone());
             self.book.mount = Some(fact);
             self.keep_book();
         }

@@ -133,3 +133,23 @@ fn s34_aborted_through_sysfs() {
     drop(file);
     mount.end();
 }
+
+/// S34: a mount that another daemon's successor has a copy of can be unmounted all the same.
+#[test]
+fn s34_copies_in_other_namespaces_do_not_hold_a_mount() {
+    let mut unmounted = Custom::low_level(&[], &[]);
+    let mut stopped = Custom::low_level(&[], &[]);
+    let other = Custom::low_level(&[], &[]);
+    other.crash_and_recover(); // in a namespace with copies of the first two
+    let copied = |custom: &Custom| {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", other.pid("daemon"))).unwrap();
+        table.contains(custom.mountpoint.to_str().unwrap())
+    };
+    assert!(copied(&unmounted) && copied(&stopped));
+    unmounted.tool(&["umount"]);
+    assert_eq!(unmounted.end().code(), Some(0), "{}", unmounted.log());
+    assert!(!copied(&unmounted) && copied(&stopped));
+    stopped.signal("keeper", Signal::TERM);
+    assert_eq!(stopped.end().code(), Some(0), "{}", stopped.log());
+    other.serves();
+}
