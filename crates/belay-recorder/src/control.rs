@@ -12,7 +12,7 @@ pub use decisions::Decision;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;

@@ -29,5 +29,5 @@ pub use layout::{Capacity, Layout};
 pub use locks::{F_RDLCK, F_UNLCK, F_WRLCK, Lock};
 pub use memory::Memory;
 pub use nodes::{Node, node_flags};
-pub use slots::{InFlight, MAX_BODY, MAX_REPLY, Slot, SlotState, free_slot};
+pub use slots::{InFlight, MAX_BODY, MAX_REPLY, Slot, SlotState, free_slot, record_reply};
 pub use store::Store;

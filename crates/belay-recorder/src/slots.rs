@@ -2,7 +2,7 @@
 
 use crate::layout::{Layout, SLOT_WORDS};
 use crate::memory::{Memory, high, low, pair};
-use crate::store::Store;
+use crate::store::{SLOT_TOP, Store};
 
 const STATE: usize = 0; // opcode | state
 const UNIQUE: usize = 1;
@@ -43,6 +43,29 @@ pub fn free_slot<M: Memory>(memory: &M, layout: &Layout, slot: Slot) {
     memory.store(layout.slots + slot.0 as usize * SLOT_WORDS + STATE, SlotState::Free as u64);
 }
 
+/// Records a reply that changes nothing else: a change of its own, whose one store is that of the
+/// state, so that there is nothing to undo. Like [`free_slot`], it needs no store. `false` if the
+/// reply is too long.
+#[inline]
+pub fn record_reply<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    slot: Slot,
+    header: &[u8],
+    body: &[u8],
+) -> bool {
+    if !header.len().is_multiple_of(8) || header.len() + body.len() > MAX_REPLY {
+        return false;
+    }
+    let at = layout.slots + slot.0 as usize * SLOT_WORDS;
+    memory.store_bytes(at + REPLY, header);
+    memory.store_bytes(at + REPLY + header.len() / 8, body);
+    memory.store(at + REPLY_LENGTH, (header.len() + body.len()) as u64);
+    let state = memory.load(at + STATE);
+    memory.store(at + STATE, pair(high(state), SlotState::Replied as u32));
+    true
+}
+
 /// A slot's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u32);
@@ -79,10 +102,32 @@ impl<M: Memory> Store<M> {
         self.layout.capacity.slots as u32
     }
 
+    /// How many of the first slots were ever in use: the others are free without a look, which would
+    /// make the kernel fill a page of the sparse file for each, while applications are waiting.
+    pub fn slots_used(&self) -> u32 {
+        self.header(SLOT_TOP).min(self.layout.capacity.slots as u64) as u32
+    }
+
+    /// Raises the top above a slot that is about to be used. Not undone: too high does no harm.
+    #[inline]
+    fn slot_reach(&self, slot: Slot) {
+        if u64::from(slot.0) >= self.tops.slots.get() {
+            self.slot_raise(u64::from(slot.0) + 1);
+        }
+    }
+
+    #[cold]
+    fn slot_raise(&self, top: u64) {
+        let top = top.max(self.header(SLOT_TOP));
+        self.memory.store(self.layout.store + SLOT_TOP, top);
+        self.tops.slots.set(top);
+    }
+
     /// Fills a free slot. `body` is what follows the header; as much as fits is kept.
     /// The state comes last, in one store, so a slot is either free or whole.
     #[inline]
     pub fn slot_fill(&self, slot: Slot, request: &InFlight, body: &[u8], length: u32) {
+        self.slot_reach(slot);
         let at = self.slot(slot);
         let body = body.get(..MAX_BODY).unwrap_or(body);
         let head = [
@@ -126,19 +171,10 @@ impl<M: Memory> Store<M> {
         true
     }
 
-    /// Records a reply that changes nothing else: a change of its own, whose one store is that of
-    /// the state, so that there is nothing to undo.
+    /// [`record_reply`].
     #[inline]
     pub fn slot_reply_alone(&self, slot: Slot, header: &[u8], body: &[u8]) -> bool {
-        if !header.len().is_multiple_of(8) || header.len() + body.len() > MAX_REPLY {
-            return false;
-        }
-        let at = self.slot(slot);
-        self.memory.store_bytes(at + REPLY, header);
-        self.memory.store_bytes(at + REPLY + header.len() / 8, body);
-        self.memory.store(at + REPLY_LENGTH, (header.len() + body.len()) as u64);
-        self.slot_advance(slot, SlotState::Replied);
-        true
+        record_reply(&self.memory, &self.layout, slot, header, body)
     }
 
     /// The kernel's node id of the request in a slot.
@@ -247,6 +283,7 @@ impl<M: Memory> Store<M> {
     /// Prepares a slot for a read into its copy: the copy's header is cleared, so that a header
     /// found there after a crash is one that the kernel wrote.
     pub fn slot_prepare(&self, slot: Slot) {
+        self.slot_reach(slot);
         let (at, _) = self.slot_copy(slot);
         for i in 0..5 {
             self.memory.store(at / 8 + i, 0);

@@ -21,6 +21,7 @@ pub(crate) const HEAP_TOP: usize = 4;
 pub(crate) const LOCKS: usize = 5;
 pub(crate) const HIDDEN_SERIAL: usize = 6;
 pub(crate) const HIDDEN: usize = 7;
+pub(crate) const SLOT_TOP: usize = 8;
 pub(crate) const INDICES: usize = 16;
 pub(crate) const HEAP_CLASSES: usize = 32;
 
@@ -29,6 +30,7 @@ pub(crate) const HEAP_CLASSES: usize = 32;
 pub(crate) struct Tops {
     pub(crate) nodes: Cell<u64>,
     pub(crate) handles: Cell<u64>,
+    pub(crate) slots: Cell<u64>,
 }
 
 /// The session's records. See the module's invariants.
@@ -82,6 +84,7 @@ impl<M: Memory> Store<M> {
         self.commit();
         self.tops.nodes.set(0);
         self.tops.handles.set(0);
+        self.tops.slots.set(0);
         pairs
     }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use belay_recorder::{Capacity, Memory, Node, OpenFacts, Store};
+use belay_recorder::{Capacity, InFlight, Memory, Node, OpenFacts, Slot, SlotState, Store};
 use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_nodes};
 use std::collections::{BTreeMap, HashSet};
 
@@ -323,4 +323,35 @@ fn a_node_with_thousands_of_names_goes_at_once() {
         assert!((0..NAMES).all(|i| store.child(Node::ROOT, &name(i)) == Some(node)), "death {at}");
         memory.rewind();
     }
+}
+
+#[test]
+fn slots_that_were_never_used_are_known_without_a_look() {
+    let capacity = Capacity { slots: 8, ..Capacity::SMALL };
+    let (_, store) = fresh(capacity);
+    assert_eq!(store.slots_used(), 0);
+    let fill = |store: &Store<Sim>, slot: u32| {
+        let request = InFlight {
+            state: SlotState::Started,
+            opcode: 1,
+            unique: 2,
+            node: 1,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            generation: 0,
+        };
+        store.slot_fill(Slot(slot), &request, b"", 40);
+    };
+    fill(&store, 0);
+    fill(&store, 3);
+    fill(&store, 1);
+    store.slot_free(Slot(3));
+    assert_eq!(store.slots_used(), 4);
+    // The next generation: a lower slot must not hide what an older one holds further up.
+    store.recover();
+    fill(&store, 2);
+    assert_eq!(store.slots_used(), 4);
+    store.slot_prepare(Slot(5));
+    assert_eq!(store.slots_used(), 6);
 }

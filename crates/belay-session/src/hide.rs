@@ -3,8 +3,7 @@
 
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
-use crate::message::read;
-use crate::reconcile::target_dir;
+use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::restore::Missed;
 use crate::session::Session;

@@ -11,6 +11,7 @@
 //! | [`handshake`] | FUSE_INIT: which options a daemon may negotiate, and again |
 //! | `requests` | a request from the kernel: translate and pass on, or park |
 //! | `replies` | a reply from the daemon: record, translate, pass on |
+//! | `direct` | replies that need no session |
 //! | `effects` | what a reply changes |
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
@@ -27,6 +28,7 @@
 mod cookies;
 mod created;
 pub mod decision;
+mod direct;
 mod effects;
 mod entries;
 mod forget;
@@ -45,6 +47,7 @@ mod session;
 mod task;
 mod tasks;
 
+pub use direct::{Direct, Expected};
 pub use message::{Message, Outgoing};
 pub use requests::Incoming;
 pub use session::{KICK, Phase, Session, Work};

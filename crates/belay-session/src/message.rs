@@ -1,7 +1,8 @@
 //! Messages on their way to the kernel, and the reading of structures from bytes.
 
 use belay_recorder::{InFlight, MAX_REPLY};
-use belay_wire::abi::{InHeader, OutHeader};
+use belay_wire::abi::{EntryOut, InHeader, OutHeader, Rename2In, RenameIn};
+use belay_wire::{Opcode, Request};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A reply of at most [`MAX_REPLY`] bytes, without an allocation.
@@ -83,4 +84,20 @@ pub(crate) fn whole(head: &[u8], body: &[u8]) -> Vec<u8> {
 /// Reads a structure from the start of `bytes`.
 pub(crate) fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
     T::read_from_prefix(bytes).ok().map(|(value, _)| value)
+}
+
+/// Key of the directory that a rename goes to.
+pub(crate) fn target_dir(request: &Request<'_>) -> Option<u64> {
+    match request.opcode() {
+        Opcode::RENAME => request.body_as::<RenameIn>().map(|rename| rename.newdir),
+        Opcode::RENAME2 => request.body_as::<Rename2In>().map(|rename| rename.newdir),
+        _ => None,
+    }
+}
+
+/// The entry of a LOOKUP's reply; `None` if the name is absent.
+pub(crate) fn entry_of(reply: &[u8]) -> Option<EntryOut> {
+    let header = read::<OutHeader>(reply)?;
+    let entry = reply.get(16..).and_then(read::<EntryOut>)?;
+    (header.error == 0 && entry.nodeid != 0).then_some(entry)
 }

@@ -4,14 +4,14 @@ use crate::created::Widen;
 use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::effects::RENAME_EXCHANGE;
 use crate::injection::Injection;
-use crate::message::read;
+use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{
-    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, RenameIn, SetattrIn, WRITE_CACHE, WriteIn,
-    WriteOut, fattr,
+    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut,
+    fattr,
 };
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
 use zerocopy::IntoBytes;
@@ -384,20 +384,4 @@ impl<M: Memory> Session<M> {
         self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
         self.store.commit();
     }
-}
-
-/// Key of the directory that a rename goes to.
-pub(crate) fn target_dir(request: &Request<'_>) -> Option<u64> {
-    match request.opcode() {
-        Opcode::RENAME => request.body_as::<RenameIn>().map(|rename| rename.newdir),
-        Opcode::RENAME2 => request.body_as::<Rename2In>().map(|rename| rename.newdir),
-        _ => None,
-    }
-}
-
-/// The entry of a LOOKUP's reply; `None` if the name is absent.
-pub(crate) fn entry_of(reply: &[u8]) -> Option<EntryOut> {
-    let header = read::<OutHeader>(reply)?;
-    let entry = reply.get(16..).and_then(read::<EntryOut>)?;
-    (header.error == 0 && entry.nodeid != 0).then_some(entry)
 }

@@ -4,8 +4,7 @@
 use crate::hide::{ENOENT, Hide};
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
-use crate::message::read;
-use crate::reconcile::{entry_of, target_dir};
+use crate::message::{entry_of, read, target_dir};
 use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
 use belay_recorder::control::options;

@@ -1,6 +1,7 @@
 //! Replies from the daemon: what they change in the session, recorded before the kernel sees
 //! them; the ids in them, translated.
 
+use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
 use belay_recorder::{MAX_REPLY, Memory, Node, Slot, SlotState};
@@ -11,24 +12,6 @@ use std::borrow::Cow;
 const ENOENT: i32 = 2;
 const ENOMEM: i32 = 12;
 
-/// Requests whose replies neither tell the session anything nor are needed again: asked once more,
-/// a successor answers.
-const READS: OpcodeSet = OpcodeSet::new(&[
-    Opcode::READ,
-    Opcode::READLINK,
-    Opcode::STATFS,
-    Opcode::ACCESS,
-    Opcode::GETXATTR,
-    Opcode::LISTXATTR,
-    Opcode::LSEEK,
-    Opcode::IOCTL,
-    Opcode::BMAP,
-    Opcode::GETLK,
-    Opcode::FSYNC,
-    Opcode::FSYNCDIR,
-    Opcode::SYNCFS,
-    Opcode::DESTROY,
-]);
 const LISTINGS: OpcodeSet = OpcodeSet::new(&[Opcode::READDIR, Opcode::READDIRPLUS]);
 const ATTRIBUTES: OpcodeSet = OpcodeSet::new(&[Opcode::GETATTR, Opcode::STATX]);
 /// Like [`READS`] if they fail.
@@ -38,18 +21,6 @@ const READS_WITH_MORE: OpcodeSet = OpcodeSet::new(&[
     Opcode::POLL,
     Opcode::GETATTR,
     Opcode::STATX,
-]);
-/// Requests that change files, but nothing in the session: their replies are recorded, since these
-/// requests must not be carried out twice, and go to the kernel as they are. (FLUSH where there are
-/// locks is another matter.)
-const CHANGE_NOTHING: OpcodeSet = OpcodeSet::new(&[
-    Opcode::WRITE,
-    Opcode::FALLOCATE,
-    Opcode::SETXATTR,
-    Opcode::REMOVEXATTR,
-    Opcode::COPY_FILE_RANGE,
-    Opcode::COPY_FILE_RANGE_64,
-    Opcode::FLUSH,
 ]);
 /// Requests after which there is something to do also if they fail.
 const CHANGE_ALWAYS: OpcodeSet = OpcodeSet::new(&[
@@ -173,7 +144,10 @@ impl<M: Memory> Session<M> {
             return Outgoing::Pass;
         }
         let locks = opcode == Opcode::FLUSH && self.store.has_locks();
-        if !locks && (failed && !CHANGE_ALWAYS.has(opcode) || CHANGE_NOTHING.has(opcode)) {
+        let changes_nothing = CHANGE_FILES.has(opcode)
+            || opcode == Opcode::FLUSH
+            || failed && !CHANGE_ALWAYS.has(opcode);
+        if !locks && changes_nothing {
             let head = head.get(..size_of::<OutHeader>()).unwrap_or(head);
             self.store.slot_reply_alone(slot, head, &body());
             return Outgoing::PassKept;

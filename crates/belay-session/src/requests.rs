@@ -54,7 +54,13 @@ impl Patches {
     }
 }
 
-/// Requests that get no reply, or that may need more than translation.
+/// What the usual ids become: that of the header's node, and of one handle with its offset.
+struct Usual {
+    node: u64,
+    handle: Option<(usize, u64)>,
+}
+
+/// Requests that get no reply, that may need more than translation, or that name further nodes.
 const SPECIAL: OpcodeSet = OpcodeSet::new(&[
     Opcode::FORGET,
     Opcode::BATCH_FORGET,
@@ -67,6 +73,9 @@ const SPECIAL: OpcodeSet = OpcodeSet::new(&[
     Opcode::READDIR,
     Opcode::READDIRPLUS,
     Opcode::REMOVEXATTR,
+    Opcode::LINK,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
 ]);
 
 /// Byte offset of a request's node id.
@@ -84,10 +93,14 @@ impl<M: Memory> Session<M> {
             && self.exclusive.is_empty()
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
-            && let Ok(patches) = self.resolve_ids(&request)
+            && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
-            patches.apply(message);
+            self.expect_last();
+            let _ = put_u64(message, NODEID, ids.node);
+            if let Some((at, id)) = ids.handle {
+                let _ = put_u64(message, at, id);
+            }
             return Incoming::Deliver;
         }
         self.on_special_request(message, slot, now)
@@ -190,7 +203,23 @@ impl<M: Memory> Session<M> {
         self.resolve_ids(&Request::parse(message).map_err(|_| Missing::Stale)?)
     }
 
+    /// The same for a request that names one node and one handle at most; `None` if something is
+    /// missing.
     #[inline]
+    fn usual_ids(&self, request: &Request<'_>) -> Option<Usual> {
+        let node = match request.header.nodeid {
+            0 => 0,
+            key => self.store.id_by_key(key, self.generation).ok()?,
+        };
+        let place = handle_fields(request).iter().next();
+        let key = place.and_then(|at| Some((at, get_u64(request.body, at - HEADER)?)));
+        let handle = match key {
+            None | Some((_, 0)) => None,
+            Some((at, key)) => Some((at, self.store.handle_id_by_key(key, self.generation).ok()?)),
+        };
+        Some(Usual { node, handle })
+    }
+
     fn resolve_ids(&self, request: &Request<'_>) -> Result<Patches, Missing> {
         let mut patches = Patches::default();
         self.resolve_node(NODEID, request.header.nodeid, &mut patches)?;
@@ -213,7 +242,6 @@ impl<M: Memory> Session<M> {
         Ok(patches)
     }
 
-    #[inline]
     fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
         if key != 0 {
             let id = self.store.id_by_key(key, self.generation);

@@ -2,8 +2,7 @@
 
 use crate::decision::Progress;
 use crate::injection::Injection;
-use crate::message::read;
-use crate::reconcile::target_dir;
+use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Step, Task};

@@ -1,6 +1,7 @@
 //! The session's state and its way out to the shim.
 
 use crate::cookies::Cookies;
+use crate::direct::Expected;
 use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::restore::Reopen;
@@ -33,7 +34,8 @@ pub(crate) struct Active {
     pub(crate) slot: Slot,
     /// As in the slot; here so that most replies are settled without a look at it.
     pub(crate) opcode: Opcode,
-    /// Its reply is on its way to the kernel, and the slot may become free at any time.
+    /// Its reply is on its way to the kernel, or needs no session: the slot may become free at any
+    /// time.
     pub(crate) sent: bool,
 }
 
@@ -55,6 +57,8 @@ pub struct Session<M> {
     pub(crate) phase: Phase,
     pub(crate) free_slots: Vec<Slot>,
     pub(crate) active: Vec<Active>,
+    /// What was let through last, if its reply needs no session.
+    pub(crate) expected: Option<Expected>,
     /// The slot of the reply that is to be written now.
     pub(crate) sending: Option<Slot>,
     /// Slots of the dead generation whose requests have not come back yet.
@@ -96,6 +100,7 @@ impl<M: Memory> Session<M> {
             phase: if generation == 0 { Phase::Open } else { Phase::Settling },
             free_slots: Vec::new(),
             active: Vec::new(),
+            expected: None,
             sending: None,
             leftovers: HashMap::new(),
             tasks: VecDeque::new(),
@@ -127,7 +132,9 @@ impl<M: Memory> Session<M> {
     }
 
     fn sort_slots(&mut self) {
-        for slot in (0..self.store.slots()).rev().map(Slot) {
+        let used = self.store.slots_used();
+        self.free_slots.extend((used..self.store.slots()).rev().map(Slot));
+        for slot in (0..used).rev().map(Slot) {
             match self.store.slot_request(slot) {
                 Some(request) if request.state != SlotState::Reading => {
                     self.leftovers.insert(request.unique, slot);
@@ -179,6 +186,13 @@ impl<M: Memory> Session<M> {
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.outbox.is_empty() && self.tasks.is_empty() && self.phase == Phase::Open
+    }
+
+    /// Whether something waits for a slot to become free. Readers must not sleep meanwhile: not all
+    /// replies come by here.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.free_slots.is_empty() && !self.tasks.is_empty()
     }
 
     /// Whether the recorder overflowed, so that a further crash cannot be held exactly.

@@ -147,13 +147,14 @@ impl Shim {
             std::thread::sleep(std::time::Duration::from_micros(100));
             return Before::Again;
         }
-        let mut session = self.session();
+        let mut session = self.reaped();
         if !self.collected.swap(true, Relaxed) {
             self.collect(&mut session);
         }
         let work = session.work(now());
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
+        let starved = session.is_starved();
         self.pending.store(!session.is_quiet(), Release);
         drop(session);
         self.note_open(settling);
@@ -166,13 +167,13 @@ impl Shim {
                 self.answer(&message);
                 Before::Again
             }
-            None if settling => self.wait_a_little(),
+            None if settling || starved => self.wait_a_little(),
             None => Before::Read,
         }
     }
 
-    /// While requests are being settled nobody may sleep in the kernel for long: one of them may
-    /// turn out to hold up the others.
+    /// While requests are being settled, or wait for a slot, nobody may sleep in the kernel for long:
+    /// one of them may turn out to hold up the others, and a slot may become free unheard.
     fn wait_a_little(&self) -> Before {
         let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -202,8 +203,8 @@ impl Shim {
     fn collect(&self, session: &mut Session<Arc<Mapping>>) {
         self.await_fence();
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
-        let mut buffer = vec![0; max_write.max(MIN_READ) + 8192];
-        populate::now(buffer.as_ptr() as usize, buffer.len());
+        let mut buffer = populate::Buffer::new(max_write.max(MIN_READ) + 8192);
+        let buffer = buffer.bytes();
         loop {
             let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
             let now_only = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -273,6 +274,9 @@ impl Shim {
             self.pending.store(!session.is_quiet(), Release);
             return After::Again;
         }
+        if let Some(expected) = session.take_expected() {
+            self.direct.expect(expected);
+        }
         After::Deliver(length(message).min(message.len()))
     }
 
@@ -301,7 +305,13 @@ impl Shim {
     /// Takes the head of a long WRITE, in place, if nothing but its ids need a change.
     pub(crate) fn pass_head(&self, head: &mut [u8]) -> bool {
         let mut session = self.reaped();
-        session.passes(head) && session.on_request(head, None, 0) == Incoming::Deliver
+        if !session.passes(head) || session.on_request(head, None, 0) != Incoming::Deliver {
+            return false;
+        }
+        if let Some(expected) = session.take_expected() {
+            self.direct.expect(expected);
+        }
+        true
     }
 
     /// Writes a message of belay's own; gives 0 or the errno.

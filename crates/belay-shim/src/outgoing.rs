@@ -4,11 +4,11 @@ use crate::real;
 use crate::start::Shim;
 use belay_recorder::control::flags;
 use belay_recorder::{Slot, free_slot};
-use belay_session::{Outgoing, Phase};
+use belay_session::{Expected, Outgoing, Phase};
 use belay_wire::get_u64;
 use libc::{c_int, iovec};
 use std::borrow::Cow;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Bytes of a reply's header (fuse_out_header).
 const HEADER: usize = 16;
@@ -54,6 +54,12 @@ impl Shim {
             return self.init_outgoing(&[head, &body()].concat(), pass);
         }
         let unique = get_u64(head, 8).unwrap_or(0);
+        if let Some(expected) = self.direct.take(unique)
+            && !self.pending.load(Acquire)
+            && self.replied.load(Relaxed)
+        {
+            return self.settle(&expected, head, body, pass);
+        }
         let mut session = self.session();
         let outgoing = session.on_reply(head, body);
         let slot = session.take_sending();
@@ -93,6 +99,24 @@ impl Shim {
         written
     }
 
+    /// A reply that needs no session.
+    #[inline]
+    fn settle<'a>(
+        &self,
+        expected: &Expected,
+        head: &[u8],
+        body: impl FnOnce() -> Cow<'a, [u8]>,
+        pass: impl Fn() -> isize,
+    ) -> isize {
+        if expected.is_recorded() {
+            expected.replying(&*self.memory, &self.layout, head, &body());
+        }
+        let written = pass();
+        expected.delivered(&*self.memory, &self.layout);
+        self.freed.store(true, Release);
+        written
+    }
+
     #[cold]
     fn init_outgoing(&self, message: &[u8], pass: impl Fn() -> isize) -> isize {
         if !self.init_reply(message) {
@@ -118,6 +142,7 @@ impl Shim {
         let errno = self.write(message);
         if errno == libc::ENOENT {
             self.session().on_refused(unique);
+            self.pending.store(true, Release); // there may be something to forget
         } else {
             self.delivered(slot, unique);
         }

@@ -3,7 +3,7 @@
 use crate::mailbox::Mailbox;
 use belay_recorder::control::{Instant, Lease, flags};
 use belay_recorder::{Capacity, Control, Layout, Store};
-use belay_session::Session;
+use belay_session::{Direct, Session};
 use belay_sys::Mapping;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -27,6 +27,8 @@ pub(crate) struct Shim {
     pid: AtomicU32,
     /// There may be work besides reading the device.
     pub(crate) pending: AtomicBool,
+    /// Requests whose replies need no session.
+    pub(crate) direct: Direct,
     /// A slot was freed without the session, see [`Session::reap`].
     pub(crate) freed: AtomicBool,
     /// `unique` of the INIT that the daemon is answering, 0 if none.
@@ -203,6 +205,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         generation,
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
+        direct: Direct::default(),
         freed: AtomicBool::new(false),
         init_unique: AtomicU64::new(0),
         ready: AtomicBool::new(false),

@@ -52,26 +52,41 @@ impl<'f> Requests<'f> {
     }
 
     fn all(&self) -> Vec<(Slot, InFlight)> {
-        let store = Store::new(FileView(self.file), self.layout);
-        let slots = (0..store.slots()).map(Slot);
-        slots
-            .filter_map(|slot| Some((slot, store.slot_request(slot)?)))
-            // A thread that waits for work has a slot for what it may read: not a request yet.
-            .filter(|(_, request)| request.state != SlotState::Reading)
-            .collect()
+        all(&Store::new(FileView(self.file), self.layout))
     }
 
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.all().len() as u64
     }
+}
+
+fn all<M: Memory>(store: &Store<M>) -> Vec<(Slot, InFlight)> {
+    let slots = (0..store.slots_used()).map(Slot);
+    slots
+        .filter_map(|slot| Some((slot, store.slot_request(slot)?)))
+        // A thread that waits for work has a slot for what it may read: not a request yet.
+        .filter(|(_, request)| request.state != SlotState::Reading)
+        .collect()
+}
+
+/// The requests that were in flight at some time, with their bodies. Taken while applications are
+/// waiting, put into words when there is time.
+#[derive(Debug)]
+pub struct Snapshot(Vec<(InFlight, Vec<u8>)>);
+
+impl Snapshot {
+    /// Copies them. Through the mapping, which is many times faster than the file; the slots that
+    /// are looked at have been in use, so the kernel need not fill a page.
+    pub fn take<M: Memory>(store: &Store<M>) -> Self {
+        let copy = |(slot, request)| (request, store.slot_body(slot).0);
+        Self(all(store).into_iter().map(copy).collect())
+    }
 
     /// Each in one line, with its arguments, in the order in which they were issued.
-    pub fn describe(&self) -> Vec<String> {
-        let store = Store::new(FileView(self.file), self.layout);
-        let mut all = self.all();
-        all.sort_by_key(|(_, request)| request.unique);
-        all.iter().map(|(slot, request)| line(request, &store.slot_body(*slot).0)).collect()
+    pub fn describe(mut self) -> Vec<String> {
+        self.0.sort_by_key(|(request, _)| request.unique);
+        self.0.iter().map(|(request, body)| line(request, body)).collect()
     }
 }
 
@@ -159,9 +174,14 @@ mod tests {
         }
         store.slot_prepare(Slot(5)); // a thread waiting for a request to copy
         assert_eq!(look.count(), 2);
-        let lines = look.describe();
+        let snapshot = Snapshot::take(&store);
+        let lines = Snapshot::take(&store).describe();
         assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
         let (oldest, _) = ages.oldest_in_flight(look).expect("one");
         assert!(oldest.contains("UNLINK"), "{oldest}");
+        store.slot_free(Slot(7)); // settled by a successor
+        store.slot_advance(Slot(3), SlotState::Reading);
+        assert_eq!(look.count(), 0);
+        assert_eq!(snapshot.describe(), lines);
     }
 }

@@ -4,7 +4,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open,
+    pidfd_send_signal, wait, waitid,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -70,6 +71,17 @@ pub fn parse_signal(text: &str) -> Option<i32> {
     let upper = text.to_ascii_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
     (1..32).find(|n| signal_name(*n).strip_prefix("SIG") == Some(wanted))
+}
+
+/// How child `pid` has ended; `None` if it has not, or is nobody's child here. Its status is left
+/// for [`reap`]: taking it removes the process from /proc, and if its last thread is just doing the
+/// same for itself and does not have the processor, the kernel tries again and again (d_invalidate),
+/// for as long as the scheduler lets it: milliseconds in which nothing else happens.
+pub fn ended_child(pid: u32) -> Option<Exit> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(pid_of(pid)?), options).ok()??;
+    let code = status.exit_status().map(Exit::Code);
+    code.or_else(|| status.terminating_signal().map(Exit::Signal))
 }
 
 /// Takes the status of every child that has ended, of whatever process group.
@@ -249,9 +261,13 @@ mod tests {
         assert!(descendants(&[me], &[]).contains(&child.id()));
         assert!(!descendants(&[me], &[child.id()]).contains(&child.id()));
         assert!(!watched.is_dead());
+        assert_eq!(ended_child(child.id()), None);
         watched.signal(9).expect("kill");
         assert!(watched.wait_end(Duration::from_secs(5)));
+        assert_eq!(ended_child(child.id()), Some(Exit::Signal(9)));
+        assert_eq!(ended_child(child.id()), Some(Exit::Signal(9)), "its status is still there");
         child.wait().expect("wait");
+        assert_eq!(ended_child(child.id()), None);
         assert!(watched.signal(9).is_ok(), "signalling the dead is no error");
     }
 

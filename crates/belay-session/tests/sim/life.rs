@@ -7,7 +7,7 @@ use super::kernel::Kernel;
 use super::memory::{Clock, Rng, Words};
 use belay_recorder::control::Instant;
 use belay_recorder::{Layout, MAX_REPLY, Slot, Store};
-use belay_session::{Incoming, Outgoing, Phase, Session, Work};
+use belay_session::{Direct, Incoming, Outgoing, Phase, Session, Work};
 use belay_wire::{Opcode, Request, get_u64};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -43,6 +43,7 @@ pub struct Life {
     pending: bool,
     collected: bool,
     copies: bool,
+    direct: Direct,
     /// A slot was freed without the session.
     freed: bool,
     threads: Vec<Thread>,
@@ -65,6 +66,7 @@ impl Life {
             pending: generation > 0,
             collected: generation == 0,
             copies: session.keeps_copies(),
+            direct: Direct::default(),
             freed: false,
             threads: (0..threads).map(|_| Thread::Idle).collect(),
             session,
@@ -167,6 +169,8 @@ impl Life {
         out.in_hand = None;
         if taken == Incoming::Taken {
             self.pending = !self.session.is_quiet();
+        } else if let Some(expected) = self.session.take_expected() {
+            self.direct.expect(expected);
         }
         out.clock.tick();
         if taken == Incoming::Taken {
@@ -235,6 +239,17 @@ impl Life {
         let unique = get_u64(message, 8).unwrap();
         let head = &message[..message.len().min(MAX_REPLY)];
         out.clock.tick();
+        if let Some(expected) = self.direct.take(unique)
+            && !self.pending
+        {
+            let store = self.session.store();
+            expected.replying(store.memory(), store.layout(), head, &message[16..]);
+            let errno = out.kernel.borrow_mut().write(message);
+            out.clock.tick();
+            expected.delivered(store.memory(), store.layout());
+            self.freed = true;
+            return errno;
+        }
         let outgoing = self.session.on_reply(head, || message[16..].into());
         let slot = self.session.take_sending();
         let kick = self.session.take_kick();

@@ -50,7 +50,10 @@ impl Connections {
                 self.0.insert(inode, copy);
             }
         }
-        self.0.retain(|inode, _| seen.contains(inode));
+        // One that is dying has closed nothing itself: its connections are what this is about.
+        if has_descriptors(daemon.pid) {
+            self.0.retain(|inode, _| seen.contains(inode));
+        }
     }
 
     /// Begins to finish what the dead daemon had begun. `rest` are the processes that it left behind.
@@ -90,6 +93,11 @@ fn descriptors(pid: u32) -> Vec<(i32, Kind, u64)> {
         .collect()
 }
 
+/// Whether a process has descriptors. One that ends loses the whole table before it closes any.
+fn has_descriptors(pid: u32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 fn pipes_of(pids: &[u32]) -> BTreeSet<u64> {
     let all = pids.iter().flat_map(|pid| descriptors(*pid));
     all.filter(|(number, kind, _)| *kind == Kind::Pipe && *number != 2)
@@ -121,4 +129,33 @@ fn carries(socket: &OwnedFd, pid: u32) -> bool {
 fn reads(pipe: &OwnedFd) -> bool {
     rustix::fs::fcntl_getfl(pipe)
         .is_ok_and(|flags| !flags.intersects(OFlags::WRONLY | OFlags::RDWR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn what_the_dead_had_is_kept_and_what_the_living_closed_is_not() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let daemon = Watched::open(child.id()).expect("pidfd");
+        let held = || {
+            let (end, _) = std::os::unix::net::UnixStream::pair().expect("socketpair");
+            Connections(BTreeMap::from([(u64::MAX, end.into())]))
+        };
+        let mut connections = held();
+        connections.refresh(&daemon);
+        assert!(connections.is_empty(), "a living daemon has no such descriptor any more");
+        child.kill().expect("kill");
+        assert!(daemon.wait_end(Duration::from_secs(5)));
+        // Not waited for yet: as the supervisor may find a daemon that has just died.
+        let mut connections = held();
+        connections.refresh(&daemon);
+        assert!(!connections.is_empty(), "a dead daemon has closed nothing itself");
+        child.wait().expect("wait");
+        connections.refresh(&daemon);
+        assert!(!connections.is_empty());
+    }
 }

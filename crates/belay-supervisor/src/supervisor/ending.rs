@@ -116,6 +116,7 @@ impl Supervisor {
 
     /// Ends belay on this mount, with exit code `code`.
     pub(super) fn finish(&mut self, code: i32) {
+        self.conclude();
         if self.finished.is_some() {
             return;
         }

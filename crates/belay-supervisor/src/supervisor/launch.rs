@@ -28,6 +28,7 @@ impl Supervisor {
     pub(super) fn launch(&mut self) {
         self.complete = false;
         self.cause = None;
+        self.conclude_at = None;
         self.ages.clear();
         self.unread = None;
         self.control().clear_instants();

@@ -114,6 +114,8 @@ struct Supervisor {
     next_client: u64,
     /// When to try the next start.
     launch_at: Option<u64>,
+    /// When to conclude a recovery that has come to its end.
+    conclude_at: Option<u64>,
     /// Why the daemon is about to die, and when that was caused.
     cause: Option<(Detection, u64)>,
     /// The device came from fusermount, and is held.
@@ -168,6 +170,7 @@ impl Supervisor {
             connects: false,
             next_client: FIRST_CLIENT,
             launch_at: None,
+            conclude_at: None,
             cause: None,
             adopted: false,
             complete: false,
@@ -251,8 +254,11 @@ impl Supervisor {
             if tokens.contains(&CONTROL) {
                 self.accept_clients();
             }
-            for token in tokens.into_iter().filter(|token| *token >= FIRST_CLIENT) {
+            for token in tokens.iter().copied().filter(|token| *token >= FIRST_CLIENT) {
                 self.serve_client(token);
+            }
+            if tokens.contains(&SIGNALS) {
+                self.remember(reap());
             }
             self.check_time();
         }
@@ -268,7 +274,6 @@ impl Supervisor {
                 self.request_stop();
             }
         }
-        self.remember(reap());
     }
 
     fn remember(&mut self, ended: impl IntoIterator<Item = Exited>) {
@@ -340,7 +345,7 @@ impl Supervisor {
     fn time_to_wait(&self) -> Timespec {
         let now = clock::now();
         let mut next = now + 60 * SECOND;
-        if let Some(at) = self.launch_at {
+        for at in [self.launch_at, self.conclude_at].into_iter().flatten() {
             next = next.min(at);
         }
         if self.link.is_none() {

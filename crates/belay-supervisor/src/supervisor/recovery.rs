@@ -4,21 +4,28 @@
 //! dead one can take it. The blackout runs from the death to the successor's first reply;
 //! whatever is not needed for that happens after the successor's start.
 
-use super::Supervisor;
+use super::{SECOND, Supervisor};
 use crate::clock;
+use crate::inflight::Snapshot;
 use crate::ledger::{Crash, Detection};
 use crate::mounts;
 use crate::process::{Exit, Watched, maps_file};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
 use crate::verdict::{Worth, worth};
+use belay_recorder::Store;
 use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Consecutive lives in which nobody asked for anything, for each crash that is allowed: a daemon
 /// that dies by itself right after its start must not be started forever.
 const IDLE_FACTOR: u32 = 20;
+
+/// How long after its end a recovery is concluded (report, statistics): on a busy machine that
+/// would compete with the applications, which have just got their answers.
+const AFTERWARDS: u64 = SECOND / 200;
 
 impl Supervisor {
     /// The daemon crashed: start the next generation.
@@ -37,6 +44,8 @@ impl Supervisor {
         let leftovers = self.leftovers();
         let connections = std::mem::take(&mut self.connections);
         let interrupted = self.book.crash.take();
+        // The successor will settle them and take further ones.
+        let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
         let control = self.control();
         let crash = Crash {
             generation: self.book.generation,
@@ -70,7 +79,7 @@ impl Supervisor {
             self.launch_soon();
         }
         self.fence(leftovers, connections);
-        self.tell_of_crash(interrupted);
+        self.tell_of_crash(interrupted, in_flight);
         if looping {
             let lives = self.book.unproductive.max(self.book.idle);
             self.give_up(&format!("the daemon died {lives} times without serving one request"));
@@ -78,14 +87,13 @@ impl Supervisor {
     }
 
     /// What can wait until the successor is on its way.
-    fn tell_of_crash(&mut self, interrupted: Option<Crash>) {
+    fn tell_of_crash(&mut self, interrupted: Option<Crash>, in_flight: Snapshot) {
         self.take_notes();
         self.drain_stderr();
         let stderr = self.tail.take();
-        let in_flight = self.requests().describe();
         if let Some(crash) = &mut self.book.crash {
             crash.stderr = stderr;
-            crash.in_flight = in_flight;
+            crash.in_flight = in_flight.describe();
             tracing::info!(
                 "daemon {} (generation {}) {}; noticed by {}",
                 crash.pid,
@@ -193,7 +201,7 @@ impl Supervisor {
         let open = control.instant(Instant::Open).max(open);
         if self.book.crash.is_some() {
             if open != 0 {
-                self.recovered(open);
+                self.conclude_later(open);
             }
         } else if ready || open != 0 {
             self.complete = true;
@@ -203,9 +211,31 @@ impl Supervisor {
         }
     }
 
+    fn conclude_later(&mut self, open_ns: u64) {
+        let now = clock::now();
+        if self.conclude_at.is_none() {
+            self.conclude_at = Some(now + AFTERWARDS);
+            if self.connects {
+                // This is not put off: the successor may have connected anew, and may die at once.
+                self.hold_connections();
+            }
+        } else if self.conclude_at <= Some(now) {
+            self.recovered(open_ns);
+        }
+    }
+
+    /// Concludes a recovery that is over, before something else begins.
+    pub(super) fn conclude(&mut self) {
+        let open = self.control().instant(Instant::Open);
+        if self.conclude_at.is_some() && open != 0 {
+            self.recovered(open);
+        }
+    }
+
     /// The successor has settled all that was in flight at `open_ns`.
     fn recovered(&mut self, open_ns: u64) {
         self.complete = true;
+        self.conclude_at = None;
         self.note_fenced();
         self.hold_connections();
         let Some(crash) = self.book.crash.take() else {

@@ -158,13 +158,23 @@ pub enum When {
 impl Trap {
     /// Holds the `nth` call (from 1) of those that `calls` (strace's regular expression) describes.
     pub fn set(daemon: u32, calls: &str, nth: u32, when: When) -> Self {
+        Self::hold(&["-f"], daemon, calls, nth, when)
+    }
+
+    /// The same with the first thread of a process alone, and not with what it starts.
+    pub fn set_for_one(pid: u32, calls: &str, nth: u32, when: When) -> Self {
+        Self::hold(&[], pid, calls, nth, when)
+    }
+
+    fn hold(whom: &[&str], pid: u32, calls: &str, nth: u32, when: When) -> Self {
         let side = if when == When::Before { "delay_enter" } else { "delay_exit" };
         let dir = tempfile::tempdir().unwrap();
         let mut strace = Command::new("strace");
         strace
-            .args(["-f", "-e", &format!("trace=/{calls}")])
+            .args(whom)
+            .args(["-e", &format!("trace=/{calls}")])
             .args(["-e", &format!("inject=/{calls}:{side}=60000000:when={nth}")])
-            .args(["-p", &daemon.to_string()]);
+            .args(["-p", &pid.to_string()]);
         let log = dir.path().join("log");
         let strace = Process::start(strace, &log).unwrap();
         let attached = || std::fs::read_to_string(&log).unwrap().contains("attached");

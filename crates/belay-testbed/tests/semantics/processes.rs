@@ -7,7 +7,9 @@ use std::path::Path;
 use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::{Held, LIMIT, caching, call, content, held, number, uncached, until};
+use crate::common::{
+    Held, LIMIT, Trap, When, caching, call, content, held, number, uncached, until,
+};
 
 /// Waits until another process has this role, and everything is served.
 fn replaced(bed: &Held, role: &str, old: u32) {
@@ -251,8 +253,7 @@ fn s38_small_writes_are_not_forgotten() {
 fn s05_crashes_are_reported() {
     let bed = uncached();
     fs::write(bed.at("file"), "x").unwrap();
-    let trap =
-        crate::common::Trap::set(bed.pid("daemon"), "^mkdir", 1, crate::common::When::Before);
+    let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
     let path = bed.at("the-directory");
     let caller = call(move || fs::create_dir(path));
     bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);
@@ -268,6 +269,29 @@ fn s05_crashes_are_reported() {
         serde_json::from_slice(&fs::read(dir.join("0001.json")).unwrap()).unwrap();
     assert_eq!(json["generation"], 0);
     assert!(until(|| bed.at("the-directory").is_dir()));
+    bed.stop();
+}
+
+/// S5: the report names what was in flight at the death, also if the successor has settled it before the supervisor comes
+/// to write the report.
+#[test]
+fn s05_late_reports_tell_of_the_death() {
+    let bed = uncached();
+    let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
+    let path = bed.at("the-directory");
+    let caller = call(move || fs::create_dir(path));
+    bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);
+    // When the successor is on its way, the supervisor first looks what the keeper has to say.
+    let late = Trap::set_for_one(bed.pid("supervisor"), "^recvmsg", 1, When::Before);
+    bed.bed.kill_daemon(Signal::SEGV).unwrap();
+    drop(trap);
+    caller.result().unwrap();
+    drop(late);
+    let status = bed.wait_for("report", |status| number(status, "/reports") == 1);
+    let report = Path::new(status["report_dir"].as_str().unwrap()).join("0001.json");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let in_flight = json["in_flight"].to_string();
+    assert!(in_flight.contains("MKDIR") && in_flight.contains("the-directory"), "{json}");
     bed.stop();
 }
 

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use belay_testbed::Signal;
-use belay_testbed::process::kill;
+use belay_testbed::process::{kill, run};
 
-use crate::common::{call, until};
+use crate::common::{LIMIT, call, until};
 use crate::custom::{Custom, Place, low_level_program};
 
 fn in_background(place: &Place<'_>) -> Vec<OsString> {
@@ -152,4 +154,30 @@ fn s31_killed_before_it_has_said_anything() {
             assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "text", "round {round}");
         }
     }
+}
+
+/// S31: libfuse starts a second thread while the first still has INIT in hand. What that thread took
+/// from the device then would be missing when the first collects what was in flight at the crash.
+#[test]
+fn s31_a_second_thread_waits_for_init() {
+    let mut custom = Custom::start(&[], |place| {
+        let program = place.dir.join("two_readers");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/two_readers.c");
+        let mut build = Command::new("cc");
+        build.args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(here);
+        let output = run(build, LIMIT).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        vec![program.into(), place.dir.join("lives").into(), place.mountpoint.into()]
+    });
+    custom.wait_for("service", |status| status["state"] == "serving");
+    let mountpoint = custom.mountpoint.clone();
+    let caller = call(move || std::fs::metadata(mountpoint).map(drop));
+    custom.wait_for("a request", |status| status["requests"]["in_flight"] == 1);
+    custom.signal("daemon", Signal::KILL);
+    caller.result().unwrap();
+    // What the daemon says comes through the supervisor, which may be behind its answers.
+    assert!(until(|| custom.log().contains("it waits for INIT")), "{}", custom.log());
+    assert!(!custom.log().contains("it reads before INIT"), "{}", custom.log());
+    custom.tool(&["umount"]);
+    custom.end();
 }

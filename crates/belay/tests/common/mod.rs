@@ -178,11 +178,16 @@ impl Held {
         table.lines().any(|line| line.contains(&place))
     }
 
-    /// The text of crash report `number`.
+    /// The text of crash report `number`, which comes a little after the successor's first answers.
     pub fn report(&self, number: u32) -> String {
         let mut reports = std::fs::read_dir(&self.state).expect("state").flatten();
         let dir = reports.next().expect("an instance").path().join("reports");
-        std::fs::read_to_string(dir.join(format!("{number:04}.txt"))).expect("a report")
+        let path = dir.join(format!("{number:04}.txt"));
+        let end = Instant::now() + LIMIT;
+        while !path.exists() && Instant::now() < end {
+            sleep(Duration::from_millis(2));
+        }
+        std::fs::read_to_string(path).expect("a report")
     }
 }
 

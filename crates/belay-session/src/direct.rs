@@ -1,0 +1,216 @@
+//! Replies that need no session: those to requests that change nothing in it. The shim settles them
+//! without the session's lock, which most requests would otherwise take twice.
+//!
+//! Such a request's slot is *expected back* from the instant in which the daemon gets it. Whoever
+//! has the reply takes the slot out of the table, so it is settled once, here or by
+//! [`crate::Session::on_reply`].
+
+use crate::session::Session;
+use belay_recorder::{Layout, MAX_REPLY, Memory, Slot, free_slot, record_reply};
+use belay_wire::abi::OutHeader;
+use belay_wire::{Opcode, OpcodeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Requests whose replies neither tell the session anything nor are needed again: asked once more,
+/// a successor answers.
+pub(crate) const READS: OpcodeSet = OpcodeSet::new(&[
+    Opcode::READ,
+    Opcode::READLINK,
+    Opcode::STATFS,
+    Opcode::ACCESS,
+    Opcode::GETXATTR,
+    Opcode::LISTXATTR,
+    Opcode::LSEEK,
+    Opcode::IOCTL,
+    Opcode::BMAP,
+    Opcode::GETLK,
+    Opcode::FSYNC,
+    Opcode::FSYNCDIR,
+    Opcode::SYNCFS,
+    Opcode::DESTROY,
+]);
+/// Requests that change files, but nothing in the session: their replies are recorded, since these
+/// requests must not be carried out twice, and go to the kernel as they are.
+pub(crate) const CHANGE_FILES: OpcodeSet = OpcodeSet::new(&[
+    Opcode::WRITE,
+    Opcode::FALLOCATE,
+    Opcode::SETXATTR,
+    Opcode::REMOVEXATTR,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);
+
+/// A request that the daemon has and whose reply needs no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    pub(crate) unique: u64,
+    pub(crate) slot: Slot,
+    pub(crate) recorded: bool,
+}
+
+impl Expected {
+    pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode) -> Option<Self> {
+        let recorded = CHANGE_FILES.has(opcode);
+        (recorded || READS.has(opcode)).then_some(Self { unique, slot, recorded })
+    }
+
+    /// To be called before the reply (its header `head`, and `body`) is written to the kernel.
+    #[inline]
+    pub fn replying<M: Memory>(&self, memory: &M, layout: &Layout, head: &[u8], body: &[u8]) {
+        let header = head.get(..size_of::<OutHeader>()).unwrap_or(head);
+        if self.recorded && header.len() + body.len() <= MAX_REPLY {
+            record_reply(memory, layout, self.slot, header, body);
+        }
+    }
+
+    /// Whether [`Self::replying`] wants to see the reply.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// To be called once the kernel has the reply. The session must be told before it is asked for
+    /// anything else ([`crate::Session::reap`]).
+    #[inline]
+    pub fn delivered<M: Memory>(&self, memory: &M, layout: &Layout) {
+        free_slot(memory, layout, self.slot);
+    }
+}
+
+/// How many requests are expected at a time, at most. A further one is settled by the session.
+const ENTRIES: usize = 64;
+/// The bit of an entry's second word that says that the reply is recorded.
+const RECORDED: u64 = 1 << 32;
+
+/// The requests that are expected back.
+#[derive(Debug)]
+pub struct Direct {
+    /// `unique`, or 0 if the entry is free; slot, and [`RECORDED`].
+    entries: [(AtomicU64, AtomicU64); ENTRIES],
+}
+
+impl Default for Direct {
+    fn default() -> Self {
+        Self { entries: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; ENTRIES] }
+    }
+}
+
+impl Direct {
+    /// The kernel counts in steps of two.
+    #[inline]
+    fn entry(&self, unique: u64) -> Option<&(AtomicU64, AtomicU64)> {
+        self.entries.get((unique >> 1) as usize % ENTRIES)
+    }
+
+    /// Notes a request. Only for one caller at a time: the one that has the session.
+    #[inline]
+    pub fn expect(&self, expected: Expected) {
+        let Some((unique, slot)) = self.entry(expected.unique) else { return };
+        if unique.load(Acquire) == 0 {
+            let recorded = if expected.recorded { RECORDED } else { 0 };
+            slot.store(u64::from(expected.slot.0) | recorded, Relaxed);
+            unique.store(expected.unique, Release);
+        }
+    }
+
+    /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
+    /// replies a daemon may send.
+    #[inline]
+    pub fn take(&self, unique: u64) -> Option<Expected> {
+        let (entry, slot) = self.entry(unique)?;
+        if unique == 0 || entry.load(Acquire) != unique {
+            return None;
+        }
+        let slot = slot.load(Relaxed);
+        entry.compare_exchange(unique, 0, Release, Relaxed).ok()?;
+        Some(Expected { unique, slot: Slot(slot as u32), recorded: slot & RECORDED != 0 })
+    }
+}
+
+impl<M: Memory> Session<M> {
+    /// The request that was recorded last has nothing to do with recovery; its reply may need no
+    /// session.
+    #[inline]
+    pub(crate) fn expect_last(&mut self) {
+        // Where requests are copied, readers wait for slots, and must hear of each.
+        if self.keeps_copies() {
+            return;
+        }
+        if let Some(active) = self.active.last_mut() {
+            self.expected = Expected::new(active.unique, active.slot, active.opcode);
+            active.sent = self.expected.is_some();
+        }
+    }
+
+    /// The request that was just let through, if its reply needs no session. To be asked once,
+    /// before the daemon gets the request.
+    #[inline]
+    pub fn take_expected(&mut self) -> Option<Expected> {
+        self.expected.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected(unique: u64, slot: u32, opcode: Opcode) -> Expected {
+        Expected::new(unique, Slot(slot), opcode).expect("a request of that kind")
+    }
+
+    #[test]
+    fn what_changes_the_session_is_not_expected() {
+        for opcode in Opcode::ALL {
+            let changes = Expected::new(2, Slot(1), *opcode).is_none();
+            let names = ["READ", "WRITE", "STATFS", "READLINK", "FALLOCATE", "SETXATTR", "FSYNC"];
+            assert!(!changes || !names.contains(&opcode.name()), "{opcode}");
+            let names = ["LOOKUP", "GETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
+            assert!(changes || !names.contains(&opcode.name()), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_taken_once_and_not_overwritten() {
+        let direct = Direct::default();
+        let (read, write) = (expected(2, 7, Opcode::READ), expected(4, 8, Opcode::WRITE));
+        assert_eq!(direct.take(2), None);
+        direct.expect(read);
+        direct.expect(write);
+        let same_place = expected(2 + 2 * ENTRIES as u64, 9, Opcode::READ);
+        direct.expect(same_place);
+        assert_eq!(direct.take(same_place.unique), None);
+        assert_eq!(direct.take(2), Some(read));
+        assert_eq!(direct.take(2), None);
+        assert_eq!(direct.take(4), Some(write));
+        assert_eq!(direct.take(0), None);
+        direct.expect(same_place);
+        assert_eq!(direct.take(same_place.unique), Some(same_place));
+    }
+
+    /// Each of many replies, sent twice by threads at once, is settled once, with its own slot.
+    #[test]
+    fn of_two_replies_at_once_one_is_settled() {
+        let direct = Direct::default();
+        let settled = AtomicU64::new(0);
+        for round in 0..2_000_u64 {
+            let uniques: Vec<u64> = (0..8).map(|i| 2 + 2 * (round * 8 + i)).collect();
+            for unique in &uniques {
+                direct.expect(expected(*unique, *unique as u32, Opcode::WRITE));
+            }
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        for unique in &uniques {
+                            if let Some(taken) = direct.take(*unique) {
+                                assert_eq!(u64::from(taken.slot.0), *unique);
+                                settled.fetch_add(1, Relaxed);
+                            }
+                        }
+                    });
+                }
+            });
+        }
+        assert_eq!(settled.load(Relaxed), 16_000);
+    }
+}
