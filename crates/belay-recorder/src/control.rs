@@ -98,18 +98,10 @@ pub enum Counter {
     Injected,
     /// Open files kept by a hidden rename.
     Hidden,
-    /// Nodes the kernel knows now (added on first sight).
-    NodesBorn,
-    /// Nodes the kernel has forgotten.
-    NodesForgotten,
-    /// Handles opened.
-    HandlesOpened,
-    /// Handles released.
-    HandlesReleased,
 }
 
 /// Names of the counters, in their order, for status output.
-pub const COUNTER_NAMES: [&str; 15] = [
+pub const COUNTER_NAMES: [&str; 11] = [
     "requests",
     "reissued",
     "reconciled",
@@ -121,10 +113,6 @@ pub const COUNTER_NAMES: [&str; 15] = [
     "streams_restored",
     "injected",
     "hidden",
-    "nodes_born",
-    "nodes_forgotten",
-    "handles_opened",
-    "handles_released",
 ];
 
 /// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.

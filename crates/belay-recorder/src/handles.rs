@@ -3,7 +3,7 @@
 use crate::layout::HANDLE_WORDS;
 use crate::memory::{Memory, high, low, pair};
 use crate::nodes::Node;
-use crate::store::{HANDLE_FREE, HANDLE_TOP, Store};
+use crate::store::{HANDLE_FREE, HANDLE_TOP, HANDLES_LIVE, Store};
 
 /// A handle's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,6 +136,7 @@ impl<M: Memory> Store<M> {
         }
         self.set(at + STATE, pair(LIVE | directory, open.fopen));
         self.set_opens(open.node, self.opens(open.node).saturating_add(1));
+        self.adjust(HANDLES_LIVE, 1);
         Some(handle)
     }
 
@@ -157,6 +158,12 @@ impl<M: Memory> Store<M> {
         self.set_low(at + BORN, low(self.word(at + BORN)).wrapping_add(1));
         self.set(at + ID, self.header(HANDLE_FREE));
         self.put(HANDLE_FREE, u64::from(handle.0));
+        self.adjust(HANDLES_LIVE, -1);
+    }
+
+    /// How many handles there are.
+    pub fn handles_live(&self) -> u64 {
+        self.header(HANDLES_LIVE)
     }
 
     /// What is needed to open it again.

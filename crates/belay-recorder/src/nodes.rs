@@ -7,7 +7,7 @@
 use crate::index::{Index, hash_bytes};
 use crate::layout::NODE_WORDS;
 use crate::memory::{Memory, high, low, pair};
-use crate::store::{NODE_FREE, NODE_TOP, Store};
+use crate::store::{NODE_FREE, NODE_TOP, NODES_LIVE, Store};
 
 /// A node's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,6 +156,7 @@ impl<M: Memory> Store<M> {
             self.init(at + field, value);
         }
         self.set(at + STATE, pair(0, LIVE | flags | ((kind & 15) << KIND_SHIFT)));
+        self.adjust(NODES_LIVE, 1);
         Some(node)
     }
 
@@ -195,6 +196,12 @@ impl<M: Memory> Store<M> {
         self.set_low(at + BORN, low(self.word(at + BORN)).wrapping_add(1));
         self.set(at + ID, self.header(NODE_FREE));
         self.put(NODE_FREE, u64::from(node.0));
+        self.adjust(NODES_LIVE, -1);
+    }
+
+    /// How many nodes there are besides the root.
+    pub fn nodes_live(&self) -> u64 {
+        self.header(NODES_LIVE)
     }
 
     /// Puts a node that has several links into the inode-number index.

@@ -22,6 +22,8 @@ pub(crate) const LOCKS: usize = 5;
 pub(crate) const HIDDEN_SERIAL: usize = 6;
 pub(crate) const HIDDEN: usize = 7;
 pub(crate) const SLOT_TOP: usize = 8;
+pub(crate) const NODES_LIVE: usize = 9;
+pub(crate) const HANDLES_LIVE: usize = 10;
 pub(crate) const INDICES: usize = 16;
 pub(crate) const HEAP_CLASSES: usize = 32;
 
@@ -194,6 +196,12 @@ impl<M: Memory> Store<M> {
 
     pub(crate) fn put(&self, field: usize, value: u64) {
         self.set(self.layout.store + field, value);
+    }
+
+    /// Adds to a header word as part of the change under way.
+    #[inline]
+    pub(crate) fn adjust(&self, field: usize, by: i64) {
+        self.put(field, self.header(field).saturating_add_signed(by));
     }
 
     /// A number never given before in this mount, for names of hidden files.

@@ -247,10 +247,10 @@ fn words_are_where_the_document_has_them() {
     control.set_max_write(6);
     assert_eq!((memory.load(4), memory.load(5)), (5, 6));
     assert_eq!((control.options(), control.max_write()), (5, 6));
-    control.count(Counter::HandlesReleased, 2);
-    assert_eq!(memory.load(16 + 14), 2);
-    assert_eq!(COUNTER_NAMES.len(), Counter::HandlesReleased as usize + 1);
-    assert_eq!(control.counters().last(), Some(("handles_released", 2)));
+    control.count(Counter::Hidden, 2);
+    assert_eq!(memory.load(16 + 10), 2);
+    assert_eq!(COUNTER_NAMES.len(), Counter::Hidden as usize + 1);
+    assert_eq!(control.counters().last(), Some(("hidden", 2)));
     control.reach(Instant::FirstReply, 7);
     control.reach(Instant::FirstReply, 8);
     assert_eq!((memory.load(48 + 4), control.instant(Instant::FirstReply)), (7, 7));

@@ -2,7 +2,6 @@
 
 use crate::message::Message;
 use crate::session::Session;
-use belay_recorder::control::Counter;
 use belay_recorder::{F_UNLCK, Handle, Lock, Memory, Node, OpenFacts, handle_flags, node_flags};
 use belay_wire::abi::{
     Attr, CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut,
@@ -155,7 +154,6 @@ impl<M: Memory> Session<M> {
         let mut forget = Vec::new();
         self.store.release_unused(node, self.generation, &mut forget);
         self.forget_later(forget);
-        self.count(Counter::HandlesReleased);
     }
 
     fn opened(
@@ -187,7 +185,6 @@ impl<M: Memory> Session<M> {
         }
         open.fh = self.store.handle_key(handle);
         message.patch(at, &open);
-        self.count(Counter::HandlesOpened);
         Some(handle)
     }
 

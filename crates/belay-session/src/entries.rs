@@ -84,7 +84,6 @@ impl<M: Memory> Session<M> {
                 if numbered {
                     self.store.set_ino(node, self.store.key(node));
                 }
-                self.count(Counter::NodesBorn);
                 node
             }
         };

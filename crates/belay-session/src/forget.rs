@@ -5,7 +5,6 @@
 use crate::requests::Incoming;
 use crate::session::Session;
 
-use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::ForgetOne;
 use belay_wire::{Opcode, Request, put_u64};
@@ -18,10 +17,11 @@ impl<M: Memory> Session<M> {
             let nlookup = request.body_as::<u64>().unwrap_or(0);
             let mut told = Vec::new();
             self.forget(request.header.nodeid, nlookup, &mut told);
-            let [(id, count)] = told[..] else {
+            let ([(id, count)], true) = (&told[..], self.injections.is_empty()) else {
                 self.forget_later(told);
                 return Incoming::Taken;
             };
+            let (id, count) = (*id, *count);
             let _ = put_u64(message, belay_wire::fields::NODEID_OFFSET, id);
             let _ = put_u64(message, 40, count);
             return Incoming::Deliver;
@@ -31,7 +31,7 @@ impl<M: Memory> Session<M> {
         for item in &items {
             self.forget(item.nodeid, item.nlookup, &mut told);
         }
-        if told.is_empty() || told.len() > items.len() {
+        if told.is_empty() || told.len() > items.len() || !self.injections.is_empty() {
             self.forget_later(told);
             return Incoming::Taken;
         }
@@ -67,8 +67,5 @@ impl<M: Memory> Session<M> {
             self.store.release_unused(node, self.generation, told);
         }
         self.store.commit();
-        if count == 0 {
-            self.count(Counter::NodesForgotten);
-        }
     }
 }

@@ -76,6 +76,8 @@ impl<M: Memory> Session<M> {
         }
         if let Some((task, injection)) = self.injections.remove(&header.unique) {
             self.absorb(task, injection, &message);
+            let withheld = std::mem::take(&mut self.withheld);
+            self.forget_later(withheld);
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
         Outgoing::Swallow

@@ -70,6 +70,8 @@ pub struct Session<M> {
     pub(crate) restoring: HashSet<Node>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
     pub(crate) outbox: VecDeque<Work>,
+    /// What the daemon is to forget later, see [`Session::forget_later`].
+    pub(crate) withheld: Vec<(u64, u64)>,
     /// Nodes kept open under hidden names.
     pub(crate) hidden: Vec<Node>,
     /// Directory handles restored in this generation and not rewound since.
@@ -110,6 +112,7 @@ impl<M: Memory> Session<M> {
             restoring: HashSet::new(),
             reopening: HashMap::new(),
             outbox: VecDeque::new(),
+            withheld: Vec::new(),
             hidden: Vec::new(),
             restored_dirs: HashMap::new(),
             exclusive: Vec::new(),
@@ -264,7 +267,14 @@ impl<M: Memory> Session<M> {
         }
     }
 
+    /// Has the daemon forget nodes (its id, how many lookups), but not before it has answered what
+    /// belay asks: the kernel sends no FORGET of a node that it has a request for, and knows nothing
+    /// of belay's.
     pub(crate) fn forget_later(&mut self, forgets: Vec<(u64, u64)>) {
+        if !self.injections.is_empty() {
+            self.withheld.extend(forgets);
+            return;
+        }
         for (id, count) in forgets {
             let ids = self.injected_ids(id);
             self.outbox.push_back(Work::Deliver(belay_wire::build::forget(ids, count)));

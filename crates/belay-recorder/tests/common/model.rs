@@ -825,6 +825,8 @@ impl State {
         assert_eq!(header(store, NODE_TOP) as usize - 1, free + state.nodes.len(), "node slots");
         let free = free_records(store, HANDLE_FREE, store.layout().handles, HANDLE_WORDS);
         assert_eq!(header(store, HANDLE_TOP) as usize - 1, free + state.handles.len(), "handles");
+        assert_eq!(store.handles_live() as usize, state.handles.len(), "open handles");
+        assert_eq!(store.nodes_live() as usize + 1, state.nodes.len(), "nodes and the root");
         state
     }
 

@@ -3,7 +3,9 @@
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::status::{Daemon, Process, Requests, Restored, SCHEMA_VERSION, State, Status};
+use belay_recorder::Store;
 use belay_recorder::control::{Counter, flags, options};
+use std::sync::Arc;
 
 impl Supervisor {
     /// Where the file system is, or will probably be, mounted; for people.
@@ -30,8 +32,7 @@ impl Supervisor {
     pub(super) fn status(&self) -> Status {
         let control = self.control();
         let count = |counter| control.counter(counter);
-        // The recorder is shared memory: a nonsensical difference is shown as 0.
-        let difference = |born, gone| count(born).saturating_sub(count(gone));
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
@@ -54,8 +55,8 @@ impl Supervisor {
                 locks: count(Counter::LocksRestored),
                 streams: count(Counter::StreamsRestored),
             },
-            nodes_cached: difference(Counter::NodesBorn, Counter::NodesForgotten),
-            open_handles: difference(Counter::HandlesOpened, Counter::HandlesReleased),
+            nodes_cached: store.nodes_live(),
+            open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),
             daemon: Daemon {
                 pid: self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid),
