@@ -5,7 +5,8 @@
 //!   store is preceded by a record of the old value in the undo area; `commit` empties that area
 //!   with one store. A daemon killed in between leaves a non-empty undo area, and
 //!   [`Store::recover`] puts the old values back. So every change either happened or did not.
-//! * Only one thread changes the store at a time (the session's lock); process death, not power
+//! * Only one thread makes changes at a time (the session's lock); what is settled without it
+//!   ([`crate::record_reply`], [`crate::free_slot`]) is one slot's alone, whose request nobody else has. Process death, not power
 //!   loss, is what it guards against, so program order is all that it needs.
 //! * Nothing moves: a record keeps its place from its birth to its end.
 

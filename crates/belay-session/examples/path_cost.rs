@@ -33,7 +33,7 @@ impl Bench {
         } else {
             build::reply_error(self.unique, error)
         };
-        let outgoing = self.session.on_reply(&message, || message[16..].into());
+        let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
         if outgoing != Outgoing::Pass {
             self.session.on_delivered(self.unique);
         }

@@ -2,8 +2,9 @@
 //! without the session's lock, which most requests would otherwise take twice.
 //!
 //! Such a request's slot is *expected back* from the instant in which the daemon gets it. Whoever
-//! has the reply takes the slot out of the table, so it is settled once, here or by
-//! [`crate::Session::on_reply`].
+//! has the reply takes the slot out of the table, and settles it here or by
+//! [`crate::Session::on_reply`]. Whoever comes later, because a daemon answers twice, finds it taken:
+//! that answer is none of belay's business, and the kernel refuses it.
 
 use crate::session::Session;
 use belay_recorder::{Layout, MAX_REPLY, Memory, Slot, free_slot, record_reply};
@@ -103,15 +104,17 @@ impl Direct {
         self.entries.get((unique >> 1) as usize % ENTRIES)
     }
 
-    /// Notes a request. Only for one caller at a time: the one that has the session.
+    /// Notes a request, if there is room. Only for one caller at a time: the one that has the session.
     #[inline]
-    pub fn expect(&self, expected: Expected) {
-        let Some((unique, slot)) = self.entry(expected.unique) else { return };
-        if unique.load(Acquire) == 0 {
+    fn expect(&self, expected: Expected) -> bool {
+        let Some((unique, slot)) = self.entry(expected.unique) else { return false };
+        let free = unique.load(Acquire) == 0;
+        if free {
             let recorded = if expected.recorded { RECORDED } else { 0 };
             slot.store(u64::from(expected.slot.0) | recorded, Relaxed);
             unique.store(expected.unique, Release);
         }
+        free
     }
 
     /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
@@ -134,20 +137,19 @@ impl<M: Memory> Session<M> {
     #[inline]
     pub(crate) fn expect_last(&mut self) {
         // Where requests are copied, readers wait for slots, and must hear of each.
-        if self.keeps_copies() {
-            return;
-        }
-        if let Some(active) = self.active.last_mut() {
-            self.expected = Expected::new(active.unique, active.slot, active.opcode);
-            active.sent = self.expected.is_some();
-        }
+        self.expects = !self.keeps_copies();
     }
 
-    /// The request that was just let through, if its reply needs no session. To be asked once,
-    /// before the daemon gets the request.
+    /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
+    /// called before the daemon gets the request.
     #[inline]
-    pub fn take_expected(&mut self) -> Option<Expected> {
-        self.expected.take()
+    pub fn let_go(&mut self, direct: &Direct) {
+        if std::mem::take(&mut self.expects)
+            && let Some(active) = self.active.last_mut()
+            && let Some(expected) = Expected::new(active.unique, active.slot, active.opcode)
+        {
+            active.sent = direct.expect(expected);
+        }
     }
 }
 
@@ -175,16 +177,15 @@ mod tests {
         let direct = Direct::default();
         let (read, write) = (expected(2, 7, Opcode::READ), expected(4, 8, Opcode::WRITE));
         assert_eq!(direct.take(2), None);
-        direct.expect(read);
-        direct.expect(write);
+        assert!(direct.expect(read) && direct.expect(write));
         let same_place = expected(2 + 2 * ENTRIES as u64, 9, Opcode::READ);
-        direct.expect(same_place);
+        assert!(!direct.expect(same_place));
         assert_eq!(direct.take(same_place.unique), None);
         assert_eq!(direct.take(2), Some(read));
         assert_eq!(direct.take(2), None);
         assert_eq!(direct.take(4), Some(write));
         assert_eq!(direct.take(0), None);
-        direct.expect(same_place);
+        assert!(direct.expect(same_place));
         assert_eq!(direct.take(same_place.unique), Some(same_place));
     }
 
@@ -196,7 +197,7 @@ mod tests {
         for round in 0..2_000_u64 {
             let uniques: Vec<u64> = (0..8).map(|i| 2 + 2 * (round * 8 + i)).collect();
             for unique in &uniques {
-                direct.expect(expected(*unique, *unique as u32, Opcode::WRITE));
+                assert!(direct.expect(expected(*unique, *unique as u32, Opcode::WRITE)));
             }
             std::thread::scope(|scope| {
                 for _ in 0..2 {

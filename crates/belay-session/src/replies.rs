@@ -33,8 +33,14 @@ const CHANGE_ALWAYS: OpcodeSet = OpcodeSet::new(&[
 
 impl<M: Memory> Session<M> {
     /// Takes a message that the daemon writes. `head` starts with its header; `body` gives what is
-    /// behind that, and is asked only where it matters.
-    pub fn on_reply<'a>(&mut self, head: &[u8], body: impl FnOnce() -> Cow<'a, [u8]>) -> Outgoing {
+    /// behind that, and is asked only where it matters. `taken` tells that the caller has taken the
+    /// request out of [`crate::Direct`].
+    pub fn on_reply<'a>(
+        &mut self,
+        head: &[u8],
+        body: impl FnOnce() -> Cow<'a, [u8]>,
+        taken: bool,
+    ) -> Outgoing {
         let Some(header) = read::<OutHeader>(head) else { return Outgoing::Pass };
         if header.unique == 0 || header.unique & (INJECTED | UNIQUE_RESEND) == INJECTED {
             return self.on_own_business(&header, head, &body());
@@ -43,9 +49,12 @@ impl<M: Memory> Session<M> {
         let Some(index) = self.active.iter().rposition(|active| active.unique == unique) else {
             return Outgoing::Pass;
         };
-        let Some(&Active { slot, opcode, .. }) = self.active.get(index) else {
+        let Some(&Active { slot, opcode, sent, .. }) = self.active.get(index) else {
             return Outgoing::Pass;
         };
+        if sent && !taken {
+            return Outgoing::Pass; // the daemon answers twice; the first answer is under way
+        }
         let outgoing = self.effects(slot, opcode, &header, head, body);
         self.replied(unique);
         match outgoing {
@@ -76,8 +85,9 @@ impl<M: Memory> Session<M> {
         }
         if let Some((task, injection)) = self.injections.remove(&header.unique) {
             self.absorb(task, injection, &message);
-            let withheld = std::mem::take(&mut self.withheld);
-            self.forget_later(withheld);
+            if !self.withheld.is_empty() {
+                self.forget_withheld();
+            }
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
         Outgoing::Swallow

@@ -1,7 +1,6 @@
 //! The session's state and its way out to the shim.
 
 use crate::cookies::Cookies;
-use crate::direct::Expected;
 use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::restore::Reopen;
@@ -34,9 +33,18 @@ pub(crate) struct Active {
     pub(crate) slot: Slot,
     /// As in the slot; here so that most replies are settled without a look at it.
     pub(crate) opcode: Opcode,
-    /// Its reply is on its way to the kernel, or needs no session: the slot may become free at any
-    /// time.
+    /// Its reply is on its way to the kernel, or will be without the session: the slot may become free
+    /// at any time, and belongs to whoever has the reply.
     pub(crate) sent: bool,
+}
+
+/// Lookups of the daemon's node `id` that it is to forget.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forget {
+    id: u64,
+    count: u64,
+    /// The last question that it may have been asked about that node.
+    asked: u64,
 }
 
 /// Something for the shim to do.
@@ -57,8 +65,8 @@ pub struct Session<M> {
     pub(crate) phase: Phase,
     pub(crate) free_slots: Vec<Slot>,
     pub(crate) active: Vec<Active>,
-    /// What was let through last, if its reply needs no session.
-    pub(crate) expected: Option<Expected>,
+    /// The reply to what was let through last may need no session.
+    pub(crate) expects: bool,
     /// The slot of the reply that is to be written now.
     pub(crate) sending: Option<Slot>,
     /// Slots of the dead generation whose requests have not come back yet.
@@ -71,7 +79,7 @@ pub struct Session<M> {
     pub(crate) reopening: HashMap<Handle, Reopen>,
     pub(crate) outbox: VecDeque<Work>,
     /// What the daemon is to forget later, see [`Session::forget_later`].
-    pub(crate) withheld: Vec<(u64, u64)>,
+    pub(crate) withheld: Vec<Forget>,
     /// Nodes kept open under hidden names.
     pub(crate) hidden: Vec<Node>,
     /// Directory handles restored in this generation and not rewound since.
@@ -102,7 +110,7 @@ impl<M: Memory> Session<M> {
             phase: if generation == 0 { Phase::Open } else { Phase::Settling },
             free_slots: Vec::new(),
             active: Vec::new(),
-            expected: None,
+            expects: false,
             sending: None,
             leftovers: HashMap::new(),
             tasks: VecDeque::new(),
@@ -272,9 +280,25 @@ impl<M: Memory> Session<M> {
     /// of belay's.
     pub(crate) fn forget_later(&mut self, forgets: Vec<(u64, u64)>) {
         if !self.injections.is_empty() {
-            self.withheld.extend(forgets);
+            let asked = self.next_injection;
+            let withheld = forgets.into_iter().map(|(id, count)| Forget { id, count, asked });
+            self.withheld.extend(withheld);
             return;
         }
+        self.forget_now(forgets);
+    }
+
+    /// Lets go of what was withheld for questions that have been answered since.
+    pub(crate) fn forget_withheld(&mut self) {
+        let number = |unique: &u64| unique & !INJECTED;
+        let oldest = self.injections.keys().map(number).min().unwrap_or(u64::MAX);
+        let (told, kept): (Vec<_>, _) =
+            std::mem::take(&mut self.withheld).into_iter().partition(|f| f.asked < oldest);
+        self.withheld = kept;
+        self.forget_now(told.into_iter().map(|forget| (forget.id, forget.count)).collect());
+    }
+
+    fn forget_now(&mut self, forgets: Vec<(u64, u64)>) {
         for (id, count) in forgets {
             let ids = self.injected_ids(id);
             self.outbox.push_back(Work::Deliver(belay_wire::build::forget(ids, count)));

@@ -56,7 +56,7 @@ impl Talk {
     /// The daemon's reply; if it is an entry, what the kernel gets.
     fn reply(&mut self, unique: u64, body: &[u8]) -> Option<EntryOut> {
         let message = build::reply(unique, body);
-        let outgoing = self.session.on_reply(&message, || message[16..].into());
+        let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
         self.session.on_delivered(unique);
         match outgoing {
             Outgoing::Replace(reply) => {

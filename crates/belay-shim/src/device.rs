@@ -147,7 +147,8 @@ impl Shim {
             std::thread::sleep(std::time::Duration::from_micros(100));
             return Before::Again;
         }
-        let mut session = self.reaped();
+        let mut session = self.session();
+        session.reap();
         if !self.collected.swap(true, Relaxed) {
             self.collect(&mut session);
         }
@@ -274,9 +275,7 @@ impl Shim {
             self.pending.store(!session.is_quiet(), Release);
             return After::Again;
         }
-        if let Some(expected) = session.take_expected() {
-            self.direct.expect(expected);
-        }
+        session.let_go(&self.direct);
         After::Deliver(length(message).min(message.len()))
     }
 
@@ -295,7 +294,7 @@ impl Shim {
     fn reaped(&self) -> MutexGuard<'_, Session<Arc<Mapping>>> {
         let mut session = self.session();
         if self.freed.load(Relaxed) {
-            // First this: what is freed from here on is seen now or sets the flag again.
+            // What is freed from here on may be missed, until a further one is.
             self.freed.store(false, Relaxed);
             session.reap();
         }
@@ -308,9 +307,7 @@ impl Shim {
         if !session.passes(head) || session.on_request(head, None, 0) != Incoming::Deliver {
             return false;
         }
-        if let Some(expected) = session.take_expected() {
-            self.direct.expect(expected);
-        }
+        session.let_go(&self.direct);
         true
     }
 

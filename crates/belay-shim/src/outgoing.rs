@@ -54,14 +54,15 @@ impl Shim {
             return self.init_outgoing(&[head, &body()].concat(), pass);
         }
         let unique = get_u64(head, 8).unwrap_or(0);
-        if let Some(expected) = self.direct.take(unique)
+        let taken = self.direct.take(unique);
+        if let Some(expected) = taken
             && !self.pending.load(Acquire)
             && self.replied.load(Relaxed)
         {
             return self.settle(&expected, head, body, pass);
         }
         let mut session = self.session();
-        let outgoing = session.on_reply(head, body);
+        let outgoing = session.on_reply(head, body, taken.is_some());
         let slot = session.take_sending();
         let kick = session.take_kick();
         let settling = session.phase() == Phase::Settling;
@@ -141,8 +142,14 @@ impl Shim {
     fn replaced(&self, message: &[u8], slot: Option<Slot>, unique: u64, total: usize) -> isize {
         let errno = self.write(message);
         if errno == libc::ENOENT {
-            self.session().on_refused(unique);
-            self.pending.store(true, Release); // there may be something to forget
+            let mut session = self.session();
+            session.on_refused(unique);
+            let kick = session.take_kick();
+            self.pending.store(!session.is_quiet(), Release);
+            drop(session);
+            if kick {
+                self.kick(); // there is something to forget
+            }
         } else {
             self.delivered(slot, unique);
         }

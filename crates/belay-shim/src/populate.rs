@@ -50,11 +50,12 @@ pub(crate) fn once(buffer: *const u8, len: usize) {
 
 #[cold]
 fn first(range: (usize, usize)) {
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if seen.len() < MANY && seen.insert(range) {
+    let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if seen.len() < MANY && !seen.contains(&range) {
         drop(seen);
         put_off();
         now(range.0, range.1);
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert(range);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The requests in flight, as the recorder shows them.
 //!
 //! The recorder's areas are sparse: looking at a page through a mapping would make the kernel
-//! fill it with memory, so they are read from the file instead.
+//! fill it with memory, so they are read from the file instead; but for the [`Snapshot`], which
+//! applications wait for.
 
 use crate::clock;
 use belay_recorder::{InFlight, Layout, Memory, Slot, SlotState, Store};

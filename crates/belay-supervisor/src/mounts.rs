@@ -177,13 +177,16 @@ pub fn detach(fact: &MountFact) -> bool {
 pub fn release(fact: MountFact, daemon: crate::process::Watched) {
     std::thread::spawn(move || {
         let path = fact.mountpoint.as_path();
-        let ours = at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
-        let mut unmounted = ours && take_off(path, UnmountFlags::empty());
-        // For the instant between fork and exec a child has what its parent had open.
+        let ours = || at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
         let begin = Instant::now();
-        while ours && !unmounted && begin.elapsed() < IN_USE {
-            std::thread::sleep(IN_USE / 10);
+        let mut unmounted = false;
+        while ours() {
             unmounted = take_off(path, UnmountFlags::empty());
+            if unmounted || begin.elapsed() > IN_USE {
+                break;
+            }
+            // For the instant between fork and exec a child has what its parent had open.
+            std::thread::sleep(IN_USE / 10);
         }
         if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);

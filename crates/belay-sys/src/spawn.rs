@@ -27,7 +27,8 @@ pub struct ChildSetup {
 /// Registers `setup` to run in the child that `command` will start.
 ///
 /// The child's mount table is a slave of the parent's: later mounts and unmounts of the host
-/// reach it, its own never reach the host (mount_namespaces(7)).
+/// reach it where the host's mounts are shared, its own never reach the host
+/// (mount_namespaces(7)).
 pub fn prepare_child(command: &mut Command, setup: ChildSetup) {
     // SAFETY: the closure runs in the forked child, before exec. It calls only async-signal-safe
     // system calls on data allocated before the fork (the moved `setup`), and takes no locks.

@@ -169,8 +169,8 @@ impl Life {
         out.in_hand = None;
         if taken == Incoming::Taken {
             self.pending = !self.session.is_quiet();
-        } else if let Some(expected) = self.session.take_expected() {
-            self.direct.expect(expected);
+        } else {
+            self.session.let_go(&self.direct);
         }
         out.clock.tick();
         if taken == Incoming::Taken {
@@ -239,7 +239,8 @@ impl Life {
         let unique = get_u64(message, 8).unwrap();
         let head = &message[..message.len().min(MAX_REPLY)];
         out.clock.tick();
-        if let Some(expected) = self.direct.take(unique)
+        let taken = self.direct.take(unique);
+        if let Some(expected) = taken
             && !self.pending
         {
             let store = self.session.store();
@@ -250,7 +251,7 @@ impl Life {
             self.freed = true;
             return errno;
         }
-        let outgoing = self.session.on_reply(head, || message[16..].into());
+        let outgoing = self.session.on_reply(head, || message[16..].into(), taken.is_some());
         let slot = self.session.take_sending();
         let kick = self.session.take_kick();
         let settling = self.session.phase() == Phase::Settling;

@@ -51,7 +51,7 @@ impl Connections {
             }
         }
         // One that is dying has closed nothing itself: its connections are what this is about.
-        if has_descriptors(daemon.pid) {
+        if has_descriptors(daemon.pid) && !daemon.is_dead() {
             self.0.retain(|inode, _| seen.contains(inode));
         }
     }

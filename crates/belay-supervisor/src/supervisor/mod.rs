@@ -1,4 +1,5 @@
-//! The supervisor: one thread, one event loop, no waiting for anybody.
+//! The supervisor: one event loop, no waiting for anybody. What has to wait (unmounting, clearing up after the dead,
+//! watching the mount table) is in threads of its own.
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -114,8 +115,8 @@ struct Supervisor {
     next_client: u64,
     /// When to try the next start.
     launch_at: Option<u64>,
-    /// When to conclude a recovery that has come to its end.
-    conclude_at: Option<u64>,
+    /// When to conclude a recovery that has come to its end, and when that was.
+    conclude_at: Option<(u64, u64)>,
     /// Why the daemon is about to die, and when that was caused.
     cause: Option<(Detection, u64)>,
     /// The device came from fusermount, and is held.
@@ -345,7 +346,7 @@ impl Supervisor {
     fn time_to_wait(&self) -> Timespec {
         let now = clock::now();
         let mut next = now + 60 * SECOND;
-        for at in [self.launch_at, self.conclude_at].into_iter().flatten() {
+        for at in self.launch_at.into_iter().chain(self.conclude_at.map(|(at, _)| at)) {
             next = next.min(at);
         }
         if self.link.is_none() {
@@ -368,6 +369,10 @@ impl Supervisor {
         let now = clock::now();
         if self.finished.is_some() {
             return;
+        }
+        if self.conclude_at.is_some_and(|(at, _)| at <= now) {
+            self.conclude();
+            self.pursue_stop();
         }
         if self.launch_at.is_some_and(|at| at <= now) {
             self.launch_at = None;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the lease moves to the next generation before anything else, so that nothing of the
 //! dead one can take it. The blackout runs from the death to the successor's first reply;
-//! whatever is not needed for that happens after the successor's start.
+//! whatever is not needed for that happens after the successor's start, or after its first replies.
 
 use super::{SECOND, Supervisor};
 use crate::clock;
@@ -212,23 +212,19 @@ impl Supervisor {
     }
 
     fn conclude_later(&mut self, open_ns: u64) {
-        let now = clock::now();
         if self.conclude_at.is_none() {
-            self.conclude_at = Some(now + AFTERWARDS);
+            self.conclude_at = Some((clock::now() + AFTERWARDS, open_ns));
             if self.connects {
                 // This is not put off: the successor may have connected anew, and may die at once.
                 self.hold_connections();
             }
-        } else if self.conclude_at <= Some(now) {
-            self.recovered(open_ns);
         }
     }
 
-    /// Concludes a recovery that is over, before something else begins.
+    /// Concludes a recovery that is over, because something else begins.
     pub(super) fn conclude(&mut self) {
-        let open = self.control().instant(Instant::Open);
-        if self.conclude_at.is_some() && open != 0 {
-            self.recovered(open);
+        if let Some((_, open_ns)) = self.conclude_at {
+            self.recovered(open_ns);
         }
     }
 
@@ -263,7 +259,6 @@ impl Supervisor {
             self.book.generation
         );
         self.keep_book();
-        self.pursue_stop();
     }
 
     /// Writes the report of a crash; gives its path, unless it could not be written.

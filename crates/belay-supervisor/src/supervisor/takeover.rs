@@ -5,7 +5,6 @@
 
 use super::{PROCESS, Supervisor};
 use crate::clock;
-use crate::copies;
 use crate::ledger::Detection;
 use crate::process::{Exit, Watched, children, maps_file};
 use rustix::fd::AsFd;
@@ -29,7 +28,7 @@ impl Supervisor {
         }
         self.keep_book();
         if let Some(mount) = &self.book.mount {
-            copies::watch(mount.clone());
+            self.watch_copies(mount);
         }
         if lease.pid == 0 {
             if self.book.generation == 0 {

@@ -6,7 +6,7 @@ use crate::copies;
 use crate::fusermount;
 use crate::handover::{Note, Received};
 use crate::ledger::Detection;
-use crate::mounts;
+use crate::mounts::{self, MountFact};
 use crate::process::{Exit, Watched, await_dying, descendants, ended_child, maps_file, readable};
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
@@ -200,6 +200,14 @@ impl Supervisor {
         }
     }
 
+    /// Copies of the mount `fact` are to go when it goes.
+    pub(super) fn watch_copies(&self, fact: &MountFact) {
+        match belay_sys::dup_cloexec(self.device()) {
+            Ok(device) => copies::watch(fact.clone(), device),
+            Err(error) => tracing::debug!("cannot duplicate the device: {error}"),
+        }
+    }
+
     /// Finds the mount in the mount table, if it is not known yet.
     pub(super) fn find_mount(&mut self) {
         // Also if the mount is known: it is in the table before its device is in the mailbox.
@@ -210,7 +218,7 @@ impl Supervisor {
         let told = self.control().mountpoint();
         if let Some(fact) = mounts::find(self.device(), &told) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
-            copies::watch(fact.clone());
+            self.watch_copies(&fact);
             self.book.mount = Some(fact);
             self.keep_book();
         }
