@@ -36,11 +36,17 @@ pub enum SlotState {
     Reading = 4,
 }
 
+/// The first word of a slot.
+#[inline]
+fn place(layout: &Layout, slot: Slot) -> usize {
+    layout.slots + slot.0 as usize * SLOT_WORDS
+}
+
 /// Frees a slot of the store in `memory`, without the store: the one store that it takes may be
 /// made by whoever has the request in hand, with no regard to what others do with the store.
 #[inline]
 pub fn free_slot<M: Memory>(memory: &M, layout: &Layout, slot: Slot) {
-    memory.store(layout.slots + slot.0 as usize * SLOT_WORDS + STATE, SlotState::Free as u64);
+    memory.store(place(layout, slot) + STATE, SlotState::Free as u64);
 }
 
 /// Records a reply that changes nothing else: a change of its own, whose one store is that of the
@@ -57,7 +63,7 @@ pub fn record_reply<M: Memory>(
     if !header.len().is_multiple_of(8) || header.len() + body.len() > MAX_REPLY {
         return false;
     }
-    let at = layout.slots + slot.0 as usize * SLOT_WORDS;
+    let at = place(layout, slot);
     memory.store_bytes(at + REPLY, header);
     memory.store_bytes(at + REPLY + header.len() / 8, body);
     memory.store(at + REPLY_LENGTH, (header.len() + body.len()) as u64);
@@ -94,7 +100,7 @@ pub struct InFlight {
 impl<M: Memory> Store<M> {
     #[inline]
     fn slot(&self, slot: Slot) -> usize {
-        self.layout.slots + slot.0 as usize * SLOT_WORDS
+        place(&self.layout, slot)
     }
 
     /// How many slots there are.

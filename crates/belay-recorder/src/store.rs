@@ -6,8 +6,9 @@
 //!   with one store. A daemon killed in between leaves a non-empty undo area, and
 //!   [`Store::recover`] puts the old values back. So every change either happened or did not.
 //! * Only one thread makes changes at a time (the session's lock); what is settled without it
-//!   ([`crate::record_reply`], [`crate::free_slot`]) is one slot's alone, whose request nobody else has. Process death, not power
-//!   loss, is what it guards against, so program order is all that it needs.
+//!   ([`crate::record_reply`], [`crate::free_slot`]) is one slot's alone, whose request nobody else
+//!   has. Process death, not power loss, is what it guards against, so program order is all that
+//!   it needs.
 //! * Nothing moves: a record keeps its place from its birth to its end.
 
 use crate::layout::Layout;

@@ -6,7 +6,7 @@
 //! with it the file system: the daemon would not learn that its mount is gone. What propagation does
 //! elsewhere is done by hand here, and just as politely: a copy that is in use stays.
 
-use crate::mounts::{Mount, MountFact, is_disconnected, parse_table};
+use crate::mounts::{MountFact, is_disconnected, parse_table};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -27,7 +27,7 @@ const LOOKS: u32 = 120;
 
 /// A mount, and its device, which tells when the file system is gone: its number may then be given
 /// to another one.
-struct Watched {
+struct Original {
     fact: MountFact,
     device: OwnedFd,
 }
@@ -35,17 +35,17 @@ struct Watched {
 /// Waits, in a thread of its own, until somebody unmounts, and removes the copies then. `device` is
 /// a duplicate of the mount's. If the thread cannot be had, copies stay.
 pub fn watch(fact: MountFact, device: OwnedFd) {
-    let watched = Watched { fact, device };
+    let original = Original { fact, device };
     let started = thread::Builder::new().name("copies".into()).spawn(move || {
-        if let Err(error) = watched.await_unmount() {
+        if let Err(error) = original.await_unmount() {
             tracing::debug!("cannot watch the mount table: {error}");
             return;
         }
         for _ in 0..LOOKS {
-            if watched.is_gone() {
+            if original.is_gone() {
                 return;
             }
-            watched.clear();
+            original.clear();
             // Nobody tells of new namespaces.
             thread::sleep(LOOK);
         }
@@ -55,19 +55,18 @@ pub fn watch(fact: MountFact, device: OwnedFd) {
     }
 }
 
-impl Watched {
+impl Original {
     fn is_gone(&self) -> bool {
         is_disconnected(self.device.as_fd())
-    }
-
-    fn is(&self, mount: &Mount) -> bool {
-        mount.is_fuse() && mount.device == self.fact.device
     }
 
     fn await_unmount(&self) -> io::Result<()> {
         let file = fs::File::open("/proc/self/mountinfo")?;
         // A table that cannot be read tells nothing.
-        while parse_table(&fs::read("/proc/self/mountinfo")?).iter().any(|mount| self.is(mount)) {
+        while parse_table(&fs::read("/proc/self/mountinfo")?)
+            .iter()
+            .any(|mount| self.fact.is_of(mount))
+        {
             // The kernel tells of each change once (fs/proc_namespace.c, mounts_poll).
             let mut fds = [PollFd::new(&file, PollFlags::PRI)];
             match poll(&mut fds, None) {
@@ -94,7 +93,7 @@ impl Watched {
 
     fn clear_in(&self, process: &Path) -> io::Result<()> {
         let table = parse_table(&fs::read(process.join("mountinfo"))?);
-        if !table.iter().any(|mount| self.is(mount)) {
+        if !table.iter().any(|mount| self.fact.is_of(mount)) {
             return Ok(());
         }
         let namespace =
@@ -102,7 +101,9 @@ impl Watched {
         belay_sys::in_mount_namespace(namespace, || {
             // Once more, from inside: the last at a place is the one that would be unmounted.
             let table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
-            for (i, copy) in table.iter().enumerate().rev().filter(|(_, mount)| self.is(mount)) {
+            for (i, copy) in
+                table.iter().enumerate().rev().filter(|(_, mount)| self.fact.is_of(mount))
+            {
                 let place = &copy.mountpoint;
                 let later = table.iter().skip(i + 1);
                 let covered =

@@ -45,6 +45,13 @@ pub struct MountFact {
     pub device: String,
 }
 
+impl MountFact {
+    /// Whether `mount` is of the held file system.
+    pub fn is_of(&self, mount: &Mount) -> bool {
+        mount.is_fuse() && mount.device == self.device
+    }
+}
+
 /// The mount table of this process; empty if it cannot be read.
 pub fn table() -> Vec<Mount> {
     parse_table(&fs::read("/proc/self/mountinfo").unwrap_or_default())
@@ -165,9 +172,7 @@ pub fn detach(fact: &MountFact) -> bool {
     let path = fact.mountpoint.as_path();
     // The mount table is checked first: what the daemon says must never unmount anything else.
     match at(path) {
-        Some(mount) if mount.is_fuse() && mount.device == fact.device => {
-            take_off(path, UnmountFlags::DETACH)
-        }
+        Some(mount) if fact.is_of(&mount) => take_off(path, UnmountFlags::DETACH),
         _ => false,
     }
 }
@@ -177,7 +182,7 @@ pub fn detach(fact: &MountFact) -> bool {
 pub fn release(fact: MountFact, daemon: crate::process::Watched) {
     std::thread::spawn(move || {
         let path = fact.mountpoint.as_path();
-        let ours = || at(path).is_some_and(|mount| mount.is_fuse() && mount.device == fact.device);
+        let ours = || at(path).is_some_and(|mount| fact.is_of(&mount));
         let begin = Instant::now();
         let mut unmounted = false;
         while ours() {

@@ -90,9 +90,7 @@ pub fn words(list: &[&str], user: &User) -> Vec<OsString> {
 fn s39_kills_at_work() {
     let mut user = User::low_level(&[]);
     holds_under_kills(&user, &user.mountpoint.clone(), 8);
-    user.says(&["stop"]);
-    assert_eq!(user.end().code(), Some(0), "{}", user.log());
-    user.left_nothing();
+    user.stops_cleanly();
 }
 
 /// S39: without the kernel's RESEND.
@@ -119,9 +117,7 @@ fn s39_spawned_by_posix_spawn() {
     user.start(&[], &line);
     user.serves();
     holds_under_kills(&user, &user.mountpoint.clone(), 4);
-    user.says(&["stop"]);
-    assert_eq!(user.end().code(), Some(0), "{}", user.log());
-    user.left_nothing();
+    user.stops_cleanly();
 }
 
 fn compiled_spawner(user: &User) -> PathBuf {
@@ -187,9 +183,7 @@ fn s39_sshfs() {
     user.start(&[], &line);
     user.serves();
     holds_under_kills(&user, &user.mountpoint.clone(), 4);
-    user.says(&["stop"]);
-    assert_eq!(user.end().code(), Some(0), "{}", user.log());
-    user.left_nothing();
+    user.stops_cleanly();
 }
 
 /// S39: open files, also such without a name, a listing and a working directory.

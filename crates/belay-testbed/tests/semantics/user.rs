@@ -156,6 +156,13 @@ impl User {
         pid
     }
 
+    /// Stops belay, which leaves nothing behind.
+    pub fn stops_cleanly(&mut self) {
+        self.says(&["stop"]);
+        assert_eq!(self.end().code(), Some(0), "{}", self.log());
+        self.left_nothing();
+    }
+
     /// Kills the daemon and waits for its recovery.
     pub fn crash(&self) {
         self.says(&["crash"]);
