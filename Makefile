@@ -39,8 +39,7 @@ BENCH_OUT ?= target/bench
 # make suites
 SUITE_FLAGS ?=
 
-# The soak that is part of `make test`. ntfs-3g is killed between changes only: its image is not transactional
-# (SEMANTICS.md, L9).
+# The soak that is part of `make test`.
 TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20

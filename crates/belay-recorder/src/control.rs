@@ -5,6 +5,7 @@
 
 use crate::layout::Layout;
 use crate::memory::{Memory, high, low, pair};
+use crate::solo::Blame;
 
 mod decisions;
 pub use decisions::Decision;
@@ -12,7 +13,7 @@ pub use decisions::Decision;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -22,6 +23,8 @@ const W_OPTIONS: usize = 4;
 const W_MAX_WRITE: usize = 5;
 const W_FENCE: usize = 6;
 const W_HELD: usize = 7;
+const W_BLAME: usize = 8; // generation | what its death says
+const W_POISON_AFTER: usize = 9;
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -57,6 +60,10 @@ pub mod options {
     pub const BLIND_REPLAY: u64 = 1 << 1;
     /// The daemon's inode numbers change between its lives.
     pub const VOLATILE_INODES: u64 = 1 << 2;
+    /// Log the effectful calls of requests, and take them up again after a crash.
+    pub const JOURNAL: u64 = 1 << 3;
+    /// Collect a request's writes to the image, and carry them out when its reply is decided.
+    pub const TRANSACTION: u64 = 1 << 4;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
@@ -98,10 +105,12 @@ pub enum Counter {
     Injected,
     /// Open files kept by a hidden rename.
     Hidden,
+    /// Requests that failed because daemons died of them, one after another.
+    Poisoned,
 }
 
 /// Names of the counters, in their order, for status output.
-pub const COUNTER_NAMES: [&str; 11] = [
+pub const COUNTER_NAMES: [&str; 12] = [
     "requests",
     "reissued",
     "reconciled",
@@ -113,6 +122,7 @@ pub const COUNTER_NAMES: [&str; 11] = [
     "streams_restored",
     "injected",
     "hidden",
+    "poisoned",
 ];
 
 /// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.
@@ -324,6 +334,28 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares that the connections of `generation` are held.
     pub fn set_held(&self, generation: u32) {
         self.memory.store(W_HELD, u64::from(generation));
+    }
+
+    /// The generation that died last, as far as the supervisor has told, and what its death says of
+    /// a request that it had alone.
+    pub fn blame(&self) -> (u32, Blame) {
+        let word = self.memory.load(W_BLAME);
+        (high(word), Blame::from_word(low(word)))
+    }
+
+    /// Declares what the death of `generation` says. By the supervisor, before the next one starts.
+    pub fn set_blame(&self, generation: u32, blame: Blame) {
+        self.memory.store(W_BLAME, pair(generation, blame as u32));
+    }
+
+    /// After how many crashes a request is poison, see [`crate::Solo::is_poison`].
+    pub fn poison_after(&self) -> u32 {
+        low(self.memory.load(W_POISON_AFTER))
+    }
+
+    /// Sets that number; 0: never.
+    pub fn set_poison_after(&self, crashes: u32) {
+        self.memory.store(W_POISON_AFTER, u64::from(crashes));
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

@@ -16,20 +16,29 @@ pub struct Capacity {
     pub heap_words: usize,
     /// Bytes of one request copy, for kernels without RESEND; 0 keeps no copies.
     pub copy_bytes: usize,
+    /// Bytes of the log of one request's effects; 0 keeps no logs.
+    pub effect_bytes: usize,
 }
 
 impl Capacity {
-    /// The capacity of a real mount: 16 million nodes, about 6.5 GiB of address space.
+    /// The capacity of a real mount: 16 million nodes, about 70 GiB of address space.
     pub const MOUNT: Self = Self {
         nodes: 1 << 24,
         handles: 1 << 20,
         slots: 1024,
         heap_words: 1 << 29,
         copy_bytes: (1 << 20) + (8 << 10),
+        effect_bytes: 64 << 20,
     };
     /// A small one for simulations and tests.
-    pub const SMALL: Self =
-        Self { nodes: 1 << 10, handles: 1 << 8, slots: 32, heap_words: 1 << 16, copy_bytes: 0 };
+    pub const SMALL: Self = Self {
+        nodes: 1 << 10,
+        handles: 1 << 8,
+        slots: 32,
+        heap_words: 1 << 16,
+        copy_bytes: 0,
+        effect_bytes: 0,
+    };
 }
 
 /// Words of a node record.
@@ -44,6 +53,10 @@ pub const UNDO_PAIRS: usize = 8192;
 pub const DECISIONS: usize = 256;
 /// Words of a decision record.
 pub const DECISION_WORDS: usize = 64;
+/// Words for what is known of the effects as a whole.
+pub const EFFECTS_WORDS: usize = 2 * PAGE;
+/// Words for what a crashing daemon leaves of its own state.
+pub const REMAINS_WORDS: usize = 64 * PAGE;
 const PAGE: usize = 512;
 
 /// The areas of a recorder of a given capacity.
@@ -78,6 +91,14 @@ pub struct Layout {
     pub copies: usize,
     /// Words of one request copy.
     pub copy_words: usize,
+    /// What is known of the effects as a whole, see crate `belay-effects`.
+    pub effects: usize,
+    /// What a crashing daemon leaves of its own state.
+    pub remains: usize,
+    /// Logs of the requests' effects: one for each slot, and one for what has no slot.
+    pub logs: usize,
+    /// Words of one log.
+    pub log_words: usize,
     /// Words in all.
     pub words: usize,
 }
@@ -100,6 +121,10 @@ impl Layout {
         let heap = nodes + page(capacity.nodes * NODE_WORDS);
         let copies = heap + page(capacity.heap_words);
         let copy_words = page(capacity.copy_bytes.div_ceil(8));
+        let effects = copies + capacity.slots * copy_words;
+        let remains = effects + EFFECTS_WORDS;
+        let logs = remains + REMAINS_WORDS;
+        let log_words = page(capacity.effect_bytes.div_ceil(8));
         Self {
             capacity,
             undo,
@@ -115,7 +140,11 @@ impl Layout {
             heap,
             copies,
             copy_words,
-            words: copies + capacity.slots * copy_words,
+            effects,
+            remains,
+            logs,
+            log_words,
+            words: logs + (capacity.slots + 1) * log_words,
         }
     }
 

@@ -19,6 +19,7 @@ mod locks;
 pub mod memory;
 mod nodes;
 mod slots;
+mod solo;
 mod store;
 mod streams;
 
@@ -30,4 +31,5 @@ pub use locks::{F_RDLCK, F_UNLCK, F_WRLCK, Lock};
 pub use memory::Memory;
 pub use nodes::{Node, node_flags};
 pub use slots::{InFlight, MAX_BODY, MAX_REPLY, Slot, SlotState, free_slot, record_reply};
+pub use solo::{Blame, Solo};
 pub use store::Store;

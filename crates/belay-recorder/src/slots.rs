@@ -2,6 +2,7 @@
 
 use crate::layout::{Layout, SLOT_WORDS};
 use crate::memory::{Memory, high, low, pair};
+use crate::solo::Solo;
 use crate::store::{SLOT_TOP, Store};
 
 const STATE: usize = 0; // opcode | state
@@ -10,7 +11,7 @@ const NODE: usize = 2; // the kernel's node id
 const CRED: usize = 3; // uid | gid
 const PID: usize = 4; // pid | generation
 const LENGTH: usize = 5; // recorded bytes of the body | length of the whole message
-const REPLY_LENGTH: usize = 6;
+const REPLY_LENGTH: usize = 6; // deaths with this request alone, see `Solo` | bytes of the reply
 const NOTE: usize = 7; // mode of a created file, if it is to be put back | NOTE_BIT
 const NOTE_BIT: u64 = 1 << 32;
 /// Right behind the head, so that most requests take two lines of a cache.
@@ -256,9 +257,20 @@ impl<M: Memory> Store<M> {
     /// The recorded reply.
     pub fn slot_recorded_reply(&self, slot: Slot) -> Vec<u8> {
         let at = self.slot(slot);
-        let mut reply = vec![0; (self.word(at + REPLY_LENGTH) as usize).min(MAX_REPLY)];
+        let mut reply = vec![0; (low(self.word(at + REPLY_LENGTH)) as usize).min(MAX_REPLY)];
         self.memory.load_bytes(at + REPLY, &mut reply);
         reply
+    }
+
+    /// The deaths in which a daemon had the slot's request alone. Gone once a reply is recorded.
+    pub fn slot_solo(&self, slot: Slot) -> Solo {
+        Solo::from_bits(high(self.word(self.slot(slot) + REPLY_LENGTH)))
+    }
+
+    /// Records these deaths, until the slot is filled again.
+    pub fn slot_set_solo(&self, slot: Slot, solo: Solo) {
+        let at = self.slot(slot) + REPLY_LENGTH;
+        self.memory.store(at, pair(solo.bits(), low(self.word(at))));
     }
 
     /// The mode that a file must get back which the slot's request created, if it was widened.

@@ -7,14 +7,20 @@ use belay_recorder::control::{
     COUNTER_NAMES, Counter, Decision, InitState, Instant, Lease, MAGIC, flags,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
-use belay_recorder::{Capacity, Control, Layout, Memory};
+use belay_recorder::{Blame, Capacity, Control, Layout, Memory};
 use common::{Random, Sim};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const LAYOUT: Layout =
-    Layout::new(Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 64, copy_bytes: 0 });
+const LAYOUT: Layout = Layout::new(Capacity {
+    nodes: 16,
+    handles: 4,
+    slots: 2,
+    heap_words: 64,
+    copy_bytes: 0,
+    effect_bytes: 0,
+});
 const TEXT: usize = (DECISION_WORDS - 6) * 8;
 
 /// Memory that threads share.
@@ -237,7 +243,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 3));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 4));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
@@ -247,10 +253,19 @@ fn words_are_where_the_document_has_them() {
     control.set_max_write(6);
     assert_eq!((memory.load(4), memory.load(5)), (5, 6));
     assert_eq!((control.options(), control.max_write()), (5, 6));
-    control.count(Counter::Hidden, 2);
-    assert_eq!(memory.load(16 + 10), 2);
-    assert_eq!(COUNTER_NAMES.len(), Counter::Hidden as usize + 1);
-    assert_eq!(control.counters().last(), Some(("hidden", 2)));
+    control.count(Counter::Poisoned, 2);
+    assert_eq!(memory.load(16 + 11), 2);
+    assert_eq!(COUNTER_NAMES.len(), Counter::Poisoned as usize + 1);
+    assert_eq!(control.counters().last(), Some(("poisoned", 2)));
+    assert_eq!(control.blame(), (0, Blame::Unknown));
+    for blame in [Blame::Own, Blame::Hang, Blame::Unknown] {
+        control.set_blame(9, blame);
+        assert_eq!((memory.load(8), control.blame()), (9 << 32 | blame as u64, (9, blame)));
+    }
+    memory.store(8, 77); // no such word is written: it says nothing
+    assert_eq!(control.blame(), (0, Blame::Unknown));
+    control.set_poison_after(2);
+    assert_eq!((memory.load(9), control.poison_after()), (2, 2));
     control.reach(Instant::FirstReply, 7);
     control.reach(Instant::FirstReply, 8);
     assert_eq!((memory.load(48 + 4), control.instant(Instant::FirstReply)), (7, 7));

@@ -127,10 +127,17 @@ fn steps(length: usize) -> impl Strategy<Value = Vec<(Vec<Op>, Option<u16>)>> {
     prop::collection::vec((ops, prop::option::weighted(0.25, any::<u16>())), 1..length)
 }
 
-const ROOMY: Capacity =
-    Capacity { nodes: 64, handles: 16, slots: 4, heap_words: 1 << 13, copy_bytes: 0 };
+const ROOMY: Capacity = Capacity {
+    nodes: 64,
+    handles: 16,
+    slots: 4,
+    heap_words: 1 << 13,
+    copy_bytes: 0,
+    effect_bytes: 0,
+};
 /// Runs out of everything, and its index stops growing.
-const TIGHT: Capacity = Capacity { nodes: 6, handles: 4, slots: 2, heap_words: 420, copy_bytes: 0 };
+const TIGHT: Capacity =
+    Capacity { nodes: 6, handles: 4, slots: 2, heap_words: 420, copy_bytes: 0, effect_bytes: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]

@@ -43,6 +43,9 @@ fn areas(layout: &Layout) -> Vec<(&'static str, usize)> {
         ("nodes", layout.nodes),
         ("heap", layout.heap),
         ("copies", layout.copies),
+        ("effects", layout.effects),
+        ("remains", layout.remains),
+        ("logs", layout.logs),
     ]
 }
 
@@ -106,11 +109,25 @@ fn areas_follow_one_another_as_the_formulae_say() {
     for capacity in [
         Capacity::MOUNT,
         Capacity::SMALL,
-        Capacity { nodes: 1, handles: 1, slots: 1, heap_words: 1, copy_bytes: 1 },
-        Capacity { nodes: 1000, handles: 77, slots: 3, heap_words: 12_345, copy_bytes: 4097 },
+        Capacity { nodes: 1, handles: 1, slots: 1, heap_words: 1, copy_bytes: 1, effect_bytes: 1 },
+        Capacity {
+            nodes: 1000,
+            handles: 77,
+            slots: 3,
+            heap_words: 12_345,
+            copy_bytes: 4097,
+            effect_bytes: 8193,
+        },
     ] {
         let layout = Layout::new(capacity);
-        let Capacity { nodes: n, handles: h, slots: s, heap_words: w, copy_bytes: c } = capacity;
+        let Capacity {
+            nodes: n,
+            handles: h,
+            slots: s,
+            heap_words: w,
+            copy_bytes: c,
+            effect_bytes: e,
+        } = capacity;
         assert_eq!(layout.undo_pairs, 8192.max(n / 32));
         let sizes = [
             2048,
@@ -125,6 +142,9 @@ fn areas_follow_one_another_as_the_formulae_say() {
             page(8 * n),
             page(w),
             s * page(c.div_ceil(8)),
+            1024,
+            32_768,
+            (s + 1) * page(e.div_ceil(8)),
         ];
         let mut at = 0;
         for ((name, start), words) in areas(&layout).into_iter().zip(sizes) {

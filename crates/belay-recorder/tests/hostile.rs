@@ -10,8 +10,14 @@ use belay_recorder::{
 use common::{Random, Sim, fresh};
 use proptest::prelude::*;
 
-const CAPACITY: Capacity =
-    Capacity { nodes: 64, handles: 16, slots: 4, heap_words: 4096, copy_bytes: 512 };
+const CAPACITY: Capacity = Capacity {
+    nodes: 64,
+    handles: 16,
+    slots: 4,
+    heap_words: 4096,
+    copy_bytes: 512,
+    effect_bytes: 0,
+};
 const LAYOUT: Layout = Layout::new(CAPACITY);
 /// Loads in one round. Cycles are followed for as long as the longest list may be: that takes a
 /// quarter of this, and well under a second.

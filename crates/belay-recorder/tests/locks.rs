@@ -62,8 +62,14 @@ fn lock() -> impl Strategy<Value = Lock> {
     )
 }
 
-const CAPACITY: Capacity =
-    Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 1 << 14, copy_bytes: 0 };
+const CAPACITY: Capacity = Capacity {
+    nodes: 16,
+    handles: 4,
+    slots: 2,
+    heap_words: 1 << 14,
+    copy_bytes: 0,
+    effect_bytes: 0,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]

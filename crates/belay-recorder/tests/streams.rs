@@ -6,8 +6,14 @@ mod common;
 use belay_recorder::{Capacity, Node, OpenFacts, Store};
 use common::{CHUNK_UNITS, Sim, chunks, free_units, fresh, heap_top};
 
-const CAPACITY: Capacity =
-    Capacity { nodes: 16, handles: 4, slots: 2, heap_words: 4 * 130 + 2, copy_bytes: 0 };
+const CAPACITY: Capacity = Capacity {
+    nodes: 16,
+    handles: 4,
+    slots: 2,
+    heap_words: 4 * 130 + 2,
+    copy_bytes: 0,
+    effect_bytes: 0,
+};
 
 fn directory(store: &Store<Sim>) -> belay_recorder::Handle {
     let facts = OpenFacts { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };

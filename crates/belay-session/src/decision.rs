@@ -12,8 +12,14 @@ pub enum Progress {
     Unseen,
     /// The daemon had it and had not replied.
     Started,
+    /// The daemon had it, and had done nothing of it that outlives it.
+    Untouched,
+    /// The daemon had it, and what it had done of it is on record, step by step.
+    Logged,
     /// Its reply is in the recorder; the kernel did not get it.
     Replied,
+    /// Daemons died of it: more than one, see [`belay_recorder::Solo`].
+    Poison,
 }
 
 /// What a request does, as far as doing it twice is concerned.
@@ -69,6 +75,8 @@ pub enum Action {
     Repair,
     /// The handle died with its generation: nothing is left to do.
     AnswerReleased,
+    /// Answer EIO, and give it to nobody any more.
+    Fail,
 }
 
 /// A row of the table. `None` in a condition stands for any value.
@@ -88,7 +96,7 @@ pub struct Row {
     pub reason: &'static str,
 }
 
-use Action::{AnswerDone, AnswerRecorded, AnswerReleased, Ask, Reissue, Repair};
+use Action::{AnswerDone, AnswerRecorded, AnswerReleased, Ask, Fail, Reissue, Repair};
 use Class::{
     Append, Create, Exchange, Idempotent, Release, Remove, Rename, XattrCreate, XattrRemove,
 };
@@ -100,8 +108,17 @@ pub const CLASSES: [Class; 9] =
 /// All findings.
 pub const FINDINGS: [Finding; 5] = [NotAsked, NotDone, Done, Partial, Foreign];
 /// All degrees of progress.
-pub const PROGRESS: [Progress; 3] = [Progress::Unseen, Progress::Started, Progress::Replied];
+pub const PROGRESS: [Progress; 6] = [
+    Progress::Unseen,
+    Progress::Started,
+    Progress::Untouched,
+    Progress::Logged,
+    Progress::Replied,
+    Progress::Poison,
+];
 
+const NOT_RELEASE: &[Class] =
+    &[Idempotent, Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove];
 const ASKABLE: &[Class] = &[Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove];
 
 /// The table. Rows exclude each other; their order does not matter.
@@ -117,7 +134,7 @@ pub const TABLE: &[Row] = &[
     Row {
         id: 2,
         progress: Some(Progress::Unseen),
-        classes: &[Idempotent, Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove],
+        classes: NOT_RELEASE,
         findings: &FINDINGS,
         action: Reissue,
         reason: "the dead generation never saw it",
@@ -185,6 +202,54 @@ pub const TABLE: &[Row] = &[
         findings: &[Foreign],
         action: Reissue,
         reason: "something else changed the same thing; the successor's own answer is the true one",
+    },
+    Row {
+        id: 11,
+        progress: Some(Progress::Poison),
+        classes: NOT_RELEASE,
+        findings: &FINDINGS,
+        action: Fail,
+        reason: "each daemon that got it died; it fails alone, so that all others go on",
+    },
+    Row {
+        id: 12,
+        progress: Some(Progress::Untouched),
+        classes: NOT_RELEASE,
+        findings: &FINDINGS,
+        action: Reissue,
+        reason: "the dead generation had not changed anything for it",
+    },
+    Row {
+        id: 13,
+        progress: Some(Progress::Logged),
+        classes: NOT_RELEASE,
+        findings: &FINDINGS,
+        action: Reissue,
+        reason: "what was done of it is on record: the successor goes on from there",
+    },
+    Row {
+        id: 14,
+        progress: Some(Progress::Untouched),
+        classes: &[Release],
+        findings: &FINDINGS,
+        action: AnswerReleased,
+        reason: "the handle died with its generation",
+    },
+    Row {
+        id: 15,
+        progress: Some(Progress::Logged),
+        classes: &[Release],
+        findings: &FINDINGS,
+        action: AnswerReleased,
+        reason: "the handle died with its generation",
+    },
+    Row {
+        id: 16,
+        progress: Some(Progress::Poison),
+        classes: &[Release],
+        findings: &FINDINGS,
+        action: AnswerReleased,
+        reason: "each daemon that got it died; a close needs no daemon",
     },
 ];
 

@@ -16,6 +16,7 @@
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
 //! | `tasks` | parked requests, one step at a time |
+//! | `poison` | requests that daemons die of |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `reconcile` | asking a successor whether a request already happened |
 //! | `hide` | files that are open and unlinked |
@@ -38,6 +39,7 @@ mod injection;
 mod listing;
 mod message;
 mod notify;
+mod poison;
 mod reconcile;
 mod rename_over;
 mod replies;

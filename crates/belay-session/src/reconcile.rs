@@ -5,6 +5,7 @@ use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::effects::RENAME_EXCHANGE;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
+use crate::poison::EIO;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
@@ -75,6 +76,9 @@ impl<M: Memory> Session<M> {
                 Some(step)
             }
             Action::AnswerReleased => {
+                if resent.progress == Progress::Poison {
+                    return Some(self.set_aside(task, row, 0));
+                }
                 task.resent = None;
                 let bound = handle_fields(request).iter().any(|_| !self.releases_unbound(request));
                 if bound {
@@ -83,6 +87,7 @@ impl<M: Memory> Session<M> {
                 self.report(task, row.id, 0, row.reason);
                 Some(self.answer(task, &build::reply_ok(request.header.unique)))
             }
+            Action::Fail => Some(self.set_aside(task, row, EIO)),
             _ => None,
         }
     }
@@ -111,10 +116,15 @@ impl<M: Memory> Session<M> {
                 let message = build::setattr(self.injected_ids(id), &cut);
                 Some(Step::Inject(message, Injection::CutTail))
             }
+            Action::Fail => Some(self.set_aside(task, row, EIO)),
             Action::Reissue | Action::AnswerRecorded | Action::AnswerReleased => {
                 self.count(Counter::Reissued);
                 self.report(task, row.id, 0, row.reason);
                 task.resent = None;
+                if resent.progress == Progress::Logged {
+                    // What was looked at before it was given to the dead generation was as it should be.
+                    task.presence = Some(0);
+                }
                 None
             }
         }

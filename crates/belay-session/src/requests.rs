@@ -290,13 +290,26 @@ impl<M: Memory> Session<M> {
 
     #[inline]
     fn record(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
-        let header = &request.header;
-        let unique = header.unique & !UNIQUE_RESEND;
+        let unique = request.header.unique & !UNIQUE_RESEND;
         let Some(slot) = slot.or_else(|| self.free_slots.pop()) else { return false };
+        self.fill(request, slot, SlotState::Started);
+        if let Some((index, old)) = self.slot_of(unique) {
+            if old == slot {
+                return true;
+            }
+            self.free_slot(index);
+        }
+        self.active.push(Active { unique, slot, opcode: request.opcode(), sent: false });
+        true
+    }
+
+    #[inline]
+    pub(crate) fn fill(&self, request: &Request<'_>, slot: Slot, state: SlotState) {
+        let header = &request.header;
         let in_flight = InFlight {
-            state: SlotState::Started,
+            state,
             opcode: header.opcode,
-            unique,
+            unique: header.unique & !UNIQUE_RESEND,
             node: header.nodeid,
             uid: header.uid,
             gid: header.gid,
@@ -310,14 +323,6 @@ impl<M: Memory> Session<M> {
             request.body
         };
         self.store.slot_fill(slot, &in_flight, kept, header.len);
-        if let Some((index, old)) = self.slot_of(unique) {
-            if old == slot {
-                return true;
-            }
-            self.free_slot(index);
-        }
-        self.active.push(Active { unique, slot, opcode: request.opcode(), sent: false });
-        true
     }
 
     /// Claims a slot into whose copy the shim reads the next request. `None` if all are in use.

@@ -1,6 +1,7 @@
 //! The session's state and its way out to the shim.
 
 use crate::cookies::Cookies;
+use crate::decision::Progress;
 use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::restore::Reopen;
@@ -71,6 +72,8 @@ pub struct Session<M> {
     pub(crate) sending: Option<Slot>,
     /// Slots of the dead generation whose requests have not come back yet.
     pub(crate) leftovers: HashMap<u64, Slot>,
+    /// How far the dead generation had come with requests that it had begun, where that is known.
+    pub(crate) known: HashMap<u64, Progress>,
     pub(crate) tasks: VecDeque<Task>,
     pub(crate) next_task: u64,
     pub(crate) injections: HashMap<u64, (u64, Injection)>,
@@ -99,7 +102,18 @@ impl<M: Memory> Session<M> {
     /// Takes over the recorder for `generation`: undoes a half-done change and sorts out what
     /// the dead generation left. Generation 0 starts open, others start settling.
     pub fn attach(store: Store<M>, generation: u32) -> Self {
+        Self::attach_knowing(store, generation, |_| HashMap::new())
+    }
+
+    /// Like [`Session::attach`]. `learn` is called when the store is whole, and tells how far the dead
+    /// generation had come with requests that it had begun, as far as more is known of it.
+    pub fn attach_knowing(
+        store: Store<M>,
+        generation: u32,
+        learn: impl FnOnce(&Store<M>) -> HashMap<u64, Progress>,
+    ) -> Self {
         store.recover();
+        let known = learn(&store);
         if store.is_blank() {
             store.format();
         }
@@ -113,6 +127,7 @@ impl<M: Memory> Session<M> {
             expects: false,
             sending: None,
             leftovers: HashMap::new(),
+            known,
             tasks: VecDeque::new(),
             next_task: 1,
             injections: HashMap::new(),
@@ -148,6 +163,7 @@ impl<M: Memory> Session<M> {
         for slot in (0..used).rev().map(Slot) {
             match self.store.slot_request(slot) {
                 Some(request) if request.state != SlotState::Reading => {
+                    self.judge(slot);
                     self.leftovers.insert(request.unique, slot);
                 }
                 Some(_) if self.keeps_copies() => self.sort_unfinished_read(slot),
@@ -251,6 +267,31 @@ impl<M: Memory> Session<M> {
     #[inline]
     pub fn take_sending(&mut self) -> Option<Slot> {
         self.sending.take()
+    }
+
+    /// The slot of a request that the daemon has, or is about to get.
+    #[inline]
+    pub fn slot_in_hand(&self, unique: u64) -> Option<Slot> {
+        self.slot_of(unique & !belay_wire::UNIQUE_RESEND).map(|(_, slot)| slot)
+    }
+
+    /// The opcode of a request that the daemon has.
+    pub fn opcode_in_hand(&self, unique: u64) -> Option<Opcode> {
+        let (index, _) = self.slot_of(unique)?;
+        self.active.get(index).map(|active| active.opcode)
+    }
+
+    /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
+    pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
+        let (id, _) = self.injections.get(&unique)?;
+        let task = self.tasks.iter().find(|task| task.id == *id)?;
+        let unique = task.unique() & !belay_wire::UNIQUE_RESEND;
+        self.slot_in_hand(unique).map(|slot| (unique, slot))
+    }
+
+    /// The requests that the daemon has.
+    pub fn in_hand(&self) -> impl Iterator<Item = (u64, Slot, Opcode)> + '_ {
+        self.active.iter().map(|active| (active.unique, active.slot, active.opcode))
     }
 
     /// Takes back the slots that were freed without the session.

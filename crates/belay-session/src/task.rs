@@ -4,7 +4,7 @@ use crate::created::Widen;
 use crate::decision::{Finding, Progress};
 use crate::hide::Hide;
 use crate::injection::Injection;
-use belay_recorder::{Handle, Lock, Node, Slot};
+use belay_recorder::{Handle, Lock, Node, Slot, Solo};
 use belay_wire::{EntryOut, Opcode, OpenOut, Request, get_u64};
 
 /// What a task is for.
@@ -50,6 +50,8 @@ pub(crate) struct Task {
     /// It belongs to what was in flight at the crash.
     pub(crate) old: bool,
     pub(crate) resent: Option<Resent>,
+    /// The deaths of daemons that had its request alone.
+    pub(crate) solo: Solo,
     pub(crate) failed: Option<i32>,
     pub(crate) done: bool,
     pub(crate) since: u64,
@@ -88,6 +90,7 @@ impl Task {
             slot,
             old: false,
             resent: None,
+            solo: Solo::default(),
             failed: None,
             done: false,
             since: 0,

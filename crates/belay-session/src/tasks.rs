@@ -53,19 +53,27 @@ impl<M: Memory> Session<M> {
             self.unclaim(Some(claimed));
         }
         task.slot = left.or(slot);
+        // A slot that was being read into holds what was there before.
+        if let (Some(left), Some(_)) = (left, state.filter(|state| *state != SlotState::Reading)) {
+            task.solo = self.store.slot_solo(left);
+        }
+        let poison = task.solo.is_poison(self.control().poison_after());
         task.resent = Some(Resent {
             progress: match state {
-                Some(SlotState::Started) => Progress::Started,
                 Some(SlotState::Replied) => Progress::Replied,
+                _ if poison => Progress::Poison,
+                Some(SlotState::Started) => self.known.remove(&unique).unwrap_or(Progress::Started),
                 _ => Progress::Unseen,
             },
             finding: Finding::NotAsked,
         });
         // A request that waits for others must not hold them up.
         task.old = task.opcode() != Opcode::SETLKW;
+        // What has held up the others before does so last.
+        let place = (task.solo.late, unique);
         let at = self.tasks.iter().position(|other| {
             matches!(other.job, Job::Request(_))
-                && (!other.old || other.unique() & !UNIQUE_RESEND > unique)
+                && (!other.old || (other.solo.late, other.unique() & !UNIQUE_RESEND) > place)
                 && other.wait == Wait::Ready
         });
         let at = if task.old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
@@ -99,6 +107,8 @@ impl<M: Memory> Session<M> {
             let mut task = self.tasks.remove(index)?;
             match self.advance(&mut task) {
                 Step::Inject(message, injection) => {
+                    self.try_alone(&mut task);
+                    self.keep_trial(&mut task);
                     let unique = get_u64(&message, 8).unwrap_or(0);
                     self.injections.insert(unique, (task.id, injection));
                     task.wait = Wait::Injected;
@@ -108,6 +118,7 @@ impl<M: Memory> Session<M> {
                     return Some(self.hand_on(Work::Deliver(message)));
                 }
                 Step::Deliver => {
+                    self.try_alone(&mut task);
                     if let Some(work) = self.deliver(task, index, now) {
                         return Some(self.hand_on(work));
                     }
@@ -171,6 +182,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let delivered = std::mem::replace(message, kept);
+        self.keep_trial(&mut task);
         let watched = self.exclusive.iter().any(|(id, _)| *id == task.id);
         if self.phase == Phase::Settling || watched {
             task.wait = Wait::Reply(unique);
@@ -304,6 +316,7 @@ impl<M: Memory> Session<M> {
                 task.wait != Wait::Ready && now.saturating_sub(task.since) > SETTLE_LIMIT
             });
         if stuck {
+            self.end_trial();
             self.open_up();
         }
     }

@@ -4,6 +4,8 @@
 //! as long, `BELAY_TRACE=1` shows every request.
 #![forbid(unsafe_code)]
 
+#[path = "sim/poison.rs"]
+mod poison;
 #[path = "sim/scripts.rs"]
 mod scripts;
 mod sim;
@@ -16,9 +18,9 @@ use sim::ops::Op;
 use sim::world::{Setup, run};
 
 const FLAVOURS: [Flavour; 3] = [
-    Flavour { numbered: false, links: true },
-    Flavour { numbered: true, links: true },
-    Flavour { numbered: false, links: false },
+    Flavour { numbered: false, links: true, deadly: None },
+    Flavour { numbered: true, links: true, deadly: None },
+    Flavour { numbered: false, links: false, deadly: None },
 ];
 
 fn soak() -> u64 {
@@ -42,6 +44,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
         threads: 1 + rng.below(3),
         seed,
         plan: Vec::new(),
+        poison: Vec::new(),
     }
 }
 
@@ -63,7 +66,8 @@ fn at_every_step(name: &str) {
             let threads = 1 + i % 2;
             let clients = vec![ops.clone()];
             let seed = 5 + i as u64;
-            let setup = Setup { clients, flavour, resend, threads, seed, plan: Vec::new() };
+            let (plan, poison) = (Vec::new(), Vec::new());
+            let setup = Setup { clients, flavour, resend, threads, seed, plan, poison };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
             let stride = if i == 0 || soak() > 1 { 1 } else { 3 };
@@ -86,7 +90,8 @@ fn again_and_again(name: &str) {
         }
         let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
         let clients = vec![ops.clone()];
-        let setup = Setup { clients, flavour, resend, threads, seed: round, plan: Vec::new() };
+        let (plan, poison) = (Vec::new(), Vec::new());
+        let setup = Setup { clients, flavour, resend, threads, seed: round, plan, poison };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {
             let spread = *rng.pick(&[60, 300, 1000]);

@@ -43,6 +43,7 @@ impl Shim {
     ///
     /// Like libc's, it is a cancellation point; no value with a destructor lives across the read.
     pub(crate) fn read(&self, fd: c_int, buffer: *mut u8, len: usize) -> isize {
+        self.effects_rest();
         loop {
             match self.before_read() {
                 Before::Again => continue,
@@ -157,6 +158,9 @@ impl Shim {
         let kick = session.take_kick();
         let starved = session.is_starved();
         self.pending.store(!session.is_quiet(), Release);
+        if let Some(Work::Deliver(message)) = &work {
+            self.effects_begin(&session, message);
+        }
         drop(session);
         self.note_open(settling);
         if kick {
@@ -268,6 +272,7 @@ impl Shim {
         if opcode(message) == Opcode::INIT {
             return self.init_read(message, slot);
         }
+        self.effects_turn(message);
         let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
@@ -275,6 +280,7 @@ impl Shim {
             self.pending.store(!session.is_quiet(), Release);
             return After::Again;
         }
+        self.effects_begin(&session, message);
         session.let_go(&self.direct);
         After::Deliver(length(message).min(message.len()))
     }
@@ -307,6 +313,7 @@ impl Shim {
         if !session.passes(head) || session.on_request(head, None, 0) != Incoming::Deliver {
             return false;
         }
+        self.effects_begin(&session, head);
         session.let_go(&self.direct);
         true
     }

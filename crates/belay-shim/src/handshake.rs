@@ -105,6 +105,7 @@ impl Shim {
     }
 
     fn settled(&self) {
+        crate::dying::install();
         self.ready.store(true, Release);
         self.reach(Instant::Ready);
     }

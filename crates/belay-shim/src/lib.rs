@@ -7,6 +7,8 @@
 //! * [`start`]: the environment it is started with, the recorder, the lease.
 //! * [`device`]: reads of the device.
 //! * [`outgoing`]: what the daemon writes to it.
+//! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
+//! * [`dying`]: what happens at a deadly signal.
 //! * [`interpose`]: the libc functions, as thin as they can be.
 //! * [`mailbox`]: the device, where fusermount mounts.
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
@@ -16,6 +18,8 @@
 
 mod descriptors;
 mod device;
+mod dying;
+mod effects;
 mod handshake;
 mod interpose;
 mod mailbox;

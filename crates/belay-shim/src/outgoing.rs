@@ -1,15 +1,18 @@
 //! Writes to the FUSE device: the daemon's replies and notifications.
 
+use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::Shim;
 use belay_recorder::control::flags;
 use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase};
-use belay_wire::get_u64;
+use belay_wire::{UNIQUE_RESEND, get_u64};
 use libc::{c_int, iovec};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+/// `unique` bit of requests that belay puts to the daemon by itself.
+const INJECTED: u64 = 1 << 62;
 /// Bytes of a reply's header (fuse_out_header).
 const HEADER: usize = 16;
 
@@ -50,9 +53,32 @@ impl Shim {
         body: impl FnOnce() -> Cow<'a, [u8]>,
         pass: impl Fn() -> isize,
     ) -> isize {
+        crate::dying::checkpoint();
         if self.is_init_reply(head) {
             return self.init_outgoing(&[head, &body()].concat(), pass);
         }
+        let unique = get_u64(head, 8).unwrap_or(0);
+        if policy() == Policy::Journal
+            && unique & INJECTED == 0
+            && unique != 0
+            && let Some(errno) = self.journal_replied(unique & !UNIQUE_RESEND)
+        {
+            let error = belay_wire::build::reply_error(unique, errno);
+            let write = || if self.write(&error) == 0 { total as isize } else { -1 };
+            return self.decided(&error, total, || Cow::Borrowed(&[]), write);
+        }
+        self.decided(head, total, body, pass)
+    }
+
+    /// The same, once it is known what the caller is to get.
+    #[inline]
+    fn decided<'a>(
+        &self,
+        head: &[u8],
+        total: usize,
+        body: impl FnOnce() -> Cow<'a, [u8]>,
+        pass: impl Fn() -> isize,
+    ) -> isize {
         let unique = get_u64(head, 8).unwrap_or(0);
         let taken = self.direct.take(unique);
         if let Some(expected) = taken
@@ -60,6 +86,9 @@ impl Shim {
             && self.replied.load(Relaxed)
         {
             return self.settle(&expected, head, body, pass);
+        }
+        if unique & INJECTED != 0 {
+            self.effects_decided(unique); // what the session makes of it comes after it
         }
         let mut session = self.session();
         let outgoing = session.on_reply(head, body, taken.is_some());
@@ -72,6 +101,7 @@ impl Shim {
         if full {
             self.degraded();
         }
+        self.effects_decided(unique);
         let written = match outgoing {
             Outgoing::Pass => pass(),
             Outgoing::PassKept => {
@@ -112,6 +142,7 @@ impl Shim {
         if expected.is_recorded() {
             expected.replying(&*self.memory, &self.layout, head, &body());
         }
+        self.effects_decided(get_u64(head, 8).unwrap_or(0));
         let written = pass();
         expected.delivered(&*self.memory, &self.layout);
         self.freed.store(true, Release);

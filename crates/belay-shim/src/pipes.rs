@@ -83,6 +83,7 @@ impl Shim {
         if PIPE.get().0 != to {
             PIPE.set((to, -1));
         }
+        self.effects_rest();
         loop {
             match self.before_read() {
                 Before::Again => continue,

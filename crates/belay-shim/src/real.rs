@@ -1,8 +1,8 @@
 //! The libc functions that the shim's own stand in front of.
 
 use libc::{
-    DIR, c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr, pid_t, size_t,
-    ssize_t,
+    DIR, c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr, off_t, pid_t,
+    pthread_attr_t, pthread_t, size_t, ssize_t,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -80,6 +80,22 @@ real! {
     access(path: *const c_char, mode: c_int) -> c_int = c"access";
     /// faccessat(2).
     faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = c"faccessat";
+    /// fchmodat(2).
+    fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int = c"fchmodat";
+    /// posix_fallocate(3).
+    posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate";
+    /// posix_fallocate64(3).
+    posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate64";
+    /// statvfs(3).
+    statvfs(path: *const c_char, into: *mut libc::statvfs) -> c_int = c"statvfs";
+    /// fstatvfs(3).
+    fstatvfs(fd: c_int, into: *mut libc::statvfs) -> c_int = c"fstatvfs";
+    /// statvfs64(3).
+    statvfs64(path: *const c_char, into: *mut libc::statvfs) -> c_int = c"statvfs64";
+    /// fstatvfs64(3).
+    fstatvfs64(fd: c_int, into: *mut libc::statvfs) -> c_int = c"fstatvfs64";
+    /// pthread_create(3).
+    pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: crate::interpose::threads::Start, argument: *mut c_void) -> c_int = c"pthread_create";
     /// chdir(2).
     chdir(path: *const c_char) -> c_int = c"chdir";
     /// opendir(3).

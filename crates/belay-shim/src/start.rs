@@ -1,6 +1,9 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
+use crate::effects::image::Images;
+use crate::effects::{after, choose};
 use crate::mailbox::Mailbox;
+use belay_effects::area::{Area, Tally};
 use belay_recorder::control::{Instant, Lease, flags};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::{Direct, Session};
@@ -41,6 +44,10 @@ pub(crate) struct Shim {
     pub(crate) replied: AtomicBool,
     /// The end of the settling has been noted.
     pub(crate) opened: AtomicBool,
+    /// Requests are answered by other threads than those that take them.
+    pub(crate) handed_over: AtomicBool,
+    /// The image, under the policy `transaction`.
+    pub(crate) image: Images,
     /// Requests are copied before the daemon gets them.
     pub(crate) copies: AtomicBool,
 }
@@ -193,11 +200,23 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     if !control.change_lease(free, Lease { generation, pid }) {
         return Err(format!("generation {generation} is not to start any more"));
     }
-    let session = Session::attach(Store::new(memory.clone(), layout), generation);
+    let bits = control.options();
+    let mut problem = None;
+    let store = Store::new(memory.clone(), layout);
+    let session = Session::attach_knowing(store, generation, |store| {
+        after::learn(store, &memory, layout, bits).unwrap_or_else(|why| {
+            problem = Some(why);
+            Default::default()
+        })
+    });
+    if let Some(why) = problem {
+        return Err(why);
+    }
+    choose(bits);
     let copies = session.keeps_copies();
+    let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
     Ok(Shim {
         session: Mutex::new(session),
-        memory,
         layout,
         device,
         event,
@@ -212,6 +231,9 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         collected: AtomicBool::new(generation == 0),
         replied: AtomicBool::new(generation == 0),
         opened: AtomicBool::new(generation == 0),
+        handed_over: AtomicBool::new(handed_over),
+        image: Images::default(),
+        memory,
         copies: AtomicBool::new(copies),
     })
 }

@@ -17,6 +17,10 @@ pub enum Policy {
     Auto,
     /// Ask the successor what had already happened, then re-issue the rest.
     Reconcile,
+    /// Log the daemon's effectful system calls, and go on from there.
+    Journal,
+    /// Make what a request writes to a disk image all or nothing.
+    Transaction,
     /// Re-issue everything blindly: for comparison studies, not for data that matters.
     Blind,
 }
@@ -26,6 +30,8 @@ impl Policy {
     pub fn effective(self) -> &'static str {
         match self {
             Self::Auto | Self::Reconcile => "reconcile",
+            Self::Journal => "journal",
+            Self::Transaction => "transaction",
             Self::Blind => "blind",
         }
     }
@@ -50,6 +56,8 @@ pub struct Config {
     pub guessed_mountpoint: Option<OsText>,
     /// Consecutive crashes without a served request after which belay gives up; 0: never.
     pub max_crashes: u32,
+    /// Consecutive crashes after which the request that they are due to fails; 0: never.
+    pub poison_after: u32,
     /// How long a request may be in flight, in milliseconds.
     pub hang_timeout_ms: Option<u64>,
     /// How long a successor may take until it is ready, in milliseconds.
@@ -88,9 +96,12 @@ impl Config {
         if self.no_resend {
             bits |= options::NO_RESEND;
         }
-        if self.policy == Policy::Blind {
-            bits |= options::BLIND_REPLAY;
-        }
+        bits |= match self.policy {
+            Policy::Blind => options::BLIND_REPLAY,
+            Policy::Journal => options::JOURNAL,
+            Policy::Transaction => options::TRANSACTION,
+            Policy::Auto | Policy::Reconcile => 0,
+        };
         if self.volatile_inodes {
             bits |= options::VOLATILE_INODES;
         }

@@ -4,6 +4,7 @@
 //! fill it with memory, so they are read from the file instead; but for the [`Snapshot`], which
 //! applications wait for.
 
+use crate::autopsy::journal::Journal;
 use crate::clock;
 use belay_recorder::{InFlight, Layout, Memory, Slot, SlotState, Store};
 use belay_wire::{Opcode, Request, describe::describe};
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 
 /// The recorder's file, read and never written.
 #[derive(Clone, Copy, Debug)]
-struct FileView<'f>(BorrowedFd<'f>);
+pub(crate) struct FileView<'f>(BorrowedFd<'f>);
 
 impl Memory for FileView<'_> {
     fn load(&self, at: usize) -> u64 {
@@ -29,6 +30,17 @@ impl Memory for FileView<'_> {
     }
     fn add(&self, at: usize, _by: u64) -> u64 {
         self.load(at)
+    }
+    fn load_fields<const N: usize>(&self, at: usize, fields: [usize; N]) -> [u64; N] {
+        let mut bytes = [0; 16 * 8];
+        let words = fields.iter().fold(0, |most, field| field.saturating_add(1).max(most));
+        if words > 16 {
+            return fields.map(|field| self.load(at.wrapping_add(field)));
+        }
+        // One look for one record.
+        self.load_bytes(at, bytes.get_mut(..words * 8).unwrap_or_default());
+        let (words, _) = bytes.as_chunks::<8>();
+        fields.map(|field| words.get(field).map_or(0, |word| u64::from_ne_bytes(*word)))
     }
     fn load_bytes(&self, at: usize, out: &mut [u8]) {
         let offset = (at as u64).saturating_mul(8);
@@ -52,6 +64,19 @@ impl<'f> Requests<'f> {
         Self { file, layout }
     }
 
+    /// The recorder's file, without a page of it being filled by a look at it.
+    pub(crate) fn view(&self) -> FileView<'f> {
+        FileView(self.file)
+    }
+
+    /// What those in flight have done outside of the daemon, as far as it is logged.
+    pub(crate) fn journals(&self) -> Vec<Journal> {
+        let mut requests = self.all();
+        requests.sort_by_key(|(_, request)| request.unique);
+        let requests = requests.iter().map(|(slot, request)| (*slot, request.unique));
+        crate::autopsy::journal::copy(&self.view(), self.layout, requests)
+    }
+
     fn all(&self) -> Vec<(Slot, InFlight)> {
         all(&Store::new(FileView(self.file), self.layout))
     }
@@ -59,6 +84,16 @@ impl<'f> Requests<'f> {
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.all().len() as u64
+    }
+
+    /// Whether `generation` has, or died having, a request while all others wait.
+    pub fn has_alone(&self, generation: u32) -> bool {
+        self.all().iter().any(|(slot, _)| self.is_alone(*slot, generation))
+    }
+
+    fn is_alone(&self, slot: Slot, generation: u32) -> bool {
+        let solo = Store::new(FileView(self.file), self.layout).slot_solo(slot);
+        solo.is_tried_by(generation) && !solo.late
     }
 }
 
@@ -116,11 +151,18 @@ pub struct Ages {
 impl Ages {
     /// Looks at the requests now; gives the oldest with its age in nanoseconds (at most that much
     /// has passed since it was first seen here). Requests that may take forever, such as a lock
-    /// that is waited for, are left out.
-    pub fn oldest_in_flight(&mut self, requests: Requests<'_>) -> Option<(String, u64)> {
+    /// that is waited for, are left out; and all but the one that generation `alone` has alone.
+    pub fn oldest_in_flight(
+        &mut self,
+        requests: Requests<'_>,
+        alone: Option<u32>,
+    ) -> Option<(String, u64)> {
         let now = clock::now();
         let waits = |opcode| matches!(Opcode(opcode), Opcode::SETLKW | Opcode::POLL);
-        let current = requests.all();
+        let mut current = requests.all();
+        if let Some(generation) = alone {
+            current.retain(|(slot, _)| requests.is_alone(*slot, generation));
+        }
         let current = current.iter().filter(|(_, request)| !waits(request.opcode));
         let mut seen = HashMap::new();
         let mut oldest: Option<(&InFlight, u64)> = None;
@@ -145,7 +187,7 @@ impl Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belay_recorder::Capacity;
+    use belay_recorder::{Capacity, Solo};
     use belay_sys::Mapping;
     use rustix::fd::AsFd;
 
@@ -159,7 +201,7 @@ mod tests {
         let look = Requests::new(file.as_fd(), layout);
         assert_eq!(look.count(), 0);
         let mut ages = Ages::default();
-        assert_eq!(ages.oldest_in_flight(look), None);
+        assert_eq!(ages.oldest_in_flight(look, None), None);
         for (slot, unique, opcode) in [(7, 40, Opcode::UNLINK), (3, 42, Opcode::SETLKW)] {
             let request = InFlight {
                 state: SlotState::Started,
@@ -178,8 +220,17 @@ mod tests {
         let snapshot = Snapshot::take(&store);
         let lines = Snapshot::take(&store).describe();
         assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
-        let (oldest, _) = ages.oldest_in_flight(look).expect("one");
+        let (oldest, _) = ages.oldest_in_flight(look, None).expect("one");
         assert!(oldest.contains("UNLINK"), "{oldest}");
+        assert!(ages.oldest_in_flight(look, Some(4)).is_none() && !look.has_alone(4));
+        let solo = Solo::default().begin(4);
+        store.slot_set_solo(Slot(7), solo);
+        assert!(ages.oldest_in_flight(look, Some(4)).is_some() && look.has_alone(4));
+        assert!(ages.oldest_in_flight(look, Some(5)).is_none() && !look.has_alone(5));
+        let mut late = solo;
+        late.late = true;
+        store.slot_set_solo(Slot(7), late);
+        assert!(!look.has_alone(4));
         store.slot_free(Slot(7)); // settled by a successor
         store.slot_advance(Slot(3), SlotState::Reading);
         assert_eq!(look.count(), 0);

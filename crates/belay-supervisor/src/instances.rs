@@ -209,6 +209,7 @@ pub fn standin(dir: &Path, is_file: bool) -> std::io::Result<PathBuf> {
 /// without reports goes.
 pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join("control.sock"));
+    let _ = fs::remove_file(dir.join(crate::mirror::LEFT));
     let _ = fs::remove_file(dir.join(STANDIN));
     let _ = fs::remove_dir(dir.join(STANDIN));
     let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());

@@ -4,11 +4,13 @@
 //! header. Whatever instruction the writer dies at, one slot is whole, and it is the newest
 //! finished write or the one before.
 
+use crate::autopsy::journal::Journal;
 use crate::config::VERSION;
 use crate::error::{Error, Result};
 use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
+use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hasher};
@@ -33,7 +35,7 @@ pub struct Book {
     pub takeovers: u64,
     /// Consecutive lives without a served request.
     pub unproductive: u32,
-    /// Consecutive lives in which nobody asked for anything.
+    /// Consecutive lives in which nobody asked for anything, or nobody got an answer but EIO.
     pub idle: u32,
     /// Blackouts so far, as (microseconds, how often).
     pub blackouts: Vec<(u64, u64)>,
@@ -66,6 +68,8 @@ pub struct Life {
     pub started_ns: u64,
     /// The counter of requests at that time.
     pub requests: u64,
+    /// That of requests which failed because daemons died of them.
+    pub poisoned: u64,
 }
 
 /// A wish to stop.
@@ -136,6 +140,12 @@ pub struct Crash {
     pub counters: Vec<u64>,
     /// The requests in flight.
     pub in_flight: Vec<String>,
+    /// What they had done outside of the daemon.
+    #[serde(default)]
+    pub journals: Vec<Journal>,
+    /// What the daemon left behind. Not written down: it is in the recorder, for a while.
+    #[serde(skip)]
+    pub remains: Option<Box<Remains>>,
     /// The daemon's last lines.
     pub stderr: Vec<String>,
     /// Remaining processes of the dead generation that had to be killed.

@@ -19,15 +19,16 @@
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
-//! | `copies` | what becomes of a mount in other daemons' namespaces |
+//! | `mirror` | what becomes of the host's mounts in successors' namespaces |
+//! | [`autopsy`] | what a crash looked like |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
+pub mod autopsy;
 pub mod blackout;
 pub mod clock;
 pub mod config;
 mod connections;
-mod copies;
 pub mod error;
 pub mod fusermount;
 pub mod handover;
@@ -36,6 +37,7 @@ pub mod instances;
 pub mod keeper;
 pub mod ledger;
 mod memfile;
+mod mirror;
 pub mod mounts;
 pub mod process;
 pub mod protocol;

@@ -16,10 +16,16 @@ use std::time::{Duration, Instant};
 const IN_USE: Duration = Duration::from_millis(200);
 
 /// One line of the mount table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mount {
+    /// The kernel's number of the mount, which may come again once it is gone.
+    pub id: u32,
+    /// The number of the mount that it is on.
+    pub parent: u32,
     /// `major:minor` of the file system.
     pub device: String,
+    /// What of the file system is mounted: `/`, or the directory of a bind mount.
+    pub root: Vec<u8>,
     /// Where it is mounted.
     pub mountpoint: Vec<u8>,
     /// Its type, such as `fuse.sshfs`.
@@ -33,6 +39,13 @@ impl Mount {
             || self.kind == "fuseblk"
             || self.kind.starts_with("fuse.")
             || self.kind.starts_with("fuseblk.")
+    }
+
+    /// Whether `other`, of another table or another time, is the same thing at the same place.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.device == other.device
+            && self.root == other.root
+            && self.mountpoint == other.mountpoint
     }
 }
 
@@ -66,8 +79,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let dash = words.iter().position(|word| *word == b"-")?;
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
     Some(Mount {
+        id: number(words.first()?)?,
+        parent: number(words.get(1)?)?,
         device: text(words.get(2)?),
+        root: unescape(words.get(3)?),
         mountpoint: unescape(words.get(4)?),
         kind: text(words.get(dash + 1)?),
     })
@@ -239,6 +256,7 @@ mod tests {
         assert_eq!(table.len(), 2);
         assert_eq!(table[0].mountpoint, b"/tmp/a b");
         assert_eq!(table[0].device, "0:39");
+        assert_eq!((table[0].id, table[0].parent, table[0].root.as_slice()), (42, 27, &b"/"[..]));
         assert!(table[0].is_fuse());
         assert!(!table[1].is_fuse());
         assert_eq!(unescape(b"a\\1"), b"a\\1");

@@ -1,5 +1,7 @@
 //! Crash reports: what happened, what recovery did, how long it took; for people and programs.
 
+use crate::autopsy::journal::Journal;
+use crate::autopsy::{Frame, Site};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::ledger::Detection;
@@ -16,6 +18,10 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// Reports kept for one mount; the oldest go first.
 pub const KEPT: u64 = 1000;
+
+/// What becomes of the mount when belay gives it up.
+const GAVE_UP: &str = "gave up: the connection is aborted, as FUSE does when nobody serves it; callers that \
+                       waited got ECONNABORTED, others get ENOTCONN until the mount is taken away";
 
 /// One crash and its recovery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,8 +51,12 @@ pub struct Report {
     pub blackout_us: Option<u64>,
     /// When the steps of the recovery were reached, in microseconds after the death.
     pub phases_us: Phases,
+    /// What the crash looked like in the process; `null` if nothing was left that tells.
+    pub crash: Option<Site>,
     /// The requests in flight at the death, with their arguments.
     pub in_flight: Vec<String>,
+    /// What these had done outside of the daemon, where the policy has it logged.
+    pub journals: Vec<Journal>,
     /// What recovery decided.
     pub decisions: Vec<Decided>,
     /// What recovery added to the recorder's counters; those that did not change are left out.
@@ -145,7 +155,7 @@ impl Report {
         let outcome = match self.outcome {
             Outcome::Recovered => "recovered",
             Outcome::Interrupted => "interrupted by the death of the successor",
-            Outcome::GaveUp => "gave up",
+            Outcome::GaveUp => GAVE_UP,
         };
         writeln!(out, "outcome:    {outcome}")?;
         match self.blackout_us {
@@ -169,7 +179,15 @@ impl Report {
             }
         }
         writeln!(out)?;
+        let crash = self.crash.as_ref();
+        section(out, "crash", &crash.map(Site::lines).unwrap_or_default())?;
+        if let Some(frames) = crash.and_then(|crash| crash.backtrace.as_ref()) {
+            let frames: Vec<String> = frames.iter().map(Frame::line).collect();
+            section(out, "backtrace", &frames)?;
+        }
         section(out, "requests in flight", &self.in_flight)?;
+        let journals: Vec<String> = self.journals.iter().flat_map(Journal::lines).collect();
+        section(out, "what these had done", &journals)?;
         let decisions: Vec<String> = self.decisions.iter().map(show_decision).collect();
         section(out, "decisions", &decisions)?;
         let counters: Vec<String> =
@@ -270,7 +288,35 @@ pub(crate) fn example() -> Report {
         outcome: Outcome::Recovered,
         blackout_us: Some(4200),
         phases_us: Phases { spawned: Some(700), open: Some(4300), ..Phases::default() },
+        crash: Some(Site {
+            signal: "SIGSEGV".into(),
+            code: 1,
+            meaning: Some("nothing is mapped at the address".into()),
+            address: Some("0x10".into()),
+            sender: None,
+            thread: 4243,
+            request: Some(crate::autopsy::Work { unique: 8, request: "UNLINK".into() }),
+            registers: BTreeMap::from([("rip".to_owned(), "0x5555".to_owned())]),
+            backtrace: Some(vec![Frame {
+                address: "0x5555".into(),
+                module: Some("/usr/bin/daemon".into()),
+                offset: Some("0x555".into()),
+                function: Some("remove_entry".into()),
+                file: Some("daemon.c".into()),
+                line: Some(40),
+            }]),
+        }),
         in_flight: vec!["UNLINK unique=8 node=1 \"a\"".into()],
+        journals: vec![Journal {
+            unique: 8,
+            calls: vec![crate::autopsy::journal::Call {
+                call: "unlink".into(),
+                result: Some(-1),
+                errno: Some(13),
+            }],
+            more: false,
+            whole: false,
+        }],
         decisions: vec![Decided {
             generation: 7,
             request: "UNLINK".into(),
@@ -304,6 +350,12 @@ mod tests {
             "row 6, answered",
             "reconciled +1",
             "assertion failed",
+            "SIGSEGV, nothing is mapped at the address, address 0x10",
+            "in thread 4243, on UNLINK unique 8",
+            "rip 0x5555",
+            "0x5555 remove_entry (daemon.c:40) in /usr/bin/daemon at 0x555",
+            "unique 8: unlink, errno 13",
+            "unique 8: this is not all, or not to be trusted",
             "2023-11-14T22:13:20.123Z",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");

@@ -61,6 +61,8 @@ pub struct Status {
     pub requests: Requests,
     /// What successors were given back.
     pub restored: Restored,
+    /// What was done about the daemon's effects.
+    pub effects: Effects,
     /// Nodes that the kernel knows.
     pub nodes_cached: u64,
     /// Open files and directories.
@@ -103,6 +105,8 @@ pub struct Requests {
     pub recorded: u64,
     /// Failed because of a crash.
     pub failed: u64,
+    /// Of these: because daemons died of them.
+    pub poisoned: u64,
 }
 
 /// What successors were given back.
@@ -116,6 +120,27 @@ pub struct Restored {
     pub locks: u64,
     /// Directory streams.
     pub streams: u64,
+}
+
+/// What was done about effects, under the policies `journal` and `transaction`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effects {
+    /// Calls that were answered from a journal.
+    pub replayed: u64,
+    /// Calls whose outcome was found by a probe.
+    pub probed: u64,
+    /// Requests that failed because they did something else when they were done again.
+    pub diverged: u64,
+    /// Times that a thread without a request had an effect, so that journals were void.
+    pub untagged: u64,
+    /// Requests that were answered by another thread than the one that took them.
+    pub handed_over: u64,
+    /// Transactions that were committed.
+    pub committed: u64,
+    /// Of these: carried out for a dead generation.
+    pub finished: u64,
+    /// Transactions that were too long.
+    pub torn: u64,
 }
 
 /// A daemon.
@@ -191,6 +216,25 @@ impl Status {
             self.policy,
             if self.resend { "kernel resends" } else { "belay keeps copies" }
         )?;
+        let e = &self.effects;
+        if self.policy == "journal" {
+            writeln!(
+                out,
+                "  journal     {} calls replayed, {} probed, {} requests diverged, {} by unknown \
+                 threads",
+                e.replayed,
+                e.probed,
+                e.diverged,
+                e.untagged + e.handed_over
+            )?;
+        }
+        if self.policy == "transaction" {
+            writeln!(
+                out,
+                "  image       {} transactions, {} of them finished after a crash, {} too long",
+                e.committed, e.finished, e.torn
+            )?;
+        }
         writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
         if self.degraded {
             writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
@@ -214,6 +258,7 @@ mod tests {
             blackout_us: Summary { count: 2, median: 900, p99: 1000, max: 1000, last: 900 },
             requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
+            effects: Effects { replayed: 3, ..Effects::default() },
             nodes_cached: 5,
             open_handles: 1,
             policy: "reconcile".into(),
@@ -238,7 +283,9 @@ mod tests {
             r#""crashes":2,"planned":1,"#,
             r#""blackout_us":{"count":2,"median":900,"p99":1000,"max":1000,"last":900},"#,
             r#""requests":{"in_flight":1,"total":10,"reissued":0,"reconciled":0,"recorded":0,"#,
-            r#""failed":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0},"#,
+            r#""failed":0,"poisoned":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0},"#,
+            r#""effects":{"replayed":3,"probed":0,"diverged":0,"untagged":0,"handed_over":0,"#,
+            r#""committed":0,"finished":0,"torn":0},"#,
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,

@@ -1,6 +1,9 @@
 //! What the end of a daemon's process means: the one place where that is decided.
 
+use crate::ledger::Detection;
 use crate::process::Exit;
+use belay_recorder::Blame;
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 /// What is known when a daemon's process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +64,42 @@ pub enum Worth {
     Served,
     /// It was ready, and nobody asked for anything.
     Idle,
+    /// It came no further than to fail a request that daemons had died of.
+    SetAside,
     /// It was not ready, or did not answer what it was asked.
     Nothing,
 }
 
+/// What a death says of the request that the daemon had alone. `from_outside`: whether somebody else
+/// sent the signal, if that is known.
+pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> Blame {
+    match detection {
+        Detection::Hang { .. } => Blame::Hang,
+        Detection::Memory { .. } | Detection::StartTimeout => Blame::Own,
+        Detection::NotStarted { .. }
+        | Detection::Requested { .. }
+        | Detection::Restart
+        | Detection::Takeover => Blame::Unknown,
+        Detection::Death => match exit {
+            Exit::Code(_) => Blame::Own,
+            Exit::Signal(signal) if OWN.contains(&signal) && from_outside != Some(true) => {
+                Blame::Own
+            }
+            // SIGKILL may be the kernel's, for want of memory: then it may be the daemon's own doing.
+            Exit::Signal(_) | Exit::Unknown => Blame::Unknown,
+        },
+    }
+}
+
+/// The signals that a program gets for what it does itself, unless somebody sends them.
+const OWN: [i32; 7] = [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP];
+
 /// Judges a life by whether it was open for new work, gave a first reply, and how many requests it
-/// was given.
-pub fn worth(open: bool, replied: bool, requests: u64) -> Worth {
+/// was given, and how many failed because of earlier deaths.
+pub fn worth(open: bool, replied: bool, requests: u64, poisoned: u64) -> Worth {
     match (open, replied, requests) {
+        // Of one request it may have died.
+        (_, true, 0 | 1) if poisoned > 0 => Worth::SetAside,
         (_, true, _) => Worth::Served,
         (true, false, 0) => Worth::Idle,
         _ => Worth::Nothing,
@@ -123,10 +154,40 @@ mod tests {
 
     #[test]
     fn only_work_done_counts_against_a_crash_loop() {
-        assert_eq!(worth(true, true, 5), Worth::Served);
-        assert_eq!(worth(false, true, 5), Worth::Served);
-        assert_eq!(worth(true, false, 0), Worth::Idle);
-        assert_eq!(worth(true, false, 1), Worth::Nothing);
-        assert_eq!(worth(false, false, 0), Worth::Nothing);
+        assert_eq!(worth(true, true, 5, 0), Worth::Served);
+        assert_eq!(worth(false, true, 5, 0), Worth::Served);
+        assert_eq!(worth(true, false, 0, 0), Worth::Idle);
+        assert_eq!(worth(true, false, 1, 0), Worth::Nothing);
+        assert_eq!(worth(false, false, 0, 0), Worth::Nothing);
+        // A reply of EIO is progress, but no service.
+        assert_eq!(worth(true, true, 0, 1), Worth::SetAside);
+        assert_eq!(worth(false, true, 1, 1), Worth::SetAside);
+        assert_eq!(worth(true, true, 2, 1), Worth::Served);
+    }
+
+    #[test]
+    fn only_deaths_of_the_daemons_own_making_are_blamed_on_a_request() {
+        let death = |exit, outside| blame(exit, &Detection::Death, outside);
+        for signal in [4, 5, 6, 7, 8, 11, 31] {
+            assert_eq!(death(Exit::Signal(signal), None), Blame::Own, "signal {signal}");
+            assert_eq!(death(Exit::Signal(signal), Some(false)), Blame::Own);
+            assert_eq!(death(Exit::Signal(signal), Some(true)), Blame::Unknown);
+        }
+        for signal in [1, 2, 9, 13, 15] {
+            for outside in [None, Some(false), Some(true)] {
+                assert_eq!(death(Exit::Signal(signal), outside), Blame::Unknown);
+            }
+        }
+        assert_eq!(death(Exit::Code(0), None), Blame::Own);
+        assert_eq!(death(Exit::Code(3), None), Blame::Own);
+        assert_eq!(death(Exit::Unknown, None), Blame::Unknown);
+        let killed = Exit::Signal(9);
+        let hang = Detection::Hang { request: String::new() };
+        assert_eq!(blame(killed, &hang, None), Blame::Hang);
+        assert_eq!(blame(killed, &Detection::Memory { bytes: 1 }, None), Blame::Own);
+        let asked = Detection::Requested { signal: "SIGSEGV".into() };
+        for planned in [asked, Detection::Restart, Detection::Takeover] {
+            assert_eq!(blame(Exit::Signal(11), &planned, None), Blame::Unknown);
+        }
     }
 }

@@ -50,7 +50,68 @@ impl Mapping {
         }?;
         let base = NonNull::new(base.cast::<AtomicU64>())
             .ok_or_else(|| io::Error::other("mmap returned a null mapping"))?;
-        Ok(Self { base, words: len / 8 })
+        let mapping = Self { base, words: len / 8 };
+        // A core dump of a daemon would walk through all of the address space, while applications
+        // wait. A kernel that refuses this dumps it.
+        let _ = mapping.advise(0, mapping.words * 8, libc::MADV_DONTDUMP);
+        Ok(mapping)
+    }
+
+    /// madvise(2) for `len` bytes from byte `offset` on.
+    fn advise(&self, offset: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.words * 8) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        // SAFETY: offset lies within the mapping (just checked).
+        let start = unsafe { self.base.as_ptr().cast::<u8>().add(offset) };
+        // SAFETY: the range lies within this mapping, which is shared memory that is only seen as
+        // atomics: advice that drops its pages makes them read as zeros, which atomics may.
+        if unsafe { libc::madvise(start.cast(), len, advice) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Gives the memory behind `len` bytes from byte `offset` on back to the system; they read as
+    /// zeros from then on. Whole pages only.
+    ///
+    /// # Errors
+    /// Those of madvise(2) with MADV_REMOVE; `InvalidInput` outside of the mapping.
+    pub fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.advise(offset, len, libc::MADV_REMOVE)
+    }
+
+    /// pwritev(2) of pieces of the mapping (byte offset, length; at most 64) to `file` at byte `at`.
+    /// Gives how much was written.
+    ///
+    /// # Errors
+    /// Those of pwritev(2), as a raw errno; `EFAULT` if a piece lies outside of the mapping.
+    pub fn write_to(
+        &self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        pieces: &[(usize, usize)],
+    ) -> Result<usize, i32> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut iov = [nothing; 64];
+        let mut count = 0;
+        for ((offset, len), place) in pieces.iter().zip(&mut iov) {
+            if offset.checked_add(*len).is_none_or(|end| end > self.words * 8) {
+                return Err(libc::EFAULT);
+            }
+            // SAFETY: offset lies within the mapping (just checked).
+            place.iov_base = unsafe { self.base.as_ptr().cast::<u8>().add(*offset) }.cast();
+            place.iov_len = *len;
+            count += 1;
+        }
+        use std::os::fd::AsRawFd;
+        let (fd, low, high) = (file.as_raw_fd(), at as libc::c_long, 0 as libc::c_long);
+        // SAFETY: SYS_pwritev with a live descriptor and `count` iovecs that lie within the mapping
+        // (each was checked); on 64-bit machines the offset's low word is all of it.
+        let n = unsafe { libc::syscall(libc::SYS_pwritev, fd, iov.as_ptr(), count, low, high) };
+        usize::try_from(n)
+            .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
     /// The mapping as atomic words.
@@ -85,6 +146,12 @@ impl Mapping {
     }
 }
 
+impl AsRef<Mapping> for Mapping {
+    fn as_ref(&self) -> &Mapping {
+        self
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: `base` and the length are those of the mapping made in `new`, unmapped only here;
@@ -107,6 +174,24 @@ mod tests {
         let b = Mapping::new(file.as_fd(), 8192).expect("map");
         a.words()[7].store(42, Relaxed);
         assert_eq!(b.words()[7].load(Relaxed), 42);
+    }
+
+    #[test]
+    fn pieces_are_written_one_behind_the_other_and_dropped_pages_read_as_zeros() {
+        let file = memfd_create("belay-test", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 8192).expect("ftruncate");
+        let map = Mapping::new(file.as_fd(), 8192).expect("map");
+        map.words()[1].store(u64::from_ne_bytes(*b"abcdefgh"), Relaxed);
+        map.words()[512].store(u64::from_ne_bytes(*b"ijklmnop"), Relaxed);
+        let out = memfd_create("belay-test-out", MemfdFlags::CLOEXEC).expect("memfd");
+        assert_eq!(map.write_to(out.as_fd(), 3, &[(4096, 2), (10, 3)]), Ok(5));
+        let mut found = [0; 8];
+        assert_eq!(rustix::io::pread(&out, &mut found, 0).expect("pread"), 8);
+        assert_eq!(&found, b"\0\0\0ijcde");
+        assert_eq!(map.write_to(out.as_fd(), 0, &[(8190, 3)]), Err(libc::EFAULT));
+        map.discard(4096, 4096).expect("discard");
+        assert_eq!(map.words()[512].load(Relaxed), 0);
+        assert!(map.discard(8192, 4096).is_err());
     }
 
     #[test]

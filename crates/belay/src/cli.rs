@@ -100,6 +100,10 @@ pub struct Run {
     /// Give up after this many crashes in a row without one served request; 0: never.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub max_crashes: u32,
+    /// Fail a request that the daemon has died of so many times in a row, and hold on to the mount;
+    /// 0: never.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = poison_after)]
+    pub poison_after: u32,
     /// Restart the daemon when a request has been in flight for longer than this, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub hang_timeout: Option<Duration>,
@@ -134,6 +138,10 @@ pub enum PolicyName {
     Auto,
     /// Ask the successor what had already happened, then issue the rest again.
     Reconcile,
+    /// Log the daemon's effectful system calls, and go on from there: for daemons that work on files.
+    Journal,
+    /// Make what a request writes to a disk image all or nothing: for daemons that write through.
+    Transaction,
     /// Issue everything again, blindly: for comparison studies only.
     #[value(hide = true)]
     Blind,
@@ -144,6 +152,8 @@ impl From<PolicyName> for Policy {
         match name {
             PolicyName::Auto => Self::Auto,
             PolicyName::Reconcile => Self::Reconcile,
+            PolicyName::Journal => Self::Journal,
+            PolicyName::Transaction => Self::Transaction,
             PolicyName::Blind => Self::Blind,
         }
     }
@@ -210,6 +220,15 @@ pub struct Doctor {
     pub command: Vec<OsString>,
 }
 
+/// One crash says nothing of any single request that was in flight.
+fn poison_after(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(crashes @ (0 | 2..=100)) => Ok(crashes),
+        Ok(1) => Err("one crash does not tell which request was to blame; 2 is the least".into()),
+        _ => Err("a number from 2 to 100 is needed, or 0".into()),
+    }
+}
+
 fn signal(text: &str) -> Result<i32, String> {
     parse_signal(text)
         .ok_or_else(|| format!("no signal is called {text}; see `kill -l` for their names"))
@@ -244,6 +263,8 @@ mod tests {
             "belay crash /mnt --count 0",
             "belay crash",
             "belay run --policy wild -- d",
+            "belay run --poison-after 1 -- d",
+            "belay run --poison-after 101 -- d",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`cli`] | what can be asked for |
 //! | [`commands`] | each command |
+//! | [`profile`] | which policy a daemon needs |
 //! | [`preflight`] | whether a daemon can be held, before it is started |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
@@ -14,6 +15,7 @@ mod commands;
 mod doctor;
 mod messages;
 mod preflight;
+mod profile;
 mod size;
 
 use clap::Parser;

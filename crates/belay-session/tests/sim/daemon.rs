@@ -2,7 +2,8 @@
 
 use super::disk::*;
 use super::listing::Held;
-use super::memory::Clock;
+use super::memory::{Clock, Died};
+use belay_recorder::Blame;
 use belay_wire::abi::*;
 use belay_wire::{Opcode, Request, build};
 use std::cell::RefCell;
@@ -17,6 +18,23 @@ pub struct Flavour {
     pub numbered: bool,
     /// LINK works.
     pub links: bool,
+    /// What it dies of.
+    pub deadly: Option<Deadly>,
+}
+
+/// Requests with this opcode that say `poison` kill the daemon, from this generation on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadly {
+    pub opcode: Opcode,
+    pub from: u32,
+}
+
+impl Deadly {
+    fn kills(&self, generation: u32, request: &Request<'_>) -> bool {
+        generation >= self.from
+            && request.opcode() == self.opcode
+            && request.body.windows(6).any(|part| part == b"poison")
+    }
 }
 
 #[derive(Debug)]
@@ -176,6 +194,9 @@ impl Daemon {
     pub fn serve(&mut self, message: &[u8]) -> Outcome {
         let request = Request::parse(message).expect("daemon: malformed request");
         let unique = request.header.unique;
+        if self.flavour.deadly.is_some_and(|deadly| deadly.kills(self.generation, &request)) {
+            std::panic::resume_unwind(Box::new(Died(Blame::Own)));
+        }
         match request.opcode() {
             Opcode::FORGET => {
                 self.forget(request.header.nodeid, request.body_as::<u64>().unwrap());

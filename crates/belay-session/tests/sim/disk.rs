@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 pub const EPERM: i32 = 1;
 pub const ENOENT: i32 = 2;
+pub const EIO: i32 = 5;
 pub const EBADF: i32 = 9;
 pub const EAGAIN: i32 = 11;
 pub const EACCES: i32 = 13;

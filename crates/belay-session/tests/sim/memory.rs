@@ -1,13 +1,13 @@
 //! Memory that outlives the simulated daemon, and the clock that decides when it dies.
 
 use belay_recorder::layout::SLOT_WORDS;
-use belay_recorder::{Layout, Memory};
+use belay_recorder::{Blame, Layout, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What a simulated death unwinds with.
-pub struct Died;
+/// What a simulated death unwinds with, and what it says of a request that was alone.
+pub struct Died(pub Blame);
 
 /// Counts instants at which a daemon may die, and kills it at the planned ones.
 pub struct Clock {
@@ -44,7 +44,7 @@ impl Clock {
         let now = self.ticks.get() + 1;
         self.ticks.set(now);
         if now == self.die_at.get() {
-            std::panic::resume_unwind(Box::new(Died));
+            std::panic::resume_unwind(Box::new(Died(Blame::Unknown)));
         }
     }
 }

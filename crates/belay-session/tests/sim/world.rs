@@ -3,14 +3,14 @@
 use super::audit;
 use super::client::Client;
 use super::daemon::Flavour;
-use super::disk::{Disk, EEXIST, ENODATA};
+use super::disk::{Disk, EEXIST, EIO, ENODATA};
 use super::kernel::Kernel;
 use super::life::{Life, Outside};
 use super::memory::{Clock, Died, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
-use belay_recorder::control::options;
-use belay_recorder::{Capacity, Control, Layout};
+use belay_recorder::control::{Counter, Decision, options};
+use belay_recorder::{Blame, Capacity, Control, Layout};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,6 +30,8 @@ pub struct Setup {
     pub seed: u64,
     /// Deaths: each in ticks after the one before.
     pub plan: Vec<u64>,
+    /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do not.
+    pub poison: Vec<(usize, usize)>,
 }
 
 /// What a run was like.
@@ -38,6 +40,8 @@ pub struct Ran {
     pub ticks: u64,
     /// Lives after the first.
     pub crashes: u32,
+    /// What was decided to fail.
+    pub failed: Vec<Decision>,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
@@ -48,6 +52,7 @@ struct Oracle {
     tokens: Rc<RefCell<BTreeMap<u64, u64>>>,
     kernel: Rc<RefCell<Kernel>>,
     id: u64,
+    poison: Vec<usize>,
 }
 
 impl Oracle {
@@ -70,6 +75,10 @@ impl Oracle {
     async fn one(&mut self, i: usize, op: &Op) {
         self.kernel.borrow_mut().note(|| format!("client {} op {i}: {op:?}", self.id));
         let got = self.client.run(op).await;
+        if self.poison.contains(&i) {
+            assert_eq!(got, Err(EIO), "client {} op {i} {op:?}", self.id);
+            return;
+        }
         let want = self.plain.run(op);
         if self.kernel.borrow().crashes > 0 && is_ambiguous(op, &want, &got) {
             return;
@@ -157,6 +166,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         slots: 32,
         heap_words: 1 << 13,
         copy_bytes,
+        effect_bytes: 0,
     });
     let clock = Clock::new(&setup.plan);
     let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
@@ -172,6 +182,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     if !setup.resend {
         Control::new(&out.memory.calm(), layout).set_options(options::NO_RESEND);
     }
+    // Deaths that are planned hit one request again and again, too; that is not what is tested then.
+    let after = if setup.poison.is_empty() { 100 } else { 2 };
+    Control::new(&out.memory.calm(), layout).set_poison_after(after);
     let trees = Rc::new(RefCell::new(Vec::new()));
     let tokens = Rc::new(RefCell::new(BTreeMap::new()));
     let mut jobs: Vec<Job> = Vec::new();
@@ -183,6 +196,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
             tokens: tokens.clone(),
             kernel: kernel.clone(),
             id,
+            poison: setup.poison.iter().filter(|(c, _)| *c == i).map(|(_, op)| *op).collect(),
         };
         jobs.push(Box::pin(oracle.run(ops.clone(), trees.clone())));
     }
@@ -225,7 +239,10 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 assert!(stalled < 20, "nothing moves: {}", kernel.borrow().waits_for());
             }
             Err(cause) if cause.is::<Died>() => {
+                let blame = cause.downcast_ref::<Died>().map_or(Blame::Unknown, |died| died.0);
+                Control::new(&out.memory.calm(), layout).set_blame(crashes, blame);
                 crashes += 1;
+                assert!(crashes < 100, "it dies for ever");
                 trace.borrow_mut().push(format!("*** crash {crashes} at {}", out.clock.now()));
                 life = None;
                 out.disk.borrow_mut().purge(|_| false);
@@ -244,5 +261,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     got.sort();
     assert_eq!(got, want, "the tree on disk");
     audit::check(&out, &life, crashes > 0);
-    Ran { ticks: out.clock.now(), crashes }
+    let control = Control::new(&out.memory, layout);
+    let mut failed = control.decisions_since(0);
+    failed.retain(|decision| decision.errno != 0);
+    assert_eq!(control.counter(Counter::Poisoned), setup.poison.len() as u64);
+    Ran { ticks: out.clock.now(), crashes, failed }
 }

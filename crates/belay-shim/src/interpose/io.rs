@@ -1,6 +1,7 @@
 //! read, write, splice and ioctl.
 
-use crate::descriptors::is_device;
+use super::calls::files::{image_here, read_here, splice_here, write_here};
+use crate::descriptors::{is_device, is_image};
 use crate::pipes;
 use crate::real;
 use crate::start::shim;
@@ -24,7 +25,7 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
         return pipes::read_ahead(buf.cast(), len);
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::read(fd, buf, len) }
+    read_here(fd, buf, len, || unsafe { real::read(fd, buf, len) })
 }
 
 /// read(2) as _FORTIFY_SOURCE calls it.
@@ -70,6 +71,11 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
         }
         return n;
     }
+    if is_image(fd) && count > 0 {
+        // SAFETY: the caller's iovecs, valid for the call.
+        let parts = unsafe { std::slice::from_raw_parts(iov, count as usize) };
+        return image_here(fd, parts, true);
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::readv(fd, iov, count) }
 }
@@ -86,8 +92,9 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
         let part = iovec { iov_base: buf.cast_mut(), iov_len: len };
         return shim.write_vectored(fd, &raw const part, 1);
     }
+    let part = [iovec { iov_base: buf.cast_mut(), iov_len: len }];
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::write(fd, buf, len) }
+    write_here(fd, &part, || unsafe { real::write(fd, buf, len) })
 }
 
 /// writev(2).
@@ -101,8 +108,10 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
     {
         return shim.write_vectored(fd, iov, count);
     }
+    // SAFETY: the caller's iovecs, valid for the call; none if their number is none.
+    let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::writev(fd, iov, count) }
+    write_here(fd, parts, || unsafe { real::writev(fd, iov, count) })
 }
 
 /// splice(2).
@@ -132,7 +141,7 @@ pub unsafe extern "C-unwind" fn splice(
         real::set_errno(libc::EINVAL);
         return -1;
     }
-    pass()
+    splice_here(to, len, pass)
 }
 
 /// vmsplice(2).

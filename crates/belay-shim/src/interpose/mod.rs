@@ -1,8 +1,10 @@
 //! The libc functions that the daemon calls. Each passes on what does not concern the device.
 
+mod calls;
 mod helper;
 mod io;
 mod mounts;
 mod open;
 mod paths;
 mod socket;
+pub(crate) mod threads;

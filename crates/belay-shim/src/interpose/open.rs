@@ -1,5 +1,7 @@
 //! open and close: every /dev/fuse is the one device that the keeper holds.
 
+use super::calls::open_changing;
+use crate::effects::{Policy, policy};
 use crate::standin::instead;
 use crate::start::shim;
 use crate::{descriptors, real};
@@ -38,7 +40,18 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::openat(dir, path, flags, mode) }
+    let make = || unsafe { real::openat(dir, path, flags, mode) as isize };
+    if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
+        return open_changing(dir, path, flags, mode, make) as c_int;
+    }
+    let fd = make() as c_int;
+    if fd >= 0
+        && policy() == Policy::Transaction
+        && let Some(shim) = shim()
+    {
+        shim.image_opened(fd, flags);
+    }
+    fd
 }
 
 /// open(2).
@@ -111,12 +124,37 @@ pub unsafe extern "C-unwind" fn openat64(
     unsafe { openat(dir, path, flags | libc::O_LARGEFILE, mode) }
 }
 
+/// creat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn creat(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+/// creat64(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { creat(path, mode) }
+}
+
 /// close(2).
 ///
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if descriptors::is_image(fd)
+        && let Some(shim) = shim()
+    {
+        shim.image_closed(fd);
+    }
     descriptors::remove(fd);
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::close(fd) }

@@ -1,7 +1,9 @@
 //! Looks at paths: a successor must not look at the mount that it is to serve (see `standin`).
 
+use super::calls::look;
 use crate::real;
 use crate::standin::{instead, resolved};
+use belay_effects::Kind;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, DIR, c_char, c_int, c_uint, c_void};
 use std::ffi::{CStr, CString};
 
@@ -26,8 +28,11 @@ macro_rules! replaced {
 /// newfstatat(2): all of libc's are this one on 64-bit machines, where its structure is the kernel's.
 unsafe fn status(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
-    // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
-    unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, into, flags) as c_int }
+    let size = size_of::<libc::stat>();
+    look(Kind::Stat, path, &[flags as u64], (into, size), || {
+        // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
+        unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, into, flags) as isize }
+    })
 }
 
 macro_rules! looks {
@@ -118,8 +123,11 @@ pub unsafe extern "C-unwind" fn statx(
     into: *mut c_void,
 ) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
-    // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
-    unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, mask, into) as c_int }
+    let numbers = [flags as u64, u64::from(mask)];
+    look(Kind::Stat, path, &numbers, (into, size_of::<libc::statx>()), || {
+        // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
+        unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, mask, into) as isize }
+    })
 }
 
 /// access(2).
@@ -130,7 +138,8 @@ pub unsafe extern "C-unwind" fn statx(
 pub unsafe extern "C-unwind" fn access(path: *const c_char, mode: c_int) -> c_int {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
-    unsafe { real::access(path, mode) }
+    let make = || unsafe { real::access(path, mode) as isize };
+    look(Kind::Access, path, &[mode as u64], (std::ptr::null_mut(), 0), make)
 }
 
 /// faccessat(2).
@@ -146,7 +155,8 @@ pub unsafe extern "C-unwind" fn faccessat(
 ) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
     // SAFETY: as above.
-    unsafe { real::faccessat(dir, path, mode, flags) }
+    let make = || unsafe { real::faccessat(dir, path, mode, flags) as isize };
+    look(Kind::Access, path, &[mode as u64, flags as u64], (std::ptr::null_mut(), 0), make)
 }
 
 /// chdir(2).

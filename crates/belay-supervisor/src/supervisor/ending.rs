@@ -11,10 +11,18 @@ use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
+use belay_effects::area::Area;
+use belay_effects::finish::finish;
+use belay_recorder::control::options;
+use belay_recorder::{Slot, Store};
 use signal_hook::consts::{SIGKILL, SIGTERM};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// How long a daemon may take to unmount by itself.
 const PATIENCE: u64 = 10 * SECOND;
+/// How long a killed daemon may take to be gone.
+const DEATH: Duration = Duration::from_secs(1);
 /// Wishes to stop that come this close together are one: Ctrl-C reaches all of a process group.
 const SAME_WISH: u64 = SECOND / 3;
 
@@ -121,6 +129,7 @@ impl Supervisor {
             return;
         }
         self.drain_stderr();
+        self.finish_effects();
         if let Some(mount) = &self.book.mount
             && !self.book.gave_up
         {
@@ -130,10 +139,32 @@ impl Supervisor {
                 let _ = helper.signal(SIGKILL);
             }
         }
+        self.backtraces.finish();
         instances::retire(&self.config.instance);
         self.answer_ended(code);
         self.tell_keeper(&Note::Done { code });
         self.finished = Some(code);
+    }
+
+    /// No generation is to come that could carry out what the last one had committed.
+    fn finish_effects(&self) {
+        if self.control().options() & options::TRANSACTION == 0 {
+            return;
+        }
+        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        if process.is_some_and(|process| !process.wait_end(DEATH)) {
+            return; // it lives on without belay, and has what it had
+        }
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        store.recover();
+        let area = Area::new(&self.memory, self.layout);
+        let slots = (0..store.slots_used()).map(Slot);
+        let requests = slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)));
+        match finish(&area, &self.memory, requests) {
+            Ok(0) => {}
+            Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
+            Err(why) => tracing::error!("{why}; have the image checked"),
+        }
     }
 
     /// Gives the mount up, so that nobody hangs on it.

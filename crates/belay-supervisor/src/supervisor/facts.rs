@@ -2,7 +2,8 @@
 
 use super::{SECOND, Supervisor};
 use crate::clock;
-use crate::status::{Daemon, Process, Requests, Restored, SCHEMA_VERSION, State, Status};
+use crate::status::{Daemon, Effects, Process, Requests, Restored, SCHEMA_VERSION, State, Status};
+use belay_effects::area::{Area, Tally};
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, flags, options};
 use std::sync::Arc;
@@ -29,6 +30,20 @@ impl Supervisor {
         }
     }
 
+    fn effects(&self) -> Effects {
+        let area = Area::new(&*self.memory, self.layout);
+        Effects {
+            replayed: area.tally(Tally::Replayed),
+            probed: area.tally(Tally::Probed),
+            diverged: area.tally(Tally::Diverged),
+            untagged: area.tally(Tally::Untagged),
+            handed_over: area.tally(Tally::HandedOver),
+            committed: area.tally(Tally::Committed),
+            finished: area.tally(Tally::Finished),
+            torn: area.tally(Tally::Torn),
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         let control = self.control();
         let count = |counter| control.counter(counter);
@@ -48,6 +63,7 @@ impl Supervisor {
                 reconciled: count(Counter::Reconciled),
                 recorded: count(Counter::Recorded),
                 failed: count(Counter::Failed),
+                poisoned: count(Counter::Poisoned),
             },
             restored: Restored {
                 nodes: count(Counter::NodesRestored),
@@ -55,6 +71,7 @@ impl Supervisor {
                 locks: count(Counter::LocksRestored),
                 streams: count(Counter::StreamsRestored),
             },
+            effects: self.effects(),
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),

@@ -32,8 +32,13 @@ impl Supervisor {
         self.ages.clear();
         self.unread = None;
         self.control().clear_instants();
-        self.book.life =
-            Life { started_ns: clock::now(), requests: self.control().counter(Counter::Requests) };
+        let control = self.control();
+        control.set_poison_after(self.config.poison_after);
+        self.book.life = Life {
+            started_ns: clock::now(),
+            requests: control.counter(Counter::Requests),
+            poisoned: control.counter(Counter::Poisoned),
+        };
         match self.spawn() {
             Ok(watched) => {
                 self.book.spawned = Some(watched.pid);
@@ -100,10 +105,14 @@ impl Supervisor {
                 self.book.generation
             ),
         );
+        let apart = setup.mount_namespace.is_some();
         prepare_child(&mut command, setup);
         let child = command.spawn()?;
         let watched = Watched::open(child.id());
         let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
+        if apart {
+            self.mirror.note(watched.pid);
+        }
         self.listen(&watched, PROCESS).map_err(io::Error::other)?;
         Ok(watched)
     }

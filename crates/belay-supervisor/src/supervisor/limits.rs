@@ -48,15 +48,14 @@ impl Supervisor {
 
     fn hanging(&mut self) -> Option<Detection> {
         let limit = self.config.hang_timeout()?;
-        if !self.complete {
-            return None;
-        }
+        // Until all is settled, only the request that is settled now has been given to the daemon.
+        let alone = (!self.complete).then_some(self.book.generation);
         let mut ages = std::mem::take(&mut self.ages);
-        let oldest = ages.oldest_in_flight(self.requests());
+        let oldest = ages.oldest_in_flight(self.requests(), alone);
         self.ages = ages;
         let over = |age: u64| Duration::from_nanos(age) > limit;
         let seconds = |age: u64| Duration::from_nanos(age).as_secs_f64();
-        let unread = self.unread_for();
+        let unread = if self.complete { self.unread_for() } else { None };
         if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
             return Some(Detection::Hang { request: format!("{request}, {:.1} s", seconds(age)) });
         }

@@ -26,6 +26,7 @@ mod recovery;
 mod takeover;
 mod watch;
 
+use crate::autopsy::later::Backtraces;
 use crate::blackout::Blackouts;
 use crate::clock;
 use crate::config::{Config, VERSION};
@@ -36,6 +37,7 @@ use crate::inflight::{Ages, Requests};
 use crate::keeper::{become_subreaper, check_version, start_self};
 use crate::ledger::{Book, Detection, Ledger};
 use crate::memfile;
+use crate::mirror::Mirror;
 use crate::process::{Exit, Exited, Watched, reap};
 use crate::signals::Signals;
 use crate::stderr::Tail;
@@ -110,6 +112,8 @@ struct Supervisor {
     /// The daemon's connections, held beside it.
     connections: Connections,
     fencing: Option<fence::Fencing>,
+    /// Does the host's unmounts again in the successors' namespaces.
+    mirror: Mirror,
     /// Some life of this daemon had connections.
     connects: bool,
     next_client: u64,
@@ -124,6 +128,7 @@ struct Supervisor {
     /// This generation serves: nothing of its start is left to do.
     complete: bool,
     ages: Ages,
+    backtraces: Backtraces,
     /// Since when nobody has read the device though there was something, and the counter of
     /// requests then.
     unread: Option<(u64, u64)>,
@@ -148,6 +153,7 @@ impl Supervisor {
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
+        let mirror = Mirror::start(keeper_pid, &config.instance);
         let mut supervisor = Self {
             blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
             signals: Signals::catch()?,
@@ -168,6 +174,7 @@ impl Supervisor {
             clients: BTreeMap::new(),
             connections: Connections::default(),
             fencing: None,
+            mirror,
             connects: false,
             next_client: FIRST_CLIENT,
             launch_at: None,
@@ -176,6 +183,7 @@ impl Supervisor {
             adopted: false,
             complete: false,
             ages: Ages::default(),
+            backtraces: Backtraces::default(),
             unread: None,
             next_tick_ns: clock::now() + SECOND,
             finished: None,

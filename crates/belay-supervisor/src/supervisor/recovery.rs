@@ -5,15 +5,18 @@
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
 use super::{SECOND, Supervisor};
+use crate::autopsy::Site;
 use crate::clock;
-use crate::inflight::Snapshot;
+use crate::handover::Descriptors;
+use crate::inflight::{Requests, Snapshot};
 use crate::ledger::{Crash, Detection};
 use crate::mounts;
 use crate::process::{Exit, Watched, maps_file};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
-use crate::verdict::{Worth, worth};
-use belay_recorder::Store;
+use crate::verdict::{Worth, blame, worth};
+use belay_effects::remains::{self, Remains};
 use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
+use belay_recorder::{Layout, Store};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -39,6 +42,10 @@ impl Supervisor {
             // A living process of this generation holds it: not a crash.
             return;
         }
+        let dead = self.book.generation;
+        self.control().set_blame(dead, blame(exit, &detection, self.was_from_outside(dead, exit)));
+        // Such a death counts against a request, and that has an end of its own.
+        let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
         self.daemon = None;
         self.spawned = None;
         let leftovers = self.leftovers();
@@ -46,6 +53,7 @@ impl Supervisor {
         let interrupted = self.book.crash.take();
         // The successor will settle them and take further ones.
         let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
+        let journals = if self.keeps_logs() { self.requests().journals() } else { Vec::new() };
         let control = self.control();
         let crash = Crash {
             generation: self.book.generation,
@@ -59,13 +67,15 @@ impl Supervisor {
             decision_top: control.decision_top(),
             counters: control.counters().map(|(_, value)| value).collect(),
             in_flight: Vec::new(),
+            journals,
+            remains: None,
             stderr: Vec::new(),
             killed: Vec::new(),
         };
         self.resend();
         self.book.crashes += 1;
         self.book.last_exit = Some(exit);
-        self.count_worth(worth, &crash.detection);
+        self.count_worth(worth, tried, &crash.detection);
         self.book.generation = self.control().lease().generation;
         self.book.spawned = None;
         self.book.crash = Some(crash);
@@ -94,6 +104,7 @@ impl Supervisor {
         if let Some(crash) = &mut self.book.crash {
             crash.stderr = stderr;
             crash.in_flight = in_flight.describe();
+            crash.remains = Self::remains_of(&self.fds, &self.layout, crash.generation);
             tracing::info!(
                 "daemon {} (generation {}) {}; noticed by {}",
                 crash.pid,
@@ -115,10 +126,11 @@ impl Supervisor {
         let open = control.instant(Instant::Open) != 0
             || self.book.generation == 0 && control.instant(Instant::Ready) != 0;
         let requests = control.counter(Counter::Requests).wrapping_sub(self.book.life.requests);
-        worth(open, control.instant(Instant::FirstReply) != 0, requests)
+        let poisoned = control.counter(Counter::Poisoned).wrapping_sub(self.book.life.poisoned);
+        worth(open, control.instant(Instant::FirstReply) != 0, requests, poisoned)
     }
 
-    fn count_worth(&mut self, worth: Worth, detection: &Detection) {
+    fn count_worth(&mut self, worth: Worth, tried: bool, detection: &Detection) {
         match detection {
             Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
             // The daemon is not to blame for these.
@@ -126,6 +138,11 @@ impl Supervisor {
             _ => match worth {
                 Worth::Served => (self.book.unproductive, self.book.idle) = (0, 0),
                 Worth::Idle => self.book.idle += 1,
+                Worth::SetAside => {
+                    self.book.unproductive = 0;
+                    self.book.idle += 1;
+                }
+                Worth::Nothing if tried => {}
                 Worth::Nothing => self.book.unproductive += 1,
             },
         }
@@ -269,14 +286,48 @@ impl Supervisor {
         blackout_us: Option<u64>,
     ) -> Option<PathBuf> {
         self.book.reports += 1;
-        let report = self.make_report(crash, outcome, blackout_us);
-        match report.write(&self.config.instance.join("reports")) {
-            Ok(path) => Some(path),
+        let mut report = self.make_report(crash, outcome, blackout_us);
+        // A supervisor that took over has not read them yet.
+        let left = || Self::remains_of(&self.fds, &self.layout, crash.generation);
+        let remains = crash.remains.clone().or_else(left);
+        report.crash = remains.as_ref().map(|remains| Site::from(&remains.head));
+        let reports = self.config.instance.join("reports");
+        let poisoned = report.counters.get("poisoned").copied().unwrap_or(0);
+        match report.write(&reports) {
+            Ok(path) => {
+                if let Some(remains) = remains {
+                    self.backtraces.add(report, *remains, reports);
+                }
+                if poisoned > 0 {
+                    tracing::warn!(
+                        "requests that one daemon after another died of have failed: {poisoned}; \
+                         {} names them",
+                        path.display()
+                    );
+                }
+                Some(path)
+            }
             Err(error) => {
                 tracing::warn!("{error}");
                 None
             }
         }
+    }
+
+    fn keeps_logs(&self) -> bool {
+        self.control().options() & (options::JOURNAL | options::TRANSACTION) != 0
+    }
+
+    /// Whether somebody else sent the signal that the daemon died of, if that is known.
+    fn was_from_outside(&self, generation: u32, exit: Exit) -> Option<bool> {
+        let head = remains::read_head(&self.requests().view(), &self.layout, generation)?;
+        (exit == Exit::Signal(head.signal)).then(|| head.is_from_outside())?
+    }
+
+    /// What that generation has left. It stays until the next crash.
+    fn remains_of(fds: &Descriptors, layout: &Layout, generation: u32) -> Option<Box<Remains>> {
+        let requests = Requests::new(fds.recorder.as_fd(), *layout);
+        remains::read(&requests.view(), layout, generation).map(Box::new)
     }
 
     fn make_report(&self, crash: &Crash, outcome: Outcome, blackout_us: Option<u64>) -> Report {
@@ -315,7 +366,9 @@ impl Supervisor {
             outcome,
             blackout_us,
             phases_us,
+            crash: None,
             in_flight: crash.in_flight.clone(),
+            journals: crash.journals.clone(),
             decisions: decisions.into_iter().map(Decided::from).collect(),
             counters: control.counters().enumerate().filter_map(grown).collect(),
             killed: crash.killed.clone(),

@@ -27,9 +27,6 @@ impl Supervisor {
             self.book.generation = lease.generation;
         }
         self.keep_book();
-        if let Some(mount) = &self.book.mount {
-            self.watch_copies(mount);
-        }
         if lease.pid == 0 {
             if self.book.generation == 0 {
                 self.take_over_first_start();
@@ -60,6 +57,9 @@ impl Supervisor {
         }
         if let Err(error) = self.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
+        }
+        if self.book.generation > 0 {
+            self.mirror.note(pid);
         }
         self.daemon = Some(watched);
         true

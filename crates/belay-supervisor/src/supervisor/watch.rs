@@ -2,11 +2,10 @@
 
 use super::{PROCESS, Supervisor};
 use crate::clock;
-use crate::copies;
 use crate::fusermount;
 use crate::handover::{Note, Received};
 use crate::ledger::Detection;
-use crate::mounts::{self, MountFact};
+use crate::mounts;
 use crate::process::{Exit, Watched, await_dying, descendants, ended_child, maps_file, readable};
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
@@ -200,14 +199,6 @@ impl Supervisor {
         }
     }
 
-    /// Copies of the mount `fact` are to go when it goes.
-    pub(super) fn watch_copies(&self, fact: &MountFact) {
-        match belay_sys::dup_cloexec(self.device()) {
-            Ok(device) => copies::watch(fact.clone(), device),
-            Err(error) => tracing::debug!("cannot duplicate the device: {error}"),
-        }
-    }
-
     /// Finds the mount in the mount table, if it is not known yet.
     pub(super) fn find_mount(&mut self) {
         // Also if the mount is known: it is in the table before its device is in the mailbox.
@@ -218,7 +209,6 @@ impl Supervisor {
         let told = self.control().mountpoint();
         if let Some(fact) = mounts::find(self.device(), &told) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
-            self.watch_copies(&fact);
             self.book.mount = Some(fact);
             self.keep_book();
         }

@@ -106,8 +106,12 @@ impl Custom {
     }
 
     pub fn crash_and_recover(&self) {
+        self.crash_with("KILL");
+    }
+
+    pub fn crash_with(&self, signal: &str) {
         let mut command = self.belay.command();
-        command.arg("crash").arg(&self.mountpoint);
+        command.args(["crash", "--signal", signal]).arg(&self.mountpoint);
         let output = run(command, LIMIT).unwrap();
         assert!(output.status.success(), "{output:?}\n{}", self.log());
     }

@@ -19,7 +19,8 @@ fn replaced(bed: &Held, role: &str, old: u32) {
     });
 }
 
-fn killed(bed: &Held, role: &str) {
+/// Kills the process in this role, and waits for its successor.
+pub fn killed(bed: &Held, role: &str) {
     let old = bed.pid(role);
     kill(old, Signal::KILL).unwrap();
     replaced(bed, role, old);
@@ -130,7 +131,7 @@ fn s06_the_supervisor_dies_in_the_blackout() {
 }
 
 /// The ssh of a bed's sshfs, which has no parent but belay: sshfs starts it through a process that ends at once.
-fn ssh(bed: &Held) -> u32 {
+pub fn ssh(bed: &Held) -> u32 {
     let mark = bed.behind("").display().to_string();
     let mut found = None;
     until(|| {

@@ -2,6 +2,7 @@
 
 use crate::cli::{InodeNumbers, Run};
 use crate::preflight::{binary, machine, mountpoint, shim};
+use crate::profile;
 use anyhow::Result;
 use belay_supervisor::config::{Config, VERSION};
 use belay_supervisor::text::OsText;
@@ -26,6 +27,8 @@ pub fn run(options: &Run) -> Result<i32> {
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
     let instance = instances::create(&state_dir, hint)?;
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
+    let (policy, source) = profile::choose(options.policy.into(), &program)?;
+    tracing::debug!("policy {}: {source}", policy.effective());
     let config = Config {
         version: VERSION,
         program,
@@ -35,10 +38,11 @@ pub fn run(options: &Run) -> Result<i32> {
         instance: instance.dir.clone(),
         guessed_mountpoint: guessed.clone().map(OsText::from),
         max_crashes: options.max_crashes,
+        poison_after: options.poison_after,
         hang_timeout_ms: options.hang_timeout.map(millis),
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
-        policy: options.policy.into(),
+        policy,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: options.inode_numbers == InodeNumbers::Volatile,
         verbose: options.verbose,

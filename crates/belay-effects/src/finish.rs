@@ -1,0 +1,119 @@
+//! Carrying out what a dead generation had committed: by the next generation, before any code of the
+//! daemon runs, or by the supervisor, if no generation is to come. The one module here that makes
+//! system calls.
+
+use crate::area::{Area, Image, Tally};
+use crate::log::Log;
+use crate::overlay::Overlay;
+use belay_recorder::{InFlight, Memory, Slot, SlotState};
+use belay_sys::Mapping;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Carries out what is committed, and drops what is not, of all `requests` in the slots of a dead
+/// generation. Doing so again changes nothing, so it may die at any point. Gives how many
+/// transactions there were.
+///
+/// # Errors
+/// If something committed cannot be carried out. It stays in place.
+pub fn finish<'m, M: Memory + AsRef<Mapping>>(
+    area: &Area<'m, M>,
+    memory: &'m M,
+    requests: impl Iterator<Item = (Slot, InFlight)>,
+) -> Result<usize, String> {
+    let mut committed: Vec<Log<'m, M>> = Vec::new();
+    let own = area.own_log();
+    if Area::is_committed(&own, own.unique(), false) {
+        committed.push(own);
+    } else {
+        own.drop();
+    }
+    for (slot, request) in requests {
+        let log = area.log(slot);
+        let replied = request.state == SlotState::Replied;
+        if Area::is_committed(&log, request.unique, replied) {
+            committed.push(log);
+        }
+    }
+    committed.retain(|log| log.used() > 0);
+    if committed.is_empty() {
+        return Ok(0);
+    }
+    let image = area.image().ok_or("a transaction was committed, and its image is not known")?;
+    let file = open(&image)?;
+    for log in &committed {
+        let (entries, whole) = log.entries();
+        if !whole {
+            return Err(format!("the record of a transaction on {} is spoilt", shown(&image)));
+        }
+        let mut overlay = Overlay::default();
+        for entry in &entries {
+            overlay.take(log, entry);
+        }
+        write_runs(memory.as_ref(), file.as_fd(), &overlay).map_err(|why| {
+            format!("cannot finish a committed transaction on {}: {why}", shown(&image))
+        })?;
+        log.drop();
+        area.count(Tally::Finished);
+    }
+    Ok(committed.len())
+}
+
+/// Opens the image, if it still is the file that it was.
+fn open(image: &Image) -> Result<OwnedFd, String> {
+    let path = Path::new(OsStr::from_bytes(&image.path));
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|why| format!("cannot open the image {}: {why}", shown(image)))?;
+    let stat = rustix::fs::fstat(&file).map_err(|why| why.to_string())?;
+    let same = if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
+        stat.st_rdev == image.device
+    } else {
+        (stat.st_dev, stat.st_ino) == (image.device, image.inode)
+    };
+    if same { Ok(file) } else { Err(format!("{} is not the image that it was", shown(image))) }
+}
+
+fn shown(image: &Image) -> String {
+    String::from_utf8_lossy(&image.path).into_owned()
+}
+
+/// Writes a transaction's runs to the image, and makes them durable if that was asked for.
+///
+/// # Errors
+/// Those of pwritev(2) and fsync(2).
+pub fn write_runs(memory: &Mapping, file: BorrowedFd<'_>, overlay: &Overlay) -> Result<(), Errno> {
+    for run in overlay.runs() {
+        let mut at = run.offset;
+        let mut pieces = run.pieces;
+        while !pieces.is_empty() {
+            match memory.write_to(file, at, &pieces).map_err(Errno::from_raw_os_error) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(written) => {
+                    at += written as u64;
+                    advance(&mut pieces, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    if overlay.sync { rustix::fs::fsync(file) } else { Ok(()) }
+}
+
+/// Drops the first `written` bytes.
+fn advance(pieces: &mut Vec<(usize, usize)>, mut written: usize) {
+    while let Some(first) = pieces.first_mut() {
+        if written < first.1 {
+            first.0 += written;
+            first.1 -= written;
+            return;
+        }
+        written -= first.1;
+        pieces.remove(0);
+    }
+}

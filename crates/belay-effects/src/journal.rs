@@ -1,0 +1,108 @@
+//! The journal: what is to be done with a call that the dead generation may have made already.
+//!
+//! Effects must come again in the order in which they were recorded, with the same arguments: the
+//! daemon is deterministic in what it does for a request (Re-FUSE, section 3.3, *output
+//! determinism*), and where it is not, that is found out here, before it does harm. Reads are
+//! looser: a successor's caches are cold, so it may read more than the dead generation did. A read
+//! that is on record gives what it gave then, since what it looked at may have changed by the
+//! request's own effects.
+
+use crate::call::Kind;
+use crate::log::{Entry, Log};
+use belay_recorder::Memory;
+
+/// How far a request that is done again has come in its journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    at: usize,
+}
+
+/// What to do with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// It was not made before: make it.
+    Make,
+    /// It was made, with this outcome: do not make it again.
+    Recorded(Entry),
+    /// It was begun, and its outcome is not known: find out, then record it here.
+    Unsettled(Entry),
+    /// The request does not do what it did before.
+    Diverged,
+}
+
+impl Cursor {
+    /// Before the first entry.
+    pub const START: Self = Self { at: 0 };
+
+    /// Where the threads of a request have come. They share it: it is kept with the log.
+    pub fn load<M: Memory>(log: &Log<'_, M>) -> Self {
+        Self { at: log.cursor() }
+    }
+
+    /// Keeps it with the log.
+    pub fn store<M: Memory>(self, log: &Log<'_, M>) {
+        log.set_cursor(self.at);
+    }
+
+    /// Looks up a call.
+    pub fn advise<M: Memory>(&mut self, log: &Log<'_, M>, kind: Kind, digest: u64) -> Advice {
+        let mut next = log.entry(self.at);
+        loop {
+            let Ok(found) = next else { return Advice::Diverged };
+            let Some(entry) = found else { return Advice::Make };
+            let same = entry.kind == kind as u32 && entry.digest == digest;
+            let effect = Kind::from_number(entry.kind).is_none_or(Kind::is_effect);
+            match (same, effect, kind.is_effect()) {
+                (true, ..) => {
+                    self.pass(log, &entry);
+                    return match entry.outcome {
+                        Some(_) => Advice::Recorded(entry),
+                        None => Advice::Unsettled(entry),
+                    };
+                }
+                // Another read: not asked for this time, or later.
+                (false, false, _) => next = log.after(&entry),
+                // A read that was not made before this effect.
+                (false, true, false) => return Advice::Make,
+                (false, true, true) => return Advice::Diverged,
+            }
+        }
+    }
+
+    /// Moves behind an entry.
+    pub fn pass<M: Memory>(&mut self, log: &Log<'_, M>, entry: &Entry) {
+        self.at = match log.after(entry) {
+            Ok(Some(next)) => next.at,
+            _ => usize::MAX,
+        };
+    }
+
+    /// Whether all effects on record have come again.
+    pub fn is_done<M: Memory>(&self, log: &Log<'_, M>) -> bool {
+        let mut next = log.entry(self.at);
+        while let Ok(Some(entry)) = next {
+            if Kind::from_number(entry.kind).is_none_or(Kind::is_effect) {
+                return false;
+            }
+            next = log.after(&entry);
+        }
+        next.is_ok()
+    }
+
+    /// Nothing is left to be compared: what comes from now on is new.
+    pub fn is_at_end<M: Memory>(&self, log: &Log<'_, M>) -> bool {
+        matches!(log.entry(self.at), Ok(None))
+    }
+
+    /// The next effect on record, for reports.
+    pub fn expected<M: Memory>(&self, log: &Log<'_, M>) -> Option<Kind> {
+        let mut next = log.entry(self.at);
+        while let Ok(Some(entry)) = next {
+            match Kind::from_number(entry.kind) {
+                Some(kind) if kind.is_effect() => return Some(kind),
+                _ => next = log.after(&entry),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,108 @@
+//! Whether a call without a recorded result was carried out, from what there is now.
+//!
+//! A name that is there may have been there before. What tells is the time of birth: the kernel
+//! stamps files with its coarse clock, and the intent was recorded with the same clock before.
+
+use crate::call::Kind;
+use crate::log::Entry;
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct File {
+    /// Device and inode number.
+    pub id: (u64, u64),
+    /// Time of birth, in nanoseconds since 1970; where the file system knows none, that of the last
+    /// change of the inode.
+    pub born: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What the call's first name (or descriptor) leads to.
+    pub first: Option<File>,
+    /// What its second name leads to.
+    pub second: Option<File>,
+    /// Of an extended attribute: it is there.
+    pub attribute: bool,
+}
+
+/// What the probe says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It was carried out, with this result.
+    Done(i64),
+    /// It was not carried out, or doing it again gives what it gave.
+    Again,
+    /// A part was carried out: cut the file to this size, then do it again.
+    Cut(u64),
+    /// Neither can be said.
+    Unknown,
+}
+
+/// `BEFORE` of an extended attribute that was there.
+pub const PRESENT: u64 = 1;
+
+/// Settles an entry without outcome. `length` is how much a write was to write.
+pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
+    match kind {
+        Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink => match facts.first {
+            Some(file) if file.born >= entry.time => Settled::Done(0),
+            // It was there before: the call says so itself, as it did or would have done.
+            Some(_) | None => Settled::Again,
+        },
+        Kind::Link => match (facts.first, facts.second) {
+            (Some(old), Some(new)) if old.id == new.id => Settled::Done(0),
+            _ => Settled::Again,
+        },
+        Kind::Unlink | Kind::Rmdir => {
+            if facts.first.is_none() {
+                Settled::Done(0)
+            } else {
+                Settled::Again
+            }
+        }
+        Kind::Rename => match (facts.first, facts.second) {
+            (None, Some(_)) => Settled::Done(0),
+            // Two names of one file: a rename changes nothing, now as then.
+            (Some(_), _) => Settled::Again,
+            (None, None) => Settled::Unknown,
+        },
+        Kind::Exchange => match (facts.first, facts.second) {
+            (Some(first), _) if first.id.1 == entry.before => Settled::Again,
+            (_, Some(second)) if second.id.1 == entry.before => Settled::Done(0),
+            _ => Settled::Unknown,
+        },
+        Kind::Append => match facts.first {
+            Some(file) if file.size == entry.before => Settled::Again,
+            Some(file) if file.size >= entry.before.saturating_add(length) => {
+                Settled::Done(length as i64)
+            }
+            Some(file) if file.size > entry.before => Settled::Cut(entry.before),
+            _ => Settled::Unknown,
+        },
+        Kind::Shift => match facts.first {
+            Some(file) if file.size == entry.before => Settled::Again,
+            Some(_) => Settled::Done(0),
+            None => Settled::Unknown,
+        },
+        Kind::XattrCreate => {
+            if entry.before != PRESENT && facts.attribute {
+                Settled::Done(0)
+            } else {
+                Settled::Again
+            }
+        }
+        Kind::XattrRemove => {
+            if entry.before == PRESENT && !facts.attribute {
+                Settled::Done(0)
+            } else {
+                Settled::Again
+            }
+        }
+        Kind::Send => Settled::Unknown,
+        _ => Settled::Again,
+    }
+}

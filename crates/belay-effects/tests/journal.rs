@@ -1,0 +1,156 @@
+//! Requests that are done again, against a model of what they do outside.
+#![allow(missing_docs)]
+
+mod common;
+
+use belay_effects::call::{KINDS, Twice};
+use belay_effects::log::Head;
+use belay_effects::probe::{Facts, File, PRESENT, settle};
+use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled};
+use common::{Mortal, layout};
+
+fn head(kind: Kind, digest: u64) -> Head {
+    Head { kind: kind as u32, digest, ..Head::default() }
+}
+
+/// The calls of a request: kind and digest.
+const REQUEST: [(Kind, u64); 7] = [
+    (Kind::Stat, 1),
+    (Kind::Mkdir, 2),
+    (Kind::Stat, 1),
+    (Kind::Owner, 3),
+    (Kind::ReadAt, 4),
+    (Kind::Mode, 5),
+    (Kind::Times, 6),
+];
+
+/// Does the request's calls up to the `n`th, the last one without an outcome if `open`.
+fn done(log: &Log<'_, Mortal>, n: usize, open: bool) {
+    log.begin(2);
+    for (i, (kind, digest)) in REQUEST.into_iter().take(n).enumerate() {
+        if kind.is_effect() {
+            let mut entry = log.append(&head(kind, digest), &[]).expect("room");
+            if i + 1 < n || !open {
+                log.finish(&mut entry, (i as i64, 0));
+            }
+        } else {
+            log.append_done(&head(kind, digest), &[i as u8; 3], (i as i64, 0)).expect("room");
+        }
+    }
+}
+
+#[test]
+fn a_request_goes_on_where_it_was_wherever_that_was() {
+    let layout = layout();
+    for n in 0..=REQUEST.len() {
+        for open in [false, true] {
+            let memory = Mortal::new(&layout);
+            let log = Log::new(&memory, &layout, 0);
+            done(&log, n, open);
+            let mut cursor = Cursor::START;
+            for (i, (kind, digest)) in REQUEST.into_iter().enumerate() {
+                let last = i + 1 == n && open && kind.is_effect();
+                match cursor.advise(&log, kind, digest) {
+                    Advice::Recorded(entry) => {
+                        assert!(i < n && !last);
+                        assert_eq!(entry.outcome, Some((i as i64, 0)), "call {i} of {n}");
+                    }
+                    Advice::Unsettled(_) => assert!(last),
+                    Advice::Make => assert!(i >= n),
+                    Advice::Diverged => panic!("call {i} of {n} is the same"),
+                }
+            }
+            assert!(cursor.is_done(&log));
+        }
+    }
+}
+
+#[test]
+fn effects_must_be_the_same_and_reads_may_differ() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    done(&log, REQUEST.len(), false);
+    let mut cursor = Cursor::START;
+    // Caches are cold: a read that was not made before.
+    assert_eq!(cursor.advise(&log, Kind::Stat, 77), Advice::Make);
+    // And one that was is not made now.
+    assert!(matches!(cursor.advise(&log, Kind::Mkdir, 2), Advice::Recorded(_)));
+    assert!(!cursor.is_done(&log));
+    assert_eq!(cursor.expected(&log), Some(Kind::Owner));
+    assert_eq!(cursor.advise(&log, Kind::Owner, 4), Advice::Diverged, "another argument");
+    assert_eq!(cursor.advise(&log, Kind::Mode, 5), Advice::Diverged, "one was left out");
+    assert_eq!(cursor.advise(&log, Kind::Unlink, 3), Advice::Diverged, "another call");
+    assert!(matches!(cursor.advise(&log, Kind::Owner, 3), Advice::Recorded(_)));
+}
+
+#[test]
+fn a_probe_tells_done_from_not_done() {
+    let entry =
+        |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, time: 1000, before, outcome: None };
+    let file = |ino, born, size| Some(File { id: (1, ino), born, size });
+    let facts = |first, second| Facts { first, second, attribute: false };
+    for kind in [Kind::OpenNew, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
+        assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Again);
+        assert_eq!(settle(kind, &entry(0), &facts(file(5, 1000, 0), None), 0), Settled::Done(0));
+        assert_eq!(
+            settle(kind, &entry(0), &facts(file(5, 999, 0), None), 0),
+            Settled::Again,
+            "older"
+        );
+    }
+    for kind in [Kind::Unlink, Kind::Rmdir] {
+        assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Done(0));
+        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0, 0), None), 0), Settled::Again);
+    }
+    let one = file(5, 0, 0);
+    let other = file(6, 0, 0);
+    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, None), 0), Settled::Again);
+    assert_eq!(settle(Kind::Rename, &entry(0), &facts(None, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Rename, &entry(0), &facts(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Rename, &entry(0), &facts(None, None), 0), Settled::Unknown);
+    assert_eq!(settle(Kind::Exchange, &entry(5), &facts(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Exchange, &entry(5), &facts(other, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Exchange, &entry(9), &facts(other, one), 0), Settled::Unknown);
+    let size = |size| facts(file(5, 0, size), None);
+    assert_eq!(settle(Kind::Append, &entry(100), &size(100), 10), Settled::Again);
+    assert_eq!(settle(Kind::Append, &entry(100), &size(110), 10), Settled::Done(10));
+    assert_eq!(settle(Kind::Append, &entry(100), &size(104), 10), Settled::Cut(100));
+    assert_eq!(settle(Kind::Append, &entry(100), &size(90), 10), Settled::Unknown);
+    assert_eq!(settle(Kind::Shift, &entry(100), &size(100), 0), Settled::Again);
+    assert_eq!(settle(Kind::Shift, &entry(100), &size(60), 0), Settled::Done(0));
+    let there = Facts { attribute: true, ..Facts::default() };
+    let gone = Facts::default();
+    assert_eq!(settle(Kind::XattrCreate, &entry(0), &there, 0), Settled::Done(0));
+    assert_eq!(settle(Kind::XattrCreate, &entry(PRESENT), &there, 0), Settled::Again);
+    assert_eq!(settle(Kind::XattrCreate, &entry(0), &gone, 0), Settled::Again);
+    assert_eq!(settle(Kind::XattrRemove, &entry(PRESENT), &gone, 0), Settled::Done(0));
+    assert_eq!(settle(Kind::XattrRemove, &entry(0), &gone, 0), Settled::Again);
+    assert_eq!(settle(Kind::Send, &entry(0), &gone, 0), Settled::Unknown);
+}
+
+#[test]
+fn kinds_and_their_numbers() {
+    for kind in KINDS {
+        assert_eq!(Kind::from_number(kind as u32), Some(kind));
+        let fixed = kind.is_effect() && kind.twice() == Twice::Same;
+        // What is made again without a look gives the same as before, so a probe says so.
+        let nothing = Entry {
+            at: 8,
+            kind: kind as u32,
+            payload: 0,
+            digest: 0,
+            time: 0,
+            before: 0,
+            outcome: None,
+        };
+        if fixed {
+            assert_eq!(settle(kind, &nothing, &Facts::default(), 0), Settled::Again, "{kind:?}");
+        }
+    }
+    assert_eq!(Kind::from_number(0), None);
+    let names: std::collections::HashSet<_> = KINDS.iter().map(|kind| kind.name()).collect();
+    assert_eq!(names.len(), KINDS.len());
+}

@@ -1,0 +1,127 @@
+//! What is put on record of a crash, for the report.
+
+use super::{process_id, thread_id};
+use crate::effects::tag;
+use crate::start::Shim;
+use belay_effects::remains::{self, Head, Machine, REGISTERS_MAX};
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+
+const PAGE: usize = 4096;
+
+#[cfg(target_arch = "x86_64")]
+fn registers(context: &ucontext_t) -> (Machine, [u64; REGISTERS_MAX], u64) {
+    let mut out = [0; REGISTERS_MAX];
+    for (register, place) in context.uc_mcontext.gregs.iter().zip(&mut out) {
+        *place = *register as u64;
+    }
+    let top = context.uc_mcontext.gregs.get(libc::REG_RSP as usize);
+    (Machine::X86_64, out, top.map_or(0, |top| *top as u64))
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(context: &ucontext_t) -> (Machine, [u64; REGISTERS_MAX], u64) {
+    let machine = &context.uc_mcontext;
+    let mut out = [0; REGISTERS_MAX];
+    let all = machine.regs.iter().chain([&machine.sp, &machine.pc, &machine.pstate]);
+    for (register, place) in all.zip(&mut out) {
+        *place = *register;
+    }
+    (Machine::Aarch64, out, machine.sp)
+}
+
+/// Writes them.
+pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a ucontext that lives until it returns.
+    let context = unsafe { &*context.cast::<ucontext_t>() };
+    // SAFETY: as above, a siginfo.
+    let info = unsafe { &*info };
+    let (machine, registers, top) = registers(context);
+    let sent = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+    // SAFETY: signals that somebody sent carry who that was.
+    let sender = if sent { unsafe { info.si_pid() as u32 } } else { 0 };
+    // SAFETY: signals that the kernel sends for an instruction carry its address, or zeros.
+    let address = if info.si_code > 0 { unsafe { info.si_addr() as u64 } } else { 0 };
+    let tag = tag::get();
+    remains::clear(&*shim.memory, &shim.layout);
+    let (stack_at, stack_bytes) = copy_stack(shim, top);
+    let head = Head {
+        generation: shim.generation,
+        machine,
+        signal,
+        code: info.si_code,
+        address,
+        sender,
+        process: process_id() as u32,
+        thread: thread_id() as u32,
+        unique: tag.unique,
+        opcode: tag.opcode,
+        registers,
+        stack_at,
+        stack_bytes,
+        maps_bytes: copy_maps(shim),
+    };
+    remains::seal(&*shim.memory, &shim.layout, &head);
+}
+
+/// A place in the recorder, byte `at`.
+fn place(shim: &Shim, at: usize) -> *mut c_void {
+    shim.memory.words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast()
+}
+
+/// Copies the stack from `top` on. A thread that has used it up has `top` below its end: what can be
+/// read begins a little above. Gives where that is and how much there was.
+fn copy_stack(shim: &Shim, top: u64) -> (u64, usize) {
+    let (room_at, room) = remains::stack_room(&shim.layout);
+    let Ok(mut from) = usize::try_from(top) else { return (0, 0) };
+    let mut start = None;
+    let mut done = 0;
+    for _ in 0..room / PAGE + 16 {
+        // To the end of the page, so that a page that is not there spoils no other.
+        let len = (PAGE - from % PAGE).min(room - done);
+        if len == 0 {
+            break;
+        }
+        let here = libc::iovec { iov_base: place(shim, room_at + done), iov_len: len };
+        let there = libc::iovec { iov_base: from as *mut c_void, iov_len: len };
+        let (here, there) = (&raw const here, &raw const there);
+        let (me, call) = (process_id(), libc::SYS_process_vm_readv);
+        // SAFETY: process_vm_readv(2) into the recorder's room for this, which `done + len` does not
+        // exceed and which is only seen as atomics; what is read is looked at by the kernel, which
+        // finds out whether it is there.
+        let got = unsafe { libc::syscall(call, me, here, 1_usize, there, 1_usize, 0_usize) };
+        if got == len as libc::c_long {
+            start.get_or_insert(from);
+            done += len;
+        } else if start.is_some() {
+            break;
+        }
+        let Some(next) = from.checked_add(len) else { break };
+        from = next;
+    }
+    (start.unwrap_or(0) as u64, done)
+}
+
+/// Copies /proc/self/maps.
+fn copy_maps(shim: &Shim) -> usize {
+    let (room_at, room) = remains::maps_room(&shim.layout);
+    let (path, flags) = (c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+    // SAFETY: openat(2) with a NUL-terminated literal.
+    let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) };
+    if file < 0 {
+        return 0;
+    }
+    let mut done = 0;
+    while done < room {
+        let at = place(shim, room_at + done);
+        // SAFETY: read(2) into the recorder's room for this, at most what is left of it; it is only
+        // seen as atomics.
+        let got = unsafe { libc::syscall(libc::SYS_read, file, at, room - done) };
+        match usize::try_from(got) {
+            Ok(got) if (1..=room - done).contains(&got) => done += got,
+            _ => break,
+        }
+    }
+    // SAFETY: close(2) of the descriptor just opened.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+    done
+}

@@ -1,0 +1,81 @@
+//! What a dead generation has left of its requests' effects, sorted out before the successor's own
+//! code runs.
+//!
+//! Transactions whose reply is on record, or that were committed without one, are carried out; all
+//! others are dropped: nothing of them has reached the image. So the image that the daemon reads at
+//! its start is as its requests left it that were answered (Re-FUSE, section 5, on ntfs-3g).
+
+use belay_effects::area::{Area, Left};
+use belay_effects::finish::finish;
+use belay_recorder::control::{Control, Decision, options};
+use belay_recorder::{InFlight, Layout, Slot, SlotState, Store};
+use belay_session::decision::Progress;
+use belay_sys::Mapping;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How far the dead generation had come with each request that it had begun.
+///
+/// # Errors
+/// If a committed transaction cannot be carried out: no daemon may start on that image.
+pub(crate) fn learn(
+    store: &Store<Arc<Mapping>>,
+    memory: &Arc<Mapping>,
+    layout: Layout,
+    bits: u64,
+) -> Result<HashMap<u64, Progress>, String> {
+    let area = Area::new(memory, layout);
+    let requests = || {
+        let slots = (0..store.slots_used()).map(Slot);
+        slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)))
+    };
+    if bits & options::TRANSACTION != 0 {
+        finish(&area, memory, requests())?;
+    }
+    let mut known = HashMap::new();
+    // A daemon that had no image when it should have one did something else.
+    let told = bits & options::JOURNAL != 0
+        || (bits & options::TRANSACTION != 0 && area.image().is_some());
+    if !told {
+        return Ok(known);
+    }
+    for (slot, request) in requests().filter(|(_, request)| request.state == SlotState::Started) {
+        let left = area.left(slot, request.unique);
+        let progress = match left {
+            Left::Nothing => Some(Progress::Untouched),
+            Left::Journal if bits & options::JOURNAL != 0 => Some(Progress::Logged),
+            Left::Journal | Left::Unknown => None,
+            Left::Torn => {
+                torn(memory, layout, &request);
+                None
+            }
+        };
+        let log = area.log(slot);
+        match progress {
+            Some(Progress::Logged) => {}
+            Some(_) => log.drop(),
+            // The next generation must not take the empty log for one of a request that did nothing.
+            None => {
+                log.mark_opaque(request.unique);
+                log.drop();
+            }
+        }
+        known.extend(progress.map(|progress| (request.unique, progress)));
+    }
+    Ok(known)
+}
+
+/// Puts it on record that a transaction was too long.
+fn torn(memory: &Arc<Mapping>, layout: Layout, request: &InFlight) {
+    Control::new(memory, layout).decide(&Decision {
+        generation: request.generation,
+        opcode: request.opcode,
+        unique: request.unique,
+        node: request.node,
+        row: 0,
+        errno: 0,
+        text: "its image writes were too many for a transaction, and some of them have reached the image: \
+               have the image checked"
+            .into(),
+    });
+}

@@ -1,0 +1,263 @@
+//! Transactions on a disk image: what a request writes to it is collected, and reaches it when the
+//! request's reply is decided.
+//!
+//! One transaction is under way at a time: that of the request that the daemon has. Its writes lie in
+//! the request's log in the recorder; the overlay is an index over them. A daemon that dies before
+//! its reply is on record has changed nothing; one that dies later has its writes carried out by
+//! its successor ([`super::after`]).
+
+use super::log_of;
+use crate::descriptors;
+use crate::dying::in_call;
+use crate::real;
+use crate::start::Shim;
+use belay_effects::area::{Image, Tally};
+use belay_effects::finish::write_runs;
+use belay_effects::log::{COMMITTED, Head, TORN};
+use belay_effects::{Kind, Overlay};
+use belay_recorder::Slot;
+use libc::c_int;
+use rustix::fs::FileType;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A log that has grown beyond this many bytes is given back to the system.
+const KEEP: usize = 4 << 20;
+
+/// How long a request waits for the one before it. A daemon whose requests wait for each other is
+/// none that this policy is for; it must not hang all the same.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The transaction under way.
+#[derive(Debug, Default)]
+struct Transaction {
+    /// The request; 0 for none.
+    unique: u64,
+    slot: Option<Slot>,
+    /// It is to be answered.
+    answered: bool,
+    overlay: Overlay,
+    /// The log was too short: from here on writes go through.
+    torn: bool,
+}
+
+/// The image's part of the shim.
+#[derive(Debug)]
+pub(crate) struct Images {
+    transaction: Mutex<Transaction>,
+    /// None is under way.
+    idle: Condvar,
+    /// The descriptor by which the daemon has the image.
+    fd: AtomicI32,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self {
+            transaction: Mutex::new(Transaction::default()),
+            idle: Condvar::new(),
+            fd: AtomicI32::new(-1),
+        }
+    }
+}
+
+impl Images {
+    fn lock(&self) -> MutexGuard<'_, Transaction> {
+        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is written from now on belongs to `unique`.
+    pub(crate) fn begin(&self, unique: u64, slot: Option<Slot>, answered: bool) {
+        let mut transaction = self.lock();
+        transaction.unique = unique;
+        transaction.slot = slot;
+        transaction.answered = answered;
+    }
+
+    /// Waits until the request before is answered: a daemon with several threads works on one
+    /// request at a time, so that what each sees of the image is either all or nothing of another's.
+    /// (Such daemons hold a lock of their own anyway.)
+    pub(crate) fn await_turn(&self) {
+        let under_way = |transaction: &mut Transaction| transaction.unique != 0;
+        let mut transaction = self.lock();
+        if under_way(&mut transaction) {
+            let waited = self.idle.wait_timeout_while(transaction, PATIENCE, under_way);
+            drop(waited);
+        }
+    }
+}
+
+impl Shim {
+    /// The daemon has opened `fd` before it serves: if it is a disk or a file that it can write to,
+    /// it is the image.
+    pub(crate) fn image_opened(&self, fd: c_int, flags: c_int) {
+        const NOT_THOSE: c_int = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_PATH;
+        if self.ready.load(Relaxed)
+            || flags & libc::O_ACCMODE == libc::O_RDONLY
+            || flags & NOT_THOSE != 0
+            || self.image.fd.load(Relaxed) >= 0
+        {
+            return;
+        }
+        // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let Ok(stat) = rustix::fs::fstat(file) else { return };
+        let (device, inode) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => (stat.st_dev, stat.st_ino),
+            FileType::BlockDevice => (stat.st_rdev, 0),
+            _ => return,
+        };
+        let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{fd}")) else { return };
+        let image = Image { device, inode, path: path.as_os_str().as_bytes().to_vec() };
+        let area = self.area();
+        // The one file that the first life took for its image stays it.
+        let known = area.image().is_none_or(|known| known.path == image.path);
+        if known && descriptors::add_image(fd) {
+            area.set_image(&image);
+            self.image.fd.store(fd, Relaxed);
+        }
+    }
+
+    /// The daemon closes `fd`.
+    pub(crate) fn image_closed(&self, fd: c_int) {
+        let _ = self.image.fd.compare_exchange(fd, -1, Relaxed, Relaxed);
+    }
+
+    /// pwrite(2) of the daemon's to the image.
+    pub(crate) fn image_write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
+        let Ok(at) = u64::try_from(offset) else {
+            real::set_errno(libc::EINVAL);
+            return -1;
+        };
+        let mut transaction = self.image.lock();
+        if transaction.unique == 0 || transaction.torn {
+            return pwrite(fd, bytes, offset);
+        }
+        let log = log_of(self, transaction.slot);
+        if log.unique() != transaction.unique {
+            log.begin(transaction.unique);
+        }
+        let head = Head { kind: Kind::Image as u32, digest: at, ..Head::default() };
+        match log.append(&head, bytes) {
+            Some(entry) => {
+                transaction.overlay.write(at, bytes.len(), log.payload_at(&entry));
+                bytes.len() as isize
+            }
+            None => {
+                self.tear(&mut transaction);
+                pwrite(fd, bytes, offset)
+            }
+        }
+    }
+
+    /// More than a log holds: what there is goes to the image now. A crash from here on to the reply
+    /// leaves the image in between, and that is said.
+    #[cold]
+    fn tear(&self, transaction: &mut Transaction) {
+        log_of(self, transaction.slot).raise(TORN);
+        self.tally(Tally::Torn);
+        self.carry_out(&mut transaction.overlay);
+        transaction.torn = true;
+    }
+
+    /// What the daemon has read from the image, `read` bytes into `out`, as its transaction sees it.
+    pub(crate) fn image_read(&self, read: isize, out: &mut [u8], offset: i64) -> isize {
+        let (Ok(got), Ok(at)) = (usize::try_from(read), u64::try_from(offset)) else { return read };
+        let transaction = self.image.lock();
+        if transaction.overlay.is_empty() {
+            return read;
+        }
+        let end = usize::try_from(transaction.overlay.end().saturating_sub(at)).unwrap_or(0);
+        let len = got.max(end.min(out.len()));
+        if let Some(gap) = out.get_mut(got..len) {
+            gap.fill(0); // behind the end of the file, until the transaction makes it longer
+        }
+        if let Some(out) = out.get_mut(..len) {
+            transaction.overlay.patch(&*self.memory, at, out);
+        }
+        len as isize
+    }
+
+    /// fsync(2) of the image; `None` if it can be made at once.
+    pub(crate) fn image_sync(&self) -> Option<c_int> {
+        let mut transaction = self.image.lock();
+        if transaction.overlay.is_empty() {
+            return None;
+        }
+        let log = log_of(self, transaction.slot);
+        let head = Head { kind: Kind::Sync as u32, ..Head::default() };
+        log.append(&head, &[])?;
+        transaction.overlay.sync = true;
+        Some(0)
+    }
+
+    /// The request under way changes something besides the image: whether that happened is not known
+    /// after a crash.
+    pub(crate) fn image_aside(&self) {
+        let transaction = self.image.lock();
+        if transaction.unique != 0 {
+            log_of(self, transaction.slot).mark_opaque(transaction.unique);
+        }
+    }
+
+    /// Commits the transaction of `unique`, or, with `None`, that of a request that is not answered.
+    pub(crate) fn image_settle(&self, unique: Option<u64>) {
+        let mut transaction = self.image.lock();
+        let meant = match unique {
+            Some(unique) => unique == transaction.unique,
+            None => !transaction.answered,
+        };
+        if !meant || transaction.unique == 0 {
+            return;
+        }
+        if !transaction.overlay.is_empty() || transaction.torn {
+            let log = log_of(self, transaction.slot);
+            // From here on it has happened, also if nobody recorded a reply.
+            log.raise(COMMITTED);
+            self.carry_out(&mut transaction.overlay);
+            log.drop();
+            self.tally(Tally::Committed);
+            let (at, len) = log.range();
+            if log.used() * 8 > KEEP {
+                let _ = self.memory.discard(at, len);
+            }
+        }
+        transaction.unique = 0;
+        transaction.slot = None;
+        transaction.torn = false;
+        self.image.idle.notify_one();
+    }
+
+    /// Writes to the image what a transaction has written.
+    fn carry_out(&self, overlay: &mut Overlay) {
+        let fd = self.image.fd.load(Relaxed);
+        if fd < 0 {
+            failed("it is not open any more");
+        }
+        // SAFETY: the daemon has it open: it is forgotten when the daemon closes it.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Err(errno) = in_call(|| write_runs(&self.memory, file, overlay)) {
+            failed(&errno.to_string());
+        }
+        overlay.clear();
+    }
+}
+
+/// What is committed cannot be carried out. The daemon must not go on as if it were: it ends here, and
+/// its successor tries again.
+#[cold]
+fn failed(why: &str) -> ! {
+    eprintln!(
+        "belay: cannot write a committed transaction to the image: {why}; make it writable (or room for it): \
+         what was committed is kept and written as soon as that works"
+    );
+    std::process::abort();
+}
+
+fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {
+    // SAFETY: the daemon's own descriptor, and a readable buffer of that length.
+    unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) as isize }
+}

@@ -1,0 +1,162 @@
+//! What the daemon does for a request outside of itself, as the policy wants it.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`tag`] | which request a thread works on |
+//! | [`journal`] | what becomes of an effectful call (policy `journal`) |
+//! | [`probe`] | what there is to be seen of a call whose outcome is not known |
+//! | [`image`] | what becomes of reads and writes of the image (policy `transaction`) |
+//! | [`after`] | what a dead generation has left, at the start |
+//!
+//! Under the policy `reconcile` each interposed call costs one load more than without belay.
+
+pub(crate) mod after;
+pub(crate) mod image;
+pub(crate) mod journal;
+mod probe;
+pub(crate) mod tag;
+
+use crate::dying;
+use crate::start::Shim;
+use belay_effects::area::{Area, Tally};
+use belay_recorder::Slot;
+use belay_recorder::control::options;
+use belay_session::Session;
+use belay_sys::Mapping;
+use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// What is done about effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Nothing: the session asks the successor.
+    None,
+    /// Calls are logged.
+    Journal,
+    /// Image writes are collected.
+    Transaction,
+}
+
+static POLICY: AtomicU8 = AtomicU8::new(0);
+
+/// The policy of this process.
+#[inline]
+pub(crate) fn policy() -> Policy {
+    match POLICY.load(Relaxed) {
+        1 => Policy::Journal,
+        2 => Policy::Transaction,
+        _ => Policy::None,
+    }
+}
+
+/// Sets the policy, from the recorder's options.
+pub(crate) fn choose(bits: u64) {
+    let policy =
+        if bits & options::TRANSACTION != 0 { 2 } else { u8::from(bits & options::JOURNAL != 0) };
+    POLICY.store(policy, Relaxed);
+}
+
+impl Shim {
+    pub(crate) fn area(&self) -> Area<'_, Arc<Mapping>> {
+        Area::new(&self.memory, self.layout)
+    }
+
+    /// The calling thread is about to give `message` to the daemon.
+    #[inline]
+    pub(crate) fn effects_begin(&self, session: &Session<Arc<Mapping>>, message: &[u8]) {
+        if policy() != Policy::None {
+            self.effects_begin_request(session, message);
+        }
+    }
+
+    fn effects_begin_request(&self, session: &Session<Arc<Mapping>>, message: &[u8]) {
+        dying::checkpoint();
+        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
+        let slot = session.slot_in_hand(unique);
+        if let Some((unique, slot)) = session.sake_of(unique)
+            && CHANGES.has(crate::device::opcode(message))
+        {
+            // A part of that request is done in another's name, so its own log does not tell all.
+            self.area().log(slot).mark_opaque(unique);
+        }
+        match policy() {
+            Policy::Transaction => {
+                let answered = !NOT_ANSWERED.has(crate::device::opcode(message));
+                self.image.begin(unique, slot, answered);
+            }
+            _ => self.journal_begin(unique, slot, message),
+        }
+    }
+
+    /// The calling thread has read `message` from the device, and has no lock of belay's.
+    #[inline]
+    pub(crate) fn effects_turn(&self, message: &[u8]) {
+        if policy() == Policy::Transaction && !NOT_ANSWERED.has(crate::device::opcode(message)) {
+            self.image.await_turn();
+        }
+    }
+
+    /// The calling thread asks for more to do: what it did before, it did.
+    #[inline]
+    pub(crate) fn effects_rest(&self) {
+        dying::prepare_thread();
+        match policy() {
+            Policy::None => {}
+            Policy::Transaction => self.image_settle(None),
+            Policy::Journal => tag::clear(),
+        }
+    }
+
+    /// The reply to `unique` is decided, and on record if it must be. Nobody has it yet.
+    #[inline]
+    pub(crate) fn effects_decided(&self, unique: u64) {
+        if policy() == Policy::Transaction {
+            self.image_settle(Some(unique & !UNIQUE_RESEND));
+        }
+    }
+
+    pub(crate) fn tally(&self, tally: Tally) {
+        self.area().count(tally);
+    }
+}
+
+/// The index of the log for what is in `slot`.
+pub(crate) fn log_of<'s>(
+    shim: &'s Shim,
+    slot: Option<Slot>,
+) -> belay_effects::Log<'s, Arc<Mapping>> {
+    match slot {
+        Some(slot) => shim.area().log(slot),
+        None => shim.area().own_log(),
+    }
+}
+
+/// Messages that the kernel awaits no answer to.
+const NOT_ANSWERED: belay_wire::OpcodeSet = belay_wire::OpcodeSet::new(&[
+    Opcode::FORGET,
+    Opcode::BATCH_FORGET,
+    Opcode::INTERRUPT,
+    Opcode::NOTIFY_REPLY,
+]);
+
+/// Requests that change something, so that doing them twice may differ from once.
+pub(crate) const CHANGES: belay_wire::OpcodeSet = belay_wire::OpcodeSet::new(&[
+    Opcode::SETATTR,
+    Opcode::SYMLINK,
+    Opcode::MKNOD,
+    Opcode::MKDIR,
+    Opcode::UNLINK,
+    Opcode::RMDIR,
+    Opcode::RENAME,
+    Opcode::RENAME2,
+    Opcode::LINK,
+    Opcode::WRITE,
+    Opcode::SETXATTR,
+    Opcode::REMOVEXATTR,
+    Opcode::CREATE,
+    Opcode::TMPFILE,
+    Opcode::FALLOCATE,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);

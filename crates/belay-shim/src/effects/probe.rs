@@ -1,0 +1,81 @@
+//! What there is to be seen of a call whose outcome is not known, and what must be seen before a call
+//! that could not be told from its repetition otherwise.
+
+use super::journal::{About, Call};
+use belay_effects::Kind;
+use belay_effects::probe::{Facts, File, PRESENT};
+use libc::{c_char, c_int};
+
+/// What is to be known before a call: one or two more system calls, for calls that are rare.
+pub(super) fn before(call: &Call) -> u64 {
+    match (call.kind, call.about) {
+        (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
+        (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
+        (Kind::XattrCreate | Kind::XattrRemove, about) if has_attribute(about) => PRESENT,
+        _ => 0,
+    }
+}
+
+/// What there is now.
+pub(super) fn facts(call: &Call) -> Facts {
+    let mut facts = Facts::default();
+    match call.about {
+        About::Name(dir, path) => facts.first = of_name((dir, path)),
+        About::Names(first, second) => {
+            facts.first = of_name(first);
+            facts.second = of_name(second);
+        }
+        About::Link((dir, path), second) => {
+            facts.first = status(dir, path, 0);
+            facts.second = of_name(second);
+        }
+        About::File(fd) => facts.first = of_file(fd),
+        about => facts.attribute = has_attribute(about),
+    }
+    facts
+}
+
+fn of_file(fd: c_int) -> Option<File> {
+    status(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+}
+
+fn of_name((dir, path): (c_int, *const c_char)) -> Option<File> {
+    status(dir, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
+    const MASK: libc::c_uint =
+        libc::STATX_INO | libc::STATX_SIZE | libc::STATX_BTIME | libc::STATX_CTIME;
+    // SAFETY: a zeroed statx is a valid value of that plain C structure.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller's path, NUL-terminated and readable during its call, and a live structure.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, MASK, &raw mut found) } != 0;
+    if failed {
+        return None;
+    }
+    let time =
+        if found.stx_mask & libc::STATX_BTIME != 0 { found.stx_btime } else { found.stx_ctime };
+    let born =
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.tv_nsec));
+    let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
+    Some(File { id: (device, found.stx_ino), born, size: found.stx_size })
+}
+
+fn has_attribute(about: About) -> bool {
+    let nothing: *mut libc::c_void = std::ptr::null_mut();
+    let n = match about {
+        About::NameAttribute(path, follow, name) => {
+            let call = if follow { libc::SYS_getxattr } else { libc::SYS_lgetxattr };
+            // SAFETY: the daemon's strings, NUL-terminated and readable during its call; a size of 0
+            // asks for the length only.
+            unsafe { libc::syscall(call, path, name, nothing, 0_usize) }
+        }
+        About::FileAttribute(fd, name) => {
+            // SAFETY: the daemon's descriptor and string; a size of 0 asks for the length only.
+            unsafe { libc::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0_usize) }
+        }
+        _ => -1,
+    };
+    n >= 0
+}

@@ -1,0 +1,69 @@
+//! Request tagging (Re-FUSE, section 4.2.1): which request the calling thread works on.
+//!
+//! A thread has the request that it read last, until it asks for the next. A thread that is started
+//! by one that has a request has it too (explicit hand-over). A request that is answered by another
+//! thread than the one that took it was handed over in a way that cannot be seen, and is not
+//! trusted to the journal.
+
+use belay_recorder::Slot;
+use std::cell::Cell;
+
+/// What is done about the calls of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has no request.
+    Idle,
+    /// It has one that changes nothing, or one of belay's own.
+    Plain,
+    /// Its calls are logged.
+    Logged,
+    /// The same, of a request that is done again and has not come to where it was.
+    Replaying,
+    /// It did something else than before: its calls fail, and so does the request.
+    Diverged,
+}
+
+/// What a thread works on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tag {
+    pub(crate) unique: u64,
+    pub(crate) slot: Slot,
+    pub(crate) opcode: u32,
+    pub(crate) state: State,
+    /// Several threads work on the request.
+    pub(crate) shared: bool,
+}
+
+impl Tag {
+    pub(crate) const IDLE: Self =
+        Self { unique: 0, slot: Slot(0), opcode: 0, state: State::Idle, shared: false };
+}
+
+thread_local! {
+    static TAG: Cell<Tag> = const { Cell::new(Tag::IDLE) };
+}
+
+/// What the calling thread works on.
+#[inline]
+pub(crate) fn get() -> Tag {
+    TAG.get()
+}
+
+/// Sets it.
+#[inline]
+pub(crate) fn set(tag: Tag) {
+    TAG.set(tag);
+}
+
+/// The calling thread has no request any more.
+#[inline]
+pub(crate) fn clear() {
+    TAG.set(Tag::IDLE);
+}
+
+/// What a thread works on that the calling thread starts: the same.
+pub(crate) fn hand_over() -> Tag {
+    let tag = Tag { shared: true, ..TAG.get() };
+    TAG.set(tag);
+    tag
+}

@@ -1,0 +1,189 @@
+//! Calls that ask only. What they give is logged with a request that changes something, since it may
+//! have decided by it, and its own changes may have made the answer another.
+
+use super::{bytes, syscall};
+use crate::effects::journal::{arguments, read};
+use crate::real;
+use belay_effects::Kind;
+use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
+
+/// A call that gives 0 or -1, and fills a structure of `size` bytes.
+pub(in crate::interpose) fn look(
+    kind: Kind,
+    path: *const c_char,
+    numbers: &[u64],
+    (into, size): (*mut c_void, usize),
+    make: impl Fn() -> isize,
+) -> c_int {
+    let digest = || arguments(kind, &[bytes(path)], numbers);
+    let filled = |result| if result == 0 { size } else { 0 };
+    read(kind, digest, (into.cast(), size), filled, make, None) as c_int
+}
+
+/// A call that fills a buffer and gives how much.
+fn fill(
+    kind: Kind,
+    (path, name): (*const c_char, *const c_char),
+    (into, room): (*mut c_void, usize),
+    make: impl Fn() -> isize,
+) -> isize {
+    let digest = || arguments(kind, &[bytes(path), bytes(name)], &[room as u64]);
+    let filled = |result| usize::try_from(result).unwrap_or(0);
+    read(kind, digest, (into.cast(), room), filled, make, None)
+}
+
+macro_rules! files {
+    ($($name:ident, $old:ident;)*) => {$(
+        /// fstat(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, into: *mut c_void) -> c_int {
+            let out = (into, size_of::<libc::stat>());
+            look(Kind::Stat, std::ptr::null(), &[], out, || syscall!(SYS_fstat, fd, into))
+        }
+
+        /// The same as programs built with glibc before 2.33 call it.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $old(
+            _version: c_int,
+            fd: c_int,
+            into: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the caller's arguments; 64-bit machines have one version of the structure.
+            unsafe { $name(fd, into) }
+        }
+    )*};
+}
+
+files! {
+    fstat, __fxstat;
+    fstat64, __fxstat64;
+}
+
+/// readlink(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn readlink(
+    path: *const c_char,
+    into: *mut c_char,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's arguments.
+    unsafe { readlinkat(AT_FDCWD, path, into, room) }
+}
+
+/// readlinkat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn readlinkat(
+    dir: c_int,
+    path: *const c_char,
+    into: *mut c_char,
+    room: size_t,
+) -> ssize_t {
+    let make = || syscall!(SYS_readlinkat, dir, path, into, room);
+    fill(Kind::ReadLink, (path, std::ptr::null()), (into.cast(), room), make)
+}
+
+macro_rules! attributes {
+    ($($get:ident, $get_call:ident, $list:ident, $list_call:ident;)*) => {$(
+        /// Reads an extended attribute.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $get(
+            path: *const c_char,
+            name: *const c_char,
+            into: *mut c_void,
+            room: size_t,
+        ) -> ssize_t {
+            let make = || syscall!($get_call, path, name, into, room);
+            fill(Kind::Xattr, (path, name), (into, room), make)
+        }
+
+        /// Lists extended attributes.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $list(
+            path: *const c_char,
+            into: *mut c_char,
+            room: size_t,
+        ) -> ssize_t {
+            let make = || syscall!($list_call, path, into, room);
+            fill(Kind::Xattr, (path, std::ptr::null()), (into.cast(), room), make)
+        }
+    )*};
+}
+
+attributes! {
+    getxattr, SYS_getxattr, listxattr, SYS_listxattr;
+    lgetxattr, SYS_lgetxattr, llistxattr, SYS_llistxattr;
+}
+
+/// fgetxattr(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fgetxattr(
+    fd: c_int,
+    name: *const c_char,
+    into: *mut c_void,
+    room: size_t,
+) -> ssize_t {
+    let make = || syscall!(SYS_fgetxattr, fd, name, into, room);
+    fill(Kind::Xattr, (std::ptr::null(), name), (into, room), make)
+}
+
+/// flistxattr(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn flistxattr(fd: c_int, into: *mut c_char, room: size_t) -> ssize_t {
+    let make = || syscall!(SYS_flistxattr, fd, into, room);
+    fill(Kind::Xattr, (std::ptr::null(), std::ptr::null()), (into.cast(), room), make)
+}
+
+macro_rules! spaces {
+    ($($by_name:ident, $by_file:ident;)*) => {$(
+        /// statvfs(3).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, into: *mut libc::statvfs) -> c_int {
+            // SAFETY: the caller's arguments.
+            let make = || unsafe { real::$by_name(path, into) as isize };
+            look(Kind::Statvfs, path, &[], (into.cast(), size_of::<libc::statvfs>()), make)
+        }
+
+        /// fstatvfs(3).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $by_file(fd: c_int, into: *mut libc::statvfs) -> c_int {
+            // SAFETY: the caller's arguments.
+            let make = || unsafe { real::$by_file(fd, into) as isize };
+            look(Kind::Statvfs, std::ptr::null(), &[], (into.cast(), size_of::<libc::statvfs>()), make)
+        }
+    )*};
+}
+
+spaces! {
+    statvfs, fstatvfs;
+    statvfs64, fstatvfs64;
+}

@@ -1,0 +1,82 @@
+//! The effectful system calls of the daemon, and the reads that it decides by: logged under the
+//! policy `journal`, turned to the overlay under `transaction`, passed on otherwise.
+//!
+//! * [`names`]: calls that make, remove and move names.
+//! * [`files`]: calls that write files and read them.
+//! * [`attributes`]: modes, owners, times, extended attributes.
+//! * [`streams`]: connections and pipes.
+//! * [`looks`]: calls that ask only.
+//!
+//! They are made as raw system calls where the C library adds nothing to them.
+
+mod attributes;
+pub(super) mod files;
+mod looks;
+mod names;
+mod streams;
+
+use crate::effects::journal::{About, Call, arguments, effect};
+use belay_effects::Kind;
+use libc::{c_char, c_int};
+use std::ffi::CStr;
+
+/// Makes a system call and gives its result, -1 with errno set if it fails.
+macro_rules! syscall {
+    ($number:ident $(, $argument:expr)* $(,)?) => {
+        // SAFETY: the daemon's own arguments to this system call, unchanged.
+        unsafe { libc::syscall(libc::$number $(, $argument)*) as isize }
+    };
+}
+pub(super) use looks::look;
+pub(super) use names::open_changing;
+use syscall;
+
+/// The bytes of a C string of the daemon's; none of a null pointer.
+pub(super) fn bytes<'a>(string: *const c_char) -> &'a [u8] {
+    if string.is_null() {
+        return &[];
+    }
+    // SAFETY: the daemon's argument to a call that takes a NUL-terminated string, readable until
+    // that call returns; nobody keeps it longer.
+    unsafe { CStr::from_ptr(string) }.to_bytes()
+}
+
+/// An effectful call about one name.
+fn on_name(
+    kind: Kind,
+    (dir, path): (c_int, *const c_char),
+    numbers: &[u64],
+    make: impl Fn() -> isize,
+) -> c_int {
+    let call = || Call {
+        kind,
+        digest: arguments(kind, &[bytes(path)], numbers),
+        about: About::Name(dir, path),
+        length: 0,
+    };
+    effect(call, make, || 0) as c_int
+}
+
+/// An effectful call about two names.
+fn on_names(
+    kind: Kind,
+    first: (c_int, *const c_char),
+    second: (c_int, *const c_char),
+    numbers: &[u64],
+    make: impl Fn() -> isize,
+) -> c_int {
+    let call = || Call {
+        kind,
+        digest: arguments(kind, &[bytes(first.1), bytes(second.1)], numbers),
+        about: About::Names(first, second),
+        length: 0,
+    };
+    effect(call, make, || 0) as c_int
+}
+
+/// An effectful call about an open file. Which one is not compared: the number differs between lives.
+fn on_file(kind: Kind, fd: c_int, numbers: &[u64], make: impl Fn() -> isize) -> isize {
+    let call =
+        || Call { kind, digest: arguments(kind, &[], numbers), about: About::File(fd), length: 0 };
+    effect(call, make, || 0)
+}

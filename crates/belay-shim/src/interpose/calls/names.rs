@@ -1,0 +1,311 @@
+//! Calls that make, remove and move names.
+
+use super::{bytes, on_name, on_names, syscall};
+use crate::effects::journal::{About, Call, arguments, effect};
+use crate::real;
+use belay_effects::Kind;
+use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
+
+/// RENAME_EXCHANGE of renameat2(2).
+const EXCHANGE: c_uint = 2;
+
+/// openat(2) that may create or cut a file.
+pub(in crate::interpose) fn open_changing(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    make: impl Fn() -> isize,
+) -> isize {
+    const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
+    let kind = if flags & NEW == NEW { Kind::OpenNew } else { Kind::Open };
+    let numbers = [(flags & !libc::O_CLOEXEC) as u64, u64::from(mode)];
+    let call = || Call {
+        kind,
+        digest: arguments(kind, &[bytes(path)], &numbers),
+        about: About::Name(dir, path),
+        length: 0,
+    };
+    effect(call, make, || reopen(dir, path, flags))
+}
+
+/// Opens a file again that the dead generation had opened, without what opening does only once.
+fn reopen(dir: c_int, path: *const c_char, flags: c_int) -> isize {
+    let flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+    // SAFETY: the daemon's own directory and path.
+    let fd = unsafe { real::openat(dir, path, flags, 0) };
+    if fd >= 0 || real::errno() != libc::EACCES {
+        return fd as isize;
+    }
+    // Created with a mode that does not let its owner open it again: widened for a moment.
+    let seen = syscall!(SYS_openat, dir, path, libc::O_PATH | libc::O_CLOEXEC, 0) as c_int;
+    if seen < 0 {
+        return -1;
+    }
+    let name = format!("/proc/self/fd/{seen}\0");
+    let name = name.as_ptr().cast::<c_char>();
+    // SAFETY: a zeroed stat is a valid value of that plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let known = syscall!(SYS_fstat, seen, &raw mut stat) == 0;
+    let mode = stat.st_mode & 0o7777;
+    let mut fd = -1;
+    let mut errno = libc::EACCES;
+    if known && syscall!(SYS_fchmodat, AT_FDCWD, name, mode | 0o600) == 0 {
+        fd = syscall!(SYS_openat, AT_FDCWD, name, flags & !libc::O_NOFOLLOW, 0);
+        errno = real::errno();
+        syscall!(SYS_fchmodat, AT_FDCWD, name, mode);
+    }
+    syscall!(SYS_close, seen);
+    real::set_errno(errno);
+    fd
+}
+
+/// mkdir(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { mkdirat(AT_FDCWD, path, mode) }
+}
+
+/// mkdirat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    let make = || syscall!(SYS_mkdirat, dir, path, mode);
+    on_name(Kind::Mkdir, (dir, path), &[u64::from(mode)], make)
+}
+
+/// mknod(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { mknodat(AT_FDCWD, path, mode, device) }
+}
+
+/// mknodat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mknodat(
+    dir: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: dev_t,
+) -> c_int {
+    // The kernel takes 32 bits.
+    let make = || syscall!(SYS_mknodat, dir, path, mode, device as c_uint);
+    on_name(Kind::Mknod, (dir, path), &[u64::from(mode), device], make)
+}
+
+/// mknod(2) as programs built with glibc before 2.33 call it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __xmknod(
+    _version: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
+    // SAFETY: the old interface passes a pointer to the number, readable during the call.
+    let device = unsafe { *device };
+    // SAFETY: the caller's arguments.
+    unsafe { mknodat(AT_FDCWD, path, mode, device) }
+}
+
+/// mknodat(2) as programs built with glibc before 2.33 call it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __xmknodat(
+    _version: c_int,
+    dir: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
+    // SAFETY: the old interface passes a pointer to the number, readable during the call.
+    let device = unsafe { *device };
+    // SAFETY: the caller's arguments.
+    unsafe { mknodat(dir, path, mode, device) }
+}
+
+/// mkfifo(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { mknodat(AT_FDCWD, path, mode | libc::S_IFIFO, 0) }
+}
+
+/// mkfifoat(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mkfifoat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { mknodat(dir, path, mode | libc::S_IFIFO, 0) }
+}
+
+/// link(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn link(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { linkat(AT_FDCWD, old, AT_FDCWD, new, 0) }
+}
+
+/// linkat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn linkat(
+    old_dir: c_int,
+    old: *const c_char,
+    new_dir: c_int,
+    new: *const c_char,
+    flags: c_int,
+) -> c_int {
+    let make = || syscall!(SYS_linkat, old_dir, old, new_dir, new, flags);
+    let about = if flags & AT_SYMLINK_FOLLOW == 0 { About::Names } else { About::Link };
+    let call = || Call {
+        kind: Kind::Link,
+        digest: arguments(Kind::Link, &[bytes(old), bytes(new)], &[flags as u64]),
+        about: about((old_dir, old), (new_dir, new)),
+        length: 0,
+    };
+    effect(call, make, || 0) as c_int
+}
+
+/// symlink(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { symlinkat(target, AT_FDCWD, path) }
+}
+
+/// symlinkat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn symlinkat(
+    target: *const c_char,
+    dir: c_int,
+    path: *const c_char,
+) -> c_int {
+    let call = || Call {
+        kind: Kind::Symlink,
+        digest: arguments(Kind::Symlink, &[bytes(target), bytes(path)], &[]),
+        about: About::Name(dir, path),
+        length: 0,
+    };
+    effect(call, || syscall!(SYS_symlinkat, target, dir, path), || 0) as c_int
+}
+
+/// unlink(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { unlinkat(AT_FDCWD, path, 0) }
+}
+
+/// unlinkat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+    let kind = if flags & AT_REMOVEDIR == 0 { Kind::Unlink } else { Kind::Rmdir };
+    on_name(kind, (dir, path), &[flags as u64], || syscall!(SYS_unlinkat, dir, path, flags))
+}
+
+/// rmdir(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { unlinkat(AT_FDCWD, path, AT_REMOVEDIR) }
+}
+
+/// remove(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    let done = unsafe { unlink(path) };
+    if done == 0 || !matches!(real::errno(), libc::EISDIR | libc::EPERM) {
+        return done;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { rmdir(path) }
+}
+
+/// rename(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { renameat2(AT_FDCWD, old, AT_FDCWD, new, 0) }
+}
+
+/// renameat(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn renameat(
+    old_dir: c_int,
+    old: *const c_char,
+    new_dir: c_int,
+    new: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { renameat2(old_dir, old, new_dir, new, 0) }
+}
+
+/// renameat2(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn renameat2(
+    old_dir: c_int,
+    old: *const c_char,
+    new_dir: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    let kind = if flags & EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
+    let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
+    on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make)
+}

@@ -1,0 +1,80 @@
+//! Backtraces are made when there is time, by a thread beside the supervisor: files have to be read
+//! for them. A report is written at once without, and again with.
+
+use super::unwind::backtrace;
+use crate::report::Report;
+use belay_effects::remains::Remains;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Reports that wait; more get no backtrace.
+const WAITING: usize = 16;
+/// How long the end of the supervisor waits for those.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A report without its backtrace, and where it is to be.
+type Job = (Box<Report>, Box<Remains>, PathBuf);
+
+/// The thread, if there is one.
+#[derive(Debug, Default)]
+pub struct Backtraces {
+    worker: Option<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    jobs: SyncSender<Job>,
+    /// Nothing comes here; it is closed when the thread ends.
+    end: Receiver<()>,
+}
+
+impl Backtraces {
+    /// Has a report, which is already in `dir`, written again with a backtrace.
+    pub fn add(&mut self, report: Report, remains: Remains, dir: PathBuf) {
+        if self.worker.is_none() {
+            self.worker = start();
+        }
+        if let Some(worker) = &self.worker
+            && worker.jobs.try_send((Box::new(report), Box::new(remains), dir)).is_err()
+        {
+            tracing::debug!("too many crashes at once for a backtrace of each");
+        }
+    }
+
+    /// Waits until the last is written, but not for long.
+    pub fn finish(&mut self) {
+        if let Some(Worker { jobs, end }) = self.worker.take() {
+            drop(jobs);
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                tracing::warn!("a backtrace takes too long: its report is left without one");
+            }
+        }
+    }
+}
+
+fn start() -> Option<Worker> {
+    let (jobs, todo) = sync_channel::<Job>(WAITING);
+    let (alive, end) = sync_channel::<()>(1);
+    let work = move || {
+        let _alive = alive;
+        for (mut report, remains, dir) in todo {
+            let Some(frames) = backtrace(&remains) else { continue };
+            if let Some(crash) = &mut report.crash {
+                crash.backtrace = Some(frames);
+            }
+            if let Err(error) = report.write(&dir) {
+                tracing::debug!("{error}");
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("backtrace".to_owned());
+    match thread.spawn(work) {
+        Ok(_) => Some(Worker { jobs, end }),
+        Err(error) => {
+            tracing::debug!("cannot start a thread for backtraces: {error}");
+            None
+        }
+    }
+}

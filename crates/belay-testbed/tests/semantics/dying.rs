@@ -1,0 +1,300 @@
+//! S3 and S5 when a daemon dies by its own signal: what its other threads were doing is finished and put on record, and
+//! the report tells what the crash looked like.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use belay_testbed::process::run;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, kill_process};
+use serde_json::Value;
+
+use crate::common::{Caller, LIMIT, call, until};
+use crate::custom::Custom;
+
+const JOURNAL: [&str; 2] = ["--policy", "journal"];
+
+/// A mount by `dying.c`, and the directory by which its daemons are controlled.
+struct Dying {
+    mount: Custom,
+    control: PathBuf,
+}
+
+impl Dying {
+    fn start(arguments: &[&str], files: &[&str]) -> Self {
+        let mut control = PathBuf::new();
+        let mount = Custom::start(arguments, |place| {
+            let program = place.dir.join("dying");
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/dying.c");
+            let mut flags = Command::new("pkg-config");
+            flags.args(["--cflags", "--libs", "fuse3"]);
+            let flags = String::from_utf8(run(flags, LIMIT).unwrap().stdout).unwrap();
+            let mut build = Command::new("cc");
+            build.args([
+                "-O1",
+                "-g",
+                "-rdynamic",
+                "-fno-optimize-sibling-calls",
+                "-Wall",
+                "-Wextra",
+            ]);
+            build.arg("-Wno-infinite-recursion").arg("-o").arg(&program).arg(source);
+            build.args(flags.split_whitespace());
+            let output = run(build, LIMIT).unwrap();
+            assert!(output.status.success(), "{output:?}");
+            control = place.dir.join("control");
+            fs::create_dir(&control).unwrap();
+            for file in files {
+                fs::write(control.join(file), "").unwrap();
+            }
+            for dir in ["a", "b"] {
+                fs::create_dir(place.behind.join(dir)).unwrap();
+            }
+            vec![
+                program.into(),
+                place.behind.into(),
+                control.clone().into(),
+                place.mountpoint.into(),
+                "-f".into(),
+            ]
+        });
+        mount.serves();
+        Self { mount, control }
+    }
+
+    /// Makes a directory below one of the two: of two callers in one, one would wait for the other.
+    fn mkdir(&self, name: &str) -> Caller<io::Result<()>> {
+        let path = self.mount.at(name);
+        call(move || fs::create_dir(path))
+    }
+
+    /// The first report, as soon as it is as wanted.
+    fn report(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let status = self.mount.wait_for("report", |status| status["reports"] != 0);
+        let path = Path::new(status["report_dir"].as_str().unwrap()).join("0001.json");
+        let mut last = Value::Null;
+        let read = || -> Option<Value> { serde_json::from_slice(&fs::read(&path).ok()?).ok() };
+        let found = until(|| {
+            last = read().unwrap_or_default();
+            wanted(&last)
+        });
+        assert!(found, "{last:#}");
+        last
+    }
+
+    /// The report of a crash in `name`, with its backtrace.
+    fn crash_in(&self, name: &str) -> Value {
+        self.mkdir(name).result().unwrap();
+        assert!(self.mount.behind.join(name).is_dir());
+        self.report(|report| report["crash"]["backtrace"].is_array())
+    }
+
+    /// Threads of a process that have SIGSEGV blocked, as those have that are in its handler or stopped by it.
+    fn stopped_threads(&self, daemon: u32) -> usize {
+        self.threads(daemon, "status", |text| {
+            let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+            let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            mask.is_some_and(|mask| mask & 1 << (libc::SIGSEGV - 1) != 0)
+        })
+    }
+
+    fn threads(&self, daemon: u32, file: &str, is: impl Fn(&str) -> bool) -> usize {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{daemon}/task")) else { return 0 };
+        let text =
+            |task: fs::DirEntry| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        tasks.flatten().map(text).filter(|text| is(text)).count()
+    }
+}
+
+fn functions(report: &Value) -> Vec<&str> {
+    let frames = report["crash"]["backtrace"].as_array().unwrap();
+    frames.iter().map(|frame| frame["function"].as_str().unwrap_or("?")).collect()
+}
+
+/// These functions are in the backtrace, in this order, with nothing between them.
+fn assert_in_order(report: &Value, wanted: &[&str]) {
+    let functions = functions(report);
+    let found = functions.windows(wanted.len()).any(|window| window == wanted);
+    assert!(found, "{wanted:?} are not in {report:#}");
+}
+
+/// S5: signal, address, registers, and which functions had called which, with the lines of their sources.
+#[test]
+fn s05_a_backtrace_names_the_functions() {
+    for arguments in [&[][..], &JOURNAL] {
+        let dying = Dying::start(arguments, &["once"]);
+        let report = dying.crash_in("a/null");
+        let crash = &report["crash"];
+        assert_eq!((&crash["signal"], &crash["code"]), (&"SIGSEGV".into(), &1.into()), "{crash:#}");
+        assert_eq!(crash["address"], "0x0");
+        assert_eq!(crash["sender"], Value::Null);
+        assert_in_order(&report, &["strike_inner", "strike_outer", "make_dir"]);
+        assert_eq!(functions(&report)[0], "strike_inner");
+        let inner = &crash["backtrace"][0];
+        assert!(inner["file"].as_str().unwrap().ends_with("dying.c"), "{inner}");
+        let source = include_str!("dying.c").lines();
+        let line = source.zip(1..).find(|(text, _)| text.contains("*nowhere = 1;")).unwrap().1;
+        assert_eq!(inner["line"], line);
+        let registers = crash["registers"].as_object().unwrap();
+        assert!(registers.values().any(|value| *value == inner["address"]), "{crash:#}");
+        if !arguments.is_empty() {
+            assert_eq!(crash["request"]["request"], "MKDIR");
+        }
+    }
+}
+
+/// S5: whatever it dies of.
+#[test]
+fn s05_crashes_of_other_kinds() {
+    let dying = Dying::start(&[], &["once"]);
+    let report = dying.crash_in("a/abort");
+    assert_eq!(report["crash"]["signal"], "SIGABRT");
+    assert_eq!(report["exit"]["signal"], libc::SIGABRT);
+    assert_in_order(&report, &["abort", "strike_inner", "strike_outer", "make_dir"]);
+
+    let dying = Dying::start(&[], &["once"]);
+    let report = dying.crash_in("a/overflow");
+    assert_eq!(report["exit"]["signal"], libc::SIGSEGV);
+    assert_in_order(&report, &["sink_deeper", "sink_deeper", "sink_deeper"]);
+
+    let dying = Dying::start(&[], &["once"]);
+    let report = dying.crash_in("a/call");
+    assert_eq!(report["crash"]["backtrace"][0]["address"], "0x0");
+    assert_in_order(&report, &["?", "strike_inner", "strike_outer", "make_dir"]);
+}
+
+/// S5: a signal that somebody else has sent is told from one of the daemon's own.
+#[test]
+fn s05_a_signal_from_outside() {
+    for arguments in [&[][..], &JOURNAL] {
+        let dying = Dying::start(arguments, &[]);
+        let daemon = dying.mount.pid("daemon");
+        belay_testbed::process::kill(daemon, belay_testbed::Signal::SEGV).unwrap();
+        let report = dying.report(|report| report["crash"].is_object());
+        assert_eq!(report["crash"]["sender"], std::process::id());
+        assert_eq!(report["exit"]["signal"], libc::SIGSEGV);
+        dying.mkdir("a/new").result().unwrap();
+    }
+}
+
+/// A daemon's own handler stays in place.
+#[test]
+fn s05_a_daemon_that_handles_its_signals() {
+    for arguments in [&[][..], &JOURNAL] {
+        let dying = Dying::start(arguments, &["once", "handler"]);
+        dying.mkdir("a/null").result().unwrap();
+        let report = dying.report(|report| report["exit"]["code"] == 7);
+        assert_eq!(report["crash"], Value::Null);
+    }
+}
+
+/// A child's crash is its own.
+#[test]
+fn s05_a_child_that_crashes() {
+    for arguments in [&[][..], &JOURNAL] {
+        let dying = Dying::start(arguments, &[]);
+        dying.mkdir("a/child").result().unwrap();
+        assert_eq!(dying.mount.status().unwrap()["crashes"], 0);
+        dying.mount.crash_and_recover();
+        let report = dying.report(Value::is_object);
+        assert_eq!(report["crash"], Value::Null, "{report:#}");
+    }
+}
+
+/// A request whose daemon waits in an effectful call until somebody reads from a pipe.
+struct Slow {
+    dying: Dying,
+    daemon: u32,
+    /// The thread that waits.
+    thread: u32,
+    caller: Caller<io::Result<()>>,
+}
+
+impl Slow {
+    fn start() -> Self {
+        let dying = Dying::start(&JOURNAL, &["once"]);
+        let (pipe, mode) = (dying.control.join("pipe"), Mode::from_raw_mode(0o600));
+        mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
+        let daemon = dying.mount.pid("daemon");
+        let caller = dying.mkdir("a/slow");
+        let opening = format!("{} ", libc::SYS_openat);
+        let mut found = None;
+        let waits = || {
+            let tasks = fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten();
+            found = tasks.map(|task| task.path()).find(|task| {
+                fs::read_to_string(task.join("syscall"))
+                    .is_ok_and(|call| call.starts_with(&opening))
+            });
+            found.is_some()
+        };
+        assert!(until(waits), "nobody opens the pipe");
+        let thread = found.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+        Self { dying, daemon, thread, caller }
+    }
+
+    fn read_pipe(&self) -> fs::File {
+        let pipe = self.dying.control.join("pipe");
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(pipe).unwrap()
+    }
+
+    /// The one call that the request had made, when all is over, and it has been done once.
+    fn end(self, reader: fs::File) -> (Value, Value) {
+        self.caller.result().unwrap();
+        drop(reader);
+        assert_eq!(fs::read_to_string(self.dying.control.join("log")).unwrap(), "x");
+        let report = self.dying.report(|report| report["crash"]["backtrace"].is_array());
+        assert_eq!(report["exit"]["signal"], libc::SIGSEGV, "{report:#}");
+        let journals = report["journals"].as_array().unwrap();
+        let calls = |journal: &Value| journal["calls"].as_array().unwrap().clone();
+        let slow = journals.iter().find(|journal| !calls(journal).is_empty()).expect("a journal");
+        assert_eq!(calls(slow).len(), 1, "it ran on: {report:#}");
+        assert_eq!(calls(slow)[0]["call"], "open");
+        (calls(slow)[0]["result"].clone(), report)
+    }
+}
+
+/// S3: a thread that is in an effectful call when another one crashes finishes it, and does nothing after it; what came of
+/// it is on record, and the successor goes on from there.
+#[test]
+fn s03_calls_of_other_threads_are_finished() {
+    let slow = Slow::start();
+    let crash = slow.dying.mkdir("b/null");
+    // The one that crashed, and another: they are being stopped.
+    let stopped = || slow.dying.stopped_threads(slow.daemon) >= 2;
+    assert!(until(stopped), "nobody is stopped");
+    let reader = slow.read_pipe();
+    crash.result().unwrap();
+    let (result, report) = slow.end(reader);
+    assert!(result.as_i64().is_some_and(|fd| fd > 0), "{report:#}");
+}
+
+/// S3: the same for the call into which a signal from outside comes.
+#[test]
+fn s03_a_call_that_a_signal_comes_into_is_finished() {
+    let slow = Slow::start();
+    // To a process, by way of a thread: that one gets it.
+    let thread = slow.thread;
+    let pid = Pid::from_raw(i32::try_from(thread).unwrap()).unwrap();
+    kill_process(pid, belay_testbed::Signal::SEGV).unwrap();
+    assert!(until(|| slow.dying.stopped_threads(slow.daemon) >= 1), "nobody is stopped");
+    let reader = slow.read_pipe();
+    let (result, report) = slow.end(reader);
+    assert!(result.as_i64().is_some_and(|fd| fd > 0), "{report:#}");
+    assert_eq!(report["crash"]["sender"], std::process::id());
+    assert_eq!(report["crash"]["thread"], thread);
+}
+
+/// S3: a call that does not end does not hold up the recovery.
+#[test]
+fn s03_a_call_that_does_not_end_is_cut_off() {
+    let slow = Slow::start();
+    let crash = slow.dying.mkdir("b/null");
+    slow.dying.mount.wait_for("crash", |status| status["crashes"] == 1);
+    let reader = slow.read_pipe();
+    crash.result().unwrap();
+    let (result, _) = slow.end(reader);
+    assert_eq!(result, Value::Null);
+}

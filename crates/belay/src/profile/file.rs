@@ -1,0 +1,54 @@
+//! What a profile says.
+
+use anyhow::{Result, ensure};
+use belay_supervisor::config::Policy;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A profile, as its file has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Names of the programs that it is for, without folders.
+    pub programs: Vec<String>,
+    /// The policy that they need.
+    policy: Named,
+    /// How it came about: the command, version and date of a qualification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qualified: Option<String>,
+}
+
+/// Policies that a profile may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Named {
+    Reconcile,
+    Journal,
+    Transaction,
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// If the text is no profile; the message says where.
+    pub fn parse(text: &str) -> Result<Self> {
+        let profile: Self = toml::from_str(text)?;
+        ensure!(!profile.programs.is_empty(), "it names no programs");
+        Ok(profile)
+    }
+
+    /// Whether it is for a program.
+    pub fn is_for(&self, program: &Path) -> bool {
+        program.file_name().is_some_and(|name| self.programs.iter().any(|one| name == one.as_str()))
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> Policy {
+        match self.policy {
+            Named::Reconcile => Policy::Reconcile,
+            Named::Journal => Policy::Journal,
+            Named::Transaction => Policy::Transaction,
+        }
+    }
+}

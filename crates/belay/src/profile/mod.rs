@@ -1,0 +1,162 @@
+//! Profiles: which policy a daemon needs. The only place where daemons are known by name, and that is data.
+//!
+//! A profile is a TOML file. Those of the user come before those of the machine, and these before the
+//! ones that belay brings along; `belay qualify` writes them.
+
+mod file;
+
+pub use file::Profile;
+
+use anyhow::{Context, Result};
+use belay_supervisor::config::Policy;
+use std::path::{Path, PathBuf};
+
+/// Largest profile that is read.
+const LARGEST: u64 = 1 << 20;
+
+/// Profiles that belay brings along.
+const BUILT_IN: [(&str, &str); 6] = [
+    ("avfs", include_str!("../../../../profiles/avfs.toml")),
+    ("bindfs", include_str!("../../../../profiles/bindfs.toml")),
+    ("libfuse-examples", include_str!("../../../../profiles/libfuse-examples.toml")),
+    ("mergerfs", include_str!("../../../../profiles/mergerfs.toml")),
+    ("ntfs-3g", include_str!("../../../../profiles/ntfs-3g.toml")),
+    ("sshfs", include_str!("../../../../profiles/sshfs.toml")),
+];
+
+/// A profile, and where it was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What it says.
+    pub profile: Profile,
+    /// Its file, or that it is built in, for people.
+    pub source: String,
+}
+
+/// Where profiles of the user and of the machine are, the first one first.
+pub fn folders() -> Vec<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let user = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    let user = user.filter(|path| path.is_absolute()).map(|path| path.join("belay/profiles"));
+    user.into_iter().chain([PathBuf::from("/etc/belay/profiles")]).collect()
+}
+
+/// The profile for a program, if there is one.
+///
+/// # Errors
+/// If a profile cannot be read or says what cannot be: a daemon must not run under another policy
+/// than its owner has written down.
+pub fn find(program: &Path) -> Result<Option<Found>> {
+    find_in(&folders(), program)
+}
+
+fn find_in(folders: &[PathBuf], program: &Path) -> Result<Option<Found>> {
+    for folder in folders {
+        for path in files(folder)? {
+            let profile = read(&path)?;
+            if profile.is_for(program) {
+                return Ok(Some(Found { profile, source: path.display().to_string() }));
+            }
+        }
+    }
+    for (name, text) in BUILT_IN {
+        let profile = Profile::parse(text).with_context(|| format!("built-in profile {name}"))?;
+        if profile.is_for(program) {
+            return Ok(Some(Found { profile, source: format!("built-in profile {name}") }));
+        }
+    }
+    Ok(None)
+}
+
+/// The profiles in a folder, in the order of their names; none if there is no such folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("reading {}", folder.display()));
+        }
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("reading {}", folder.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one profile.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub fn read(path: &Path) -> Result<Profile> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).with_context(|| format!("reading profile {shown}"))?.len();
+    anyhow::ensure!(size <= LARGEST, "profile {shown} has {size} bytes: that is no profile");
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading profile {shown}"))?;
+    Profile::parse(&text)
+        .with_context(|| format!("profile {shown}; correct it, or choose a policy with --policy"))
+}
+
+/// The policy to use: the one that was asked for, or that of the daemon's profile, or `reconcile`.
+///
+/// # Errors
+/// Those of [`find`], if no policy was asked for.
+pub fn choose(asked: Policy, program: &Path) -> Result<(Policy, String)> {
+    if asked != Policy::Auto {
+        return Ok((asked, "--policy".into()));
+    }
+    Ok(match find(program)? {
+        Some(found) => (found.profile.policy(), found.source),
+        None => {
+            (Policy::Reconcile, "no profile knows the daemon; `belay qualify` makes one".into())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_profiles_are_right_and_each_program_has_one() {
+        let mut programs = Vec::new();
+        for (name, text) in BUILT_IN {
+            let profile = Profile::parse(text).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+            programs.extend(profile.programs);
+        }
+        let all = programs.len();
+        programs.sort();
+        programs.dedup();
+        assert_eq!(programs.len(), all, "a program in two profiles");
+        let found = find_in(&[], Path::new("/usr/bin/ntfs-3g")).unwrap().unwrap();
+        assert_eq!(found.profile.policy(), Policy::Transaction);
+        assert!(find_in(&[], Path::new("/usr/bin/unknown")).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_users_come_first_and_wrong_ones_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().to_path_buf();
+        let program = Path::new("/opt/ntfs-3g");
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        let find = || find_in(std::slice::from_ref(&folder), program);
+        write("other.toml", "programs = [\"else\"]\npolicy = \"journal\"\n");
+        write("notes.txt", "not a profile");
+        assert!(find().unwrap().unwrap().source.contains("built-in"));
+        write("mine.toml", "programs = [\"ntfs-3g\"]\npolicy = \"reconcile\"\n");
+        let found = find().unwrap().unwrap();
+        assert_eq!(found.profile.policy(), Policy::Reconcile);
+        assert!(found.source.ends_with("mine.toml"));
+        for wrong in ["policy = \"journal\"", "programs = [\"x\"]\npolicy = \"fast\"", "]["] {
+            write("aaa.toml", wrong);
+            let error = format!("{:#}", find().unwrap_err());
+            assert!(error.contains("aaa.toml"), "{error}");
+        }
+        let none = folder.join("missing");
+        assert!(find_in(&[none], Path::new("x")).unwrap().is_none());
+    }
+}
