@@ -11,6 +11,7 @@ mod ops;
 mod pool;
 mod report;
 mod soak;
+mod study;
 mod suite;
 mod tree;
 mod worker;
@@ -39,6 +40,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run a file system test suite on the bare daemon and on the held mount under fire, and compare test by test
     Suite(suite::SuiteArgs),
+    /// Crash daemons systematically, and tabulate what applications and file systems see of it
+    Study(study::StudyArgs),
     /// Carry out operations for a soak (started by it)
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Suite(args) => suite::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Worker(args) => worker::serve(&args).map(|()| true),
     };
     match result {

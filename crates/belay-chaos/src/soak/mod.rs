@@ -22,8 +22,6 @@ use drive::{Driver, Mismatch};
 /// Whether kills are kept away from changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Between {
-    /// For ntfs-3g only, whose image is not yet crash-proof.
-    Auto,
     /// For every bed.
     Always,
     /// For none.
@@ -73,7 +71,7 @@ pub struct SoakArgs {
     #[arg(long, value_parser = humantime::parse_duration, default_value = "50ms")]
     every: Duration,
     /// Kill only while nothing is being changed
-    #[arg(long, value_enum, default_value = "auto", num_args = 0..=1, default_missing_value = "always")]
+    #[arg(long, value_enum, default_value = "never", num_args = 0..=1, default_missing_value = "always")]
     between_mutations: Between,
     /// How long an operation may take before it counts as hanging
     #[arg(long, value_parser = humantime::parse_duration, default_value = "60s")]
@@ -157,7 +155,6 @@ impl<'a> Soak<'a> {
 
     fn between(&self) -> bool {
         match self.args.between_mutations {
-            Between::Auto => self.kind == Kind::Ntfs3g,
             Between::Always => true,
             Between::Never => false,
         }

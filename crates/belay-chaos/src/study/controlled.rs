@@ -1,0 +1,368 @@
+//! Every operation, a crash at every point, and what the application and the file system see of it: the paper's Table 4.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | `ops` | which operations, on which tree |
+//! | `trial` | how is one experiment made and judged |
+//! | `snapshot` | what does a tree look like |
+//! | `image` | what is on an image without its daemon |
+//! | `model` | words and results |
+//! | `table` | how is it shown |
+
+mod image;
+mod model;
+mod ops;
+mod snapshot;
+mod table;
+mod trial;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use belay_faults::{Fault, FaultSignal, Point};
+use belay_testbed::{Bed, Kind, mounts};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::interrupt;
+use model::{Column, DryRun, Experiment, Only, Study};
+use ops::{OPERATIONS, Operation};
+use trial::{Place, Undisturbed};
+
+/// Daemons of the study.
+const BEDS: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
+/// How often a point that was not reached is tried again.
+const ATTEMPTS: u32 = 3;
+/// So many experiments that cannot be made end a study.
+const TROUBLES: usize = 5;
+
+/// Arguments of `study controlled`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ControlledArgs {
+    /// Daemons, by name, separated by commas
+    #[arg(long, value_delimiter = ',', default_values_t = BEDS)]
+    beds: Vec<Kind>,
+    /// Operations, by name, separated by commas [default: all]
+    #[arg(long, value_delimiter = ',')]
+    ops: Vec<String>,
+    /// How to run the daemons
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,restart,belay")]
+    columns: Vec<Column>,
+    /// What the daemons die of
+    #[arg(long, value_delimiter = ',', default_value = "SEGV,KILL")]
+    signals: Vec<FaultSignal>,
+    /// Just this experiment, in all of the columns
+    #[arg(long, value_name = "BED/OPERATION/POINT/SIGNAL")]
+    only: Option<Only>,
+    /// Where to write controlled.json and controlled.md [default: target/study, nowhere with --only]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How long an operation may take before it counts as hanging
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "30s")]
+    op_timeout: Duration,
+    /// Where to make the beds [default: /dev/shm]
+    #[arg(long)]
+    workdir: Option<PathBuf>,
+    /// Succeed whatever is found
+    #[arg(long)]
+    no_verdict: bool,
+}
+
+/// Runs a study; true if nothing speaks against belay.
+pub fn run(args: &ControlledArgs) -> Result<bool> {
+    let chosen = args.ops.iter().map(|name| Operation::parse(name));
+    let mut ops: Vec<&'static Operation> = chosen.collect::<Result<_>>()?;
+    let mut beds = args.beds.clone();
+    if let Some(only) = &args.only {
+        beds = vec![only.bed];
+        ops = vec![only.operation];
+    } else if ops.is_empty() {
+        ops = OPERATIONS.iter().collect();
+    }
+    mounts::ensure_control_files()?;
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {prefix:10} {elapsed} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let mut lab = Lab {
+        args,
+        ops,
+        bar,
+        interrupted: interrupt::flag()?,
+        number: 0,
+        study: Study {
+            version: 1,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            columns: args.columns.clone(),
+            dry_runs: Vec::new(),
+            experiments: Vec::new(),
+            troubles: Vec::new(),
+        },
+    };
+    for kind in beds {
+        lab.bar.set_prefix(kind.name());
+        if let Err(error) = lab.bed(kind) {
+            lab.study.troubles.push(format!("{kind}: {error:#}"));
+        }
+    }
+    lab.bar.finish_and_clear();
+    let mut study = lab.study;
+    if args.only.is_some() && study.experiments.is_empty() && study.troubles.is_empty() {
+        study.troubles.push("the request has no such point".to_owned());
+    }
+    let page = table::markdown(&study);
+    if args.only.is_none() {
+        println!("{page}");
+    } else {
+        print!("{}", table::summary(&study));
+    }
+    let default = args.only.is_none().then(|| PathBuf::from("target/study"));
+    if let Some(dir) = args.out.as_ref().or(default.as_ref()) {
+        let json = serde_json::to_string_pretty(&study).context("encoding the results")? + "\n";
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        for (name, text) in [("controlled.json", &json), ("controlled.md", &page)] {
+            let path = dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    let good = study.troubles.is_empty()
+        && !study.experiments.iter().any(|e| table::failed(e) || !e.reached)
+        && !study.dry_runs.iter().any(|r| r.column == Column::Belay && !r.differences.is_empty());
+    Ok(good || args.no_verdict)
+}
+
+/// Everything that a study has while it runs.
+struct Lab<'a> {
+    args: &'a ControlledArgs,
+    ops: Vec<&'static Operation>,
+    bar: ProgressBar,
+    interrupted: Arc<AtomicBool>,
+    /// Of the next directory.
+    number: u32,
+    study: Study,
+}
+
+/// Beds of one kind, run in one way.
+struct Stock {
+    kind: Kind,
+    column: Column,
+    /// One that was all right.
+    bed: Option<Bed>,
+}
+
+impl Stock {
+    fn take(&mut self, lab: &Lab<'_>) -> Result<Bed> {
+        if let Some(bed) = self.bed.take() {
+            return Ok(bed);
+        }
+        let options = trial::options(lab.args.workdir.as_deref());
+        Bed::start(self.kind, &self.column.mode(), &options)
+    }
+
+    /// Takes a bed back, if it can be used again.
+    fn put(&mut self, bed: Bed) {
+        if trial::can_be_reused(self.kind) {
+            self.bed = Some(bed);
+        }
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.bed.take().map_or(Ok(()), Bed::stop)
+    }
+}
+
+impl Lab<'_> {
+    fn bed(&mut self, kind: Kind) -> Result<()> {
+        let mut stock = Stock { kind, column: Column::Bare, bed: None };
+        let mut expected = Vec::new();
+        for op in self.ops.clone() {
+            self.bar.set_message(format!("{}, undisturbed", op.name));
+            self.bar.tick();
+            let undisturbed = self.undisturbed(&mut stock, op);
+            expected.push(undisturbed.with_context(|| format!("{} undisturbed", op.name))?);
+        }
+        stock.close()?;
+        for column in self.args.columns.clone() {
+            let mut stock = Stock { kind, column, bed: None };
+            for (op, expected) in self.ops.clone().into_iter().zip(&expected) {
+                if self.interrupted.load(Ordering::Relaxed) {
+                    self.study.troubles.push("interrupted".to_owned());
+                    return Ok(());
+                }
+                let what = || format!("{} {}", column.name(), op.name);
+                self.operation(&mut stock, op, expected).with_context(what)?;
+            }
+            stock.close().with_context(|| format!("after {}", column.name()))?;
+            self.tell(kind, column);
+        }
+        Ok(())
+    }
+
+    /// Learns what an operation does, each part of it in a place of its own.
+    fn undisturbed(&mut self, stock: &mut Stock, op: &'static Operation) -> Result<Undisturbed> {
+        let before = self.at(stock, |place| place.untouched(op))?;
+        let (outcome, front, after) = self.at(stock, |place| place.undisturbed(op, false))?;
+        let (again, _, used) = self.at(stock, |place| place.undisturbed(op, true))?;
+        ensure!(outcome == again, "it came to {outcome}, and another time to {again}");
+        Ok(Undisturbed { outcome, front, before, after, used })
+    }
+
+    /// Does something where nothing was done before.
+    fn at<T>(
+        &mut self,
+        stock: &mut Stock,
+        what: impl FnOnce(&Place<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let bed = stock.take(self)?;
+        let result = what(&self.place(&bed))?;
+        stock.put(bed);
+        Ok(result)
+    }
+
+    /// A line for those who wait, also where no progress can be drawn.
+    fn tell(&self, kind: Kind, column: Column) {
+        let of = |e: &&Experiment| e.bed == kind && e.column == column;
+        let all = self.study.experiments.iter().filter(of);
+        let good = all.clone().filter(|e| e.is_all_right()).count();
+        let line = format!(
+            "{kind:<10} {:<8} {} experiments, {good} all right",
+            column.name(),
+            all.count()
+        );
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// A directory that no experiment has been in.
+    fn place<'b>(&mut self, bed: &'b Bed) -> Place<'b> {
+        self.number += 1;
+        Place { bed, name: format!("t{:06}", self.number), limit: self.args.op_timeout }
+    }
+
+    fn operation(
+        &mut self,
+        stock: &mut Stock,
+        op: &'static Operation,
+        expected: &Undisturbed,
+    ) -> Result<()> {
+        let (kind, column) = (stock.kind, stock.column);
+        self.bar.set_message(format!("{} {}, undisturbed", column.name(), op.name));
+        self.bar.tick();
+        let (mut report, mut differences): (_, String);
+        loop {
+            let fresh = stock.bed.is_none();
+            (report, differences) = self.at(stock, |place| place.observed(op, expected))?;
+            if fresh || report.request.is_some() {
+                break;
+            }
+            // The kernel may have learnt in that bed's life that the daemon does not know such requests.
+            stock.close()?;
+        }
+        let request = report.request;
+        let run = DryRun {
+            bed: kind,
+            operation: op.name,
+            column,
+            request: request.as_ref().map(|request| request.opcode.clone()),
+            effects: request.as_ref().map(|r| r.effects.clone()).unwrap_or_default(),
+            differences,
+        };
+        let calls: Vec<_> = run.effects.iter().map(|effect| effect.call).collect();
+        self.study.dry_runs.push(run);
+        if request.is_none() {
+            // The kernel knows without asking.
+            return Ok(());
+        }
+        let count = u32::try_from(calls.len()).context("so many effects")?;
+        for point in Point::all(count) {
+            let call = match point {
+                Point::BeforeEffect(k) | Point::AfterEffect(k) => {
+                    usize::try_from(k - 1).ok().and_then(|k| calls.get(k).copied())
+                }
+                _ => None,
+            };
+            for signal in self.args.signals.clone() {
+                let only = self.args.only.as_ref();
+                if only.is_some_and(|o| (o.point, o.signal) != (point, signal)) {
+                    continue;
+                }
+                if self.interrupted.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                self.bar.set_message(format!("{} {} {point} {signal}", column.name(), op.name));
+                self.bar.tick();
+                let fault = Fault { point, signal };
+                let experiment = match self.experiment(stock, op, fault, call, expected) {
+                    Ok(experiment) => experiment,
+                    // Not judged, and no reason to leave out the others; unless nothing goes.
+                    Err(error) => {
+                        let at = format!("{kind} {} {} {point} {signal}", column.name(), op.name);
+                        let trouble = format!("{at}: {error:#}");
+                        ensure!(self.study.troubles.len() < TROUBLES, "{trouble}");
+                        self.bar.suspend(|| eprintln!("{trouble}"));
+                        self.study.troubles.push(trouble);
+                        continue;
+                    }
+                };
+                if table::failed(&experiment) && only.is_none() {
+                    self.bar.suspend(|| eprintln!("{}", table::account(&experiment)));
+                }
+                self.study.experiments.push(experiment);
+            }
+        }
+        Ok(())
+    }
+
+    fn experiment(
+        &mut self,
+        stock: &mut Stock,
+        op: &'static Operation,
+        fault: Fault,
+        call: Option<&'static str>,
+        expected: &Undisturbed,
+    ) -> Result<Experiment> {
+        let (kind, column) = (stock.kind, stock.column);
+        let began = Instant::now();
+        let mut attempts = 1;
+        let mut findings;
+        loop {
+            let bed = stock.take(self)?;
+            findings = self.place(&bed).disturbed(op, fault, expected, column)?;
+            // A bed that something was wrong with is taken away as it is.
+            if column != Column::Bare && findings.is_all_right() {
+                stock.put(bed);
+            }
+            if findings.report.crashed || attempts == ATTEMPTS {
+                break;
+            }
+            // The kernel may know the answer by now, in this bed's life.
+            stock.close()?;
+            attempts += 1;
+        }
+        let replay = format!(
+            "belay-chaos study controlled --columns {} --only {kind}/{}/{}/{}",
+            column.name(),
+            op.name,
+            fault.point,
+            fault.signal
+        );
+        Ok(Experiment {
+            bed: kind,
+            operation: op.name,
+            column,
+            point: fault.point.to_string(),
+            call,
+            signal: fault.signal,
+            reached: findings.report.crashed,
+            application: findings.application,
+            outcome: findings.outcome.to_string(),
+            expected: expected.outcome.to_string(),
+            consistent: findings.differences.is_empty(),
+            differences: findings.differences,
+            usable: findings.trouble.is_empty(),
+            trouble: findings.trouble,
+            seconds: began.elapsed().as_secs_f64(),
+            replay,
+        })
+    }
+}

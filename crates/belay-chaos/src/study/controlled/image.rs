@@ -1,0 +1,43 @@
+//! An NTFS image whose daemon is gone: the checker's word, and a look at the tree with another daemon.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use belay_testbed::mounts;
+use belay_testbed::process::{Process, run_ok};
+
+use super::snapshot::{Look, Snapshot};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What `ntfsfix -n` says against an image, if anything.
+pub fn complaint(image: &Path) -> Option<String> {
+    let mut check = Command::new("ntfsfix");
+    check.arg("-n").arg(image);
+    run_ok(check, LIMIT).err().map(|error| format!("{error:#}"))
+}
+
+/// Looks at a directory of an image that nobody has mounted.
+pub fn look_into(image: &Path, name: &str, look: Look) -> Result<Snapshot> {
+    let temp = tempfile::tempdir().context("making a directory to mount on")?;
+    let at = temp.path().join("mnt");
+    std::fs::create_dir(&at).with_context(|| format!("creating {}", at.display()))?;
+    let mut command = Command::new("ntfs-3g");
+    command.args(["-o", "ro,no_detach,permissions,noatime,user_xattr"]).arg(image).arg(&at);
+    let mut daemon = Process::start(command, &temp.path().join("log"))?;
+    let snapshot = mounts::wait(&at, true, LIMIT, || daemon.must_run())
+        .and_then(|()| Snapshot::read(&at.join(name), look));
+    let unmounted = mounts::unmount_clean(&at, LIMIT);
+    if unmounted.is_err() {
+        mounts::unmount_by_force(&at);
+    }
+    let ended = daemon.wait(LIMIT)?;
+    let snapshot = snapshot.with_context(|| format!("looking into {}", image.display()))?;
+    unmounted.and(ended.map_or(Ok(()), |status| {
+        ensure!(status.success(), "ntfs-3g ended with {status}{}", daemon.tail());
+        Ok(())
+    }))?;
+    Ok(snapshot)
+}

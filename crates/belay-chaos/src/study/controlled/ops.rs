@@ -1,0 +1,258 @@
+//! The operations of the study, on a small fixed tree.
+//!
+//! Each changes the tree by one system call, so that between the tree before and the tree after there is no third that
+//! an application could have made.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
+use std::path::Path;
+
+use belay_faults::Target;
+use belay_wire::Opcode;
+use rustix::fs::{
+    Advice, AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, Timespec, Timestamps, XattrFlags,
+};
+
+use crate::exec::hash;
+
+/// One operation.
+#[derive(Debug)]
+pub struct Operation {
+    pub name: &'static str,
+    /// The request that is meant: the first with one of these opcodes, ...
+    opcodes: &'static [Opcode],
+    /// ... and with this in it.
+    contains: Option<&'static str>,
+    /// Carries it out in a prepared directory; what it returns tells whether it went well.
+    pub act: fn(&Path) -> io::Result<String>,
+    /// The time that it sets, so that it matters.
+    pub sets_time: Option<i64>,
+}
+
+impl Operation {
+    /// The request in which the daemon dies.
+    pub fn target(&self) -> Target {
+        let target = Target::any(self.opcodes);
+        match self.contains {
+            Some(text) => target.containing(text),
+            None => target,
+        }
+    }
+
+    /// Reads a name.
+    pub fn parse(name: &str) -> anyhow::Result<&'static Self> {
+        OPERATIONS.iter().find(|op| op.name == name).ok_or_else(|| {
+            let names: Vec<_> = OPERATIONS.iter().map(|op| op.name).collect();
+            anyhow::anyhow!("unknown operation {name:?}: there are {}", names.join(", "))
+        })
+    }
+}
+
+/// Size of the file that most operations are about: some pages and a bit.
+const SIZE: usize = 10_000;
+/// A time long ago, in whole seconds: sshfs knows no others.
+const TIME: i64 = 1_000_000_000;
+const MAKE: &[Opcode] = &[Opcode::CREATE, Opcode::MKNOD];
+const RENAME: &[Opcode] = &[Opcode::RENAME, Opcode::RENAME2];
+
+macro_rules! operations {
+    ($($name:literal: $opcodes:expr, $contains:expr => $act:expr;)*) => {
+        /// All of them, in the order of the tables.
+        pub const OPERATIONS: &[Operation] = &[$(Operation {
+            name: $name,
+            opcodes: $opcodes,
+            contains: $contains,
+            act: $act,
+            sets_time: if matches!($name.as_bytes(), b"utime") { Some(TIME) } else { None },
+        }),*];
+    };
+}
+
+operations! {
+    "create": MAKE, Some("new") => |dir| make(dir, OpenOptions::new().write(true).create(true));
+    "mkdir": &[Opcode::MKDIR], Some("new") => |dir| {
+        done(fs::DirBuilder::new().mode(0o750).create(dir.join("new")))
+    };
+    "symlink": &[Opcode::SYMLINK], Some("new") => |dir| done(symlink("some/where", dir.join("new")));
+    "link": &[Opcode::LINK], Some("new") => |dir| {
+        done(fs::hard_link(dir.join("file"), dir.join("new")))
+    };
+    "rename": RENAME, Some("file") => |dir| done(fs::rename(dir.join("file"), dir.join("new")));
+    "open": &[Opcode::OPEN], None => |dir| close(File::open(dir.join("file"))?);
+    "read": &[Opcode::READ], None => |dir| {
+        let file = File::open(dir.join("file"))?;
+        let mut buffer = vec![0; SIZE];
+        file.read_exact_at(&mut buffer, 0)?;
+        close(file).map(|_| hash(&buffer))
+    };
+    "readdir": &[Opcode::READDIR, Opcode::READDIRPLUS], None => |dir| {
+        let entries = fs::read_dir(dir.join("full"))?;
+        let mut names = entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(format!("{names:?}"))
+    };
+    "readlink": &[Opcode::READLINK], None => |dir| {
+        fs::read_link(dir.join("symlink")).map(|target| format!("{target:?}"))
+    };
+    "write": &[Opcode::WRITE], None => |dir| {
+        let file = OpenOptions::new().write(true).open(dir.join("file"))?;
+        file.write_all_at(&[b'w'; 3000], 1000)?;
+        close(file)
+    };
+    "unlink": &[Opcode::UNLINK], Some("other") => |dir| done(fs::remove_file(dir.join("other")));
+    "rmdir": &[Opcode::RMDIR], Some("dir") => |dir| done(fs::remove_dir(dir.join("dir")));
+    "truncate": &[Opcode::SETATTR], None => |dir| {
+        done(nix::unistd::truncate(&dir.join("file"), 1234).map_err(io::Error::from))
+    };
+    "utime": &[Opcode::SETATTR], None => |dir| {
+        let time = Timespec { tv_sec: TIME, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        done(rustix::fs::utimensat(CWD, dir.join("file"), &times, AtFlags::empty()).map_err(Into::into))
+    };
+    "chmod": &[Opcode::SETATTR], None => |dir| {
+        done(fs::set_permissions(dir.join("file"), PermissionsExt::from_mode(0o604)))
+    };
+    "stat": &[Opcode::GETATTR], None => |dir| {
+        // The daemon is to be asked, whatever the kernel still knows.
+        let flags = AtFlags::STATX_FORCE_SYNC;
+        let stat = rustix::fs::statx(CWD, dir.join("file"), flags, StatxFlags::BASIC_STATS)?;
+        Ok(format!("mode {:o}, {} bytes", stat.stx_mode, stat.stx_size))
+    };
+    "rename-over": RENAME, Some("file") => |dir| {
+        done(fs::rename(dir.join("file"), dir.join("other")))
+    };
+    "rename-exchange": RENAME, Some("file") => |dir| {
+        let (one, other) = (dir.join("file"), dir.join("other"));
+        done(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(Into::into))
+    };
+    "excl-create": MAKE, Some("new") => |dir| {
+        make(dir, OpenOptions::new().read(true).write(true).create_new(true))
+    };
+    "append": &[Opcode::WRITE], None => |dir| {
+        let file = OpenOptions::new().append(true).open(dir.join("file"))?;
+        let written = rustix::io::write(&file, &[b'a'; 500])?;
+        close(file).map(|_| format!("{written} bytes"))
+    };
+    "fallocate": &[Opcode::FALLOCATE], None => |dir| {
+        let file = OpenOptions::new().write(true).open(dir.join("file"))?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 20_000)?;
+        close(file)
+    };
+    "setxattr": &[Opcode::SETXATTR], Some("user.study") => |dir| {
+        let flags = XattrFlags::CREATE;
+        done(rustix::fs::setxattr(dir.join("file"), "user.study", b"value", flags).map_err(Into::into))
+    };
+}
+
+fn done(result: io::Result<()>) -> io::Result<String> {
+    result.map(|()| "done".to_owned())
+}
+
+/// Closes it and hears what closing says.
+fn close(file: File) -> io::Result<String> {
+    done(nix::unistd::close(OwnedFd::from(file)).map_err(Into::into))
+}
+
+/// Makes `new` and looks at it through the handle.
+fn make(dir: &Path, options: &mut OpenOptions) -> io::Result<String> {
+    let file = options.mode(0o640).open(dir.join("new"))?;
+    let meta = file.metadata()?;
+    close(file).map(|_| format!("mode {:o}, {} bytes", meta.mode(), meta.len()))
+}
+
+/// Whom a thread acts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// The superuser.
+    Root,
+    /// Somebody else, so that a daemon has to give to its caller what it makes.
+    Ordinary,
+}
+
+impl User {
+    const ID: u32 = 1234;
+
+    /// From now on, this thread's accesses to files are this user's. Threads have identities of their own for that.
+    pub fn assume(self) {
+        if self == Self::Ordinary {
+            nix::unistd::setfsgid(Self::ID.into());
+            nix::unistd::setfsuid(Self::ID.into());
+        }
+    }
+}
+
+/// Makes the tree that all operations start from, as a user, who this thread then is.
+pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
+    fs::create_dir(dir)?;
+    if user == User::Ordinary {
+        std::os::unix::fs::chown(dir, Some(User::ID), Some(User::ID))?;
+        user.assume();
+    }
+    let content: Vec<u8> = (0..SIZE).map(|n| b'a' + u8::try_from(n % 23).unwrap_or(0)).collect();
+    fs::write(dir.join("file"), content)?;
+    fs::write(dir.join("other"), "another file")?;
+    fs::set_permissions(dir.join("other"), PermissionsExt::from_mode(0o600))?;
+    symlink("file", dir.join("symlink"))?;
+    fs::create_dir(dir.join("dir"))?;
+    fs::create_dir(dir.join("full"))?;
+    for name in ["one", "two", "three"] {
+        fs::write(dir.join("full").join(name), name)?;
+    }
+    // Out of the kernel's cache, so that a read is one for the daemon. Not every daemon can sync.
+    let file = File::open(dir.join("file"))?;
+    let _ = file.sync_all();
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    close(file).map(drop)
+}
+
+/// The round that tells whether a file system can be used.
+pub fn use_it(dir: &Path) -> io::Result<()> {
+    fs::create_dir(dir)?;
+    let (one, other) = (dir.join("one"), dir.join("other"));
+    fs::write(&one, "usable")?;
+    fs::rename(&one, &other)?;
+    if fs::read(&other)? != b"usable" {
+        return Err(io::Error::other("what was written is not read back"));
+    }
+    fs::remove_file(&other)?;
+    fs::remove_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::study::controlled::snapshot::{Look, Snapshot};
+
+    #[test]
+    fn operations_do_something_and_twice_the_same() {
+        let names: HashSet<_> = OPERATIONS.iter().map(|op| op.name).collect();
+        assert_eq!(names.len(), 22);
+        let temp = tempfile::tempdir().unwrap();
+        let quiet = ["open", "read", "readdir", "readlink", "stat"];
+        for op in OPERATIONS {
+            let look = Look { links: true, time: op.sets_time, free: false };
+            let run = |name: String| {
+                let dir = temp.path().join(name);
+                prepare(&dir, User::Root).unwrap();
+                let before = Snapshot::read(&dir, look).unwrap();
+                let result = (op.act)(&dir).map_err(|e| e.raw_os_error());
+                (result, before, Snapshot::read(&dir, look).unwrap())
+            };
+            let (one, other) = (run(format!("{}.1", op.name)), run(format!("{}.2", op.name)));
+            assert_eq!(one.0, other.0, "{}", op.name);
+            assert_eq!(one.2.difference(&other.2), "", "{}", op.name);
+            if one.0.is_ok() {
+                assert_eq!(one.1 == one.2, quiet.contains(&op.name), "{}", op.name);
+            }
+        }
+        use_it(&temp.path().join("use")).unwrap();
+        assert!(!temp.path().join("use").exists());
+        assert!(Operation::parse("sync").unwrap_err().to_string().contains("excl-create"));
+    }
+}

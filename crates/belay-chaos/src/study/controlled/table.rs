@@ -1,0 +1,232 @@
+//! The study as a page of tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::model::{Application, Column, Experiment, Study};
+use super::ops::OPERATIONS;
+
+/// So many failures are told on the page.
+const TOLD: usize = 50;
+const OK: &str = "√";
+const BAD: &str = "×";
+
+/// Tables in Markdown, one for each bed, and what was found wrong with belay.
+pub fn markdown(study: &Study) -> String {
+    let mut text = String::from("# Controlled faults\n\n");
+    let _ = writeln!(
+        text,
+        "The daemon dies at every point of the one request that an operation is about: when it has the request, before\n\
+         and after each system call with an effect, before and after the reply; of SIGSEGV and of SIGKILL.\n\n\
+         Application: {OK} nothing noticed, {BAD} the error of a file system that has gone, e another error, a wrong\n\
+         result or no end. Consistent: the tree (and image) is as it is without a crash; for the bare daemon the tree\n\
+         before will do as well if the application was told of a failure. Usable: without mounting again. Numbers are\n\
+         experiments. Linux {}.\n",
+        study.kernel
+    );
+    let mut beds: Vec<_> = study.dry_runs.iter().map(|run| run.bed).collect();
+    beds.dedup();
+    for bed in beds {
+        let _ = writeln!(text, "## {bed}\n");
+        let mut head = "| operation | request |".to_owned();
+        let mut rule = "| --- | --- |".to_owned();
+        for column in &study.columns {
+            let name = column.name();
+            let _ = write!(head, " {name}: application | consistent | usable |");
+            rule += " --- | --- | --- |";
+        }
+        let _ = writeln!(text, "{head}\n{rule}");
+        for op in OPERATIONS {
+            let runs = || study.dry_runs.iter().filter(|r| r.bed == bed && r.operation == op.name);
+            if runs().next().is_none() {
+                continue;
+            }
+            // As the first column has it; belay may add effects of its own.
+            let request = runs().find_map(|run| {
+                let calls: Vec<_> = run.effects.iter().map(|effect| effect.call).collect();
+                run.request.as_ref().map(|name| format!("{name}: {}", counted(&calls)))
+            });
+            let request = request.unwrap_or_else(|| "none".to_owned());
+            let _ = write!(text, "| {} | {} |", op.name, request.trim_end_matches([':', ' ']));
+            for column in &study.columns {
+                let cell: Vec<_> = study
+                    .experiments
+                    .iter()
+                    .filter(|e| e.bed == bed && e.operation == op.name && e.column == *column)
+                    .filter(|e| e.reached)
+                    .collect();
+                let cells = cells(&cell);
+                let _ = write!(text, " {} |", cells.join(" | "));
+            }
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+    text + &summary(study)
+}
+
+/// Consecutive equal names, counted: `mkdir, 3 pwrite64`.
+fn counted(calls: &[&str]) -> String {
+    let groups = calls.chunk_by(|a, b| a == b).map(|group| match group {
+        [one] => (*one).to_owned(),
+        _ => format!("{} {}", group.len(), group[0]),
+    });
+    groups.collect::<Vec<_>>().join(", ")
+}
+
+fn cells(experiments: &[&Experiment]) -> [String; 3] {
+    let count = |symbol: &dyn Fn(&Experiment) -> &'static str| {
+        let mut counts = BTreeMap::new();
+        for experiment in experiments {
+            *counts.entry(symbol(experiment)).or_insert(0_usize) += 1;
+        }
+        let order = [OK, BAD, "e"];
+        let parts = order.iter().filter_map(|s| counts.get(s).map(|n| format!("{s} {n}")));
+        let text = parts.collect::<Vec<_>>().join(", ");
+        if text.is_empty() { "–".to_owned() } else { text }
+    };
+    let mark = |good: bool| if good { OK } else { BAD };
+    [
+        count(&|e| match e.application {
+            Application::Ok => OK,
+            Application::Aborted => BAD,
+            Application::Wrong => "e",
+        }),
+        count(&|e| mark(e.consistent)),
+        count(&|e| mark(e.usable)),
+    ]
+}
+
+/// Sums, and everything that is to be looked into.
+pub fn summary(study: &Study) -> String {
+    let mut text = String::new();
+    for column in &study.columns {
+        let of = || study.experiments.iter().filter(|e| e.column == *column && e.reached);
+        let share = |good: &dyn Fn(&&Experiment) -> bool| of().filter(good).count();
+        let _ = writeln!(
+            text,
+            "{}: {} experiments; application unaware in {}, consistent in {}, usable in {}, all three in {}\n",
+            column.name(),
+            of().count(),
+            share(&|e| e.application == Application::Ok),
+            share(&|e| e.consistent),
+            share(&|e| e.usable),
+            share(&|e| e.is_all_right()),
+        );
+    }
+    let failed: Vec<_> = study.experiments.iter().filter(|e| failed(e)).collect();
+    if !failed.is_empty() {
+        let _ = writeln!(text, "## Not all right with belay\n\n```text");
+        for e in failed.iter().take(TOLD) {
+            let _ = writeln!(text, "{}", account(e));
+        }
+        text += "```\n";
+        if failed.len() > TOLD {
+            let _ =
+                writeln!(text, "\nAnd {} more; controlled.json has them all.", failed.len() - TOLD);
+        }
+    }
+    let missed: Vec<_> = study.experiments.iter().filter(|e| !e.reached).collect();
+    if !missed.is_empty() {
+        let _ = writeln!(text, "\n{} points were not reached:\n", missed.len());
+        for e in missed {
+            let _ = writeln!(text, "- {}", e.replay);
+        }
+    }
+    for run in study.dry_runs.iter().filter(|run| !run.differences.is_empty()) {
+        let (op, column) = (run.operation, run.column.name());
+        let _ = writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", run.bed, run.differences);
+    }
+    for trouble in &study.troubles {
+        let _ = writeln!(text, "\ntrouble: {trouble}");
+    }
+    text
+}
+
+/// Whether an experiment speaks against belay.
+pub fn failed(experiment: &Experiment) -> bool {
+    experiment.column == Column::Belay && experiment.reached && !experiment.is_all_right()
+}
+
+/// What went wrong in an experiment, and how to see it again.
+pub fn account(e: &Experiment) -> String {
+    let call = e.call.map(|call| format!(" ({call})")).unwrap_or_default();
+    let mut text = format!("{} {} {}{call} {}:", e.bed, e.operation, e.point, e.signal);
+    if e.application != Application::Ok {
+        let _ = write!(text, "\n  application: {}; expected: {}", e.outcome, e.expected);
+    }
+    if !e.consistent {
+        let _ = write!(text, "\n  tree: {}", e.differences.trim_end().replace('\n', "\n    "));
+    }
+    if !e.usable {
+        let _ = write!(text, "\n  not usable: {}", e.trouble);
+    }
+    text + "\n  replay: " + &e.replay
+}
+
+#[cfg(test)]
+mod tests {
+    use belay_faults::FaultSignal;
+    use belay_testbed::Kind;
+
+    use super::*;
+    use crate::study::controlled::model::DryRun;
+
+    fn experiment(column: Column, application: Application) -> Experiment {
+        Experiment {
+            bed: Kind::Bindfs,
+            operation: "mkdir",
+            column,
+            point: "after-1".to_owned(),
+            call: Some("mkdir"),
+            signal: FaultSignal::Kill,
+            reached: true,
+            application,
+            outcome: "File exists".to_owned(),
+            expected: "done".to_owned(),
+            consistent: true,
+            differences: String::new(),
+            usable: application == Application::Ok,
+            trouble: String::new(),
+            seconds: 0.0,
+            replay: "again".to_owned(),
+        }
+    }
+
+    #[test]
+    fn tables_count() {
+        let run = DryRun {
+            bed: Kind::Bindfs,
+            operation: "mkdir",
+            column: Column::Belay,
+            request: Some("MKDIR".to_owned()),
+            effects: Vec::new(),
+            differences: String::new(),
+        };
+        let (good, bad) = (Application::Ok, Application::Wrong);
+        let experiments = vec![
+            experiment(Column::Restart, bad),
+            experiment(Column::Belay, good),
+            experiment(Column::Belay, good),
+            experiment(Column::Belay, bad),
+        ];
+        let study = Study {
+            version: 1,
+            kernel: "6".to_owned(),
+            columns: vec![Column::Restart, Column::Belay],
+            dry_runs: vec![run],
+            experiments,
+            troubles: Vec::new(),
+        };
+        let text = markdown(&study);
+        assert!(
+            text.contains("| mkdir | MKDIR | e 1 | √ 1 | × 1 | √ 2, e 1 | √ 3 | √ 2, × 1 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("application: File exists; expected: done")
+                && text.contains("replay: again")
+        );
+        assert_eq!(counted(&["a", "b", "b", "a"]), "a, 2 b, a");
+    }
+}

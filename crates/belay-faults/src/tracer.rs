@@ -1,0 +1,317 @@
+//! The thread that traces: attaching to a process, resuming its threads, letting them go.
+//!
+//! The kernel takes orders about a tracee from the thread alone that attached it, so each tracer is a thread of its
+//! own. It sleeps in `waitid` until a tracee stops; to be woken for another reason it has a *bell*: a child process
+//! that ends when its standard input does. If the tracer's thread ends in whatever way, the kernel lets all tracees run on.
+
+use std::collections::HashSet;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+use crate::plan::{FaultSignal, Plan, Report};
+use crate::registers;
+use crate::watch::Watch;
+
+/// A process under observation. Dropping it lets the process run on, if it still does.
+#[derive(Debug)]
+pub struct Tracer {
+    /// Closing it rings the bell.
+    bell: Option<ChildStdin>,
+    thread: Option<JoinHandle<Result<Report>>>,
+}
+
+impl Tracer {
+    /// Attaches to all threads of a process. When this returns, the next request is seen.
+    ///
+    /// # Errors
+    /// When there is no such process or it must not be traced (somebody else does, a lack of privileges).
+    pub fn attach(process: u32, plan: Plan) -> Result<Self> {
+        let leader = i32::try_from(process).ok().filter(|pid| *pid > 0).map(Pid::from_raw);
+        let leader = leader.with_context(|| format!("{process} is no process id"))?;
+        let (tell, ready) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("tracer".to_owned())
+            .spawn(move || Loop::start(leader, plan)?.run(&tell))
+            .context("starting the tracer's thread")?;
+        match ready.recv() {
+            Ok(bell) => Ok(Self { bell: Some(bell), thread: Some(thread) }),
+            Err(_) => {
+                let report =
+                    joined(thread).with_context(|| format!("tracing process {process}"))?;
+                bail!("process {process} ended ({:?}) while it was being attached", report.end)
+            }
+        }
+    }
+
+    /// Lets the process go and says what was seen. A reply that is just being written is waited for.
+    ///
+    /// # Errors
+    /// When tracing failed.
+    pub fn finish(mut self) -> Result<Report> {
+        self.bell = None;
+        let thread = self.thread.take().context("a tracer has a thread")?;
+        joined(thread)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.bell = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn joined(thread: JoinHandle<Result<Report>>) -> Result<Report> {
+    thread.join().map_err(|_| anyhow!("the tracer's thread panicked"))?
+}
+
+/// Everything that the tracer's thread has.
+struct Loop {
+    leader: Pid,
+    /// The process is a child of this one: its end is left for whoever started it.
+    ours: bool,
+    signal: FaultSignal,
+    watch: Watch,
+    threads: HashSet<Pid>,
+    /// No longer traced. A thread may be heard of itself before its creator tells of it.
+    gone: HashSet<Pid>,
+    /// Attached and not yet seen to stop.
+    fresh: HashSet<Pid>,
+    /// A thread that was led astray and has not faulted yet.
+    falling: Option<Pid>,
+    /// The bell has been rung.
+    rung: bool,
+    /// Every thread is let go at its next stop.
+    leaving: bool,
+    bell: Bell,
+}
+
+impl Loop {
+    fn start(leader: Pid, plan: Plan) -> Result<Self> {
+        let bell = Bell::new()?;
+        let signal = plan.fault.map_or(FaultSignal::Kill, |fault| fault.signal);
+        let mut threads = HashSet::new();
+        let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
+        // Until no look finds a thread that is not yet attached: those start no others unseen.
+        loop {
+            let mut news = false;
+            for thread in threads_of(leader)? {
+                if threads.contains(&thread) {
+                    continue;
+                }
+                match ptrace::seize(thread, options) {
+                    Ok(()) => news |= threads.insert(thread),
+                    // It has just ended.
+                    Err(Errno::ESRCH) => {}
+                    // Its creator was attached already, so it is, too.
+                    Err(Errno::EPERM) if !threads.is_empty() => news |= threads.insert(thread),
+                    Err(error) => return Err(error).context("attaching (PTRACE_SEIZE)"),
+                }
+            }
+            if !news {
+                break;
+            }
+        }
+        for thread in &threads {
+            let _ = ptrace::interrupt(*thread);
+        }
+        Ok(Self {
+            leader,
+            ours: parent_of(leader)? == Pid::this(),
+            signal,
+            watch: Watch::new(leader, plan),
+            fresh: threads.clone(),
+            threads,
+            gone: HashSet::new(),
+            falling: None,
+            rung: false,
+            leaving: false,
+            bell,
+        })
+    }
+
+    fn run(mut self, tell: &mpsc::Sender<ChildStdin>) -> Result<Report> {
+        // Tracees and the bell are this thread's; other children of this process are not to be touched.
+        let own = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        let look = own | WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+        while !self.threads.is_empty() {
+            if self.fresh.is_empty()
+                && let Some(ringer) = self.bell.ringer.take()
+            {
+                // An owner that has gone has dropped its end: that is heard below.
+                let _ = tell.send(ringer);
+            }
+            let status = match waitid(Id::All, look) {
+                Err(Errno::EINTR) => continue,
+                other => other.context("waiting for a tracee")?,
+            };
+            let Some(pid) = status.pid() else { continue };
+            if pid == self.bell.pid()? {
+                self.bell.quiet()?;
+                self.rung = true;
+                self.leave_if_idle();
+                continue;
+            }
+            let over = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+            if over && pid == self.leader {
+                self.watch.report.end = Some(ending(&status));
+            }
+            if over && pid == self.leader && self.ours {
+                self.ended(pid);
+                continue;
+            }
+            let status = waitpid(pid, Some(own)).context("taking note of a tracee")?;
+            match self.stopped(status) {
+                // Killed in the meantime: its end comes next.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => return Err(error).with_context(|| format!("after {status:?}")),
+            }
+            self.leave_if_idle();
+        }
+        Ok(self.watch.report)
+    }
+
+    fn stopped(&mut self, status: WaitStatus) -> nix::Result<()> {
+        match status {
+            WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) => {
+                self.ended(thread);
+                Ok(())
+            }
+            WaitStatus::PtraceEvent(thread, _, event) => {
+                if event == ptrace::Event::PTRACE_EVENT_CLONE as i32
+                    && let Ok(new) = i32::try_from(ptrace::getevent(thread)?).map(Pid::from_raw)
+                    && !self.gone.contains(&new)
+                {
+                    self.threads.insert(new);
+                }
+                self.fresh.remove(&thread);
+                self.resume(thread, None)
+            }
+            WaitStatus::Stopped(thread, signal) => {
+                if self.falling == Some(thread) && signal == Signal::SIGSEGV {
+                    self.falling = None;
+                }
+                self.resume(thread, Some(signal))
+            }
+            WaitStatus::PtraceSyscall(thread) => self.call(thread),
+            WaitStatus::Continued(_) | WaitStatus::StillAlive => Ok(()),
+        }
+    }
+
+    fn call(&mut self, thread: Pid) -> nix::Result<()> {
+        let entry = ptrace::syscall_info(thread)?.op == libc::PTRACE_SYSCALL_INFO_ENTRY;
+        let here = if entry { self.watch.enters(thread)? } else { self.watch.leaves(thread)? };
+        if !here {
+            return self.resume(thread, None);
+        }
+        self.watch.report.crashed = true;
+        match self.signal {
+            // A call at whose entry the thread dies is not made, nor is anything run after one.
+            FaultSignal::Kill => kill(self.leader, Signal::SIGKILL),
+            FaultSignal::Segv => {
+                if entry {
+                    registers::cancel(thread)?;
+                }
+                self.falling = Some(thread);
+                // A true fault, which no mask keeps away (mergerfs has one), rather than a signal that is sent.
+                registers::lead_astray(thread)?;
+                ptrace::cont(thread, None)
+            }
+        }
+    }
+
+    fn resume(&mut self, thread: Pid, signal: Option<Signal>) -> nix::Result<()> {
+        if self.leaving {
+            ptrace::detach(thread, signal)?;
+            self.ended(thread);
+            return Ok(());
+        }
+        ptrace::syscall(thread, signal)
+    }
+
+    fn ended(&mut self, thread: Pid) {
+        self.gone.insert(thread);
+        self.threads.remove(&thread);
+        self.fresh.remove(&thread);
+        self.watch.ended(thread);
+        if self.falling == Some(thread) {
+            self.falling = None;
+        }
+    }
+
+    /// Begins to let go if that is wanted and nothing is half done.
+    fn leave_if_idle(&mut self) {
+        if self.rung && !self.leaving && self.falling.is_none() && !self.watch.replying() {
+            self.leaving = true;
+            for thread in &self.threads {
+                let _ = ptrace::interrupt(*thread);
+            }
+        }
+    }
+}
+
+/// The child process that wakes the tracer.
+struct Bell {
+    child: Child,
+    ringer: Option<ChildStdin>,
+}
+
+impl Bell {
+    fn new() -> Result<Self> {
+        let mut cat = Command::new("cat");
+        cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = cat.spawn().context("starting `cat`, which wakes the tracer")?;
+        let ringer = child.stdin.take();
+        Ok(Self { child, ringer })
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        i32::try_from(self.child.id()).map(Pid::from_raw).context("a process id")
+    }
+
+    /// Takes note that it has rung.
+    fn quiet(&mut self) -> Result<()> {
+        self.child.wait().map(drop).context("waiting for `cat`")
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ringer = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ending(status: &WaitStatus) -> String {
+    match status {
+        WaitStatus::Signaled(_, signal, _) => format!("signal {signal}"),
+        WaitStatus::Exited(_, code) => format!("exit {code}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn threads_of(process: Pid) -> Result<Vec<Pid>> {
+    let dir = format!("/proc/{process}/task");
+    let entries = std::fs::read_dir(&dir).with_context(|| format!("listing {dir}"))?;
+    let ids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    Ok(ids.map(Pid::from_raw).collect())
+}
+
+fn parent_of(process: Pid) -> Result<Pid> {
+    let path = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let pid = line.and_then(|pid| pid.trim().parse().ok());
+    pid.map(Pid::from_raw).with_context(|| format!("no parent in {path}"))
+}

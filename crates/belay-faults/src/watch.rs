@@ -1,0 +1,219 @@
+//! Follows one request through the system calls of a daemon's threads.
+//!
+//! The thread that takes the message from the device serves the request: its effects count. The reply is known by its
+//! number, whichever thread writes it, so daemons that answer from another thread are followed too.
+
+use std::collections::HashMap;
+
+use belay_wire::{InHeader, Opcode, OutHeader};
+use nix::unistd::Pid;
+use zerocopy::FromBytes;
+
+use crate::calls::{effect, is_device};
+use crate::memory;
+use crate::plan::{Effect, Plan, Point, Report, Request};
+use crate::registers::{self, Call};
+
+const IN_HEADER: usize = size_of::<InHeader>();
+const OUT_HEADER: usize = size_of::<OutHeader>();
+/// The bits of `unique` that count requests; the upper ones are marks.
+const NUMBER: u64 = (1 << 62) - 1;
+
+/// What a call at whose exit a thread will stop is to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It may bring a message, to these buffers.
+    Message,
+    /// It may move a message into a pipe.
+    ToPipe,
+    /// It makes the effect with this number.
+    Effect(u32),
+    /// It writes the reply.
+    Reply,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    /// The call that it is in, if it matters.
+    inside: Option<(Role, Call)>,
+    /// It has moved a message into a pipe, which it will read next.
+    piped: bool,
+}
+
+/// The request while it is served.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    serving: Pid,
+    unique: u64,
+    /// A thread is in the write of the reply.
+    replying: bool,
+}
+
+/// Follows one request.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    process: Pid,
+    plan: Plan,
+    threads: HashMap<Pid, Thread>,
+    passed: u32,
+    active: Option<Active>,
+    pub(crate) report: Report,
+}
+
+impl Watch {
+    pub(crate) fn new(process: Pid, plan: Plan) -> Self {
+        Self {
+            process,
+            plan,
+            threads: HashMap::new(),
+            passed: 0,
+            active: None,
+            report: Report::default(),
+        }
+    }
+
+    /// Whether the reply is just being written: its end is near, and worth waiting for.
+    pub(crate) fn replying(&self) -> bool {
+        self.active.is_some_and(|active| active.replying)
+    }
+
+    /// A thread is about to make a system call. True if it is to crash here.
+    pub(crate) fn enters(&mut self, thread: Pid) -> nix::Result<bool> {
+        let call = registers::call(thread)?;
+        let role = self.role(thread, &call);
+        self.threads.entry(thread).or_default().inside = role.map(|role| (role, call));
+        Ok(match role {
+            Some(Role::Effect(k)) => self.is_at(Point::BeforeEffect(k)),
+            Some(Role::Reply) => {
+                if let Some(active) = &mut self.active {
+                    active.replying = true;
+                }
+                self.is_at(Point::BeforeReply)
+            }
+            _ => false,
+        })
+    }
+
+    /// A thread has made a system call. True if it is to crash here.
+    pub(crate) fn leaves(&mut self, thread: Pid) -> nix::Result<bool> {
+        let Some((role, call)) = self.threads.entry(thread).or_default().inside.take() else {
+            return Ok(false);
+        };
+        let result = registers::result(thread)?;
+        Ok(match role {
+            Role::ToPipe => {
+                self.threads.entry(thread).or_default().piped = result > 0;
+                false
+            }
+            Role::Message => {
+                self.threads.entry(thread).or_default().piped = false;
+                self.took(thread, &call, result) && self.is_at(Point::Received)
+            }
+            Role::Effect(k) => {
+                let index = usize::try_from(k).unwrap_or(0).wrapping_sub(1);
+                let effects = self.report.request.as_mut().map(|request| &mut request.effects);
+                if let Some(effect) = effects.and_then(|list| list.get_mut(index)) {
+                    effect.result = Some(result);
+                }
+                self.is_at(Point::AfterEffect(k))
+            }
+            Role::Reply => {
+                if let Some(request) = &mut self.report.request {
+                    request.replied = result >= 0;
+                }
+                self.active = None;
+                self.is_at(Point::AfterReply)
+            }
+        })
+    }
+
+    pub(crate) fn ended(&mut self, thread: Pid) {
+        self.threads.remove(&thread);
+    }
+
+    fn is_at(&self, point: Point) -> bool {
+        !self.report.crashed && self.plan.fault.is_some_and(|fault| fault.point == point)
+    }
+
+    /// What a call that a thread enters is to the request, if anything.
+    fn role(&mut self, thread: Pid, call: &Call) -> Option<Role> {
+        match call.number {
+            libc::SYS_read | libc::SYS_readv => {
+                let piped = self.threads.get(&thread).is_some_and(|t| t.piped);
+                if piped || is_device(self.process, call.args[0]) {
+                    return Some(Role::Message);
+                }
+            }
+            libc::SYS_splice if is_device(self.process, call.args[0]) => return Some(Role::ToPipe),
+            _ => {}
+        }
+        let active = self.active?;
+        let ours = thread == active.serving;
+        match call.number {
+            // Through a pipe the reply's number is out of sight: then it must be the thread's own.
+            libc::SYS_splice if ours && is_device(self.process, call.args[2]) => {
+                return Some(Role::Reply);
+            }
+            libc::SYS_write | libc::SYS_writev if is_device(self.process, call.args[0]) => {
+                let answered = replied_to(thread, call)?;
+                return (answered & NUMBER == active.unique & NUMBER).then_some(Role::Reply);
+            }
+            _ => {}
+        }
+        let name = ours.then(|| effect(self.process, thread, call)).flatten()?;
+        let request = self.report.request.as_mut()?;
+        request.effects.push(Effect { call: name, result: None });
+        u32::try_from(request.effects.len()).ok().map(Role::Effect)
+    }
+
+    /// A thread has taken a message, perhaps. True if it is the request that is meant.
+    fn took(&mut self, thread: Pid, call: &Call, result: i64) -> bool {
+        let Some(len) = usize::try_from(result).ok().filter(|len| *len >= IN_HEADER) else {
+            return false;
+        };
+        let message = if call.number == libc::SYS_readv {
+            memory::gathered(thread, call.args[1], call.args[2], len)
+        } else {
+            memory::bytes(thread, call.args[1], len)
+        };
+        let Ok((header, body)) = InHeader::read_from_prefix(&message) else { return false };
+        let opcode = Opcode(header.opcode);
+        self.report.opcodes.push(opcode.to_string());
+        // Whoever takes the next message has given up the one before, or left it to others.
+        if let Some(active) = self.active.as_mut().filter(|active| active.serving == thread) {
+            active.serving = Pid::from_raw(0);
+        }
+        let target = &self.plan.target;
+        let contains = |needle: &[u8]| body.windows(needle.len().max(1)).any(|w| w == needle);
+        if self.report.request.is_some()
+            || !target.opcodes.contains(&opcode)
+            || !target.contains.as_deref().is_none_or(contains)
+        {
+            return false;
+        }
+        self.passed += 1;
+        if self.passed <= target.skip {
+            return false;
+        }
+        self.active = Some(Active { serving: thread, unique: header.unique, replying: false });
+        self.report.request = Some(Request {
+            opcode: opcode.to_string(),
+            unique: header.unique,
+            node: header.nodeid,
+            effects: Vec::new(),
+            replied: false,
+        });
+        true
+    }
+}
+
+/// The number of the request that a write to the device answers; 0 for notifications.
+fn replied_to(thread: Pid, call: &Call) -> Option<u64> {
+    let head = if call.number == libc::SYS_writev {
+        memory::gathered(thread, call.args[1], call.args[2], OUT_HEADER)
+    } else {
+        memory::bytes(thread, call.args[1], OUT_HEADER)
+    };
+    OutHeader::read_from_bytes(&head).ok().map(|header| header.unique)
+}
