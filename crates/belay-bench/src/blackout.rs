@@ -79,7 +79,7 @@ fn us(duration: Duration) -> f64 {
 /// Times `count` starts of the bare daemon: from the spawn of the process to the first answered listing.
 ///
 /// The back end is prepared once; then its daemon's own command line is run again and again.
-fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
+pub fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
     if count == 0 {
         return Ok(Vec::new());
     }

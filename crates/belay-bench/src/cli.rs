@@ -13,6 +13,8 @@ use crate::model::{
     VERSION,
 };
 use crate::ops::Op;
+use crate::refuse::{self, RefuseArgs};
+use crate::restart::{self, RestartArgs};
 use crate::{blackout, cost, memory, report};
 
 #[derive(Parser)]
@@ -30,18 +32,30 @@ enum Command {
     Memory(MemoryArgs),
     /// The pause that an application sees when the daemon is killed
     Blackout(BlackoutArgs),
+    /// What holding a daemon costs whole programs: the benchmarks of the Re-FUSE study
+    Refuse(RefuseArgs),
+    /// What one crash in the middle of a sort costs, as in the Re-FUSE study
+    Restart(RestartArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
 }
 
-#[derive(Args)]
-struct Common {
+/// Arguments of every measurement.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
     /// The CPU for clients, daemons and belay: its number, `last`, or `none` to let the scheduler place them
     #[arg(long, default_value = "last", value_name = "CPU")]
     pin: Pin,
     /// Where to write the results file
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
+}
+
+impl Common {
+    /// Where results are written.
+    pub fn out(&self) -> &Path {
+        &self.out
+    }
 }
 
 #[derive(Args)]
@@ -135,6 +149,8 @@ pub fn run() -> Result<bool> {
         Command::Cost(args) => run_cost(args),
         Command::Memory(args) => run_memory(&args),
         Command::Blackout(args) => run_blackout(&args),
+        Command::Refuse(args) => refuse::run(&args),
+        Command::Restart(args) => restart::run(&args),
         Command::Report(args) => {
             for path in report::write(&args.input, &args.out)? {
                 println!("{}", path.display());
@@ -145,7 +161,7 @@ pub fn run() -> Result<bool> {
 }
 
 /// A run that has begun.
-struct Begun {
+pub struct Begun {
     started: String,
     machine: Machine,
     placement: Placement,
@@ -153,7 +169,8 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(common: &Common, name: &str) -> Result<Self> {
+    /// Collects what is to be told of a run, and places this process; `name` is that of the results file.
+    pub fn new(common: &Common, name: &str) -> Result<Self> {
         // Before pinning, which changes how many CPUs this process sees.
         let machine = machine::facts();
         let placement = common.pin.apply()?;
@@ -166,7 +183,25 @@ impl Begun {
         Ok(Self { started: machine::now(), machine, placement, path })
     }
 
-    fn write(&self, results: Results) -> Result<()> {
+    /// Where the results are written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Machine, build, time and command in a few words, for the foot of a table.
+    pub fn describe(&self) -> String {
+        let Machine { kernel, cpu_model, cpus, memory_bytes, profile, .. } = &self.machine;
+        format!(
+            "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, back ends in memory; {}; {profile} build; {}; `{}`",
+            *memory_bytes as f64 / f64::from(1 << 30),
+            self.placement,
+            self.started,
+            command_line(std::env::args())
+        )
+    }
+
+    /// Writes the results, also half of them.
+    pub fn write(&self, results: Results) -> Result<()> {
         let file = RunFile {
             version: VERSION,
             command: command_line(std::env::args()),
@@ -331,6 +366,9 @@ mod tests {
             "belay-bench memory --nodes 1000 --files 10",
             "belay-bench blackout --beds all --kills 5 --nodes 1000000 --open-files 10000",
             "belay-bench report --in a --out b",
+            "belay-bench refuse --beds sshfs --rounds 2 --macro-rounds 0 --file-mib 4 --no-control",
+            "belay-bench refuse --workloads sort,openssh,postmark --scale paper --pin none",
+            "belay-bench restart --beds avfs --crashes 5 --plain 2 --size-mb 10 --signal KILL",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }

@@ -3,9 +3,11 @@
 //! - `cost`: time of each operation, held against bare, in pairs ([`cost`]).
 //! - `memory`: memory per cached node and fixed ([`memory`]).
 //! - `blackout`: the pause that an application sees when the daemon is killed ([`blackout`]).
+//! - `refuse`: time of whole programs, as in the paper's Tables 6 and 7 ([`refuse`]).
+//! - `restart`: what one crash costs a program, as in its Table 8 ([`restart`]).
 //! - `report`: tables, plots and CSV from the results of the others ([`report`]).
 //!
-//! The first three each write one results file, whose format [`model`] documents.
+//! All but the last each write one results file, whose format [`model`] documents.
 #![forbid(unsafe_code)]
 
 mod beds;
@@ -21,7 +23,9 @@ mod ops;
 mod pairs;
 mod probe;
 mod procmem;
+mod refuse;
 mod report;
+mod restart;
 mod stats;
 
 use std::process::ExitCode;

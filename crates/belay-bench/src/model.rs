@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::refuse::model::RefuseRun;
+use crate::restart::model::RestartRun;
 use crate::stats::Spread;
 
 /// Version of the results file that this program writes and reads.
@@ -43,6 +45,10 @@ pub enum Results {
     Memory(MemoryRun),
     /// `belay-bench blackout`.
     Blackout(BlackoutRun),
+    /// `belay-bench refuse`.
+    Refuse(RefuseRun),
+    /// `belay-bench restart`.
+    Restart(RestartRun),
 }
 
 /// Facts about the machine.

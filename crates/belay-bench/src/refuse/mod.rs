@@ -1,0 +1,298 @@
+//! What holding a daemon costs whole programs: the paper's Tables 6 and 7.
+//!
+//! Where `cost` takes single operations apart, with caches off, this does what the Re-FUSE study (EuroSys 2011) did, on
+//! daemons as users run them: files written and read 4 KiB at a time, created and deleted ([`micro`]), and three
+//! programs at work (`belay-workloads`). Three sides take turns: bare, held, and a second bare one as control, whose
+//! ratio to the first shows the noise of the method. In every other session their order is reversed; [`crate::pairs`]
+//! makes one ratio of it. The kernel's caches of a mount are emptied before each sample ([`cold`]).
+
+pub mod cold;
+pub mod micro;
+pub mod model;
+mod table;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use belay_testbed::{Bed, BedOptions, Kind, Mode};
+use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
+use clap::Args;
+
+use crate::beds::Beds;
+use crate::cli::{Begun, Common};
+use crate::machine;
+use crate::model::{Failure, Load, Pair, Results};
+use crate::nodes::raise_open_file_limit;
+use crate::pairs::summarise;
+use micro::{Micro, Sizes};
+use model::{RefuseBed, RefuseCase, RefuseRun};
+
+/// Longer than any workload should take: it hangs then.
+const LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// Arguments of `refuse`.
+#[derive(Args, Clone, Debug)]
+pub struct RefuseArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Daemons, separated by commas, or `all`
+    #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
+    beds: Beds,
+    /// Starts of the daemons, best an even number, over which the rounds of the micro-benchmarks are spread
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    sessions: u16,
+    /// Pairs of samples of each micro-benchmark; 0 for none
+    #[arg(long, default_value_t = 12)]
+    rounds: u16,
+    /// Size of the file that is read and written, in MiB (1,024 in the paper)
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    file_mib: u64,
+    /// Files of 1 MB that are created and deleted (1,000 in the paper)
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    files: u64,
+    /// Pairs of runs of each macro-benchmark, best an even number; 0 for none
+    #[arg(long, default_value_t = 6)]
+    macro_rounds: u16,
+    /// Macro-benchmarks, separated by commas [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    workloads: Vec<Name>,
+    /// How much work they are
+    #[arg(long, value_enum, default_value_t = Scale::Small)]
+    scale: Scale,
+    /// Jobs of `make`
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    jobs: u8,
+    /// Leave the control out
+    #[arg(long)]
+    no_control: bool,
+}
+
+/// Which of the daemons of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Bare,
+    Held,
+    Control,
+}
+
+impl Side {
+    /// The sides of a session, in the order in which they are set up and sampled.
+    fn order(session: usize, control: bool) -> Vec<Self> {
+        let mut sides = vec![Self::Bare, Self::Held];
+        sides.extend(control.then_some(Self::Control));
+        if session % 2 == 1 {
+            sides.reverse();
+        }
+        sides
+    }
+
+    fn mode(self) -> Mode {
+        if self == Self::Held { Mode::held() } else { Mode::Bare }
+    }
+}
+
+/// The samples of one benchmark, in microseconds.
+#[derive(Debug, Default)]
+struct Samples {
+    held: Vec<Pair>,
+    control: Vec<Pair>,
+}
+
+impl Samples {
+    /// Adds what the sides of a round took.
+    fn add(&mut self, session: usize, times: &[(Side, Duration)]) -> Result<()> {
+        let find = |side| times.iter().find(|(one, _)| *one == side).map(|(_, time)| us(*time));
+        let bare_us = find(Side::Bare).context("the bare side was not sampled")?;
+        let held_first = session % 2 == 1;
+        let pair = |held_us| Pair { bare_us, held_us, session, held_first };
+        self.held.extend(find(Side::Held).map(pair));
+        self.control.extend(find(Side::Control).map(pair));
+        Ok(())
+    }
+
+    fn case(self, table: u8, name: &str, parameters: String) -> Option<RefuseCase> {
+        Some(RefuseCase {
+            table,
+            parameters,
+            control: summarise(name.to_owned(), 1, 1, self.control),
+            result: summarise(name.to_owned(), 1, 1, self.held)?,
+        })
+    }
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// Measures, and writes `refuse.json` and `refuse.md`; false where something could not be measured.
+pub fn run(args: &RefuseArgs) -> Result<bool> {
+    let names = if args.workloads.is_empty() { Name::ALL.to_vec() } else { args.workloads.clone() };
+    let mut workloads = Vec::new();
+    if args.macro_rounds > 0 {
+        for name in names {
+            workloads.push(Workload::new(name, args.scale, 1, args.jobs)?);
+        }
+    }
+    let begun = Begun::new(&args.common, "refuse")?;
+    let mut run = RefuseRun {
+        scale: args.scale,
+        rounds: args.rounds.into(),
+        sessions: args.sessions.into(),
+        macro_rounds: args.macro_rounds.into(),
+        beds: Vec::new(),
+    };
+    for kind in &args.beds.0 {
+        let mut bed = RefuseBed {
+            bed: kind.to_string(),
+            load: Load { before: machine::load(), after: 0.0 },
+            cases: Vec::new(),
+            failures: Vec::new(),
+        };
+        let measure = |bed: &mut RefuseBed| -> Result<()> {
+            if args.rounds > 0 {
+                measure_micro(*kind, args, bed)?;
+            }
+            for workload in &workloads {
+                let what = format!("{kind}, {}", workload.name());
+                match measure_macro(*kind, args, workload) {
+                    Ok(case) => bed.cases.extend(case),
+                    Err(error) => bed.failures.push(Failure::new(what, &error)),
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = measure(&mut bed) {
+            bed.failures.push(Failure::new(kind, &error));
+        }
+        bed.load.after = machine::load();
+        bed.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
+        run.beds.push(bed);
+        begun.write(Results::Refuse(run.clone()))?;
+        let page = args.common.out().join("refuse.md");
+        fs::write(&page, table::markdown(&run, &begun))
+            .with_context(|| format!("write {}", page.display()))?;
+    }
+    println!("{}\nresults: {}", table::markdown(&run, &begun), begun.path().display());
+    Ok(run.beds.iter().all(|bed| bed.failures.is_empty()))
+}
+
+fn start(kind: Kind, side: Side, image_mib: u64) -> Result<Bed> {
+    raise_open_file_limit()?;
+    // As users run it: with its own caches, and the kernel's.
+    let options = BedOptions { image_mib, ..BedOptions::default() };
+    Bed::start(kind, &side.mode(), &options)
+}
+
+fn measure_micro(kind: Kind, args: &RefuseArgs, result: &mut RefuseBed) -> Result<()> {
+    let sizes = Sizes { file: args.file_mib << 20, files: args.files, each: 1_000_000 };
+    let mut samples: Vec<(Micro, Samples)> =
+        Micro::ALL.iter().map(|micro| (*micro, Samples::default())).collect();
+    let (rounds, sessions) = (usize::from(args.rounds), usize::from(args.sessions));
+    for session in 0..sessions {
+        let order = Side::order(session, !args.no_control);
+        let beds: Vec<(Side, Bed)> = order
+            .iter()
+            .map(|side| Ok((*side, start(kind, *side, 256 + (sizes.bytes() >> 20) * 5 / 4)?)))
+            .collect::<Result<_>>()?;
+        // The first round warms the daemons up and is not counted.
+        for round in 0..=rounds * (session + 1) / sessions - rounds * session / sessions {
+            for (micro, samples) in &mut samples {
+                let mut times = Vec::new();
+                for (side, bed) in &beds {
+                    cold::empty_caches(bed)?;
+                    let time = micro.run(bed.root(), sizes);
+                    times.push((
+                        *side,
+                        time.with_context(|| format!("{micro} on the {side:?} mount"))?,
+                    ));
+                }
+                if round > 0 {
+                    samples.add(session, &times)?;
+                }
+            }
+        }
+        for (_, bed) in beds {
+            let crashes = crate::beds::crashes(&bed)?;
+            ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
+            bed.stop()?;
+        }
+    }
+    let cases = samples.into_iter().filter_map(|(micro, samples)| {
+        samples.case(6, &micro.to_string(), micro.parameters(sizes))
+    });
+    result.cases.extend(cases);
+    result.cases.sort_by_key(|case| micro::row(&case.result.op));
+    Ok(())
+}
+
+/// A round of a macro-benchmark is a session of its own: it leaves a file system in which it cannot be repeated.
+fn measure_macro(kind: Kind, args: &RefuseArgs, workload: &Workload) -> Result<Option<RefuseCase>> {
+    let mut samples = Samples::default();
+    // Not counted: it finds the programs themselves on a cold disk. Its outcome is every later one's oracle.
+    let (_, right) = once(kind, Side::Bare, workload).context("the first run, bare")?;
+    for session in 0..usize::from(args.macro_rounds) {
+        let mut times = Vec::new();
+        for side in Side::order(session, !args.no_control) {
+            let (time, outcome) = once(kind, side, workload)
+                .with_context(|| format!("round {}, {side:?}", session + 1))?;
+            let found = right.differences(&outcome);
+            if let Some(first) = found.first() {
+                bail!("{side:?} came out otherwise in {} places, first: {first}", found.len());
+            }
+            times.push((side, time));
+        }
+        samples.add(session, &times)?;
+        let told: Vec<_> = times
+            .iter()
+            .map(|(side, time)| format!("{side:?} {:.2} s", time.as_secs_f64()))
+            .collect();
+        println!("{kind:<10} {:<10} round {}: {}", workload.name(), session + 1, told.join(", "));
+    }
+    Ok(samples.case(7, &workload.name().to_string(), workload.describe()))
+}
+
+fn once(kind: Kind, side: Side, workload: &Workload) -> Result<(Duration, Outcome)> {
+    let bed = start(kind, side, workload.image_mib())?;
+    workload.setup(bed.root())?;
+    cold::empty_caches(&bed)?;
+    let begin = Instant::now();
+    let done = workload.work(bed.root(), &Watch::limit(LIMIT))?;
+    let time = begin.elapsed();
+    let outcome = workload.look(bed.root(), &done)?;
+    workload.verify(&outcome)?;
+    let crashes = crate::beds::crashes(&bed)?;
+    ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
+    bed.stop()?;
+    Ok((time, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_take_turns() {
+        assert_eq!(Side::order(0, true), [Side::Bare, Side::Held, Side::Control]);
+        assert_eq!(Side::order(1, true), [Side::Control, Side::Held, Side::Bare]);
+        assert_eq!(Side::order(3, false), [Side::Held, Side::Bare]);
+    }
+
+    #[test]
+    fn samples_become_ratios_to_the_bare_side_of_their_round() {
+        let ms = Duration::from_millis;
+        let mut samples = Samples::default();
+        for (session, bare) in [(0, 100), (1, 200)] {
+            let times = [
+                (Side::Bare, ms(bare)),
+                (Side::Held, ms(bare + bare / 10)),
+                (Side::Control, ms(bare)),
+            ];
+            samples.add(session, &times).unwrap();
+        }
+        let case = samples.case(7, "sort", String::new()).unwrap();
+        assert!((case.result.estimate.ratio - 1.1).abs() < 1e-9);
+        assert!((case.control.unwrap().estimate.ratio - 1.0).abs() < 1e-9);
+        assert!(Samples::default().add(0, &[(Side::Held, ms(1))]).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! The paper's Tables 6 and 7, with ours beside.
+
+use std::fmt::Write as _;
+
+use super::model::{RefuseCase, RefuseRun};
+use crate::cli::Begun;
+use crate::model::CostCase;
+
+/// The paper's seconds, by benchmark: ntfs-3g without and with Re-FUSE, then sshfs, then avfs.
+const PAPER: [(&str, [f64; 6]); 9] = [
+    ("Sequential read", [9.2, 9.2, 91.8, 91.9, 17.1, 17.2]),
+    ("Sequential write", [13.1, 14.2, 519.7, 519.8, 17.9, 17.9]),
+    ("Random read", [150.5, 150.5, 58.6, 59.5, 154.4, 154.4]),
+    ("Random write", [11.3, 12.4, 90.4, 90.8, 53.2, 53.7]),
+    ("Create", [20.6, 23.2, 485.7, 485.8, 17.1, 17.2]),
+    ("Delete", [1.4, 1.4, 2.9, 3.0, 1.6, 1.6]),
+    ("sort", [133.5, 134.2, 145.0, 145.2, 129.0, 130.3]),
+    ("openssh", [32.5, 32.5, 55.8, 56.4, 28.9, 29.3]),
+    ("postmark", [112.0, 113.0, 5683.0, 5689.0, 141.0, 143.0]),
+];
+
+/// What the paper has for a bed and a benchmark: seconds without and with Re-FUSE.
+fn paper(bed: &str, benchmark: &str) -> Option<(f64, f64)> {
+    let column = match bed {
+        "ntfs-3g" => 0,
+        "sshfs" => 2,
+        "avfs" => 4,
+        _ => return None,
+    };
+    let (_, row) = PAPER.iter().find(|(name, _)| *name == benchmark)?;
+    Some((row[column], row[column + 1]))
+}
+
+/// With fewer sessions there is no interval: two of each order are the least that can differ.
+const SESSIONS: usize = 4;
+
+fn percent(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+/// The confidence interval; of few sessions it would say nothing, or too much.
+fn interval(case: &CostCase) -> String {
+    let mut sessions: Vec<usize> = case.pairs.iter().map(|pair| pair.session).collect();
+    sessions.dedup();
+    if sessions.len() < SESSIONS {
+        return "too few".to_owned();
+    }
+    format!("{} to {}", percent(case.estimate.ci_low), percent(case.estimate.ci_high))
+}
+
+/// One benchmark in a line, for the terminal.
+pub fn line(case: &RefuseCase) -> String {
+    let RefuseCase { result, control, .. } = case;
+    let control = control.as_ref().map_or("none".to_owned(), |c| percent(c.estimate.ratio));
+    format!(
+        "{:<16} bare {:>8.3} s  held {:>8.3} s  {} (95 % CI {}; control {control}; {} pairs)",
+        result.op,
+        result.bare_us / 1e6,
+        result.held_us / 1e6,
+        percent(result.estimate.ratio),
+        interval(result),
+        result.ratios.count
+    )
+}
+
+/// Both tables.
+pub fn markdown(run: &RefuseRun, begun: &Begun) -> String {
+    let mut text = String::new();
+    let told = [(6, "Micro-benchmarks (Table 6)"), (7, "Macro-benchmarks (Table 7)")];
+    for (table, title) in told {
+        let cases: Vec<(&str, &RefuseCase)> = run
+            .beds
+            .iter()
+            .flat_map(|bed| bed.cases.iter().map(|case| (bed.bed.as_str(), case)))
+            .filter(|(_, case)| case.table == table)
+            .collect();
+        if cases.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            text,
+            "### {title}\n\n\
+             | file system | benchmark | bare | held | overhead | 95 % interval | middle half of the pairs | pairs \
+             | bare against bare | paper: without | with Re-FUSE | overhead |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        );
+        for (bed, case) in &cases {
+            row(&mut text, bed, case);
+        }
+        let mut parameters: Vec<String> = Vec::new();
+        for (_, case) in &cases {
+            let line = format!("- {}: {}", case.result.op, case.parameters);
+            if !parameters.contains(&line) {
+                parameters.push(line);
+            }
+        }
+        let _ = write!(text, "\n{}\n\n", parameters.join("\n"));
+    }
+    for failure in run.beds.iter().flat_map(|bed| &bed.failures) {
+        let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
+    }
+    let _ = writeln!(text, "{}", begun.describe());
+    text
+}
+
+fn row(text: &mut String, bed: &str, case: &RefuseCase) {
+    let RefuseCase { result, control, .. } = case;
+    let control = control.as_ref().map_or("-".to_owned(), |control| {
+        format!("{} ({})", percent(control.estimate.ratio), interval(control))
+    });
+    let theirs = paper(bed, &result.op).map_or("- | - | -".to_owned(), |(without, with)| {
+        format!("{without} s | {with} s | {}", percent(with / without))
+    });
+    let _ = writeln!(
+        text,
+        "| {bed} | {} | {:.3} s | {:.3} s | {} | {} | {} to {} | {} | {control} | {theirs} |",
+        result.op,
+        result.bare_us / 1e6,
+        result.held_us / 1e6,
+        percent(result.estimate.ratio),
+        interval(result),
+        percent(result.ratios.q1),
+        percent(result.ratios.q3),
+        result.ratios.count,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refuse::micro::Micro;
+
+    #[test]
+    fn every_benchmark_has_the_papers_figures() {
+        let micro = Micro::ALL.iter().map(ToString::to_string);
+        let names: Vec<String> =
+            micro.chain(belay_workloads::Name::ALL.iter().map(ToString::to_string)).collect();
+        for name in &names {
+            for bed in ["ntfs-3g", "sshfs", "avfs"] {
+                let (without, with) = paper(bed, name).unwrap();
+                assert!(with >= without, "{bed}, {name}");
+            }
+            assert!(paper("bindfs", name).is_none());
+        }
+        // The paper's own percentages, where they are largest.
+        let (without, with) = paper("ntfs-3g", "Create").unwrap();
+        assert_eq!(percent(with / without), "+12.6 %");
+    }
+}

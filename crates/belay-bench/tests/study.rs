@@ -1,0 +1,80 @@
+//! The benchmarks of the Re-FUSE study, in little: they run from end to end, and their results can be read. No figure is
+//! judged here.
+
+use std::path::Path;
+use std::process::Command;
+
+fn bench(args: &str, out: &Path) -> Option<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_belay-bench"));
+    if !program.with_file_name("belay").is_file() && std::env::var_os("BELAY_BIN").is_none() {
+        eprintln!("skipped: no belay beside {}; build the workspace", program.display());
+        return None;
+    }
+    let mut command = Command::new(program);
+    command.args(args.split_whitespace()).arg("--out").arg(out);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}{errors}");
+    Some(said)
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn tables_come_out_of_short_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let refuse = "refuse --beds avfs --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
+                  --workloads sort --scale tiny --pin none";
+    if bench(refuse, dir.path()).is_none() {
+        return;
+    }
+    let run = json(&dir.path().join("refuse-unpinned.json"));
+    for bed in run["results"]["beds"].as_array().unwrap() {
+        let cases = bed["cases"].as_array().unwrap();
+        let ops: Vec<_> = cases.iter().map(|case| case["result"]["op"].as_str().unwrap()).collect();
+        assert_eq!(
+            ops,
+            [
+                "Sequential read",
+                "Sequential write",
+                "Random read",
+                "Random write",
+                "Create",
+                "Delete",
+                "sort"
+            ]
+        );
+        for case in cases {
+            for side in ["result", "control"] {
+                assert_eq!(case[side]["pairs"].as_array().unwrap().len(), 2, "{case}");
+                assert!(case[side]["bare_us"].as_f64().unwrap() > 0.0, "{case}");
+            }
+        }
+    }
+    let restart = "restart --beds bindfs --crashes 3 --plain 2 --size-mb 3 --starts 2 --pin none";
+    bench(restart, dir.path());
+    let run = json(&dir.path().join("restart-unpinned.json"));
+    let bed = &run["results"]["beds"][0];
+    let count = |name: &str| bed[name].as_array().unwrap().len();
+    assert_eq!(
+        (count("crashes"), count("crashed_s"), count("bare_s"), count("held_s")),
+        (3, 3, 2, 2)
+    );
+    for crash in bed["crashes"].as_array().unwrap() {
+        let phases = &crash["phases_us"];
+        let at = |name: &str| phases[name].as_f64().unwrap();
+        // Not `spawned`: that is when the supervisor came back from the start, and the successor may be quicker.
+        assert!(at("attached") <= at("first_read") && at("first_read") <= at("ready"), "{crash}");
+        assert!(crash["blackout_us"].as_f64().unwrap() >= at("ready"), "{crash}");
+    }
+    for (page, row) in [("refuse.md", "| avfs | sort |"), ("restart.md", "| bindfs |")] {
+        let text = std::fs::read_to_string(dir.path().join(page)).unwrap();
+        assert!(text.contains(row), "{text}");
+    }
+    // Beside them, `report` finds its own results or none, but is not put off.
+    let report = format!("report --in {}", dir.path().display());
+    bench(&report, &dir.path().join("page"));
+}
