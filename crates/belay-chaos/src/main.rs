@@ -13,12 +13,12 @@ mod report;
 mod soak;
 mod study;
 mod suite;
-mod tree;
 mod worker;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+use belay_study::tree;
 use clap::{Parser, Subcommand};
 
 /// Kills the daemons of held mounts and checks that nobody notices.

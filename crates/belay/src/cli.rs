@@ -47,6 +47,26 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
+    /// Find out which policy a daemon needs, by crashing it hundreds of times.
+    #[command(
+        long_about = "Find out which policy a daemon needs, by crashing it hundreds of times.\n\n\
+        Everything after `--` is the daemon's own command line. Each operation is done on the bare \
+        daemon first, which shows what is right. Then, under each policy, the daemon is crashed at \
+        every point of the request that the operation is about, and what the application got, what \
+        is in the file system, and whether the mount still serves is compared. The first policy \
+        under which nobody notices anything is the one that the daemon needs; a profile is written, \
+        by which `belay run --policy auto` (the default) goes.\n\n\
+        Run it on a scratch back end: an empty directory, an account of no importance. The policies \
+        under test may turn out to be wrong, and then what is behind the mount is left in between. \
+        A disk image (a file among the daemon's arguments) is not touched: qualify works on copies \
+        of it, so it should be small. All work is done in a directory of its own below the \
+        mountpoint, which is removed in the end.\n\n\
+        Exit status: 0 if the daemon is certified, 1 if it is not or something failed. The table is \
+        described in docs/qualify.md.",
+        after_help = "Examples:\n  belay qualify -- bindfs /srv/scratch /mnt/scratch\n  \
+        belay qualify --check 'ntfsfix -n {}' -- ntfs-3g scratch.img /mnt/scratch"
+    )]
+    Qualify(Box<crate::qualify::Options>),
     /// Tell what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.

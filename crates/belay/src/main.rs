@@ -6,6 +6,7 @@
 //! | [`commands`] | each command |
 //! | [`profile`] | which policy a daemon needs |
 //! | [`preflight`] | whether a daemon can be held, before it is started |
+//! | [`qualify`] | which policy a daemon needs, found out by crashing it |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod doctor;
 mod messages;
 mod preflight;
 mod profile;
+mod qualify;
 mod size;
 
 use clap::Parser;

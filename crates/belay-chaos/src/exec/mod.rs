@@ -10,12 +10,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+pub use belay_study::digest::{hash, hex};
 use rand::RngCore;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 
 use crate::ops::{Op, Outcome, Slot, Value};
 use inodes::Inodes;
@@ -166,20 +166,6 @@ pub fn bytes(seed: u64, len: u32) -> Vec<u8> {
     let mut data = vec![0; len as usize];
     ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut data);
     data
-}
-
-/// A short name for some bytes.
-pub fn hash(data: &[u8]) -> String {
-    hex(&Sha256::digest(data))
-}
-
-/// The first 16 hexadecimal digits of a digest.
-pub fn hex(digest: &[u8]) -> String {
-    use std::fmt::Write;
-    digest.iter().take(8).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn data(bytes: &[u8]) -> Value {

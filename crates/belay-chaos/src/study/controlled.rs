@@ -2,19 +2,16 @@
 //!
 //! | module | question |
 //! | --- | --- |
-//! | `ops` | which operations, on which tree |
-//! | `trial` | how is one experiment made and judged |
-//! | `snapshot` | what does a tree look like |
+//! | `belay_study` | which operations, on which tree; how is one experiment made and judged |
+//! | `subject` | on which daemons |
 //! | `image` | what is on an image without its daemon |
 //! | `model` | words and results |
 //! | `table` | how is it shown |
 
 mod image;
 mod model;
-mod ops;
-mod snapshot;
+mod subject;
 mod table;
-mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,18 +20,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use belay_faults::{Fault, FaultSignal, Point};
-use belay_testbed::{Bed, Kind, mounts};
+use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
+use belay_testbed::{Kind, mounts};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
 use model::{Column, DryRun, Experiment, Only, Study};
-use ops::{OPERATIONS, Operation};
-use trial::{Place, Undisturbed};
+use subject::Beds;
 
 /// Daemons of the study.
 const BEDS: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
-/// How often a point that was not reached is tried again.
-const ATTEMPTS: u32 = 3;
 /// So many experiments that cannot be made end a study.
 const TROUBLES: usize = 5;
 
@@ -90,7 +85,6 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
         ops,
         bar,
         interrupted: interrupt::flag()?,
-        number: 0,
         study: Study {
             version: 1,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -138,53 +132,22 @@ struct Lab<'a> {
     ops: Vec<&'static Operation>,
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
-    /// Of the next directory.
-    number: u32,
     study: Study,
-}
-
-/// Beds of one kind, run in one way.
-struct Stock {
-    kind: Kind,
-    column: Column,
-    /// One that was all right.
-    bed: Option<Bed>,
-}
-
-impl Stock {
-    fn take(&mut self, lab: &Lab<'_>) -> Result<Bed> {
-        if let Some(bed) = self.bed.take() {
-            return Ok(bed);
-        }
-        let options = trial::options(lab.args.workdir.as_deref());
-        Bed::start(self.kind, &self.column.mode(), &options)
-    }
-
-    /// Takes a bed back, if it can be used again.
-    fn put(&mut self, bed: Bed) {
-        if trial::can_be_reused(self.kind) {
-            self.bed = Some(bed);
-        }
-    }
-
-    fn close(&mut self) -> Result<()> {
-        self.bed.take().map_or(Ok(()), Bed::stop)
-    }
 }
 
 impl Lab<'_> {
     fn bed(&mut self, kind: Kind) -> Result<()> {
-        let mut stock = Stock { kind, column: Column::Bare, bed: None };
+        let mut stock = self.stock(kind, Column::Bare);
         let mut expected = Vec::new();
         for op in self.ops.clone() {
             self.bar.set_message(format!("{}, undisturbed", op.name));
             self.bar.tick();
-            let undisturbed = self.undisturbed(&mut stock, op);
+            let undisturbed = stock.undisturbed(op, true);
             expected.push(undisturbed.with_context(|| format!("{} undisturbed", op.name))?);
         }
         stock.close()?;
         for column in self.args.columns.clone() {
-            let mut stock = Stock { kind, column, bed: None };
+            let mut stock = self.stock(kind, column);
             for (op, expected) in self.ops.clone().into_iter().zip(&expected) {
                 if self.interrupted.load(Ordering::Relaxed) {
                     self.study.troubles.push("interrupted".to_owned());
@@ -199,32 +162,17 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Learns what an operation does, each part of it in a place of its own.
-    fn undisturbed(&mut self, stock: &mut Stock, op: &'static Operation) -> Result<Undisturbed> {
-        let before = self.at(stock, |place| place.untouched(op))?;
-        let (outcome, front, after) = self.at(stock, |place| place.undisturbed(op, false))?;
-        let (again, _, used) = self.at(stock, |place| place.undisturbed(op, true))?;
-        ensure!(outcome == again, "it came to {outcome}, and another time to {again}");
-        Ok(Undisturbed { outcome, front, before, after, used })
-    }
-
-    /// Does something where nothing was done before.
-    fn at<T>(
-        &mut self,
-        stock: &mut Stock,
-        what: impl FnOnce(&Place<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let bed = stock.take(self)?;
-        let result = what(&self.place(&bed))?;
-        stock.put(bed);
-        Ok(result)
+    fn stock(&self, kind: Kind, column: Column) -> Stock<Beds> {
+        let beds =
+            Beds { kind, column, workdir: self.args.workdir.clone(), limit: self.args.op_timeout };
+        Stock::new(beds, Names::default(), self.args.op_timeout)
     }
 
     /// A line for those who wait, also where no progress can be drawn.
     fn tell(&self, kind: Kind, column: Column) {
         let of = |e: &&Experiment| e.bed == kind && e.column == column;
         let all = self.study.experiments.iter().filter(of);
-        let good = all.clone().filter(|e| e.is_all_right()).count();
+        let good = all.clone().filter(|e| e.judged.is_all_right()).count();
         let line = format!(
             "{kind:<10} {:<8} {} experiments, {good} all right",
             column.name(),
@@ -233,31 +181,16 @@ impl Lab<'_> {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// A directory that no experiment has been in.
-    fn place<'b>(&mut self, bed: &'b Bed) -> Place<'b> {
-        self.number += 1;
-        Place { bed, name: format!("t{:06}", self.number), limit: self.args.op_timeout }
-    }
-
     fn operation(
         &mut self,
-        stock: &mut Stock,
+        stock: &mut Stock<Beds>,
         op: &'static Operation,
         expected: &Undisturbed,
     ) -> Result<()> {
-        let (kind, column) = (stock.kind, stock.column);
+        let (kind, column) = (stock.source().kind, stock.source().column);
         self.bar.set_message(format!("{} {}, undisturbed", column.name(), op.name));
         self.bar.tick();
-        let (mut report, mut differences): (_, String);
-        loop {
-            let fresh = stock.bed.is_none();
-            (report, differences) = self.at(stock, |place| place.observed(op, expected))?;
-            if fresh || report.request.is_some() {
-                break;
-            }
-            // The kernel may have learnt in that bed's life that the daemon does not know such requests.
-            stock.close()?;
-        }
+        let (report, differences) = stock.observed(op, expected)?;
         let request = report.request;
         let run = DryRun {
             bed: kind,
@@ -315,30 +248,15 @@ impl Lab<'_> {
 
     fn experiment(
         &mut self,
-        stock: &mut Stock,
+        stock: &mut Stock<Beds>,
         op: &'static Operation,
         fault: Fault,
         call: Option<&'static str>,
         expected: &Undisturbed,
     ) -> Result<Experiment> {
-        let (kind, column) = (stock.kind, stock.column);
+        let (kind, column) = (stock.source().kind, stock.source().column);
         let began = Instant::now();
-        let mut attempts = 1;
-        let mut findings;
-        loop {
-            let bed = stock.take(self)?;
-            findings = self.place(&bed).disturbed(op, fault, expected, column)?;
-            // A bed that something was wrong with is taken away as it is.
-            if column != Column::Bare && findings.is_all_right() {
-                stock.put(bed);
-            }
-            if findings.report.crashed || attempts == ATTEMPTS {
-                break;
-            }
-            // The kernel may know the answer by now, in this bed's life.
-            stock.close()?;
-            attempts += 1;
-        }
+        let findings = stock.disturbed(op, fault, expected)?;
         let replay = format!(
             "belay-chaos study controlled --columns {} --only {kind}/{}/{}/{}",
             column.name(),
@@ -354,13 +272,7 @@ impl Lab<'_> {
             call,
             signal: fault.signal,
             reached: findings.report.crashed,
-            application: findings.application,
-            outcome: findings.outcome.to_string(),
-            expected: expected.outcome.to_string(),
-            consistent: findings.differences.is_empty(),
-            differences: findings.differences,
-            usable: findings.trouble.is_empty(),
-            trouble: findings.trouble,
+            judged: findings.judged,
             seconds: began.elapsed().as_secs_f64(),
             replay,
         })

@@ -2,7 +2,8 @@
 
 mod crash;
 mod manual;
-mod mounts;
+pub(crate) mod mounts;
+mod qualify;
 mod run;
 mod status;
 mod stop;
@@ -21,6 +22,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Stop(options) => stop::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Restart(options) => crash::restart(&options),
+        Command::Qualify(options) => qualify::run(&options),
         Command::Doctor(options) => crate::doctor::run(&options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),

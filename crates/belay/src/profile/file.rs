@@ -1,6 +1,6 @@
 //! What a profile says.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use belay_supervisor::config::Policy;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -28,6 +28,20 @@ enum Named {
 }
 
 impl Profile {
+    /// What a qualification has found for a program.
+    ///
+    /// # Errors
+    /// If nobody can be certified for that policy.
+    pub fn new(program: &str, policy: Policy, qualified: String) -> Result<Self> {
+        let policy = match policy {
+            Policy::Reconcile => Named::Reconcile,
+            Policy::Journal => Named::Journal,
+            Policy::Transaction => Named::Transaction,
+            Policy::Auto | Policy::Blind => bail!("no policy for a profile: {policy:?}"),
+        };
+        Ok(Self { programs: vec![program.to_owned()], policy, qualified: Some(qualified) })
+    }
+
     /// Reads a profile.
     ///
     /// # Errors

@@ -5,10 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use belay_study::{Look, Snapshot};
 use belay_testbed::mounts;
 use belay_testbed::process::{Process, run_ok};
-
-use super::snapshot::{Look, Snapshot};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

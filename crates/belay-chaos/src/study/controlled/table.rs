@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::model::{Application, Column, Experiment, Study};
-use super::ops::OPERATIONS;
+use belay_study::{Application, OPERATIONS, table};
+
+use super::model::{Column, Experiment, Study};
 
 /// So many failures are told on the page.
 const TOLD: usize = 50;
@@ -43,11 +44,10 @@ pub fn markdown(study: &Study) -> String {
             }
             // As the first column has it; belay may add effects of its own.
             let request = runs().find_map(|run| {
-                let calls: Vec<_> = run.effects.iter().map(|effect| effect.call).collect();
-                run.request.as_ref().map(|name| format!("{name}: {}", counted(&calls)))
+                run.request.as_ref().map(|name| table::request(name, &run.effects))
             });
             let request = request.unwrap_or_else(|| "none".to_owned());
-            let _ = write!(text, "| {} | {} |", op.name, request.trim_end_matches([':', ' ']));
+            let _ = write!(text, "| {} | {request} |", op.name);
             for column in &study.columns {
                 let cell: Vec<_> = study
                     .experiments
@@ -65,15 +65,6 @@ pub fn markdown(study: &Study) -> String {
     text + &summary(study)
 }
 
-/// Consecutive equal names, counted: `mkdir, 3 pwrite64`.
-fn counted(calls: &[&str]) -> String {
-    let groups = calls.chunk_by(|a, b| a == b).map(|group| match group {
-        [one] => (*one).to_owned(),
-        _ => format!("{} {}", group.len(), group[0]),
-    });
-    groups.collect::<Vec<_>>().join(", ")
-}
-
 fn cells(experiments: &[&Experiment]) -> [String; 3] {
     let count = |symbol: &dyn Fn(&Experiment) -> &'static str| {
         let mut counts = BTreeMap::new();
@@ -87,13 +78,13 @@ fn cells(experiments: &[&Experiment]) -> [String; 3] {
     };
     let mark = |good: bool| if good { OK } else { BAD };
     [
-        count(&|e| match e.application {
+        count(&|e| match e.judged.application {
             Application::Ok => OK,
             Application::Aborted => BAD,
             Application::Wrong => "e",
         }),
-        count(&|e| mark(e.consistent)),
-        count(&|e| mark(e.usable)),
+        count(&|e| mark(e.judged.consistent)),
+        count(&|e| mark(e.judged.usable)),
     ]
 }
 
@@ -108,10 +99,10 @@ pub fn summary(study: &Study) -> String {
             "{}: {} experiments; application unaware in {}, consistent in {}, usable in {}, all three in {}\n",
             column.name(),
             of().count(),
-            share(&|e| e.application == Application::Ok),
-            share(&|e| e.consistent),
-            share(&|e| e.usable),
-            share(&|e| e.is_all_right()),
+            share(&|e| e.judged.application == Application::Ok),
+            share(&|e| e.judged.consistent),
+            share(&|e| e.judged.usable),
+            share(&|e| e.judged.is_all_right()),
         );
     }
     let failed: Vec<_> = study.experiments.iter().filter(|e| failed(e)).collect();
@@ -145,28 +136,20 @@ pub fn summary(study: &Study) -> String {
 
 /// Whether an experiment speaks against belay.
 pub fn failed(experiment: &Experiment) -> bool {
-    experiment.column == Column::Belay && experiment.reached && !experiment.is_all_right()
+    experiment.column == Column::Belay && experiment.reached && !experiment.judged.is_all_right()
 }
 
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
-    let call = e.call.map(|call| format!(" ({call})")).unwrap_or_default();
-    let mut text = format!("{} {} {}{call} {}:", e.bed, e.operation, e.point, e.signal);
-    if e.application != Application::Ok {
-        let _ = write!(text, "\n  application: {}; expected: {}", e.outcome, e.expected);
-    }
-    if !e.consistent {
-        let _ = write!(text, "\n  tree: {}", e.differences.trim_end().replace('\n', "\n    "));
-    }
-    if !e.usable {
-        let _ = write!(text, "\n  not usable: {}", e.trouble);
-    }
-    text + "\n  replay: " + &e.replay
+    let (bed, signal) = (e.bed.to_string(), e.signal.to_string());
+    let title = table::title(&[&bed, e.operation, &e.point], e.call, &signal);
+    format!("{title}:{}\n  replay: {}", e.judged.account(), e.replay)
 }
 
 #[cfg(test)]
 mod tests {
     use belay_faults::FaultSignal;
+    use belay_study::Judged;
     use belay_testbed::Kind;
 
     use super::*;
@@ -181,13 +164,15 @@ mod tests {
             call: Some("mkdir"),
             signal: FaultSignal::Kill,
             reached: true,
-            application,
-            outcome: "File exists".to_owned(),
-            expected: "done".to_owned(),
-            consistent: true,
-            differences: String::new(),
-            usable: application == Application::Ok,
-            trouble: String::new(),
+            judged: Judged {
+                application,
+                outcome: "File exists".to_owned(),
+                expected: "done".to_owned(),
+                consistent: true,
+                differences: String::new(),
+                usable: application == Application::Ok,
+                trouble: String::new(),
+            },
             seconds: 0.0,
             replay: "again".to_owned(),
         }
@@ -227,6 +212,5 @@ mod tests {
             text.contains("application: File exists; expected: done")
                 && text.contains("replay: again")
         );
-        assert_eq!(counted(&["a", "b", "b", "a"]), "a, 2 b, a");
     }
 }

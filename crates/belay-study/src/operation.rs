@@ -17,11 +17,12 @@ use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, Timespec, Timestamps, XattrFlags,
 };
 
-use crate::exec::hash;
+use crate::digest::hash;
 
 /// One operation.
 #[derive(Debug)]
 pub struct Operation {
+    /// Its name.
     pub name: &'static str,
     /// The request that is meant: the first with one of these opcodes, ...
     opcodes: &'static [Opcode],
@@ -35,6 +36,7 @@ pub struct Operation {
 
 impl Operation {
     /// The request in which the daemon dies.
+    #[must_use]
     pub fn target(&self) -> Target {
         let target = Target::any(self.opcodes);
         match self.contains {
@@ -44,6 +46,9 @@ impl Operation {
     }
 
     /// Reads a name.
+    ///
+    /// # Errors
+    /// When there is no such operation; the message lists those that there are.
     pub fn parse(name: &str) -> anyhow::Result<&'static Self> {
         OPERATIONS.iter().find(|op| op.name == name).ok_or_else(|| {
             let names: Vec<_> = OPERATIONS.iter().map(|op| op.name).collect();
@@ -167,29 +172,33 @@ fn make(dir: &Path, options: &mut OpenOptions) -> io::Result<String> {
 /// Whom a thread acts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// The superuser.
-    Root,
-    /// Somebody else, so that a daemon has to give to its caller what it makes.
-    Ordinary,
+    /// Whoever this process is.
+    Own,
+    /// Somebody else, so that a daemon has to give to its caller what it makes. Takes root.
+    Other(u32),
 }
 
 impl User {
-    const ID: u32 = 1234;
+    /// Somebody who owns nothing.
+    pub const ORDINARY: Self = Self::Other(1234);
 
     /// From now on, this thread's accesses to files are this user's. Threads have identities of their own for that.
     pub fn assume(self) {
-        if self == Self::Ordinary {
-            nix::unistd::setfsgid(Self::ID.into());
-            nix::unistd::setfsuid(Self::ID.into());
+        if let Self::Other(id) = self {
+            nix::unistd::setfsgid(id.into());
+            nix::unistd::setfsuid(id.into());
         }
     }
 }
 
 /// Makes the tree that all operations start from, as a user, who this thread then is.
+///
+/// # Errors
+/// Those of the calls that it takes.
 pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
     fs::create_dir(dir)?;
-    if user == User::Ordinary {
-        std::os::unix::fs::chown(dir, Some(User::ID), Some(User::ID))?;
+    if let User::Other(id) = user {
+        std::os::unix::fs::chown(dir, Some(id), Some(id))?;
         user.assume();
     }
     let content: Vec<u8> = (0..SIZE).map(|n| b'a' + u8::try_from(n % 23).unwrap_or(0)).collect();
@@ -210,6 +219,9 @@ pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
 }
 
 /// The round that tells whether a file system can be used.
+///
+/// # Errors
+/// Why it cannot.
 pub fn use_it(dir: &Path) -> io::Result<()> {
     fs::create_dir(dir)?;
     let (one, other) = (dir.join("one"), dir.join("other"));
@@ -227,7 +239,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::study::controlled::snapshot::{Look, Snapshot};
+    use crate::snapshot::{Look, Snapshot};
 
     #[test]
     fn operations_do_something_and_twice_the_same() {
@@ -239,7 +251,7 @@ mod tests {
             let look = Look { links: true, time: op.sets_time, free: false };
             let run = |name: String| {
                 let dir = temp.path().join(name);
-                prepare(&dir, User::Root).unwrap();
+                prepare(&dir, User::Own).unwrap();
                 let before = Snapshot::read(&dir, look).unwrap();
                 let result = (op.act)(&dir).map_err(|e| e.raw_os_error());
                 (result, before, Snapshot::read(&dir, look).unwrap())

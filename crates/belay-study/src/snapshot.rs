@@ -40,6 +40,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Looks.
+    ///
+    /// # Errors
+    /// When anything in it cannot be read.
     pub fn read(dir: &Path, look: Look) -> Result<Self> {
         let tree = Tree::read(dir, look.links)?;
         let mut inodes = BTreeMap::new();
@@ -67,6 +70,7 @@ impl Snapshot {
     }
 
     /// The differences to what should be there, a line each; empty if there are none.
+    #[must_use]
     pub fn difference(&self, expected: &Self) -> String {
         let mut text = self.tree.differences(&expected.tree, "found", "expected");
         for (name, inode) in &self.inodes {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use walkdir::WalkDir;
 
-use crate::exec::hex;
+use crate::digest::{hash, hex};
 
 /// One object of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,10 @@ pub struct Node {
 
 /// A tree, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tree(pub BTreeMap<String, Node>);
+pub struct Tree(
+    /// Its objects.
+    pub BTreeMap<String, Node>,
+);
 
 impl Tree {
     /// Reads a tree. `links` says whether inode numbers tell hard links apart from other files.
@@ -113,11 +116,14 @@ fn node(path: &Path, meta: &std::fs::Metadata) -> Result<Node> {
     let mut list = vec![0; 65536];
     // A file system without extended attributes has none.
     let len = rustix::fs::listxattr(path, &mut list).unwrap_or(0);
-    for name in list[..len].split(|b| *b == 0).filter(|name| name.starts_with(b"user.")) {
+    let names = list.get(..len).unwrap_or_default();
+    for name in names.split(|b| *b == 0).filter(|name| name.starts_with(b"user.")) {
         let mut value = vec![0; 65536];
         let len = rustix::fs::getxattr(path, name, &mut value)?;
-        node.xattrs
-            .insert(String::from_utf8_lossy(name).into_owned(), crate::exec::hash(&value[..len]));
+        node.xattrs.insert(
+            String::from_utf8_lossy(name).into_owned(),
+            hash(value.get(..len).unwrap_or_default()),
+        );
     }
     Ok(node)
 }

@@ -1,0 +1,33 @@
+//! The controlled fault study: an operation on a mounted file system, a crash of its daemon at a chosen point of the
+//! one request that the operation is about, and what application and file system see of it.
+//!
+//! What is mounted, and by whom it is started, is the caller's: a [`Source`] makes [`Subject`]s.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`operation`] | which operations, on which tree |
+//! | [`subject`] | what must be known of a mounted daemon |
+//! | [`trial`] | how is one experiment made |
+//! | [`stock`] | on which subject |
+//! | [`outcome`] | how is it judged |
+//! | [`snapshot`], [`tree`] | what does a tree look like |
+//! | [`digest`] | what are bytes called for short |
+//! | [`table`] | how is it told |
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod operation;
+pub mod outcome;
+pub mod snapshot;
+pub mod stock;
+pub mod subject;
+pub mod table;
+pub mod tree;
+pub mod trial;
+
+pub use operation::{OPERATIONS, Operation, User};
+pub use outcome::{Application, Judged, Outcome};
+pub use snapshot::{Look, Snapshot};
+pub use stock::{Names, Stock};
+pub use subject::{Source, Subject};
+pub use trial::{Findings, Undisturbed};

@@ -1,0 +1,143 @@
+//! On which subject an experiment is made: one that was all right before, or a new one.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use belay_faults::{Fault, Report};
+
+use crate::operation::Operation;
+use crate::subject::Source;
+use crate::trial::{Findings, Place, Undisturbed};
+
+/// How often a point that was not reached is tried again.
+const ATTEMPTS: u32 = 3;
+
+/// Names of directories that no experiment has been in. Clones count on together.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Rc<Cell<u32>>);
+
+impl Names {
+    fn next(&self) -> String {
+        self.0.set(self.0.get() + 1);
+        format!("t{:06}", self.0.get())
+    }
+}
+
+/// Subjects of one source, at most one at a time.
+#[derive(Debug)]
+pub struct Stock<S: Source> {
+    source: S,
+    /// One that was all right.
+    ready: Option<S::Subject>,
+    names: Names,
+    /// How long an operation may take.
+    limit: Duration,
+}
+
+impl<S: Source> Stock<S> {
+    /// An empty stock.
+    pub fn new(source: S, names: Names, limit: Duration) -> Self {
+        Self { source, ready: None, names, limit }
+    }
+
+    /// Where its subjects come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    fn take(&mut self) -> Result<S::Subject> {
+        self.ready.take().map_or_else(|| self.source.start(), Ok)
+    }
+
+    /// Takes a subject back, if it can be used again.
+    fn put(&mut self, subject: S::Subject) {
+        if self.source.is_reusable() {
+            self.ready = Some(subject);
+        }
+    }
+
+    /// Takes what is ready away in order.
+    ///
+    /// # Errors
+    /// If it does not go.
+    pub fn close(&mut self) -> Result<()> {
+        self.ready.take().map_or(Ok(()), |subject| self.source.stop(subject))
+    }
+
+    /// Does something where nothing was done before.
+    fn at<T>(&mut self, what: impl FnOnce(&Place<'_, S::Subject>) -> Result<T>) -> Result<T> {
+        let subject = self.take()?;
+        let name = self.names.next();
+        let result = what(&Place { subject: &subject, name, limit: self.limit })?;
+        self.put(subject);
+        Ok(result)
+    }
+
+    /// Learns what an operation does on a bare daemon, each part of it in a place of its own. The tree `before` matters
+    /// only to the judgement of crashes of bare daemons.
+    ///
+    /// # Errors
+    /// If it cannot be done, or does something else each time.
+    pub fn undisturbed(&mut self, op: &'static Operation, before: bool) -> Result<Undisturbed> {
+        let before = if before { self.at(|place| place.untouched(op))? } else { None };
+        let (outcome, front, after) = self.at(|place| place.undisturbed(op, false))?;
+        let (again, second, used) = self.at(|place| place.undisturbed(op, true))?;
+        ensure!(outcome == again, "it came to {outcome}, and another time to {again}");
+        let differences = second.difference(&front);
+        ensure!(differences.is_empty(), "the tree is not the same each time:\n{differences}");
+        Ok(Undisturbed { outcome, front, before, after, used })
+    }
+
+    /// Observes an operation: what was seen, and what is not as it should be.
+    ///
+    /// # Errors
+    /// If it cannot be done.
+    pub fn observed(
+        &mut self,
+        op: &'static Operation,
+        expected: &Undisturbed,
+    ) -> Result<(Report, String)> {
+        loop {
+            let fresh = self.ready.is_none();
+            let (report, differences) = self.at(|place| place.observed(op, expected))?;
+            if fresh || report.request.is_some() {
+                return Ok((report, differences));
+            }
+            // The kernel may have learnt in that mount's life that the daemon does not know such requests.
+            self.close()?;
+        }
+    }
+
+    /// Crashes the daemon.
+    ///
+    /// # Errors
+    /// If the experiment cannot be made. Whatever the crash brings about is no error.
+    pub fn disturbed(
+        &mut self,
+        op: &'static Operation,
+        fault: Fault,
+        expected: &Undisturbed,
+    ) -> Result<Findings> {
+        let bare = self.source.is_bare();
+        let mut attempts = 1;
+        loop {
+            let subject = self.take()?;
+            let place = Place { subject: &subject, name: self.names.next(), limit: self.limit };
+            let findings = place
+                .disturbed(op, fault, expected, bare)
+                .with_context(|| format!("{} {}", fault.point, fault.signal))?;
+            // One that something was wrong with is taken away as it is.
+            if !bare && findings.judged.is_all_right() {
+                self.put(subject);
+            }
+            if findings.report.crashed || attempts == ATTEMPTS {
+                return Ok(findings);
+            }
+            // The kernel may know the answer by now, in this mount's life.
+            self.close()?;
+            attempts += 1;
+        }
+    }
+}

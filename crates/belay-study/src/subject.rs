@@ -1,0 +1,68 @@
+//! What the study must know of a mounted daemon, and of where such mounts come from.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::operation::User;
+use crate::snapshot::{Look, Snapshot};
+
+/// A mounted daemon. Dropping it takes it away, by force if need be.
+pub trait Subject {
+    /// The directory of the mount in which each experiment gets one of its own.
+    fn root(&self) -> &Path;
+
+    /// The process that serves now.
+    ///
+    /// # Errors
+    /// If there is none, or nobody knows.
+    fn daemon_pid(&self) -> Result<u32>;
+
+    /// Who does the work.
+    fn user(&self) -> User;
+
+    /// Whether inode numbers tell which names are one file.
+    fn numbers_tell_links(&self) -> bool;
+
+    /// Whether no request waits for the daemon.
+    fn is_idle(&self) -> bool;
+
+    /// Lets everybody go who waits for the mount, which is lost.
+    fn abandon(&self);
+
+    /// An experiment's tree as it is seen by another way than this mount, if there is one. That may be the end of the
+    /// mount.
+    ///
+    /// # Errors
+    /// If it cannot be seen, or a checker has something against what is there.
+    fn look_behind(&self, name: &str, look: Look) -> Result<Option<Snapshot>>;
+
+    /// Whether somebody else (a server) may still be busy when a bare daemon is dead.
+    fn has_server(&self) -> bool {
+        false
+    }
+}
+
+/// Where subjects come from.
+pub trait Source {
+    /// What it makes.
+    type Subject: Subject;
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If the daemon does not mount.
+    fn start(&mut self) -> Result<Self::Subject>;
+
+    /// Takes one away in order.
+    ///
+    /// # Errors
+    /// If it does not go.
+    fn stop(&mut self, subject: Self::Subject) -> Result<()>;
+
+    /// Whether a subject can be used for several experiments.
+    fn is_reusable(&self) -> bool;
+
+    /// Whether the daemon is on its own, so that its crash is the end of the mount.
+    fn is_bare(&self) -> bool;
+}

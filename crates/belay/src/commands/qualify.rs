@@ -1,0 +1,9 @@
+//! `belay qualify`.
+
+use crate::qualify::{self, Options};
+use anyhow::Result;
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<i32> {
+    qualify::run(options)
+}

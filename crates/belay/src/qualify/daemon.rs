@@ -1,0 +1,359 @@
+//! The daemon under study: started bare or under `belay run`, mounted, and taken away again.
+
+use super::image::{self, Image};
+use super::mount::{self, Family};
+use super::options::Tried;
+use crate::commands::mounts::status_of;
+use anyhow::{Context, Result, bail, ensure};
+use belay_study::trial::limited;
+use belay_study::{Look, Snapshot, Source, Subject, User};
+use belay_supervisor::instances;
+use belay_supervisor::status::{State, Status};
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take until it is mounted.
+const START: Duration = Duration::from_secs(60);
+/// How long after the end of the process that was started: one that goes into the background has mounted by then.
+const BACKGROUND: Duration = Duration::from_secs(5);
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(20);
+
+/// What is studied, and where.
+#[derive(Debug)]
+pub struct Target {
+    /// The daemon's command line, as the user gave it.
+    pub command: Vec<OsString>,
+    /// Where it mounts.
+    pub mountpoint: PathBuf,
+    /// The directory of the mount in which everything happens.
+    pub work: PathBuf,
+    /// The same behind the mount, if the user has said where that is.
+    pub behind: Option<PathBuf>,
+    /// The disk image that it works on.
+    pub image: Option<Image>,
+    /// What checks that image.
+    pub check: Option<String>,
+    /// A directory of our own for copies, state and logs.
+    pub scratch: PathBuf,
+    /// Whom operations are done as.
+    pub user: User,
+    /// Whether inode numbers tell which names are one file.
+    pub links: bool,
+    /// How long anything may take.
+    pub limit: Duration,
+    /// All processes of this study.
+    pub family: Family,
+    /// Whether the directory to work in was made.
+    pub made: Cell<bool>,
+}
+
+impl Target {
+    fn log(&self) -> PathBuf {
+        self.scratch.join("log")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.scratch.join("state")
+    }
+
+    /// The last lines of what was started, as an addition to a message.
+    fn last_words(&self) -> String {
+        let text = fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = lines.get(lines.len().saturating_sub(5)..).unwrap_or_default();
+        if last.is_empty() { String::new() } else { format!("; it said: {}", last.join(" | ")) }
+    }
+
+    fn words(&self) -> Vec<OsString> {
+        match &self.image {
+            None => self.command.clone(),
+            Some(image) => {
+                let path = image::path_in(&self.scratch, image);
+                image::replaced(&self.command, &image.word, &path)
+            }
+        }
+    }
+
+    /// Makes the copy of the image anew.
+    fn renew_image(&self) -> Result<()> {
+        match &self.image {
+            Some(image) if !image.device => {
+                let from = Path::new(&image.word);
+                image::copy(from, &image::path_in(&self.scratch, image))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the daemon, under a policy or bare, and waits until it serves.
+    fn start(self: &Rc<Self>, policy: Option<Tried>) -> Result<Running> {
+        ensure!(mount::fuse_at(&self.mountpoint).is_none(), "the mountpoint is busy");
+        let _ = fs::remove_dir_all(self.state());
+        let words = self.words();
+        let mut command = match policy {
+            None => Command::new(words.first().context("no command")?),
+            Some(policy) => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg0("belay").args(["run", "--policy", policy.name(), "--state-dir"]);
+                command.arg(self.state()).arg("--").args(words.first());
+                command
+            }
+        };
+        let log = File::create(self.log()).context("creating a file for what the daemon says")?;
+        command.args(words.get(1..).unwrap_or_default());
+        // Ctrl-C is for this process, which then ends the others.
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let name = words.first().map(|name| name.display().to_string()).unwrap_or_default();
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        let running = Running { target: Rc::clone(self), over: Cell::new(false) };
+        running.wait(child, &name)?;
+        Ok(running)
+    }
+}
+
+/// A daemon that was started. Dropping it ends it.
+#[derive(Debug)]
+struct Running {
+    target: Rc<Target>,
+    over: Cell<bool>,
+}
+
+impl Running {
+    /// Waits until it is mounted and has answered once.
+    fn wait(&self, mut child: Child, name: &str) -> Result<()> {
+        let target = &self.target;
+        let mut deadline = Instant::now() + START;
+        let mut background = false;
+        while mount::fuse_at(&target.mountpoint).is_none() {
+            if !background && let Some(status) = child.try_wait().context("waiting for it")? {
+                let said = target.last_words();
+                ensure!(status.success(), "{name} ended with {status} before it mounted{said}");
+                background = true;
+                deadline = Instant::now() + BACKGROUND;
+            }
+            if Instant::now() >= deadline {
+                let at = target.mountpoint.display();
+                bail!(
+                    "{name} did not mount anything at {at}: is it a FUSE daemon, and is that its mountpoint \
+                     (--mountpoint)?{}",
+                    target.last_words()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let work = target.work.clone();
+        // It lives in the copy of an image, and in a directory from the first start on.
+        let made = limited(target.limit, move || DirBuilder::new().mode(0o755).create(work));
+        match made.context("the daemon does not answer")? {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error)
+                .with_context(|| {
+                    let at = target.work.display();
+                    format!("creating {at} (--dir names another directory of the mount to work in)")
+                }),
+            _ => {
+                target.made.set(true);
+                Ok(())
+            }
+        }
+    }
+
+    /// Unmounts and waits for the end of all processes; by force, if it must be.
+    fn end(&self) -> Result<()> {
+        if self.over.replace(true) {
+            return Ok(());
+        }
+        let target = &self.target;
+        let polite = mount::unmount_politely(&target.mountpoint, target.limit.min(END));
+        mount::unmount_by_force(&target.mountpoint);
+        if !target.family.wait(END) {
+            target.family.kill();
+            bail!("the daemon did not end within {END:?} after the unmount{}", target.last_words());
+        }
+        polite
+    }
+
+    /// The same for one that something is wrong with.
+    fn give_up(&self) {
+        if !self.over.replace(true) {
+            mount::unmount_by_force(&self.target.mountpoint);
+            if !self.target.family.wait(Duration::from_secs(2)) {
+                self.target.family.kill();
+            }
+            mount::unmount_by_force(&self.target.mountpoint);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// What belay's status counts that a verdict depends on, over all mounts of one policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Tallies {
+    /// Effects of threads without a request, for which journals were void.
+    pub untagged: u64,
+    /// Requests that were answered by another thread than the one that took them.
+    pub handed_over: u64,
+    /// Requests that did something else when they were done again.
+    pub diverged: u64,
+    /// Transactions that were too long.
+    pub torn: u64,
+    /// Mounts that were degraded in the end.
+    pub degraded: u64,
+    /// Mounts that belay gave up.
+    pub gave_up: u64,
+}
+
+impl Tallies {
+    fn add(&mut self, status: &Status) {
+        self.untagged += status.effects.untagged;
+        self.handed_over += status.effects.handed_over;
+        self.diverged += status.effects.diverged;
+        self.torn += status.effects.torn;
+        self.degraded += u64::from(status.degraded);
+        self.gave_up += u64::from(status.state == State::GaveUp);
+    }
+}
+
+/// Where subjects of the study come from.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// What is studied.
+    pub target: Rc<Target>,
+    /// Under which policy; bare without.
+    pub policy: Option<Tried>,
+    /// What was counted.
+    pub tallies: Rc<RefCell<Tallies>>,
+}
+
+impl Launcher {
+    /// One that has counted nothing.
+    pub fn new(target: &Rc<Target>, policy: Option<Tried>) -> Self {
+        Self { target: Rc::clone(target), policy, tallies: Rc::default() }
+    }
+}
+
+impl Source for Launcher {
+    type Subject = Mounted;
+
+    fn start(&mut self) -> Result<Mounted> {
+        self.target.renew_image()?;
+        let how = self.policy.map_or("on its own".to_owned(), |p| format!("under {}", p.name()));
+        let running =
+            self.target.start(self.policy).with_context(|| format!("starting it {how}"))?;
+        Ok(Mounted { launcher: self.clone(), running, counted: Cell::new(false) })
+    }
+
+    fn stop(&mut self, subject: Mounted) -> Result<()> {
+        subject.end()
+    }
+
+    /// An image is looked at without the daemon.
+    fn is_reusable(&self) -> bool {
+        self.target.image.is_none()
+    }
+
+    fn is_bare(&self) -> bool {
+        self.policy.is_none()
+    }
+}
+
+/// A mounted daemon.
+#[derive(Debug)]
+pub struct Mounted {
+    launcher: Launcher,
+    running: Running,
+    counted: Cell<bool>,
+}
+
+impl Mounted {
+    fn target(&self) -> &Rc<Target> {
+        &self.launcher.target
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.launcher.policy?;
+        instances::list(&self.target().state()).iter().find_map(status_of)
+    }
+
+    /// Adds what belay has counted for this mount to the rest.
+    fn count(&self) {
+        if !self.counted.replace(true)
+            && let Some(status) = self.status()
+        {
+            self.launcher.tallies.borrow_mut().add(&status);
+        }
+    }
+
+    fn end(&self) -> Result<()> {
+        self.count();
+        self.running.end()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
+impl Subject for Mounted {
+    fn root(&self) -> &Path {
+        &self.target().work
+    }
+
+    fn daemon_pid(&self) -> Result<u32> {
+        let status = self.status().context("belay does not hold the mount any more")?;
+        status.daemon.pid.context("belay has no daemon at the moment")
+    }
+
+    fn user(&self) -> User {
+        self.target().user
+    }
+
+    fn numbers_tell_links(&self) -> bool {
+        self.target().links
+    }
+
+    fn is_idle(&self) -> bool {
+        let told = mount::is_idle(&self.target().mountpoint);
+        told.or_else(|| self.status().map(|s| s.requests.in_flight == 0)).unwrap_or(true)
+    }
+
+    fn abandon(&self) {
+        mount::unmount_by_force(&self.target().mountpoint);
+    }
+
+    /// For an image: what its checker says, and what a new daemon finds there.
+    fn look_behind(&self, name: &str, look: Look) -> Result<Option<Snapshot>> {
+        let target = self.target();
+        if let Some(image) = &target.image {
+            self.end()?;
+            if let Some(command) = &target.check {
+                image::check(command, &image::path_in(&target.scratch, image))?;
+            }
+            let again = target.start(None).context("mounting the image again")?;
+            // A device has also what earlier experiments have left.
+            let look = Look { free: !image.device, links: target.links, ..look };
+            let dir = target.work.join(name);
+            let found = limited(target.limit, move || Snapshot::read(&dir, look))
+                .context("looking did not end")??;
+            again.end()?;
+            return Ok(Some(found));
+        }
+        let behind = target.behind.as_ref();
+        behind.map(|dir| Snapshot::read(&dir.join(name), look)).transpose()
+    }
+}

@@ -1,0 +1,274 @@
+//! `belay qualify`: crashes a daemon at every point of every operation, under each policy, and says which it needs.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`options`] | what can be asked for |
+//! | [`image`] | which argument is a disk image, and how is it copied |
+//! | [`probe`] | who can use the mount, what do its inode numbers tell |
+//! | [`daemon`], [`mount`] | how is the daemon started and taken away |
+//! | [`study`] | which experiments are made, by `belay-study` |
+//! | [`model`] | what was found, and what follows from it |
+//! | [`table`], [`replay`] | how is it told |
+//! | [`profile`] | what is written for `--policy auto` |
+
+mod daemon;
+mod image;
+mod model;
+mod mount;
+mod options;
+mod probe;
+mod profile;
+mod replay;
+mod study;
+mod table;
+
+pub use options::Options;
+
+use crate::messages::say;
+use crate::preflight::{binary, machine, mountpoint, shim};
+use anyhow::{Context, Result, bail, ensure};
+use belay_study::{OPERATIONS, Operation, User};
+use belay_supervisor::instances;
+use daemon::Target;
+use image::Wishes;
+use model::{Qualification, SCHEMA_VERSION};
+use options::Tried;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+/// Runs it; the exit code is 0 if the daemon is certified (or the one experiment went well).
+///
+/// # Errors
+/// If the study cannot be made.
+pub fn run(options: &Options) -> Result<i32> {
+    let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
+    let program = binary::find(name)?;
+    binary::check(&program)?;
+    machine::check()?;
+    shim::find()?;
+    let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
+    let place = profile::place(options, &short)?;
+    let scratch = scratch()?;
+    let mut target = target(options, &scratch)?;
+    let mut all = blank(options, &short, &target);
+    let interrupted = interrupts()?;
+    no_core_dumps();
+    target.family = mount::Family::found()?;
+    let mut target = Rc::new(target);
+    let studied = examine(options, &mut target, interrupted, &mut all);
+    // Whatever came of it, nothing is to be left behind.
+    if let Err(error) = probe::clear(&target) {
+        let left = target.work.display();
+        say(&format!("belay: warning: {left} (when mounted) could not be removed: {error:#}\n"));
+    }
+    studied?;
+    conclude(options, place.as_deref(), &short, &mut all)
+}
+
+/// Learns what must be known of the daemon, and makes the experiments.
+fn examine(
+    options: &Options,
+    target: &mut Rc<Target>,
+    interrupted: Arc<AtomicBool>,
+    all: &mut Qualification,
+) -> Result<()> {
+    let found = probe::probe(target, options.as_user)?;
+    if let Some(target) = Rc::get_mut(target) {
+        (target.user, target.links) = (found.user, found.links);
+    }
+    all.user = match found.user {
+        User::Other(id) => Some(id),
+        User::Own => None,
+    };
+    let mut lab = study::Lab::new(options, Rc::clone(target), interrupted, all);
+    lab.run(&operations(options), &policies(options, target.image.is_some()))
+}
+
+/// Judges, writes and tells.
+fn conclude(
+    options: &Options,
+    place: Option<&Path>,
+    program: &str,
+    all: &mut Qualification,
+) -> Result<i32> {
+    let well = if options.only.is_some() {
+        all.judge_one()
+    } else {
+        all.choose();
+        all.certified.is_some()
+    };
+    if let (Some(path), Some(policy)) = (place, all.certified) {
+        let count: usize = all.policies.iter().map(|column| column.experiments).sum();
+        let mut text = format!("{program} {} {count} experiments, belay {}", all.date, all.belay);
+        if !options.ops.is_empty() {
+            let names: Vec<_> = options.ops.iter().map(|op| op.name).collect();
+            text += &format!(", only {}", names.join(", "));
+        }
+        profile::write(path, options.force, program, policy.into(), text)?;
+        all.profile = Some(path.display().to_string());
+    }
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&all)? + "\n";
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    }
+    print!("{}", table::text(all));
+    if let Some(path) = &all.profile {
+        println!("profile: {path}");
+        if options.profile.is_none()
+            && let Some(found) = crate::profile::find(Path::new(program))?
+            && found.source != *path
+        {
+            println!("but `belay run` goes by {}, which comes before it", found.source);
+        }
+    }
+    Ok(i32::from(!well))
+}
+
+/// A directory of our own, for nobody else's eyes.
+fn scratch() -> Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix("belay-qualify-").tempdir();
+    dir.with_context(|| format!("making a directory in {}", std::env::temp_dir().display()))
+}
+
+fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
+    let command = options.command.clone();
+    let wishes = Wishes {
+        image: options.image.as_deref(),
+        none: options.no_image,
+        device: options.use_device,
+    };
+    let image = image::detect(&command, wishes)?;
+    ensure!(
+        options.check.is_none() || image.is_some(),
+        "--check is for disk images, of which the daemon's command line names none"
+    );
+    let guessed = match &options.mountpoint {
+        Some(path) => Some(path.canonicalize().with_context(|| path.display().to_string())?),
+        None => mountpoint::guess(&command),
+    };
+    let mountpoint =
+        guessed.context("which of these is the mountpoint? name it by --mountpoint")?;
+    mountpoint::check(&mountpoint, &instances::list(&instances::default_state_dir()))?;
+    let scratch = scratch.path().canonicalize().context("resolving the temporary directory")?;
+    let below = options.dir.as_deref().map(inside).transpose()?.unwrap_or_default();
+    // As random as the temporary directory's.
+    let mut name = std::ffi::OsString::from(".");
+    name.push(scratch.file_name().context("a temporary directory has a name")?);
+    let below = below.join(name);
+    let behind = match &options.behind {
+        Some(dir) => Some(dir.canonicalize().with_context(|| dir.display().to_string())?),
+        None => None,
+    };
+    Ok(Target {
+        command,
+        work: mountpoint.join(&below),
+        behind: behind.map(|dir| dir.join(&below)),
+        mountpoint,
+        image,
+        check: options.check.clone(),
+        scratch,
+        user: User::Own,
+        links: false,
+        limit: options.op_timeout,
+        family: mount::Family::default(),
+        made: Cell::new(false),
+    })
+}
+
+/// A directory of the mount, which a leading slash means as well.
+fn inside(dir: &Path) -> Result<PathBuf> {
+    let mut path = PathBuf::new();
+    for part in dir.components() {
+        match part {
+            Component::Normal(name) => path.push(name),
+            Component::RootDir | Component::CurDir => {}
+            _ => bail!("--dir {}: it must lie below the mountpoint", dir.display()),
+        }
+    }
+    Ok(path)
+}
+
+fn operations(options: &Options) -> Vec<&'static Operation> {
+    match &options.only {
+        Some(only) => vec![only.operation],
+        None if options.ops.is_empty() => OPERATIONS.iter().collect(),
+        // In the order of the tables, each once.
+        None => {
+            let wanted = |op: &&Operation| options.ops.iter().any(|other| other.name == op.name);
+            OPERATIONS.iter().filter(wanted).collect()
+        }
+    }
+}
+
+fn policies(options: &Options, image: bool) -> Vec<Tried> {
+    let mut policies = options.policies.clone();
+    if policies.is_empty() {
+        policies = vec![Tried::Reconcile, Tried::Journal];
+        policies.extend(image.then_some(Tried::Transaction));
+    }
+    policies.sort_unstable();
+    policies.dedup();
+    policies
+}
+
+fn blank(options: &Options, program: &str, target: &Target) -> Qualification {
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    Qualification {
+        schema_version: SCHEMA_VERSION,
+        belay: env!("CARGO_PKG_VERSION").to_owned(),
+        date,
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        command: words.collect(),
+        program: program.to_owned(),
+        user: None,
+        image: target.image.as_ref().map(|image| image.word.to_string_lossy().into_owned()),
+        operations: Vec::new(),
+        policies: Vec::new(),
+        dry_runs: Vec::new(),
+        experiments: Vec::new(),
+        troubles: Vec::new(),
+        certified: None,
+        verdict: String::new(),
+        profile: None,
+    }
+}
+
+/// The first Ctrl-C asks for an orderly end, the second ends at once.
+fn interrupts() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .context("registering a signal handler")?;
+    }
+    Ok(flag)
+}
+
+/// Hundreds of crashes need not leave hundreds of dumps.
+fn no_core_dumps() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Core).maximum;
+    // Dumps cost time and room, no more.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_the_mount_stay_in_it() {
+        assert_eq!(inside(Path::new("/a/./b")).unwrap(), Path::new("a/b"));
+        assert_eq!(inside(Path::new("")).unwrap(), Path::new(""));
+        assert!(inside(Path::new("a/../../b")).is_err());
+    }
+}

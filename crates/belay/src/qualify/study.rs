@@ -1,0 +1,262 @@
+//! The study itself: every operation, every policy, every point, every signal.
+
+use super::daemon::{Launcher, Target};
+use super::model::{DryRun, Experiment, Learnt, Qualification};
+use super::options::{Options, Tried};
+use super::replay::Replay;
+use crate::messages::say;
+use anyhow::{Context, Result};
+use belay_faults::{Fault, Point};
+use belay_study::trial::is_not_permitted;
+use belay_study::{Names, Operation, Outcome, Stock, Undisturbed};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// So many experiments that cannot be made end a study.
+const TROUBLES: usize = 5;
+
+/// Everything that a study has while it runs.
+pub struct Lab<'a> {
+    options: &'a Options,
+    target: Rc<Target>,
+    names: Names,
+    bar: ProgressBar,
+    interrupted: Arc<AtomicBool>,
+    replay: Replay<'a>,
+    all: &'a mut Qualification,
+}
+
+impl<'a> Lab<'a> {
+    /// Ready to begin.
+    pub fn new(
+        options: &'a Options,
+        target: Rc<Target>,
+        interrupted: Arc<AtomicBool>,
+        all: &'a mut Qualification,
+    ) -> Self {
+        let bar = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let replay = Replay(options);
+        Self { options, target, names: Names::default(), bar, interrupted, replay, all }
+    }
+
+    /// Does it all; what cannot be done is among the troubles.
+    ///
+    /// # Errors
+    /// If nothing can be done.
+    pub fn run(&mut self, ops: &[&'static Operation], policies: &[Tried]) -> Result<()> {
+        let known = self.learn(ops)?;
+        for policy in policies {
+            self.policy(*policy, &known)?;
+        }
+        self.bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn stock(&self, launcher: Launcher) -> Stock<Launcher> {
+        Stock::new(launcher, self.names.clone(), self.options.op_timeout)
+    }
+
+    fn interrupted(&mut self) -> bool {
+        let now = self.interrupted.load(Ordering::Relaxed);
+        let text = "interrupted";
+        if now && !self.all.troubles.iter().any(|trouble| trouble == text) {
+            self.all.troubles.push(text.to_owned());
+        }
+        now
+    }
+
+    fn show(&self, text: String) {
+        self.bar.set_message(text);
+        self.bar.tick();
+    }
+
+    /// A line for those who wait, also where no progress can be drawn.
+    fn tell(&self, text: &str) {
+        self.bar.suspend(|| say(&format!("belay: {text}\n")));
+    }
+
+    /// What each operation does on the bare daemon; those that work.
+    fn learn(
+        &mut self,
+        ops: &[&'static Operation],
+    ) -> Result<Vec<(&'static Operation, Undisturbed)>> {
+        let mut known = Vec::new();
+        let mut stock = self.stock(Launcher::new(&self.target, None));
+        for op in ops {
+            if self.interrupted() {
+                break;
+            }
+            self.show(format!("{} on the bare daemon", op.name));
+            match stock.undisturbed(op, false) {
+                Ok(expected) => {
+                    let supported = matches!(expected.outcome, Outcome::Done(_));
+                    let outcome = expected.outcome.to_string();
+                    self.all.operations.push(Learnt { name: op.name, supported, outcome });
+                    if supported {
+                        known.push((*op, expected));
+                    }
+                }
+                Err(error) => self.trouble(format!("{} on the bare daemon", op.name), error)?,
+            }
+        }
+        stock.close()?;
+        self.tell(&format!(
+            "operations that work on the bare daemon: {} of {}",
+            known.len(),
+            ops.len()
+        ));
+        Ok(known)
+    }
+
+    /// Takes note of what could not be done. No reason to leave out the rest, unless nothing goes.
+    fn trouble(&mut self, what: String, error: anyhow::Error) -> Result<()> {
+        if is_not_permitted(&error) {
+            return Err(error.context(
+                "the daemon cannot be traced: run this as root, or allow it by `sysctl kernel.yama.ptrace_scope=0` (in a \
+                 container: --cap-add SYS_PTRACE)",
+            ));
+        }
+        if self.all.troubles.len() >= TROUBLES {
+            return Err(error.context(what));
+        }
+        let text = format!("{what}: {error:#}");
+        self.tell(&text);
+        self.all.troubles.push(text);
+        Ok(())
+    }
+
+    fn policy(&mut self, policy: Tried, known: &[(&'static Operation, Undisturbed)]) -> Result<()> {
+        let launcher = Launcher::new(&self.target, Some(policy));
+        let tallies = Rc::clone(&launcher.tallies);
+        let mut stock = self.stock(launcher);
+        let mut left_early = false;
+        for (op, expected) in known {
+            if self.interrupted() {
+                break;
+            }
+            left_early = !self.operation(&mut stock, policy, op, expected)?;
+            if left_early {
+                break;
+            }
+        }
+        if let Err(error) = stock.close() {
+            self.trouble(format!("after {}", policy.name()), error)?;
+        }
+        let tallies = *tallies.borrow();
+        let column = self.all.column(policy, tallies, left_early);
+        self.tell(&format!(
+            "{}: {} of {} experiments went well",
+            policy.name(),
+            column.all_right,
+            column.experiments
+        ));
+        self.all.policies.push(column);
+        Ok(())
+    }
+
+    /// Crashes at every point of an operation; false if the policy need not be tried any further.
+    fn operation(
+        &mut self,
+        stock: &mut Stock<Launcher>,
+        policy: Tried,
+        op: &'static Operation,
+        expected: &Undisturbed,
+    ) -> Result<bool> {
+        let name = policy.name();
+        self.show(format!("{name} {}", op.name));
+        let (report, differences) = match stock.observed(op, expected) {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.trouble(format!("{name} {}", op.name), error)?;
+                return Ok(true);
+            }
+        };
+        let effects = report.request.as_ref().map(|r| r.effects.clone()).unwrap_or_default();
+        let calls: Vec<_> = effects.iter().map(|effect| effect.call).collect();
+        let disturbed = !differences.is_empty();
+        let request = report.request.map(|request| request.opcode);
+        let asked = request.is_some();
+        self.all.dry_runs.push(DryRun {
+            operation: op.name,
+            policy,
+            request,
+            effects,
+            differences,
+        });
+        if disturbed && self.options.quick {
+            return Ok(false);
+        }
+        if !asked {
+            // The kernel knows without asking.
+            return Ok(true);
+        }
+        for point in Point::all(u32::try_from(calls.len()).context("so many effects")?) {
+            let call = match point {
+                Point::BeforeEffect(k) | Point::AfterEffect(k) => {
+                    usize::try_from(k - 1).ok().and_then(|k| calls.get(k).copied())
+                }
+                _ => None,
+            };
+            for signal in &self.options.signals {
+                let only = self.options.only.as_ref();
+                if only.is_some_and(|only| (only.point, only.signal) != (point, *signal)) {
+                    continue;
+                }
+                if self.interrupted() {
+                    return Ok(true);
+                }
+                let fault = Fault { point, signal: *signal };
+                let failed = self.experiment(stock, policy, op, fault, call, expected)?;
+                if failed && self.options.quick {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// One crash; true if it went wrong.
+    fn experiment(
+        &mut self,
+        stock: &mut Stock<Launcher>,
+        policy: Tried,
+        op: &'static Operation,
+        fault: Fault,
+        call: Option<&'static str>,
+        expected: &Undisturbed,
+    ) -> Result<bool> {
+        let Fault { point, signal } = fault;
+        let what = format!("{} {} {point} {signal}", policy.name(), op.name);
+        self.show(what.clone());
+        let began = Instant::now();
+        let findings = match stock.disturbed(op, fault, expected) {
+            Ok(findings) => findings,
+            Err(error) => {
+                self.trouble(what, error)?;
+                return Ok(false);
+            }
+        };
+        let experiment = Experiment {
+            operation: op.name,
+            policy,
+            point: point.to_string(),
+            call,
+            signal,
+            reached: findings.report.crashed,
+            judged: findings.judged,
+            seconds: began.elapsed().as_secs_f64(),
+            replay: self.replay.of(policy, op.name, point, signal),
+        };
+        let failed = experiment.failed();
+        if failed && self.options.only.is_some() {
+            self.tell(&format!("{what}:{}", experiment.judged.account()));
+        }
+        self.all.experiments.push(experiment);
+        Ok(failed)
+    }
+}

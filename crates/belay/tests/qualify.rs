@@ -1,0 +1,388 @@
+//! `belay qualify` on real daemons: it finds the policy that is known to be needed, and leaves nothing behind. These need
+//! root, the daemons and a built shim, and are skipped without.
+
+mod common;
+
+use common::{can_hold, run, text};
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A place for a daemon, which is unmounted whatever happens.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let place = Self { dir };
+        // Open to the user that operations are done as.
+        std::fs::set_permissions(place.dir.path(), Permissions::from_mode(0o755)).expect("chmod");
+        for name in ["back", "mnt", "temp"] {
+            std::fs::create_dir(place.path(name)).expect("mkdir");
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().expect("canonical").join(name)
+    }
+
+    /// Runs `belay qualify OPTIONS -- COMMAND`; its output and what it wrote as JSON.
+    fn qualify(&self, options: &str, command: &[&Path]) -> (Output, Value) {
+        let json = self.path("json");
+        let mut belay = common::belay();
+        belay.arg("qualify").args(options.split_whitespace()).arg("--json").arg(&json).arg("--");
+        belay.args(command).env("XDG_CONFIG_HOME", self.path("config"));
+        belay.env("TMPDIR", self.path("temp"));
+        let output = in_time(&belay);
+        let value = std::fs::read(&json).ok().and_then(|json| serde_json::from_slice(&json).ok());
+        (output, value.unwrap_or(Value::Null))
+    }
+
+    fn profile(&self, program: &str) -> String {
+        let path = self.path("config/belay/profiles").join(program).with_extension("toml");
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Nothing is mounted, and no file is left of the study.
+    fn is_clean(&self) {
+        assert!(!self.is_mounted());
+        for name in ["back", "mnt", "temp"] {
+            let left: Vec<_> =
+                std::fs::read_dir(self.path(name)).expect("list").flatten().collect();
+            assert!(left.is_empty(), "{name}: {left:?}");
+        }
+    }
+
+    fn is_mounted(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        table.contains(&format!(" {} ", self.path("mnt").display()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount").arg("-l").arg(self.path("mnt")).status();
+        }
+    }
+}
+
+/// Like `run`, but one that takes too long is asked first, so that it ends its daemons.
+fn in_time(command: &Command) -> Output {
+    let mut limited = Command::new("timeout");
+    limited.args(["-k", "20", "90"]).arg(command.get_program()).args(command.get_args());
+    limited.envs(command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
+    limited.stdin(Stdio::null()).output().expect("timeout(1)")
+}
+
+/// So many of its experiments, and whether the policy was right.
+fn column(all: &Value, policy: &str) -> (u64, u64, bool) {
+    let columns = all["policies"].as_array().expect("policies");
+    let column = columns.iter().find(|column| column["policy"] == policy).expect("a column");
+    let number = |name: &str| column[name].as_u64().expect("a number");
+    (number("all_right"), number("experiments"), column["right"] == true)
+}
+
+#[test]
+fn bindfs_needs_the_journal_and_gets_it() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let (back, mnt) = (place.path("back"), place.path("mnt"));
+    let bindfs = Path::new("bindfs");
+    // Made by hand: not to be replaced.
+    let by_hand = "programs = [\"bindfs\"]\npolicy = \"reconcile\"\n";
+    let file = place.path("config/belay/profiles/bindfs.toml");
+    std::fs::create_dir_all(file.parent().expect("parent")).expect("mkdir");
+    std::fs::write(&file, by_hand).expect("write");
+    let (output, _) = place.qualify("--ops mkdir", &[bindfs, &back, &mnt]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("--force"), "{}", text(&output));
+    assert_eq!(place.profile("bindfs"), by_hand);
+
+    let options = format!("--ops mkdir,create,unlink --force --behind {}", back.display());
+    let (output, all) = place.qualify(&options, &[bindfs, &back, &mnt]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(all["schema_version"], 1);
+    assert_eq!(all["certified"], "journal");
+    assert_eq!(all["user"], 1234);
+    // What is made is given to its owner by a second call, after which nobody asks.
+    assert_eq!(column(&all, "journal"), (38, 38, true));
+    assert_eq!(column(&all, "reconcile"), (30, 38, false));
+    let failed = all["experiments"].as_array().expect("experiments").iter();
+    let failed = failed.filter(|e| e["consistent"] == false).map(|e| {
+        [&e["operation"], &e["point"], &e["signal"]].map(|v| v.as_str().expect("text")).join(" ")
+    });
+    let mut known = Vec::new();
+    for operation in ["create", "mkdir"] {
+        for point in ["after-1", "before-2"] {
+            known.extend(["SEGV", "KILL"].map(|signal| format!("{operation} {point} {signal}")));
+        }
+    }
+    assert_eq!(failed.collect::<Vec<_>>(), known);
+    let said = text(&output);
+    assert!(said.contains("--policies reconcile --only mkdir/after-1/SEGV"), "{said}");
+    let profile = place.profile("bindfs");
+    assert!(
+        profile.contains("policy = \"journal\"") && profile.contains("76 experiments"),
+        "{profile}"
+    );
+    place.is_clean();
+
+    // One of them again: wrong under the one policy, right under the other, and nothing is written.
+    for (policy, code) in [("reconcile", 1), ("journal", 0)] {
+        let options = format!("--policies {policy} --only mkdir/after-1/KILL");
+        let (output, all) = place.qualify(&options, &[bindfs, &back, &mnt]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        assert_eq!(all["experiments"].as_array().map(Vec::len), Some(1));
+        assert_eq!((&all["certified"], &all["profile"]), (&Value::Null, &Value::Null));
+        let word = if code == 0 { "the experiment went well" } else { "the experiment went wrong" };
+        assert_eq!(all["verdict"], word);
+    }
+    place.is_clean();
+    is_picked_up(&place, &bindfs_words(&back, &mnt));
+}
+
+fn bindfs_words(back: &Path, mnt: &Path) -> Vec<PathBuf> {
+    vec!["bindfs".into(), "-f".into(), back.into(), mnt.into()]
+}
+
+/// `belay run` goes by the profile of the place.
+fn is_picked_up(place: &Place, words: &[PathBuf]) {
+    // One that differs from what belay brings along, and from what is the default.
+    let file = place.path("config/belay/profiles/bindfs.toml");
+    let written = place.profile("bindfs");
+    assert!(written.contains("journal"));
+    for (profile, policy) in
+        [(written.clone(), "journal"), (written.replace("journal", "transaction"), "transaction")]
+    {
+        std::fs::write(&file, profile).expect("write");
+        let log = place.path("log");
+        let mut child = common::belay()
+            .args(["run", "-v", "--"])
+            .args(words)
+            .env("XDG_CONFIG_HOME", place.path("config"))
+            .env("BELAY_STATE_DIR", place.path("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("log"))
+            .spawn()
+            .expect("belay");
+        let ask = |word: &[&str]| {
+            let mut belay = common::belay();
+            belay.args(word).arg(place.path("mnt")).env("BELAY_STATE_DIR", place.path("state"));
+            run(&belay)
+        };
+        let mut shown = Value::Null;
+        for _ in 0..1000 {
+            let output = ask(&["status", "--json"]);
+            shown = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+            if shown["state"] == "serving" || !matches!(child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let stopped = ask(&["stop"]);
+        if !stopped.status.success() {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+        let said = std::fs::read_to_string(&log).expect("log");
+        assert_eq!(shown["policy"], policy, "{said}");
+        let source = format!("policy {policy}: {}", file.display());
+        assert!(said.contains(&source), "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_daemon_is_told() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let mnt = place.path("mnt");
+    for (words, expected) in [
+        (vec![Path::new("ls"), &mnt], "is it a FUSE daemon"),
+        (vec![Path::new("ls"), Path::new("/no/such/file"), &mnt], "No such file"),
+        (vec![Path::new("no-such-program"), &mnt], "no-such-program"),
+        (
+            vec![Path::new("bindfs"), Path::new("/no/such/a"), Path::new("/no/such/b")],
+            "--mountpoint",
+        ),
+    ] {
+        let (output, all) = place.qualify("--ops mkdir", &words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(text(&output).contains(expected), "{words:?}: {}", text(&output));
+        assert_eq!(all, Value::Null);
+        place.is_clean();
+    }
+    // A daemon whose root nobody can write to.
+    let (back, bindfs) = (place.path("back"), Path::new("bindfs"));
+    let (output, _) = place.qualify("--ops mkdir", &[bindfs, Path::new("-oro"), &back, &mnt]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("--dir"), "{}", text(&output));
+    // Files that are elsewhere, which is found out after the directory was made.
+    let (output, _) = place.qualify("--behind /proc", &[bindfs, &back, &mnt]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("--behind"), "{}", text(&output));
+    place.is_clean();
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.path("log");
+    let file = std::fs::File::create(&log).expect("log");
+    let child = common::belay()
+        .args(["qualify", "--no-profile", "--", "bindfs"])
+        .args([place.path("back"), place.path("mnt")])
+        .env("TMPDIR", place.path("temp"))
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().expect("dup"))
+        .stderr(file)
+        .spawn();
+    let mut child = child.expect("belay");
+    // As soon as it is at work.
+    let at_work = || std::fs::read_dir(place.path("back")).expect("list").next().is_some();
+    for _ in 0..3000 {
+        if at_work() || !matches!(child.try_wait(), Ok(None)) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    common::signal(i32::try_from(child.id()).expect("pid"), rustix::process::Signal::TERM);
+    let status = child.wait().expect("wait");
+    let said = std::fs::read_to_string(&log).expect("log");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("not certified: the study is not whole: interrupted"), "{said}");
+    place.is_clean();
+}
+
+/// libfuse's example, with something put at the start of its `main`; nothing if it cannot be built here.
+fn example(place: &Place, first: &str) -> Option<PathBuf> {
+    let examples = Path::new("/usr/share/doc/libfuse3-dev/examples");
+    let source = std::fs::read_to_string(examples.join("passthrough_ll.c")).unwrap_or_default();
+    let begin = "int main(int argc, char *argv[])\n{";
+    let source = source.replace(begin, &format!("{begin}{first}"));
+    let (file, program) = (place.path("passthrough_ll.c"), place.path("passthrough_ll"));
+    std::fs::write(&file, source).expect("write");
+    let build = format!(
+        "cc -O2 -DHAVE_UTIMENSAT -I{} {} -o {} $(pkg-config --cflags --libs fuse3)",
+        examples.display(),
+        file.display(),
+        program.display()
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &build]);
+    let built = run(&shell).status.success();
+    if !built {
+        eprintln!("skipped: needs libfuse3-dev with its examples, and a compiler");
+    }
+    built.then_some(program)
+}
+
+/// It makes everything as the user that it runs as, by one call: nothing is left open that the successor could not be
+/// asked for.
+#[test]
+fn a_passthrough_example_needs_no_more_than_reconcile() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let Some(program) = example(&place, "") else { return };
+    let options =
+        format!("source={},allow_other,default_permissions", place.path("back").display());
+    let words = [&program, Path::new("-o"), Path::new(&options), &place.path("mnt")];
+    let (output, all) = place.qualify("--ops mkdir,rename,append,stat --signals KILL", &words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(all["certified"], "reconcile");
+    assert_eq!(column(&all, "reconcile"), (18, 18, true));
+    assert_eq!(all["user"], Value::Null, "what is made belongs to root");
+    assert!(place.profile("passthrough_ll").contains("policy = \"reconcile\""));
+    place.is_clean();
+}
+
+/// Each crash costs a mount, and the next experiment gets another.
+#[test]
+fn a_daemon_without_a_second_life_is_not_certified() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    // Successors have a mount namespace of their own.
+    let first = r#"
+        char mine[99] = "", theirs[99] = "", path[99];
+        snprintf(path, sizeof path, "/proc/%d/ns/mnt", getppid());
+        if (readlink(path, theirs, 98) < 0 || readlink("/proc/self/ns/mnt", mine, 98) < 0) return 4;
+        if (strcmp(mine, theirs)) return 3;"#;
+    let Some(program) = example(&place, first) else { return };
+    let options = format!("source={},allow_other", place.path("back").display());
+    let words =
+        [&program, Path::new("-f"), Path::new("-o"), Path::new(&options), &place.path("mnt")];
+    let (output, all) = place.qualify("--ops mkdir,stat --signals KILL", &words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    for policy in ["reconcile", "journal"] {
+        assert_eq!(column(&all, policy), (0, 8, false));
+    }
+    let experiments = all["experiments"].as_array().expect("experiments");
+    assert!(experiments.iter().all(|e| e["usable"] == false && e["reached"] == true));
+    assert_eq!((&all["certified"], &all["profile"]), (&Value::Null, &Value::Null));
+    let said = text(&output);
+    assert!(said.contains("passthrough_ll is not certified: under each"), "{said}");
+    assert!(said.contains("mkdir under journal: 5 of 5 went wrong; received KILL: "), "{said}");
+    assert_eq!(place.profile("passthrough_ll"), "");
+    place.is_clean();
+}
+
+#[test]
+fn ntfs_needs_transactions_and_its_image_is_not_touched() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.path("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(24 << 20)).expect("image");
+    let mut mkntfs = Command::new("mkntfs");
+    mkntfs.args(["-F", "-Q", "-q"]).arg(&image);
+    if !Path::new("/usr/bin/ntfs-3g").exists() || !run(&mkntfs).status.success() {
+        eprintln!("skipped: needs ntfs-3g");
+        return;
+    }
+    let before = std::fs::read(&image).expect("image");
+    let words = [
+        Path::new("ntfs-3g"),
+        Path::new("-o"),
+        Path::new("allow_other,permissions,noatime"),
+        &image,
+        &place.path("mnt"),
+    ];
+    let (output, all) = place.qualify("--ops mkdir --signals KILL --quick", &words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(all["certified"], "transaction");
+    let (good, made, right) = column(&all, "transaction");
+    assert!(right && good == made && made > 5, "{}", text(&output));
+    assert!(!column(&all, "reconcile").2);
+    assert!(!column(&all, "journal").2);
+    assert!(place.profile("ntfs-3g").contains("policy = \"transaction\""));
+    assert!(std::fs::read(&image).expect("image") == before, "the original was written to");
+    place.is_clean();
+
+    // A checker that is never content: nothing is certified, and nothing written.
+    let (output, all) =
+        place.qualify("--ops mkdir --policies transaction --quick --force --check false", &words);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(all["certified"], Value::Null);
+    assert!(text(&output).contains("checker `false` failed"), "{}", text(&output));
+    assert_eq!(all["profile"], Value::Null);
+    assert!(std::fs::read(&image).expect("image") == before);
+    place.is_clean();
+}
