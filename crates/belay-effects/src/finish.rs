@@ -3,7 +3,7 @@
 //! system calls.
 
 use crate::area::{Area, Image, Tally};
-use crate::log::Log;
+use crate::log::{Log, TORN};
 use crate::overlay::Overlay;
 use belay_recorder::{InFlight, Memory, Slot, SlotState};
 use belay_sys::Mapping;
@@ -39,7 +39,9 @@ pub fn finish<'m, M: Memory + AsRef<Mapping>>(
             committed.push(log);
         }
     }
-    committed.retain(|log| log.used() > 0);
+    // What one that was too long had collected is in the image since then, and part of it may have been
+    // written over, past the log.
+    committed.retain(|log| log.used() > 0 && log.flags() & TORN == 0);
     if committed.is_empty() {
         return Ok(0);
     }
@@ -87,9 +89,9 @@ fn shown(image: &Image) -> String {
 /// # Errors
 /// Those of pwritev(2) and fsync(2).
 pub fn write_runs(memory: &Mapping, file: BorrowedFd<'_>, overlay: &Overlay) -> Result<(), Errno> {
-    for run in overlay.runs() {
-        let mut at = run.offset;
-        let mut pieces = run.pieces;
+    let mut pieces = Vec::with_capacity(8);
+    let mut next = 0;
+    while let Some(mut at) = overlay.run(&mut next, &mut pieces) {
         while !pieces.is_empty() {
             match memory.write_to(file, at, &pieces).map_err(Errno::from_raw_os_error) {
                 Ok(0) => return Err(Errno::IO),

@@ -49,7 +49,13 @@ impl Cursor {
         let mut next = log.entry(self.at);
         loop {
             let Ok(found) = next else { return Advice::Diverged };
-            let Some(entry) = found else { return Advice::Make };
+            let Some(entry) = found else {
+                if kind.is_effect() {
+                    // What is on record from now on is of this life: no other thread is to compare with it.
+                    self.at = usize::MAX;
+                }
+                return Advice::Make;
+            };
             let same = entry.kind == kind as u32 && entry.digest == digest;
             let effect = Kind::from_number(entry.kind).is_none_or(Kind::is_effect);
             match (same, effect, kind.is_effect()) {

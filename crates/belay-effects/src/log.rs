@@ -5,6 +5,7 @@
 //! later, its mark last. Entries carry a check value over their words and payload, the request and
 //! their place, and so does the length: what a wild write has hit is not taken for true.
 
+use crate::call::Kind;
 use belay_recorder::{Layout, Memory};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -195,7 +196,7 @@ impl<'m, M: Memory> Log<'m, M> {
         let at = HEAD + used;
         let words = [pair(head.kind, payload.len() as u32), head.digest, head.time, head.before];
         self.memory.store_words(self.at + at, words);
-        let check = self.check(at, words) ^ digest_payload(payload);
+        let check = self.check(at, words) ^ digest_payload(head.kind, payload);
         self.memory.store_words(self.at + at + CHECK, [check, 0, 0, 0]);
         self.memory.store_bytes(self.at + at + ENTRY, payload);
         Some(Entry {
@@ -250,7 +251,10 @@ impl<'m, M: Memory> Log<'m, M> {
         if payload > 0 {
             self.memory.load_bytes(self.at + at + ENTRY, &mut bytes);
         }
-        if check != self.check(at, [kind, digest, time, before]) ^ digest_payload(&bytes) {
+        if check
+            != self.check(at, [kind, digest, time, before])
+                ^ digest_payload((kind >> 32) as u32, &bytes)
+        {
             return Err(Spoilt);
         }
         let outcome = (done != 0 && done == self.check_outcome(at, result, errno))
@@ -316,10 +320,11 @@ fn length(unique: u64, flags: u32, used: usize) -> u64 {
     plain | (digest_words(unique, &[plain]) >> 40) << 32
 }
 
-/// A number for a payload, 0 for none.
+/// A number for a payload, 0 for none. Of an image write the data are not looked at: it would cost as
+/// much as copying them, and a wild write may have hit them before the daemon wrote them as well.
 #[inline]
-fn digest_payload(payload: &[u8]) -> u64 {
-    if payload.is_empty() { 0 } else { digest(0, payload) }
+fn digest_payload(kind: u32, payload: &[u8]) -> u64 {
+    if payload.is_empty() || kind == Kind::Image as u32 { 0 } else { digest(0, payload) }
 }
 
 #[inline]

@@ -27,15 +27,6 @@ pub struct Overlay {
     pub sync: bool,
 }
 
-/// A run of the image, and the pieces of memory that belong there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Where it starts in the image.
-    pub offset: u64,
-    /// Byte offset in the memory, and length, of each piece.
-    pub pieces: Vec<(usize, usize)>,
-}
-
 /// Pieces of a run, at most: as many as one pwritev(2) is given.
 const PIECES: usize = 64;
 
@@ -118,23 +109,22 @@ impl Overlay {
         self.extents.last().map_or(0, |extent| extent.end)
     }
 
-    /// What is to be written to the image.
-    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let first = self.extents.get(at)?;
-            let mut run = Run { offset: first.start, pieces: Vec::with_capacity(4) };
-            let mut end = first.start;
-            while let Some(extent) = self.extents.get(at)
-                && extent.start == end
-                && run.pieces.len() < PIECES
-            {
-                run.pieces.push((extent.from, (extent.end - extent.start) as usize));
-                end = extent.end;
-                at += 1;
-            }
-            Some(run)
-        })
+    /// The run of the image, and the pieces of memory that belong there (byte offset in the memory, and
+    /// length), that start with extent number `at`, which is moved behind it. Gives where the run
+    /// starts in the image; `None` at the end. At most 64 pieces, as many as one pwritev(2) is given.
+    pub fn run(&self, at: &mut usize, pieces: &mut Vec<(usize, usize)>) -> Option<u64> {
+        pieces.clear();
+        let start = self.extents.get(*at)?.start;
+        let mut end = start;
+        while let Some(extent) = self.extents.get(*at)
+            && extent.start == end
+            && pieces.len() < PIECES
+        {
+            pieces.push((extent.from, (extent.end - extent.start) as usize));
+            end = extent.end;
+            *at += 1;
+        }
+        Some(start)
     }
 }
 

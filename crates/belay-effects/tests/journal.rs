@@ -85,6 +85,26 @@ fn effects_must_be_the_same_and_reads_may_differ() {
 }
 
 #[test]
+fn threads_of_a_request_do_not_compare_with_each_other() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    // Ends in a read that does not come again.
+    done(&log, 5, false);
+    let mut cursor = Cursor::START;
+    assert!(matches!(cursor.advise(&log, Kind::Mkdir, 2), Advice::Recorded(_)));
+    assert!(matches!(cursor.advise(&log, Kind::Owner, 3), Advice::Recorded(_)));
+    // One thread goes on.
+    assert_eq!(cursor.advise(&log, Kind::Mode, 5), Advice::Make);
+    cursor.store(&log);
+    log.append_done(&head(Kind::Mode, 5), &[], (0, 0)).expect("room");
+    // The others have that to do that is left, and nothing that was made now.
+    let mut cursor = Cursor::load(&log);
+    assert!(cursor.is_done(&log) && cursor.is_at_end(&log));
+    assert_eq!(cursor.advise(&log, Kind::Times, 6), Advice::Make);
+}
+
+#[test]
 fn a_probe_tells_done_from_not_done() {
     let entry =
         |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, time: 1000, before, outcome: None };

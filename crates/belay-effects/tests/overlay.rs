@@ -45,11 +45,12 @@ proptest! {
         // What it has written to the image.
         let mut written = base.clone();
         let mut last = 0;
-        for run in overlay.runs() {
-            prop_assert!(run.offset >= last && !run.pieces.is_empty() && run.pieces.len() <= 64);
-            let mut at = run.offset as usize;
-            for (from, len) in run.pieces {
-                written[at..at + len].copy_from_slice(&take(&memory, from, len));
+        let (mut next, mut pieces) = (0, Vec::new());
+        while let Some(start) = overlay.run(&mut next, &mut pieces) {
+            prop_assert!(start >= last && !pieces.is_empty() && pieces.len() <= 64);
+            let mut at = start as usize;
+            for (from, len) in &pieces {
+                written[at..at + len].copy_from_slice(&take(&memory, *from, *len));
                 at += len;
             }
             last = at as u64;

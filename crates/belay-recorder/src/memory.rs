@@ -77,6 +77,9 @@ fn put_tail(word: u64, rest: &mut [u8]) {
     }
 }
 
+/// Bytes from which on copying them at once is faster than by words.
+const LONG: usize = 256;
+
 impl Memory for Mapping {
     #[inline]
     fn load(&self, at: usize) -> u64 {
@@ -137,6 +140,15 @@ impl Memory for Mapping {
 
     #[inline]
     fn store_bytes(&self, at: usize, bytes: &[u8]) {
+        if bytes.len() >= LONG {
+            let (whole, rest) = bytes.split_at(bytes.len() & !7);
+            if self.fill(at, whole) {
+                if !rest.is_empty() {
+                    self.store(at + whole.len() / 8, tail(rest));
+                }
+                return;
+            }
+        }
         let words = self.words().get(at..).unwrap_or_default();
         let (whole, rest) = bytes.as_chunks::<8>();
         // Four words a turn, for listings.

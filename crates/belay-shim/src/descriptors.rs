@@ -1,8 +1,8 @@
-//! Which of the daemon's descriptors are the FUSE device, and which are its image.
+//! Which of the daemon's descriptors are the FUSE device, which are its image, and what it writes to.
 //!
 //! Asked at every read and write of the process, so it is one load and one bit test.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 256;
 
@@ -73,4 +73,67 @@ pub(crate) fn add_image(fd: i32) -> bool {
 pub(crate) fn remove(fd: i32) {
     DEVICE.remove(fd);
     IMAGE.remove(fd);
+    forget_sink(fd);
+}
+
+/// Notes that `to` is about to become a duplicate of `from`.
+pub(crate) fn duplicate(from: i32, to: i32) {
+    remove(to);
+    if is_device(from) {
+        add(to);
+    }
+    if is_image(from) {
+        add_image(to);
+    }
+}
+
+/// What a descriptor leads to that is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Sink {
+    /// A file, written at a position.
+    File = 1,
+    /// A file, written at its end.
+    End = 2,
+    /// A connection, a pipe, a terminal.
+    Stream = 3,
+}
+
+/// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as much
+/// as all else that is done about a write.
+static SINKS: [AtomicU8; WORDS * 64] = [const { AtomicU8::new(0) }; WORDS * 64];
+
+/// What `fd` leads to, found out by `look` if it is not known.
+#[inline]
+pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
+    let place = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd));
+    match place.map_or(0, |place| place.load(Relaxed)) {
+        1 => Sink::File,
+        2 => Sink::End,
+        3 => Sink::Stream,
+        _ => {
+            let found = look();
+            if let Some(place) = place {
+                place.store(found as u8, Relaxed);
+            }
+            found
+        }
+    }
+}
+
+/// What `fd` leads to, or how, is about to change.
+#[inline]
+pub(crate) fn forget_sink(fd: i32) {
+    if let Some(place) = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd))
+        && place.load(Relaxed) != 0
+    {
+        place.store(0, Relaxed);
+    }
+}
+
+/// The same for all from `first` to `last`.
+pub(crate) fn forget_sinks(first: u32, last: u32) {
+    for place in SINKS.iter().take(last as usize + 1).skip(first as usize) {
+        place.store(0, Relaxed);
+    }
 }

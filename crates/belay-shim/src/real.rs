@@ -1,8 +1,8 @@
 //! The libc functions that the shim's own stand in front of.
 
 use libc::{
-    DIR, c_char, c_int, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr, off_t, pid_t,
-    pthread_attr_t, pthread_t, size_t, ssize_t,
+    DIR, FILE, c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr,
+    off_t, pid_t, pthread_attr_t, pthread_t, size_t, ssize_t,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -94,6 +94,16 @@ real! {
     statvfs64(path: *const c_char, into: *mut libc::statvfs) -> c_int = c"statvfs64";
     /// fstatvfs64(3).
     fstatvfs64(fd: c_int, into: *mut libc::statvfs) -> c_int = c"fstatvfs64";
+    /// dup2(2).
+    dup2(from: c_int, to: c_int) -> c_int = c"dup2";
+    /// dup3(2).
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int = c"dup3";
+    /// fclose(3).
+    fclose(stream: *mut FILE) -> c_int = c"fclose";
+    /// fcntl(2); a cancellation point.
+    fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl";
+    /// The same.
+    fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl64";
     /// pthread_create(3).
     pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: crate::interpose::threads::Start, argument: *mut c_void) -> c_int = c"pthread_create";
     /// chdir(2).

@@ -82,6 +82,27 @@ impl Mapping {
         self.advise(offset, len, libc::MADV_REMOVE)
     }
 
+    /// Copies `bytes` into the mapping, from word `at` on, as fast as memory can be copied: not word by
+    /// word. `false` if they do not fit.
+    ///
+    /// The words must be the caller's to write: a reader that looks at them at the same time may see
+    /// any mixture of old and new. What makes them valid for others is an atomic store afterwards.
+    #[inline]
+    pub fn fill(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(place) = self.words().get(at..) else { return false };
+        if bytes.len() > size_of_val(place) {
+            return false;
+        }
+        let to = place.as_ptr().cast::<u8>().cast_mut();
+        // SAFETY: `to` is writable for `bytes.len()` bytes (just checked), within the mapping that this
+        // value keeps, and `bytes` lies elsewhere: nobody is given a slice of the mapping. The memory
+        // is behind `AtomicU64`s, which may be written through a shared reference. A process that
+        // reads the same words meanwhile reads them as atomics of its own mapping, and copes with
+        // whatever it finds, as it must cope with a writer that dies.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        true
+    }
+
     /// pwritev(2) of pieces of the mapping (byte offset, length; at most 64) to `file` at byte `at`.
     /// Gives how much was written.
     ///
@@ -93,6 +114,9 @@ impl Mapping {
         at: u64,
         pieces: &[(usize, usize)],
     ) -> Result<usize, i32> {
+        if let [(offset, len)] = pieces {
+            return self.write_one(file, at, *offset, *len);
+        }
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut iov = [nothing; 64];
         let mut count = 0;
@@ -121,6 +145,25 @@ impl Mapping {
         // (the file was at least that long, and belay never shrinks its memory files); all
         // access by this and other processes goes through atomics or the kernel.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    fn write_one(
+        &self,
+        file: BorrowedFd<'_>,
+        at: u64,
+        offset: usize,
+        len: usize,
+    ) -> Result<usize, i32> {
+        if offset.checked_add(len).is_none_or(|end| end > self.words * 8) {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: offset lies within the mapping (just checked).
+        let from = unsafe { self.base.as_ptr().cast::<u8>().add(offset) };
+        use std::os::fd::AsRawFd;
+        // SAFETY: SYS_pwrite64 with a live descriptor and `len` bytes that lie within the mapping.
+        let n = unsafe { libc::syscall(libc::SYS_pwrite64, file.as_raw_fd(), from, len, at) };
+        usize::try_from(n)
+            .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
     /// read(2) from `fd` straight into the mapping, at byte `offset`, at most `len` bytes.
@@ -189,9 +232,24 @@ mod tests {
         assert_eq!(rustix::io::pread(&out, &mut found, 0).expect("pread"), 8);
         assert_eq!(&found, b"\0\0\0ijcde");
         assert_eq!(map.write_to(out.as_fd(), 0, &[(8190, 3)]), Err(libc::EFAULT));
+        assert_eq!(map.write_to(out.as_fd(), 1, &[(8, 2)]), Ok(2));
+        assert_eq!(rustix::io::pread(&out, &mut found, 0).expect("pread"), 8);
+        assert_eq!(&found, b"\0abijcde");
         map.discard(4096, 4096).expect("discard");
         assert_eq!(map.words()[512].load(Relaxed), 0);
         assert!(map.discard(8192, 4096).is_err());
+    }
+
+    #[test]
+    fn bytes_are_filled_in_where_they_fit() {
+        let file = memfd_create("belay-test", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 4096).expect("ftruncate");
+        let map = Mapping::new(file.as_fd(), 4096).expect("map");
+        assert!(map.fill(510, b"0123456789abcdef"));
+        assert_eq!(map.words()[511].load(Relaxed).to_ne_bytes(), *b"89abcdef");
+        assert!(!map.fill(510, b"0123456789abcdefg") && !map.fill(513, b"") && map.fill(512, b""));
+        assert!(map.fill(3, b"xyz"));
+        assert_eq!(map.words()[3].load(Relaxed).to_ne_bytes(), *b"xyz\0\0\0\0\0");
     }
 
     #[test]

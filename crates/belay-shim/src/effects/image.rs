@@ -20,7 +20,7 @@ use libc::c_int;
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,11 @@ pub(crate) struct Images {
     transaction: Mutex<Transaction>,
     /// None is under way.
     idle: Condvar,
+    /// How many wait for that: most daemons have one thread, and nobody is to be woken.
+    waiting: AtomicU32,
+    /// The overlay is not empty. A thread sees what it wrote itself; one that was told of it by another
+    /// has synchronised with that.
+    differs: AtomicBool,
     /// The descriptor by which the daemon has the image.
     fd: AtomicI32,
 }
@@ -59,6 +64,8 @@ impl Default for Images {
         Self {
             transaction: Mutex::new(Transaction::default()),
             idle: Condvar::new(),
+            waiting: AtomicU32::new(0),
+            differs: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
         }
     }
@@ -84,8 +91,9 @@ impl Images {
         let under_way = |transaction: &mut Transaction| transaction.unique != 0;
         let mut transaction = self.lock();
         if under_way(&mut transaction) {
-            let waited = self.idle.wait_timeout_while(transaction, PATIENCE, under_way);
-            drop(waited);
+            self.waiting.fetch_add(1, Relaxed);
+            drop(self.idle.wait_timeout_while(transaction, PATIENCE, under_way));
+            self.waiting.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -144,6 +152,7 @@ impl Shim {
         match log.append(&head, bytes) {
             Some(entry) => {
                 transaction.overlay.write(at, bytes.len(), log.payload_at(&entry));
+                self.image.differs.store(true, Relaxed);
                 bytes.len() as isize
             }
             None => {
@@ -166,10 +175,10 @@ impl Shim {
     /// What the daemon has read from the image, `read` bytes into `out`, as its transaction sees it.
     pub(crate) fn image_read(&self, read: isize, out: &mut [u8], offset: i64) -> isize {
         let (Ok(got), Ok(at)) = (usize::try_from(read), u64::try_from(offset)) else { return read };
-        let transaction = self.image.lock();
-        if transaction.overlay.is_empty() {
+        if !self.image.differs.load(Relaxed) {
             return read;
         }
+        let transaction = self.image.lock();
         let end = usize::try_from(transaction.overlay.end().saturating_sub(at)).unwrap_or(0);
         let len = got.max(end.min(out.len()));
         if let Some(gap) = out.get_mut(got..len) {
@@ -228,7 +237,10 @@ impl Shim {
         transaction.unique = 0;
         transaction.slot = None;
         transaction.torn = false;
-        self.image.idle.notify_one();
+        // Who waits has said so under the lock that is held here.
+        if self.image.waiting.load(Relaxed) > 0 {
+            self.image.idle.notify_one();
+        }
     }
 
     /// Writes to the image what a transaction has written.
@@ -243,6 +255,7 @@ impl Shim {
             failed(&errno.to_string());
         }
         overlay.clear();
+        self.image.differs.store(false, Relaxed);
     }
 }
 

@@ -105,6 +105,10 @@ pub(crate) fn effect(
             }
             result
         }
+        (State::Diverged, Some(shim)) if shim.is_over(&tag) => {
+            shim.untagged();
+            make()
+        }
         (State::Diverged, _) => fail(),
         (State::Idle, Some(shim)) => {
             shim.untagged();
@@ -131,8 +135,14 @@ pub(crate) fn read(
     let tag = tag::get();
     match (tag.state, shim()) {
         (State::Logged | State::Replaying, Some(shim)) => {
-            shim.read_logged(tag, (kind, arguments()), out, length, make, moved)
+            let errno = real::errno();
+            let result = shim.read_logged(tag, (kind, arguments()), out, length, make, moved);
+            if result >= 0 {
+                real::set_errno(errno);
+            }
+            result
         }
+        (State::Diverged, Some(shim)) if shim.is_over(&tag) => make(),
         (State::Diverged, _) => fail(),
         _ => make(),
     }
@@ -263,6 +273,11 @@ impl Shim {
         log
     }
 
+    /// A thread that was started for a request has outlived it.
+    fn is_over(&self, tag: &Tag) -> bool {
+        tag.shared && !self.is_in_hand(tag)
+    }
+
     fn is_in_hand(&self, tag: &Tag) -> bool {
         self.session().slot_in_hand(tag.unique) == Some(tag.slot)
     }
@@ -274,7 +289,7 @@ impl Shim {
         make: impl Fn() -> isize,
         again: impl Fn() -> isize,
     ) -> isize {
-        if tag.shared && !self.is_in_hand(&tag) {
+        if self.is_over(&tag) {
             self.untagged(); // started for a request that is over
             return make();
         }
@@ -393,7 +408,7 @@ impl Shim {
         make: impl Fn() -> isize,
         moved: Option<c_int>,
     ) -> isize {
-        if tag.shared && !self.is_in_hand(&tag) {
+        if self.is_over(&tag) {
             return make();
         }
         let turn = self::turn(&tag);
@@ -410,6 +425,8 @@ impl Shim {
                 Advice::Recorded(entry) => {
                     return self.give_read(&log, &entry, (out, room), moved);
                 }
+                // It has come to where it was: this is new, and the next life has to see it as it is now.
+                Advice::Make if tag.state == State::Logged => {}
                 // What was read then and is not on record, or is read now and was not then.
                 Advice::Make | Advice::Unsettled(_) => return make(),
                 Advice::Diverged => {

@@ -61,9 +61,14 @@ pub(crate) fn clear() {
     TAG.set(Tag::IDLE);
 }
 
-/// What a thread works on that the calling thread starts: the same.
+/// What a thread works on that the calling thread starts: the same. One that is started in a request
+/// that changes nothing may be there for others (the first of a pool): it has none.
 pub(crate) fn hand_over() -> Tag {
-    let tag = Tag { shared: true, ..TAG.get() };
+    let tag = TAG.get();
+    if matches!(tag.state, State::Idle | State::Plain) {
+        return Tag::IDLE;
+    }
+    let tag = Tag { shared: true, ..tag };
     TAG.set(tag);
     tag
 }

@@ -4,6 +4,7 @@ mod calls;
 mod helper;
 mod io;
 mod mounts;
+mod numbers;
 mod open;
 mod paths;
 mod socket;

@@ -42,9 +42,12 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     // SAFETY: the caller's arguments, unchanged.
     let make = || unsafe { real::openat(dir, path, flags, mode) as isize };
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
-        return open_changing(dir, path, flags, mode, make) as c_int;
+        let fd = open_changing(dir, path, flags, mode, make) as c_int;
+        descriptors::forget_sink(fd); // its number was another's
+        return fd;
     }
     let fd = make() as c_int;
+    descriptors::forget_sink(fd); // its number was another's
     if fd >= 0
         && policy() == Policy::Transaction
         && let Some(shim) = shim()

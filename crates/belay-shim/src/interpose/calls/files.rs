@@ -1,7 +1,7 @@
 //! Calls that write files and read them.
 
 use super::{on_file, on_name, syscall};
-use crate::descriptors::is_image;
+use crate::descriptors::{Sink, is_image, sink};
 use crate::effects::journal::{About, Call, arguments, effect, read};
 use crate::effects::{Policy, policy};
 use crate::real;
@@ -16,20 +16,29 @@ const SAMPLE: usize = 64;
 
 /// What a write at the position of `fd` is.
 fn kind_of(fd: c_int) -> Kind {
+    match sink(fd, || look_at(fd)) {
+        Sink::File => Kind::Write,
+        Sink::End => Kind::Append,
+        Sink::Stream => Kind::Send,
+    }
+}
+
+fn look_at(fd: c_int) -> Sink {
     // SAFETY: a zeroed stat is a valid value of that plain C structure.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let file = syscall!(SYS_fstat, fd, &raw mut stat) == 0
         && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK);
-    if !file {
-        return Kind::Send;
+    let flags = syscall!(SYS_fcntl, fd, libc::F_GETFL);
+    match file {
+        false => Sink::Stream,
+        true if flags >= 0 && flags as c_int & libc::O_APPEND != 0 => Sink::End,
+        true => Sink::File,
     }
-    if appends(fd) { Kind::Append } else { Kind::Write }
 }
 
 /// Whether what is written to `fd` goes to the end of the file: on Linux also what pwrite(2) writes.
 fn appends(fd: c_int) -> bool {
-    let flags = syscall!(SYS_fcntl, fd, libc::F_GETFL);
-    flags >= 0 && flags as c_int & libc::O_APPEND != 0
+    kind_of(fd) == Kind::Append
 }
 
 /// The memory of an iovec of the daemon's.
