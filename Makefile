@@ -36,6 +36,12 @@ BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
 BENCH_OUT ?= target/bench
 
+# make study
+STUDY_OUT ?= target/study
+STUDY_BEDS ?=
+STUDY_CRASHES ?= 100
+STUDY_FLAGS ?=
+
 # make suites
 SUITE_FLAGS ?=
 
@@ -43,6 +49,9 @@ SUITE_FLAGS ?=
 TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
+# And the fault study: the operations with most effects.
+TEST_STUDY_BEDS ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
+TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
 
 .PHONY: help
 help: ## This list
@@ -69,7 +78,7 @@ demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KIL
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
 
 .PHONY: test
-test: setup format lint build-checked unit doc soak-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc soak-short study-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -125,6 +134,22 @@ bench: setup build ## Cost, memory and blackout against the bare daemon, into do
 suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (BEDS, SUITE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
+
+.PHONY: study
+study: setup build ## Fault study after Re-FUSE, into docs/fault-study.md (STUDY_BEDS, STUDY_CRASHES, STUDY_FLAGS, ...)
+	@scripts/setup-study
+	@mkdir -p $(STUDY_OUT)
+	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/guarded $(RELEASE)/belay-chaos study random --crashes $(STUDY_CRASHES) --out $(STUDY_OUT) \
+	  $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS)) $(STUDY_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/fault-study $(STUDY_OUT)
+
+.PHONY: study-short
+study-short:
+	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --beds $(TEST_STUDY_BEDS) --ops $(TEST_STUDY_OPS) \
+	  --signals KILL --out $(CHECKED)/study
 
 .PHONY: bless
 bless: ## Print the tables that come from the code into docs/ again

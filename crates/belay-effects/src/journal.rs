@@ -33,6 +33,8 @@ pub enum Advice {
 impl Cursor {
     /// Before the first entry.
     pub const START: Self = Self { at: 0 };
+    /// Behind the last entry, also behind those that are appended from now on.
+    pub const END: Self = Self { at: usize::MAX };
 
     /// Where the threads of a request have come. They share it: it is kept with the log.
     pub fn load<M: Memory>(log: &Log<'_, M>) -> Self {
@@ -52,7 +54,7 @@ impl Cursor {
             let Some(entry) = found else {
                 if kind.is_effect() {
                     // What is on record from now on is of this life: no other thread is to compare with it.
-                    self.at = usize::MAX;
+                    *self = Self::END;
                 }
                 return Advice::Make;
             };
@@ -79,7 +81,7 @@ impl Cursor {
     pub fn pass<M: Memory>(&mut self, log: &Log<'_, M>, entry: &Entry) {
         self.at = match log.after(entry) {
             Ok(Some(next)) => next.at,
-            _ => usize::MAX,
+            _ => Self::END.at,
         };
     }
 

@@ -416,6 +416,9 @@ impl Shim {
         if tag.state == State::Replaying {
             let mut cursor = Cursor::load(&log);
             let advice = cursor.advise(&log, kind, digest);
+            if advice == Advice::Make && cursor.is_done(&log) {
+                cursor = Cursor::END; // what is left on record are reads that do not come again
+            }
             cursor.store(&log);
             if cursor.is_at_end(&log) {
                 tag.state = State::Logged;

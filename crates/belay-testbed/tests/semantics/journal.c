@@ -1,0 +1,187 @@
+/* A daemon that shows a directory and makes several system calls for a change:
+ *     journal BACKING CONTROL MOUNTPOINT [OPTIONS]
+ * CONTROL is a directory: a successor tells its process id by the link "here", then waits until somebody opens the pipe
+ * "gate" in it, if that is there; "errno" appears in it if a call that succeeds changes errno. With "pid" in it the daemon
+ * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
+ * dies of SIGKILL; with "pipe" a read of a pipe is part of making a directory. What CONTROL is used for goes around libc:
+ * it is not for a journal to remember. */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int backing, control, successor;
+
+static int is_there(const char *name) { return syscall(SYS_faccessat, control, name, F_OK) == 0; }
+
+static long checked(long result) {
+    if (result >= 0 && errno != 0)
+        syscall(SYS_mknodat, control, "errno", S_IFREG | 0600, 0);
+    return result;
+}
+
+/* Looks at errno as only those may who have set it to 0 before. */
+#define TRY(call) (errno = 0, checked(call))
+
+static void die(void) {
+    if (is_there("die") && syscall(SYS_unlinkat, control, "die", 0) == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static const char *below(const char *path) { return path[1] ? path + 1 : "."; }
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    (void)fi;
+    return TRY(fstatat(backing, below(path), st, AT_SYMLINK_NOFOLLOW)) < 0 ? -errno : 0;
+}
+
+static int read_pipe(void) {
+    char text[4];
+    int ends[2];
+    if (pipe(ends))
+        return -errno;
+    syscall(SYS_write, ends[1], "text", 4);
+    int failed = TRY(read(ends[0], text, 4)) != 4 || memcmp(text, "text", 4);
+    close(ends[0]);
+    close(ends[1]);
+    return failed ? -EPROTO : 0;
+}
+
+static int make_all(const char *path) {
+    char name[300];
+    if (is_there("pid")) {
+        snprintf(name, sizeof name, "%s.%d", below(path), getpid());
+        if (TRY(mkdirat(backing, name, 0700)) < 0)
+            return -errno;
+    }
+    if (TRY(mkdirat(backing, below(path), 0700)) < 0)
+        return -errno;
+    die();
+    if (is_there("pipe") && read_pipe())
+        return -EPROTO;
+    if (TRY(fchmodat(backing, below(path), 0751, 0)) < 0)
+        return -errno;
+    snprintf(name, sizeof name, "%s.mark", below(path));
+    return TRY(symlinkat("made", backing, name)) < 0 ? -errno : 0;
+}
+
+static void *work(void *path) { return (void *)(long)make_all(path); }
+
+static int make_dir(const char *path, mode_t mode) {
+    (void)mode;
+    if (!is_there("thread"))
+        return make_all(path);
+    pthread_t thread;
+    void *result;
+    int failed = pthread_create(&thread, NULL, work, (void *)path);
+    if (failed)
+        return -failed;
+    pthread_join(thread, &result);
+    return (int)(long)result;
+}
+
+/* Reads what it is about to change: the file "count" counts the links by its size. The first life looks at more. */
+static int make_link(const char *target, const char *path) {
+    struct stat st;
+    if (TRY(symlinkat(target, backing, below(path))) < 0)
+        return -errno;
+    int fd = TRY(openat(backing, "count", O_RDWR | O_CLOEXEC));
+    if (fd < 0)
+        return -errno;
+    if (!successor && TRY(fstatat(backing, below(path), &st, AT_SYMLINK_NOFOLLOW)) < 0)
+        return -errno;
+    die();
+    int failed = TRY(fstat(fd, &st)) < 0 || TRY(ftruncate(fd, st.st_size + 1)) < 0 ? errno : 0;
+    close(fd);
+    return -failed;
+}
+
+static int move(const char *from, const char *to, unsigned int flags) {
+    if (flags)
+        return -EINVAL;
+    if (TRY(linkat(backing, below(from), backing, below(to), 0)) < 0)
+        return -errno;
+    return TRY(unlinkat(backing, below(from), 0)) < 0 ? -errno : 0;
+}
+
+static int take_away(const char *path) {
+    char name[300];
+    snprintf(name, sizeof name, "%s.gone", below(path));
+    if (TRY(renameat(backing, below(path), backing, name)) < 0)
+        return -errno;
+    return TRY(unlinkat(backing, name, 0)) < 0 ? -errno : 0;
+}
+
+static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    int fd = TRY(openat(backing, below(path), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+    if (fd < 0)
+        return -errno;
+    if (TRY(write(fd, "HEADER!\n", 8)) != 8) {
+        close(fd);
+        return -EIO;
+    }
+    fi->fh = fd;
+    return 0;
+}
+
+static int open_file(const char *path, struct fuse_file_info *fi) {
+    int fd = TRY(openat(backing, below(path), (fi->flags & O_ACCMODE) | O_CLOEXEC));
+    fi->fh = fd;
+    return fd < 0 ? -errno : 0;
+}
+
+static int read_file(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi) {
+    (void)path;
+    int n = TRY(pread(fi->fh, buf, size, off));
+    return n < 0 ? -errno : n;
+}
+
+static int release_file(const char *path, struct fuse_file_info *fi) {
+    (void)path;
+    return close(fi->fh) < 0 ? -errno : 0;
+}
+
+static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
+    (void)conn;
+    config->use_ino = 1;
+    config->hard_remove = 1;
+    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+    return NULL;
+}
+
+static void await_the_gate(void) {
+    char pid[16];
+    if (!is_there("gate"))
+        return;
+    successor = 1;
+    snprintf(pid, sizeof pid, "%d", getpid());
+    syscall(SYS_symlinkat, pid, control, "here");
+    close(syscall(SYS_openat, control, "gate", O_RDONLY | O_CLOEXEC));
+}
+
+int main(int argc, char **argv) {
+    static const struct fuse_operations operations = {
+        .init = start, .getattr = get_attr, .mkdir = make_dir, .symlink = make_link, .rename = move,
+        .unlink = take_away, .create = create_file, .open = open_file, .read = read_file,
+        .release = release_file,
+    };
+    if (argc < 4)
+        return 2;
+    backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    control = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (backing < 0 || control < 0)
+        return 2;
+    await_the_gate();
+    umask(0);
+    argv[2] = argv[0];
+    return fuse_main(argc - 2, argv + 2, &operations, NULL);
+}

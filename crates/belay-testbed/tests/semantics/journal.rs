@@ -1,0 +1,532 @@
+//! S41 and S43: daemons that make several calls for a change, crashed at each point of it.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use belay_faults::{Fault, FaultSignal, Plan, Point, Report, Target, Tracer};
+use belay_testbed::process::{Process, kill, run};
+use belay_testbed::{Kind, Signal};
+use belay_wire::Opcode;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use serde_json::Value;
+
+use crate::common::{LIMIT, call, held, names, number, until};
+use crate::custom::{Custom, Place};
+
+const JOURNAL: &[&str] = &["--policy", "journal", "--max-crashes", "0"];
+
+/// Compiles a program from a source beside this one.
+pub fn compile(source: &str, program: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics").join(source);
+    let mut flags = Command::new("pkg-config");
+    flags.args(["--cflags", "--libs", "fuse3"]);
+    let flags = String::from_utf8(run(flags, LIMIT).unwrap().stdout).unwrap();
+    let mut build = Command::new("cc");
+    build.args(["-O1", "-Wall", "-Wextra", "-o"]).arg(program).arg(source);
+    build.args(flags.split_whitespace());
+    let output = run(build, LIMIT).unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+pub fn dies_at(point: Point) -> Option<Fault> {
+    Some(Fault { point, signal: FaultSignal::Kill })
+}
+
+/// The decisions in all reports about requests of one kind.
+pub fn decisions(reports: &Path, request: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(reports).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let report: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            let list = report["decisions"].as_array().unwrap();
+            found.extend(list.iter().filter(|decision| decision["request"] == request).cloned());
+        }
+    }
+    found
+}
+
+/// A mount by a program of these tests, and the directory by which its daemons are controlled.
+struct Steps {
+    mount: Custom,
+    control: PathBuf,
+}
+
+impl Steps {
+    fn start(source: &str, files: &[&str], more: &[&str]) -> Self {
+        let mut control = PathBuf::new();
+        let mount = Custom::start(JOURNAL, |place: &Place<'_>| {
+            let program = place.dir.join("daemon");
+            compile(source, &program);
+            control = place.dir.join("control");
+            fs::create_dir(&control).unwrap();
+            for file in files {
+                fs::write(control.join(file), "").unwrap();
+            }
+            fs::write(place.behind.join("count"), "").unwrap();
+            let mut words = vec![program.into(), place.behind.into(), control.clone().into()];
+            words.push(place.mountpoint.into());
+            words.extend(more.iter().map(Into::into));
+            words
+        });
+        mount.wait_for("service", |status| status["state"] == "serving");
+        Self { mount, control }
+    }
+
+    fn high_level(files: &[&str]) -> Self {
+        let steps = Self::start("journal.c", files, &["-f"]);
+        steps.mount.serves();
+        steps
+    }
+
+    /// From now on successors wait until they are let in.
+    fn shut_the_gate(&self) {
+        mknodat(CWD, self.control.join("gate"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .unwrap();
+    }
+
+    /// The successor that waits at the gate.
+    fn waiting(&self) -> u32 {
+        let here = self.control.join("here");
+        assert!(until(|| here.is_symlink()), "no successor comes\n{}", self.mount.log());
+        let pid = fs::read_link(&here).unwrap();
+        fs::remove_file(here).unwrap();
+        pid.to_str().unwrap().parse().unwrap()
+    }
+
+    fn let_in(&self) {
+        let gate = self.control.join("gate");
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = || rustix::fs::open(&gate, flags, Mode::empty()).is_ok();
+        assert!(until(open), "nobody waits at the gate\n{}", self.mount.log());
+    }
+
+    fn at_rest(&self) -> Value {
+        self.mount.wait_for("rest", |status| {
+            status["state"] == "serving"
+                && status["requests"]["in_flight"] == 0
+                && status["open_handles"] == 0
+        })
+    }
+
+    fn tally(&self, name: &str) -> u64 {
+        number(&self.at_rest(), &format!("/effects/{name}"))
+    }
+
+    /// errno stayed what the daemon had made it, wherever nothing failed.
+    fn assert_errno(&self) {
+        assert!(!self.control.join("errno").exists(), "a call that succeeded changed errno");
+    }
+}
+
+/// A kind of request, on a file `NAME` of its own.
+struct Case {
+    opcode: Opcode,
+    /// How many calls with effects the daemon makes for it.
+    effects: u32,
+    /// What there is before, behind the mount.
+    prepare: fn(&Path, &str),
+    act: fn(&Path, &str) -> io::Result<()>,
+    /// Behind the mount: it was done, once, and nothing is left over. The number says how many times in all.
+    check: fn(&Path, &str, u64),
+}
+
+const MKDIR: Case = Case {
+    opcode: Opcode::MKDIR,
+    effects: 3,
+    prepare: |_, _| {},
+    act: |dir, name| fs::create_dir(dir.join(name)),
+    check: |dir, name, _| {
+        let made = fs::symlink_metadata(dir.join(name)).unwrap();
+        assert!(made.is_dir());
+        assert_eq!(made.permissions().mode() & 0o7777, 0o751);
+        assert_eq!(fs::read_link(dir.join(format!("{name}.mark"))).unwrap(), Path::new("made"));
+        assert_eq!(beside(dir, name), [name.to_owned(), format!("{name}.mark")]);
+    },
+};
+
+const RENAME: Case = Case {
+    opcode: Opcode::RENAME,
+    effects: 2,
+    prepare: |dir, name| fs::write(dir.join(name), name).unwrap(),
+    act: |dir, name| fs::rename(dir.join(name), dir.join(format!("{name}.new"))),
+    check: |dir, name, _| {
+        let new = format!("{name}.new");
+        assert_eq!(fs::read_to_string(dir.join(&new)).unwrap(), name);
+        assert_eq!(fs::metadata(dir.join(&new)).unwrap().nlink(), 1);
+        assert_eq!(beside(dir, name), [new]);
+    },
+};
+
+const CREATE: Case = Case {
+    opcode: Opcode::CREATE,
+    effects: 2,
+    prepare: |_, _| {},
+    act: |dir, name| {
+        let file =
+            fs::File::options().read(true).write(true).create_new(true).open(dir.join(name))?;
+        // Its handle leads to the file.
+        assert_eq!(crate::common::content(&file), "HEADER!\n");
+        Ok(())
+    },
+    check: |dir, name, _| {
+        assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), "HEADER!\n");
+        assert_eq!(beside(dir, name), [name]);
+    },
+};
+
+const UNLINK: Case = Case {
+    opcode: Opcode::UNLINK,
+    effects: 2,
+    prepare: |dir, name| fs::write(dir.join(name), name).unwrap(),
+    act: |dir, name| fs::remove_file(dir.join(name)),
+    check: |dir, name, _| assert_eq!(beside(dir, name), [""; 0]),
+};
+
+const SYMLINK: Case = Case {
+    opcode: Opcode::SYMLINK,
+    effects: 2,
+    prepare: |_, _| {},
+    act: |dir, name| std::os::unix::fs::symlink("target", dir.join(name)),
+    check: |dir, name, times| {
+        assert_eq!(fs::read_link(dir.join(name)).unwrap(), Path::new("target"));
+        assert_eq!(fs::metadata(dir.join("count")).unwrap().len(), times);
+    },
+};
+
+/// The names that begin with one.
+fn beside(dir: &Path, name: &str) -> Vec<String> {
+    names(dir).into_iter().filter(|found| found.starts_with(name)).collect()
+}
+
+/// A case on a mount, again and again.
+struct Trials<'a> {
+    steps: &'a Steps,
+    case: &'a Case,
+    done: u64,
+}
+
+impl Trials<'_> {
+    /// One request, and the points at which each generation in turn dies of it. Gives what the tracers saw.
+    fn run(&mut self, points: &[Point]) -> Vec<Report> {
+        let name = format!("f{:03}", self.done);
+        self.done += 1;
+        let (steps, case) = (self.steps, self.case);
+        (case.prepare)(&steps.mount.behind, &name);
+        let attach = |daemon, fault| {
+            let target = Target::any(&[case.opcode]).containing(name.as_bytes());
+            Tracer::attach(daemon, Plan { target, fault }).unwrap()
+        };
+        let mut faults = points.iter().map(|point| dies_at(*point));
+        let first = attach(steps.mount.pid("daemon"), faults.next().flatten());
+        let caller = call({
+            let (dir, name, act) = (steps.mount.mountpoint.clone(), name.clone(), case.act);
+            move || act(&dir, &name)
+        });
+        let mut reports = Vec::new();
+        let mut tracer = Some(first);
+        for _ in points {
+            // Its end ends the tracing, and the next one comes to the gate.
+            let successor = steps.waiting();
+            reports.extend(tracer.take().map(|tracer| tracer.finish().unwrap()));
+            tracer = faults.next().map(|fault| attach(successor, fault));
+            steps.let_in();
+        }
+        let what = format!("{:?} {points:?}", case.opcode);
+        caller.result().unwrap_or_else(|error| panic!("{what}: {error}\n{}", steps.mount.log()));
+        reports.extend(tracer.map(|tracer| tracer.finish().unwrap()));
+        steps.at_rest();
+        let (behind, check, done) = (&steps.mount.behind, case.check, self.done);
+        let checked = std::panic::catch_unwind(|| check(behind, &name, done));
+        assert!(checked.is_ok(), "{what}: see above; {reports:?}\n{}", steps.mount.log());
+        assert!(
+            points.is_empty() || reports.iter().all(|report| report.crashed),
+            "{what}: {reports:?}"
+        );
+        reports
+    }
+
+    fn at_every_point(&mut self) {
+        for point in Point::all(self.case.effects) {
+            self.run(&[point]);
+        }
+        // What is left to be done after that, and the answer. A reply that is ready is on record: nobody does it again.
+        for first in Point::all(self.case.effects) {
+            let left = match first {
+                Point::Received => self.case.effects,
+                Point::BeforeEffect(k) => self.case.effects + 1 - k,
+                Point::AfterEffect(k) => self.case.effects - k,
+                Point::BeforeReply | Point::AfterReply => continue,
+            };
+            for second in Point::all(left) {
+                self.run(&[first, second]);
+            }
+        }
+    }
+}
+
+fn crashed_everywhere(case: &Case) {
+    let steps = Steps::high_level(&["pipe"]);
+    steps.shut_the_gate();
+    let mut trials = Trials { steps: &steps, case, done: 0 };
+    let seen = trials.run(&[]).pop().unwrap().request.unwrap();
+    assert_eq!(seen.effects.len(), case.effects as usize, "{seen:?}");
+    trials.at_every_point();
+    let status = steps.at_rest();
+    assert_eq!(status["effects"]["diverged"], 0, "{status}");
+    assert_eq!(status["effects"]["untagged"], 0, "{status}");
+    assert!(number(&status, "/effects/replayed") > 0, "{status}");
+    assert!(number(&status, "/effects/probed") > 0, "{status}");
+    steps.assert_errno();
+}
+
+/// S41: three calls for a directory.
+#[test]
+fn s41_crashed_everywhere_mkdir() {
+    crashed_everywhere(&MKDIR);
+}
+
+/// S41: a name is moved in two calls.
+#[test]
+fn s41_crashed_everywhere_rename() {
+    crashed_everywhere(&RENAME);
+}
+
+/// S41: a file that must be new, and what is written to it first.
+#[test]
+fn s41_crashed_everywhere_create() {
+    crashed_everywhere(&CREATE);
+}
+
+/// S41: a file is moved aside before it is removed.
+#[test]
+fn s41_crashed_everywhere_unlink() {
+    crashed_everywhere(&UNLINK);
+}
+
+/// S41: what a call does depends on what was read before, which that call changes.
+#[test]
+fn s41_crashed_everywhere_read_and_change() {
+    crashed_everywhere(&SYMLINK);
+}
+
+/// S41: the same, when the first life had read what the second does not, and no more.
+#[test]
+fn s41_what_a_successor_reads_is_on_record_too() {
+    let steps = Steps::high_level(&["die"]);
+    steps.shut_the_gate();
+    let (dir, act) = (steps.mount.mountpoint.clone(), SYMLINK.act);
+    let caller = call(move || act(&dir, "new"));
+    let successor = steps.waiting();
+    let target = Target::any(&[SYMLINK.opcode]).containing("new");
+    let plan = Plan { target, fault: dies_at(Point::AfterEffect(1)) };
+    let tracer = Tracer::attach(successor, plan).unwrap();
+    steps.let_in();
+    steps.waiting();
+    let report = tracer.finish().unwrap();
+    let effects = report.request.unwrap().effects;
+    assert!(report.crashed && effects[0].call == "ftruncate", "{effects:?}");
+    steps.let_in();
+    caller.result().unwrap();
+    (SYMLINK.check)(&steps.mount.behind, "new", 1);
+    assert_eq!(steps.tally("diverged"), 0);
+}
+
+fn error_of<T: Debug>(result: io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+/// S41: a successor that does something else for the request, behind an effect of the dead one.
+#[test]
+fn s41_who_does_something_else_fails() {
+    let steps = Steps::high_level(&["pid"]);
+    let daemon = steps.mount.pid("daemon");
+    let target = Target::any(&[Opcode::MKDIR]).containing("new");
+    let plan = Plan { target, fault: dies_at(Point::AfterEffect(1)) };
+    let tracer = Tracer::attach(daemon, plan).unwrap();
+    let path = steps.mount.at("new");
+    let caller = call(move || fs::create_dir(path));
+    // The tracer ends with the daemon.
+    assert!(until(|| steps.mount.status().is_some_and(|status| status["crashes"] == 1)));
+    assert!(tracer.finish().unwrap().crashed);
+    assert_eq!(error_of(caller.result()), libc::EIO);
+    let status = steps.at_rest();
+    assert_eq!(status["effects"]["diverged"], 1, "{status}");
+    // What the first one made is there, and nothing of the second.
+    assert_eq!(beside(&steps.mount.behind, "new"), [format!("new.{daemon}")]);
+    let reports = PathBuf::from(status["report_dir"].as_str().unwrap());
+    let mut found = Vec::new();
+    let told = until(|| {
+        found = decisions(&reports, "MKDIR");
+        found.iter().any(|decision| decision["errno"] == libc::EIO)
+    });
+    assert!(told, "{found:?}");
+    let decision = found.iter().find(|decision| decision["errno"] == libc::EIO).unwrap();
+    let text = decision["text"].as_str().unwrap();
+    assert!(text.contains("diverges") && text.contains("mkdir"), "{text}");
+    // The mount serves on.
+    fs::create_dir(steps.mount.at("other")).unwrap();
+    assert!(steps.mount.behind.join("other").is_dir());
+    assert_eq!(fs::read_to_string(steps.mount.at("file")).unwrap(), "text");
+    steps.mount.crash_and_recover();
+    assert_eq!(fs::read_to_string(steps.mount.at("file")).unwrap(), "text");
+    assert_eq!(steps.tally("diverged"), 1);
+}
+
+/// S41: a thread that is started for a request works on that request.
+#[test]
+fn s41_threads_that_are_started_for_a_request() {
+    let steps = Steps::high_level(&["thread", "pipe"]);
+    for round in 1..=3 {
+        let name = format!("new{round}");
+        fs::write(steps.control.join("die"), "").unwrap();
+        let path = steps.mount.at(&name);
+        call(move || fs::create_dir(path)).result().unwrap();
+        let status = steps.at_rest();
+        assert_eq!(status["crashes"], round, "{status}");
+        (MKDIR.check)(&steps.mount.behind, &name, round);
+        assert!(
+            number(&status, "/effects/replayed") + number(&status, "/effects/probed") > 0,
+            "{status}"
+        );
+        assert_eq!(status["effects"]["untagged"], 0, "{status}");
+        assert_eq!(status["effects"]["diverged"], 0, "{status}");
+    }
+    assert!(steps.tally("replayed") > 0);
+    steps.assert_errno();
+}
+
+/// One request whose effect a thread of a pool makes, which then dies.
+fn dies_in_a_pool(files: &[&str]) -> Steps {
+    let steps = Steps::start("pool.c", files, &[]);
+    fs::write(steps.control.join("die"), "").unwrap();
+    let path = steps.mount.at("new");
+    call(move || fs::create_dir(path)).result().unwrap();
+    let status = steps.at_rest();
+    assert_eq!(status["crashes"], 1, "{status}");
+    assert!(number(&status, "/effects/untagged") > 0, "{status}");
+    assert!(steps.mount.behind.join("new").is_dir());
+    // It is reconciled: found done.
+    let reports = PathBuf::from(status["report_dir"].as_str().unwrap());
+    assert!(until(|| !decisions(&reports, "MKDIR").is_empty()), "{}", steps.mount.log());
+    let rows: Vec<_> = decisions(&reports, "MKDIR").iter().map(|d| d["row"].clone()).collect();
+    assert_eq!(rows, [8], "{}", steps.mount.log());
+    steps
+}
+
+/// S43: a thread of a pool works for the one that has the request.
+#[test]
+fn s43_a_pool_voids_journals() {
+    for files in [&[][..], &["late"]] {
+        let steps = dies_in_a_pool(files);
+        assert_eq!(steps.tally("handed_over"), 0);
+    }
+}
+
+/// S43: a thread of a pool that answers, too.
+#[test]
+fn s43_a_pool_that_answers_voids_journals() {
+    let steps = dies_in_a_pool(&["answer"]);
+    fs::create_dir(steps.mount.at("other")).unwrap();
+    assert!(steps.tally("handed_over") > 0);
+    // Also for what comes later.
+    fs::write(steps.control.join("die"), "").unwrap();
+    let path = steps.mount.at("third");
+    call(move || fs::create_dir(path)).result().unwrap();
+    assert_eq!(steps.at_rest()["crashes"], 2);
+}
+
+/// S43: sshfs. What has not been sent has not happened; what has is asked for.
+#[test]
+fn s43_what_was_not_sent_is_issued_again() {
+    let bed = held(Kind::Sshfs, &["dir_cache=no"], &["--policy", "auto", "--max-crashes", "0"]);
+    let points = [Point::Received, Point::BeforeEffect(1), Point::AfterEffect(1)];
+    for (point, crashes) in points.into_iter().zip(1..) {
+        let name = format!("new{crashes}");
+        let target = Target::any(&[Opcode::MKDIR]).containing(name.as_bytes());
+        let plan = Plan { target, fault: dies_at(point) };
+        let tracer = Tracer::attach(bed.bed.daemon_pid().unwrap(), plan).unwrap();
+        let path = bed.at(&name);
+        let caller = call(move || fs::create_dir(path));
+        let status = bed.wait_for("crash", |status| status["crashes"] == crashes);
+        assert!(tracer.finish().unwrap().crashed);
+        caller.result().unwrap_or_else(|error| panic!("{point}: {error}"));
+        assert!(bed.behind(&name).is_dir());
+        let reports = PathBuf::from(status["report_dir"].as_str().unwrap());
+        let mine = || -> Vec<u64> {
+            let all = decisions(&reports, "MKDIR");
+            let mine = all.iter().filter(|d| d["text"].as_str().unwrap().contains(&name));
+            mine.map(|decision| number(decision, "/row")).collect()
+        };
+        assert!(until(|| !mine().is_empty()), "{point}: no decision");
+        match point {
+            // belay's part of the daemon has not seen it yet.
+            Point::Received => assert_eq!(mine(), [2], "{point}"),
+            // The intent to send is on record: whether it was, nobody knows.
+            _ => assert!(mine().iter().all(|row| matches!(row, 7 | 8)), "{point}: {:?}", mine()),
+        }
+        bed.wait_until_closed();
+    }
+    bed.stop();
+}
+
+/// Whether a thread of a process waits in writev.
+fn is_writing(process: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    let call = |task: fs::DirEntry| fs::read_to_string(task.path().join("syscall"));
+    let mut calls = tasks.flatten().flat_map(call);
+    calls.any(|call| call.starts_with(&format!("{} ", libc::SYS_writev)))
+}
+
+/// S43: sshfs. A request that waits for its turn to be sent when sshfs dies is issued again, without a question.
+#[test]
+fn s43_what_waits_to_be_sent_is_issued_again() {
+    let options = ["dir_cache=no", "max_conns=1", "entry_timeout=3600", "attr_timeout=3600"];
+    let bed = held(Kind::Sshfs, &options, &["--policy", "auto", "--max-crashes", "0"]);
+    // A process of its own has the file: whoever starts one while he has it himself waits for a FLUSH.
+    let mut cat = Command::new("cat");
+    cat.stdin(Stdio::piped()).stdout(fs::File::create(bed.at("file")).unwrap());
+    let mut writer = Process::adopt(cat.spawn().unwrap(), "cat");
+    drop(cat);
+    fs::write(bed.at("old"), "text").unwrap();
+    // The kernel knows what it is, so the next that it asks for is to remove it.
+    fs::metadata(bed.at("old")).unwrap();
+    bed.wait_for("rest", |status| {
+        status["requests"]["in_flight"] == 0 && status["open_handles"] == 1
+    });
+    let ssh = crate::processes::ssh(&bed);
+    kill(ssh, Signal::STOP).unwrap();
+    // More than fits into the way to ssh: the last of it is in the middle of being sent.
+    let content: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
+    let mut input = writer.child().stdin.take().unwrap();
+    let feeder = call({
+        let content = content.clone();
+        move || input.write_all(&content)
+    });
+    let daemon = bed.pid("daemon");
+    assert!(until(|| is_writing(daemon)), "the way to ssh is not full");
+    writer.must_run().unwrap();
+    let waiting = bed.number("/requests/in_flight");
+    let path = bed.at("old");
+    let remover = call(move || fs::remove_file(path));
+    bed.wait_for("request", |status| number(status, "/requests/in_flight") > waiting);
+    bed.crash();
+    kill(ssh, Signal::CONT).unwrap();
+    remover.result().unwrap();
+    feeder.result().unwrap();
+    assert!(writer.wait(LIMIT).unwrap().is_some_and(|status| status.success()));
+    assert!(!bed.behind("old").exists());
+    bed.wait_until_closed();
+    assert!(fs::read(bed.behind("file")).unwrap() == content);
+    let reports = PathBuf::from(bed.bed.belay_status().unwrap()["report_dir"].as_str().unwrap());
+    let report = || fs::read_to_string(reports.join("0001.json")).unwrap_or_default();
+    assert!(until(|| !decisions(&reports, "UNLINK").is_empty()), "{}", report());
+    let rows: Vec<_> = decisions(&reports, "UNLINK").iter().map(|d| d["row"].clone()).collect();
+    assert_eq!(rows, [12]);
+    bed.wait_until_closed();
+    bed.stop();
+}
