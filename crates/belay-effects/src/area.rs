@@ -132,14 +132,14 @@ impl<'m, M: Memory> Area<'m, M> {
     /// What is left of the unanswered request `unique` in a slot.
     pub fn left(&self, slot: Slot, unique: u64) -> Left {
         let log = self.log(slot);
+        if log.unique() == unique && log.flags() & TORN != 0 {
+            return Left::Torn;
+        }
         if log.is_opaque(unique) {
             return Left::Unknown;
         }
         if log.unique() != unique {
             return if log.is_whole() { Left::Nothing } else { Left::Unknown };
-        }
-        if log.flags() & TORN != 0 {
-            return Left::Torn;
         }
         let (entries, whole) = log.entries();
         if !whole {

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Carries out what is committed, and drops what is not, of all `requests` in the slots of a dead
-/// generation. Doing so again changes nothing, so it may die at any point. Gives how many
+/// generation, of which the first `used` were ever in use. Doing so again changes nothing, so it may die at any point. Gives how many
 /// transactions there were.
 ///
 /// # Errors
@@ -23,6 +23,7 @@ use std::path::Path;
 pub fn finish<'m, M: Memory + AsRef<Mapping>>(
     area: &Area<'m, M>,
     memory: &'m M,
+    used: u32,
     requests: impl Iterator<Item = (Slot, InFlight)>,
 ) -> Result<usize, String> {
     let mut committed: Vec<Log<'m, M>> = Vec::new();
@@ -32,10 +33,19 @@ pub fn finish<'m, M: Memory + AsRef<Mapping>>(
     } else {
         own.drop();
     }
+    let mut slots = Vec::new();
     for (slot, request) in requests {
         let log = area.log(slot);
         let replied = request.state == SlotState::Replied;
         if Area::is_committed(&log, request.unique, replied) {
+            committed.push(log);
+            slots.push(slot);
+        }
+    }
+    // The slot of a request whose answer is not recorded is free before that is given to the kernel.
+    for slot in (0..used).map(Slot).filter(|slot| !slots.contains(slot)) {
+        let log = area.log(slot);
+        if Area::is_committed(&log, log.unique(), false) {
             committed.push(log);
         }
     }

@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const UNIQUE: usize = 0;
 const LENGTH: usize = 1; // flags (8 bits) | check (24) | words in use, those of the head not counted
 const OPAQUE: usize = 2;
+const DIVERGED: usize = 4; // the request that did something else when it was done again
 const CURSOR: usize = 3; // of the life that does the request again
 const HEAD: usize = 8;
 
@@ -142,6 +143,16 @@ impl<'m, M: Memory> Log<'m, M> {
     /// Whether that was noted.
     pub fn is_opaque(&self, unique: u64) -> bool {
         unique != 0 && self.memory.load(self.at + OPAQUE) == unique
+    }
+
+    /// Notes that `unique` did something else when it was done again, in whichever of its threads.
+    pub fn mark_diverged(&self, unique: u64) {
+        self.memory.store(self.at + DIVERGED, unique);
+    }
+
+    /// Whether that was noted.
+    pub fn is_diverged(&self, unique: u64) -> bool {
+        unique != 0 && self.memory.load(self.at + DIVERGED) == unique
     }
 
     /// How far the request that is done again has come, see [`crate::Cursor`].

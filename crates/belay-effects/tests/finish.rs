@@ -64,7 +64,8 @@ impl Bed {
             };
             (Slot(slot), request)
         };
-        finish(&Area::new(&self.memory, layout()), &self.memory, (0..).zip(states).map(request))
+        let requests = (0..).zip(states).map(request);
+        finish(&Area::new(&self.memory, layout()), &self.memory, 3, requests)
     }
 
     fn image(&self) -> String {
@@ -109,4 +110,18 @@ fn what_was_written_since_is_not_written_over() {
     log.raise(COMMITTED);
     assert_eq!(bed.finish(&[SlotState::Replied]), Ok(0));
     assert_eq!(bed.image(), "new.............");
+}
+
+/// A read that writes access times: its answer is not recorded, and its slot is free by the time that the
+/// transaction is committed.
+#[test]
+fn a_committed_transaction_is_carried_out_though_its_slot_is_free() {
+    let bed = Bed::new();
+    bed.write(1, &[(0, b"lost"), (9, b"lost")]);
+    assert_eq!(bed.finish(&[]), Ok(0));
+    assert_eq!(bed.image(), "................");
+    bed.write(1, &[(0, b"time"), (9, b"time")]).raise(COMMITTED);
+    assert_eq!(bed.finish(&[]), Ok(1));
+    assert_eq!(bed.image(), "time.....time...");
+    assert_eq!(bed.finish(&[]), Ok(0));
 }

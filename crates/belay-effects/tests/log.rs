@@ -91,6 +91,15 @@ fn what_is_left_of_a_request() {
     assert_eq!(area.left(slot, UNIQUE + 2), Left::Nothing, "the mark is for one request");
     log.raise(TORN);
     assert_eq!(area.left(slot, UNIQUE + 2), Left::Torn);
+    log.mark_opaque(UNIQUE + 2);
+    assert_eq!(
+        area.left(slot, UNIQUE + 2),
+        Left::Torn,
+        "that must be told, whatever else is known"
+    );
+    assert!(!log.is_diverged(UNIQUE + 2));
+    log.mark_diverged(UNIQUE + 2);
+    assert!(log.is_diverged(UNIQUE + 2) && !log.is_diverged(UNIQUE) && !log.is_diverged(0));
 }
 
 #[test]

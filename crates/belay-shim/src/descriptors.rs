@@ -76,6 +76,11 @@ pub(crate) fn remove(fd: i32) {
     forget_sink(fd);
 }
 
+/// A descriptor of the image besides `fd`.
+pub(crate) fn other_image(fd: i32) -> Option<i32> {
+    (0..(WORDS * 64) as i32).find(|other| *other != fd && IMAGE.has(*other))
+}
+
 /// Notes that `to` is about to become a duplicate of `from`.
 pub(crate) fn duplicate(from: i32, to: i32) {
     remove(to);
@@ -131,9 +136,10 @@ pub(crate) fn forget_sink(fd: i32) {
     }
 }
 
-/// The same for all from `first` to `last`.
-pub(crate) fn forget_sinks(first: u32, last: u32) {
-    for place in SINKS.iter().take(last as usize + 1).skip(first as usize) {
-        place.store(0, Relaxed);
+/// Notes that all from `first` to `last` are being closed.
+pub(crate) fn remove_range(first: u32, last: u32) {
+    let end = last.saturating_add(1).min((WORDS * 64) as u32);
+    for fd in first..end {
+        remove(fd as i32);
     }
 }

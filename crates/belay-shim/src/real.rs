@@ -104,6 +104,30 @@ real! {
     fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl";
     /// The same.
     fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl64";
+    /// mkstemp(3).
+    mkstemp(template: *mut c_char) -> c_int = c"mkstemp";
+    /// mkstemp(3).
+    mkstemp64(template: *mut c_char) -> c_int = c"mkstemp64";
+    /// mkostemp(3).
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int = c"mkostemp";
+    /// mkostemp(3).
+    mkostemp64(template: *mut c_char, flags: c_int) -> c_int = c"mkostemp64";
+    /// mkstemps(3).
+    mkstemps(template: *mut c_char, suffix: c_int) -> c_int = c"mkstemps";
+    /// mkostemps(3).
+    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = c"mkostemps";
+    /// mkdtemp(3).
+    mkdtemp(template: *mut c_char) -> *mut c_char = c"mkdtemp";
+    /// tmpfile(3).
+    tmpfile() -> *mut FILE = c"tmpfile";
+    /// memfd_create(2).
+    memfd_create(name: *const c_char, flags: c_uint) -> c_int = c"memfd_create";
+    /// fork(2).
+    fork() -> pid_t = c"fork";
+    /// system(3).
+    system(command: *const c_char) -> c_int = c"system";
+    /// popen(3).
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE = c"popen";
     /// pthread_create(3).
     pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: crate::interpose::threads::Start, argument: *mut c_void) -> c_int = c"pthread_create";
     /// chdir(2).

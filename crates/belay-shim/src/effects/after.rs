@@ -5,7 +5,7 @@
 //! others are dropped: nothing of them has reached the image. So the image that the daemon reads at
 //! its start is as its requests left it that were answered (Re-FUSE, section 5, on ntfs-3g).
 
-use belay_effects::area::{Area, Left};
+use belay_effects::area::{Area, Left, Tally};
 use belay_effects::finish::finish;
 use belay_recorder::control::{Control, Decision, options};
 use belay_recorder::{InFlight, Layout, Slot, SlotState, Store};
@@ -30,7 +30,7 @@ pub(crate) fn learn(
         slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)))
     };
     if bits & options::TRANSACTION != 0 {
-        finish(&area, memory, requests())?;
+        finish(&area, memory, store.slots_used(), requests())?;
     }
     let mut known = HashMap::new();
     // A daemon that had no image when it should have one did something else.
@@ -39,12 +39,14 @@ pub(crate) fn learn(
     if !told {
         return Ok(known);
     }
+    // Once requests were handed between threads, an empty log says nothing.
+    let trusted = area.tally(Tally::HandedOver) == 0;
     for (slot, request) in requests().filter(|(_, request)| request.state == SlotState::Started) {
         let left = area.left(slot, request.unique);
         let progress = match left {
-            Left::Nothing => Some(Progress::Untouched),
-            Left::Journal if bits & options::JOURNAL != 0 => Some(Progress::Logged),
-            Left::Journal | Left::Unknown => None,
+            Left::Nothing if trusted => Some(Progress::Untouched),
+            Left::Journal if trusted && bits & options::JOURNAL != 0 => Some(Progress::Logged),
+            Left::Nothing | Left::Journal | Left::Unknown => None,
             Left::Torn => {
                 torn(memory, layout, &request);
                 None

@@ -76,33 +76,80 @@ impl Images {
         self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is written from now on belongs to `unique`.
-    pub(crate) fn begin(&self, unique: u64, slot: Option<Slot>, answered: bool) {
+    /// The request `unique` has its turn, and is on record in `slot`.
+    pub(crate) fn assign(&self, unique: u64, slot: Option<Slot>) {
         let mut transaction = self.lock();
-        transaction.unique = unique;
-        transaction.slot = slot;
-        transaction.answered = answered;
+        if transaction.unique == unique {
+            transaction.slot = slot;
+        }
     }
 
-    /// Waits until the request before is answered: a daemon with several threads works on one
-    /// request at a time, so that what each sees of the image is either all or nothing of another's.
-    /// (Such daemons hold a lock of their own anyway.)
-    pub(crate) fn await_turn(&self) {
-        let under_way = |transaction: &mut Transaction| transaction.unique != 0;
+    /// The request `unique` is not given to the daemon now.
+    pub(crate) fn leave(&self, unique: u64) {
         let mut transaction = self.lock();
-        if under_way(&mut transaction) {
-            self.waiting.fetch_add(1, Relaxed);
-            drop(self.idle.wait_timeout_while(transaction, PATIENCE, under_way));
-            self.waiting.fetch_sub(1, Relaxed);
+        if transaction.unique == unique && transaction.overlay.is_empty() {
+            self.end(&mut transaction);
+        }
+    }
+
+    /// None is under way any more.
+    fn end(&self, transaction: &mut Transaction) {
+        transaction.unique = 0;
+        transaction.slot = None;
+        transaction.torn = false;
+        // Who waits has said so under the lock that is held here.
+        if self.waiting.load(Relaxed) > 0 {
+            self.idle.notify_one();
         }
     }
 }
 
 impl Shim {
+    /// Waits until the request before is answered, and makes what is written from then on belong to
+    /// `unique`: a daemon with several threads works on one request at a time, so that of what
+    /// another has done to the image each sees all or nothing. (Such daemons hold a lock of their own
+    /// anyway.) What is not answered waits for nobody, and belongs to what is under way. No lock of
+    /// belay's may be held.
+    pub(super) fn image_enter(&self, unique: u64, answered: bool) {
+        let other = |transaction: &mut Transaction| {
+            !matches!(transaction.unique, 0) && transaction.unique != unique
+        };
+        let mut transaction = self.image.lock();
+        if other(&mut transaction) {
+            if !answered {
+                return;
+            }
+            self.image.waiting.fetch_add(1, Relaxed);
+            let waited = self.image.idle.wait_timeout_while(transaction, PATIENCE, other);
+            self.image.waiting.fetch_sub(1, Relaxed);
+            transaction = waited.map_or_else(|poison| poison.into_inner().0, |(guard, _)| guard);
+            if other(&mut transaction) && !transaction.torn {
+                self.tear(&mut transaction); // it waits for this one: none for this policy
+            }
+        }
+        if transaction.unique != unique {
+            transaction.unique = unique;
+            transaction.slot = None;
+            transaction.torn = false;
+        }
+        transaction.answered = answered;
+    }
+
+    /// The image is about to be changed otherwise than by a write: what the transaction has written
+    /// goes first.
+    pub(crate) fn image_beyond(&self) {
+        let mut transaction = self.image.lock();
+        if transaction.unique != 0 && !transaction.torn {
+            self.tear(&mut transaction);
+        }
+    }
+
     /// The daemon has opened `fd` before it serves: if it is a disk or a file that it can write to,
     /// it is the image.
     pub(crate) fn image_opened(&self, fd: c_int, flags: c_int) {
-        const NOT_THOSE: c_int = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_PATH;
+        // With O_DIRECT what is written must lie as the disk wants it, which the log does not.
+        const NOT_THOSE: c_int =
+            libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_PATH | libc::O_DIRECT;
         if self.ready.load(Relaxed)
             || flags & libc::O_ACCMODE == libc::O_RDONLY
             || flags & NOT_THOSE != 0
@@ -131,7 +178,9 @@ impl Shim {
 
     /// The daemon closes `fd`.
     pub(crate) fn image_closed(&self, fd: c_int) {
-        let _ = self.image.fd.compare_exchange(fd, -1, Relaxed, Relaxed);
+        // There may be a duplicate of it.
+        let other = descriptors::other_image(fd).unwrap_or(-1);
+        let _ = self.image.fd.compare_exchange(fd, other, Relaxed, Relaxed);
     }
 
     /// pwrite(2) of the daemon's to the image.
@@ -166,7 +215,11 @@ impl Shim {
     /// leaves the image in between, and that is said.
     #[cold]
     fn tear(&self, transaction: &mut Transaction) {
-        log_of(self, transaction.slot).raise(TORN);
+        let log = log_of(self, transaction.slot);
+        if log.unique() != transaction.unique {
+            log.begin(transaction.unique);
+        }
+        log.raise(TORN);
         self.tally(Tally::Torn);
         self.carry_out(&mut transaction.overlay);
         transaction.torn = true;
@@ -198,7 +251,10 @@ impl Shim {
         }
         let log = log_of(self, transaction.slot);
         let head = Head { kind: Kind::Sync as u32, ..Head::default() };
-        log.append(&head, &[])?;
+        if log.append(&head, &[]).is_none() {
+            self.tear(&mut transaction); // full: what it holds comes before the fsync
+            return None;
+        }
         transaction.overlay.sync = true;
         Some(0)
     }
@@ -234,13 +290,7 @@ impl Shim {
                 let _ = self.memory.discard(at, len);
             }
         }
-        transaction.unique = 0;
-        transaction.slot = None;
-        transaction.torn = false;
-        // Who waits has said so under the lock that is held here.
-        if self.image.waiting.load(Relaxed) > 0 {
-            self.image.idle.notify_one();
-        }
+        self.image.end(&mut transaction);
     }
 
     /// Writes to the image what a transaction has written.

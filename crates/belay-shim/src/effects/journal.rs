@@ -148,6 +148,15 @@ pub(crate) fn read(
     }
 }
 
+/// The calling thread's request is about to do what a journal cannot hold (a file without a lasting name,
+/// a process): it is reconciled.
+pub(crate) fn beyond() {
+    let tag = tag::get();
+    if let (State::Logged | State::Replaying, Some(shim)) = (tag.state, shim()) {
+        shim.area().log(tag.slot).mark_opaque(tag.unique);
+    }
+}
+
 fn fail() -> isize {
     real::set_errno(libc::EIO);
     -1
@@ -193,8 +202,9 @@ impl Shim {
         };
         let log = self.area().log(slot);
         let state = if log.unique() == unique { State::Replaying } else { State::Logged };
-        if state == State::Replaying {
-            Cursor::START.store(&log);
+        match state {
+            State::Replaying => Cursor::START.store(&log),
+            _ => log.begin(unique),
         }
         if self.handed_over.load(Relaxed) {
             log.mark_opaque(unique);
@@ -211,6 +221,7 @@ impl Shim {
         }
         let error = match tag.state {
             State::Diverged => Some(libc::EIO),
+            _ if tag.shared && self.area().log(tag.slot).is_diverged(unique) => Some(libc::EIO),
             State::Replaying => self.cut_short(tag),
             _ => None,
         };
@@ -232,6 +243,38 @@ impl Shim {
         Some(libc::EIO)
     }
 
+    /// The calling thread asks for more to do.
+    #[inline]
+    pub(super) fn journal_rest(&self) {
+        let tag = tag::get();
+        if matches!(tag.state, State::Logged | State::Replaying | State::Diverged) && !tag.shared {
+            self.void_all(); // and has not answered: somebody else is to
+        }
+        tag::clear();
+    }
+
+    /// Requests are handed between threads in a way that cannot be seen: no journal is to be trusted.
+    #[cold]
+    fn void_all(&self) {
+        self.tally(Tally::HandedOver);
+        self.handed_over.store(true, Relaxed);
+        self.void();
+    }
+
+    /// Whatever is in the daemon's hands may have done what its journal does not tell. Gives whether
+    /// anything is that changes something.
+    fn void(&self) -> bool {
+        let session = self.session();
+        let mut any = false;
+        for (unique, slot, opcode) in session.in_hand() {
+            if CHANGES.has(opcode) {
+                self.area().log(slot).mark_opaque(unique);
+                any = true;
+            }
+        }
+        any
+    }
+
     /// A thread answers a request that another one took: what it did for it was not logged.
     #[cold]
     fn answered_elsewhere(&self, unique: u64) {
@@ -239,8 +282,7 @@ impl Shim {
         let opcode = session.opcode_in_hand(unique);
         drop(session);
         if opcode.is_some_and(|opcode| CHANGES.has(opcode)) {
-            self.tally(Tally::HandedOver);
-            self.handed_over.store(true, Relaxed);
+            self.void_all();
         }
     }
 
@@ -251,31 +293,14 @@ impl Shim {
         if !self.ready.load(Relaxed) {
             return; // the daemon starts
         }
-        let session = self.session();
-        let mut any = false;
-        for (unique, slot, opcode) in session.in_hand() {
-            if CHANGES.has(opcode) {
-                self.area().log(slot).mark_opaque(unique);
-                any = true;
-            }
-        }
-        drop(session);
-        if any {
+        if self.void() {
             self.tally(Tally::Untagged);
         }
     }
 
-    fn log_for(&self, tag: &Tag) -> Log<'_, Arc<Mapping>> {
-        let log = log_of(self, Some(tag.slot));
-        if log.unique() != tag.unique {
-            log.begin(tag.unique);
-        }
-        log
-    }
-
     /// A thread that was started for a request has outlived it.
     fn is_over(&self, tag: &Tag) -> bool {
-        tag.shared && !self.is_in_hand(tag)
+        tag.shared && (!self.is_in_hand(tag) || self.area().log(tag.slot).unique() != tag.unique)
     }
 
     fn is_in_hand(&self, tag: &Tag) -> bool {
@@ -294,7 +319,7 @@ impl Shim {
             return make();
         }
         let turn = self::turn(&tag);
-        let log = self.log_for(&tag);
+        let log = log_of(self, Some(tag.slot));
         if tag.state == State::Replaying {
             let mut cursor = Cursor::load(&log);
             let advice = cursor.advise(&log, call.kind, call.digest);
@@ -304,8 +329,12 @@ impl Shim {
                     tag.state = State::Logged; // it has come to where it was
                     tag::set(tag);
                 }
-                Advice::Recorded(entry) => return self.recorded(&entry, call, again),
+                Advice::Recorded(entry) => {
+                    drop(turn);
+                    return self.recorded(&entry, call, again);
+                }
                 Advice::Unsettled(entry) => {
+                    drop(turn);
                     return self.unsettled(tag, &log, entry, call, make, again);
                 }
                 Advice::Diverged => {
@@ -412,7 +441,7 @@ impl Shim {
             return make();
         }
         let turn = self::turn(&tag);
-        let log = self.log_for(&tag);
+        let log = log_of(self, Some(tag.slot));
         if tag.state == State::Replaying {
             let mut cursor = Cursor::load(&log);
             let advice = cursor.advise(&log, kind, digest);
@@ -431,7 +460,10 @@ impl Shim {
                 // It has come to where it was: this is new, and the next life has to see it as it is now.
                 Advice::Make if tag.state == State::Logged => {}
                 // What was read then and is not on record, or is read now and was not then.
-                Advice::Make | Advice::Unsettled(_) => return make(),
+                Advice::Make | Advice::Unsettled(_) => {
+                    drop(turn);
+                    return make();
+                }
                 Advice::Diverged => {
                     self.diverged(tag, "its record is spoilt");
                     return fail();
@@ -488,6 +520,7 @@ impl Shim {
     fn diverged(&self, mut tag: Tag, what: &str) {
         tag.state = State::Diverged;
         tag::set(tag);
+        self.area().log(tag.slot).mark_diverged(tag.unique);
         self.tally(Tally::Diverged);
         self.control().decide(&Decision {
             generation: self.generation,

@@ -62,16 +62,22 @@ impl Shim {
         Area::new(&self.memory, self.layout)
     }
 
-    /// The calling thread is about to give `message` to the daemon.
+    /// The calling thread is about to give `message` to the daemon. Gives the slot that it is on record
+    /// in, under a policy.
     #[inline]
-    pub(crate) fn effects_begin(&self, session: &Session<Arc<Mapping>>, message: &[u8]) {
-        if policy() != Policy::None {
-            self.effects_begin_request(session, message);
-        }
+    pub(crate) fn effects_begin(
+        &self,
+        session: &Session<Arc<Mapping>>,
+        message: &[u8],
+    ) -> Option<Slot> {
+        if policy() == Policy::None { None } else { self.effects_begin_request(session, message) }
     }
 
-    fn effects_begin_request(&self, session: &Session<Arc<Mapping>>, message: &[u8]) {
-        dying::checkpoint();
+    fn effects_begin_request(
+        &self,
+        session: &Session<Arc<Mapping>>,
+        message: &[u8],
+    ) -> Option<Slot> {
         let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
         let slot = session.slot_in_hand(unique);
         if let Some((unique, slot)) = session.sake_of(unique)
@@ -80,20 +86,35 @@ impl Shim {
             // A part of that request is done in another's name, so its own log does not tell all.
             self.area().log(slot).mark_opaque(unique);
         }
-        match policy() {
-            Policy::Transaction => {
-                let answered = !NOT_ANSWERED.has(crate::device::opcode(message));
-                self.image.begin(unique, slot, answered);
-            }
-            _ => self.journal_begin(unique, slot, message),
+        if policy() == Policy::Journal {
+            self.journal_begin(unique, slot, message);
+        }
+        slot
+    }
+
+    /// The request whose turn it is is on record in `slot`.
+    #[inline]
+    pub(crate) fn effects_assign(&self, unique: u64, slot: Option<Slot>) {
+        if policy() == Policy::Transaction {
+            self.image.assign(unique, slot);
         }
     }
 
-    /// The calling thread has read `message` from the device, and has no lock of belay's.
+    /// The calling thread has `message` for the daemon, and holds no lock of belay's. Gives `unique`.
     #[inline]
-    pub(crate) fn effects_turn(&self, message: &[u8]) {
-        if policy() == Policy::Transaction && !NOT_ANSWERED.has(crate::device::opcode(message)) {
-            self.image.await_turn();
+    pub(crate) fn effects_turn(&self, message: &[u8]) -> u64 {
+        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
+        if policy() == Policy::Transaction {
+            self.image_enter(unique, !NOT_ANSWERED.has(crate::device::opcode(message)));
+        }
+        unique
+    }
+
+    /// It is not given to the daemon after all.
+    #[inline]
+    pub(crate) fn effects_leave(&self, unique: u64) {
+        if policy() == Policy::Transaction {
+            self.image.leave(unique);
         }
     }
 
@@ -104,7 +125,7 @@ impl Shim {
         match policy() {
             Policy::None => {}
             Policy::Transaction => self.image_settle(None),
-            Policy::Journal => tag::clear(),
+            Policy::Journal => self.journal_rest(),
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) fn facts(call: &Call) -> Facts {
             facts.second = of_name(second);
         }
         About::Link((dir, path), second) => {
-            facts.first = status(dir, path, 0);
+            facts.first = status(dir, path, libc::AT_EMPTY_PATH);
             facts.second = of_name(second);
         }
         About::File(fd) => facts.first = of_file(fd),
@@ -40,7 +40,7 @@ fn of_file(fd: c_int) -> Option<File> {
 }
 
 fn of_name((dir, path): (c_int, *const c_char)) -> Option<File> {
-    status(dir, path, libc::AT_SYMLINK_NOFOLLOW)
+    status(dir, path, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)
 }
 
 fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {

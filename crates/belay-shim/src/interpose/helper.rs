@@ -297,6 +297,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
+    crate::effects::journal::beyond();
     // SAFETY: the caller's arguments but for the place of the id and the environment.
     let start =
         |pid, envp| unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) };
@@ -317,6 +318,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
+    crate::effects::journal::beyond();
     // SAFETY: the caller's arguments but for the place of the id and the environment.
     let start =
         |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };

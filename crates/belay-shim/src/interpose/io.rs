@@ -1,6 +1,6 @@
 //! read, write, splice and ioctl.
 
-use super::calls::files::{image_here, read_here, splice_here, write_here};
+use super::calls::files::{beyond_writes, image_here, parts, read_here, splice_here, write_here};
 use crate::descriptors::{is_device, is_image};
 use crate::pipes;
 use crate::real;
@@ -72,9 +72,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
         return n;
     }
     if is_image(fd) && count > 0 {
-        // SAFETY: the caller's iovecs, valid for the call.
-        let parts = unsafe { std::slice::from_raw_parts(iov, count as usize) };
-        return image_here(fd, parts, true);
+        return image_here(fd, parts(iov, count), true);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::readv(fd, iov, count) }
@@ -108,10 +106,8 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_in
     {
         return shim.write_vectored(fd, iov, count);
     }
-    // SAFETY: the caller's iovecs, valid for the call; none if their number is none.
-    let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
     // SAFETY: the caller's arguments, unchanged.
-    write_here(fd, parts, || unsafe { real::writev(fd, iov, count) })
+    write_here(fd, parts(iov, count), || unsafe { real::writev(fd, iov, count) })
 }
 
 /// splice(2).
@@ -172,6 +168,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
         return 0;
     }
+    beyond_writes(fd); // a disk can be told to discard
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::ioctl(fd, request, arg) }
 }

@@ -5,6 +5,20 @@ use crate::descriptors;
 use crate::real;
 use libc::{FILE, c_int, c_long, c_uint};
 
+/// dup(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup(from: c_int) -> c_int {
+    // SAFETY: the caller's argument, unchanged.
+    let to = unsafe { libc::syscall(libc::SYS_dup, from) as c_int };
+    if to >= 0 {
+        descriptors::duplicate(from, to);
+    }
+    to
+}
+
 /// dup2(2).
 ///
 /// # Safety
@@ -37,7 +51,7 @@ pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_
 pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
     if !stream.is_null() {
         // SAFETY: the caller's stream, which is open until it is closed below.
-        descriptors::forget_sink(unsafe { libc::fileno(stream) });
+        descriptors::remove(unsafe { libc::fileno(stream) });
     }
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::fclose(stream) }
@@ -49,7 +63,7 @@ pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    descriptors::forget_sinks(first, last);
+    descriptors::remove_range(first, last);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }
@@ -67,7 +81,11 @@ macro_rules! controls {
             }
             // SAFETY: the caller's arguments, unchanged. In C the last is variadic: it lies where
             // an argument of this type lies, and is not looked at by commands that have none.
-            unsafe { real::$name(fd, command, argument) }
+            let done = unsafe { real::$name(fd, command, argument) };
+            if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && done >= 0 {
+                descriptors::duplicate(fd, done);
+            }
+            done
         }
     )*};
 }

@@ -1,7 +1,7 @@
 //! open and close: every /dev/fuse is the one device that the keeper holds.
 
 use super::calls::open_changing;
-use crate::effects::{Policy, policy};
+use crate::effects::{Policy, journal, policy};
 use crate::standin::instead;
 use crate::start::shim;
 use crate::{descriptors, real};
@@ -41,13 +41,16 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     }
     // SAFETY: the caller's arguments, unchanged.
     let make = || unsafe { real::openat(dir, path, flags, mode) as isize };
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        journal::beyond(); // a file without a name is nobody's to find again
+    }
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
         let fd = open_changing(dir, path, flags, mode, make) as c_int;
-        descriptors::forget_sink(fd); // its number was another's
+        descriptors::remove(fd); // its number may have been another's
         return fd;
     }
     let fd = make() as c_int;
-    descriptors::forget_sink(fd); // its number was another's
+    descriptors::remove(fd); // its number may have been another's
     if fd >= 0
         && policy() == Policy::Transaction
         && let Some(shim) = shim()

@@ -160,7 +160,7 @@ impl Supervisor {
         let area = Area::new(&self.memory, self.layout);
         let slots = (0..store.slots_used()).map(Slot);
         let requests = slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)));
-        match finish(&area, &self.memory, requests) {
+        match finish(&area, &self.memory, store.slots_used(), requests) {
             Ok(0) => {}
             Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
             Err(why) => tracing::error!("{why}; have the image checked"),

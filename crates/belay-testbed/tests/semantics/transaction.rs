@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use belay_faults::{Plan, Point, Target, Tracer};
 use belay_testbed::process::{Process, kill, run, wait_for_exit};
@@ -304,4 +305,41 @@ fn s42_under_kills() {
     }
     // Also checks the image.
     bed.stop();
+}
+
+/// The daemon has several threads and no lock of its own: its requests share buffers.
+#[test]
+fn s42_requests_of_several_threads_take_turns() {
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let on = OnImage::blocks(&["--policy", "transaction", "--max-crashes", "0"]);
+    fs::create_dir(on.mount.at("a")).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    fs::metadata(on.mount.at("a")).unwrap();
+                }
+            });
+        }
+        let _done = Done(&done);
+        for (letter, crash) in (b'c'..=b'v').zip([false, false, true].into_iter().cycle()) {
+            let name = char::from(letter).to_string();
+            let tracer = crash.then(|| on.trace(&name, Some(Point::AfterEffect(2))));
+            fs::create_dir(on.mount.at(&name)).unwrap();
+            assert_blocks(&on.image, letter, 3);
+            if let Some(tracer) = tracer {
+                assert!(tracer.finish().unwrap().crashed, "{name}");
+                on.mount.wait_for("service", |status| status["state"] == "serving");
+            }
+        }
+    });
+    let status = on.at_rest();
+    assert_eq!(status["effects"]["torn"], 0, "{status}");
+    assert!(number(&status, "/crashes") >= 6, "{status}");
 }

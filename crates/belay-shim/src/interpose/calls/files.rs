@@ -36,6 +36,12 @@ fn look_at(fd: c_int) -> Sink {
     }
 }
 
+fn is_pipe(fd: c_int) -> bool {
+    // SAFETY: a zeroed stat is a valid value of that plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    syscall!(SYS_fstat, fd, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+}
+
 /// Whether what is written to `fd` goes to the end of the file: on Linux also what pwrite(2) writes.
 fn appends(fd: c_int) -> bool {
     kind_of(fd) == Kind::Append
@@ -66,7 +72,7 @@ fn filled<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
 }
 
 /// The iovecs of a call.
-fn parts<'a>(iov: *const iovec, count: c_int) -> &'a [iovec] {
+pub(in crate::interpose) fn parts<'a>(iov: *const iovec, count: c_int) -> &'a [iovec] {
     let count = usize::try_from(count).unwrap_or(0);
     if iov.is_null() || count == 0 {
         return &[];
@@ -100,7 +106,10 @@ pub(in crate::interpose) fn write_here(
     if is_image(fd) {
         return image_here(fd, parts, false);
     }
-    if matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO) {
+    if policy() == Policy::None {
+        return make();
+    }
+    if fd == libc::STDERR_FILENO && sink(fd, || look_at(fd)) == Sink::Stream {
         return make(); // what a daemon says changes nothing
     }
     let call = || {
@@ -122,6 +131,9 @@ pub(in crate::interpose) fn read_here(
 ) -> isize {
     if is_image(fd) {
         return image_here(fd, &[iovec { iov_base: at, iov_len: len }], true);
+    }
+    if policy() == Policy::None || sink(fd, || look_at(fd)) == Sink::Stream {
+        return make(); // what has come through a pipe or a connection comes anew to each life
     }
     let digest = || arguments(Kind::Read, &[], &[len as u64]);
     read(Kind::Read, digest, (at.cast(), len), length, make, Some(fd))
@@ -150,9 +162,8 @@ fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> isize {
     for part in parts {
         let at = offset + done as i64;
         let n = if reads {
-            let out = filled(part.iov_base, part.iov_len);
             let n = syscall!(SYS_pread64, fd, part.iov_base, part.iov_len, at);
-            shim.image_read(n, out, at)
+            shim.image_read(n, filled(part.iov_base, part.iov_len), at)
         } else {
             shim.image_write(fd, self::part(part), at)
         };
@@ -274,6 +285,34 @@ vectored_reads! {
     preadv64;
 }
 
+macro_rules! vectored_reads_with_flags {
+    ($($name:ident;)*) => {$(
+        /// preadv2(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            fd: c_int,
+            iov: *const iovec,
+            count: c_int,
+            offset: off_t,
+            flags: c_int,
+        ) -> ssize_t {
+            match (is_image(fd), offset) {
+                (true, -1) => image_here(fd, parts(iov, count), true),
+                (true, _) => image_at(fd, parts(iov, count), offset, true),
+                _ => syscall!(SYS_preadv2, fd, iov, count, offset, 0, flags),
+            }
+        }
+    )*};
+}
+
+vectored_reads_with_flags! {
+    preadv2;
+    preadv64v2;
+}
+
 macro_rules! writes {
     ($($name:ident;)*) => {$(
         /// pwrite(2).
@@ -368,6 +407,7 @@ macro_rules! lengths {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_file(fd: c_int, length: off_t) -> c_int {
+            beyond_writes(fd);
             let make = || syscall!(SYS_ftruncate, fd, length);
             on_file(Kind::Truncate, fd, &[length as u64], make) as c_int
         }
@@ -379,7 +419,17 @@ lengths! {
     truncate64, ftruncate64;
 }
 
+/// The image, if `fd` is that, is about to be changed otherwise than by a write.
+pub(in crate::interpose) fn beyond_writes(fd: c_int) {
+    if is_image(fd)
+        && let Some(shim) = shim()
+    {
+        shim.image_beyond();
+    }
+}
+
 fn allocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
+    beyond_writes(fd);
     let kind = if mode & SHIFTS != 0 { Kind::Shift } else { Kind::Allocate };
     let make = || syscall!(SYS_fallocate, fd, mode, offset, length);
     on_file(kind, fd, &[mode as u64, offset as u64, length as u64], make) as c_int
@@ -469,8 +519,11 @@ sends! {
 
 /// splice(2) between anything but the device.
 pub(in crate::interpose) fn splice_here(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
-    if policy() == Policy::None || kind_of(to) == Kind::Send {
-        return make(); // data on its way through a pipe
+    if policy() == Policy::None {
+        return make();
+    }
+    if kind_of(to) == Kind::Send && is_pipe(to) {
+        return make(); // data on its way through the daemon
     }
     copy(to, len, make)
 }
@@ -478,6 +531,7 @@ pub(in crate::interpose) fn splice_here(to: c_int, len: usize, make: impl Fn() -
 /// A copy within the kernel. What was copied is not given from the record, since the caller's offsets
 /// would not follow: it is done again, and gives the same.
 fn copy(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+    beyond_writes(to);
     let call = || {
         let kind = if kind_of(to) == Kind::Send { Kind::Send } else { Kind::Copy };
         let digest = arguments(kind, &[], &[len as u64]);

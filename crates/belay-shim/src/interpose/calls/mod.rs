@@ -6,10 +6,12 @@
 //! * [`attributes`]: modes, owners, times, extended attributes.
 //! * [`streams`]: connections and pipes.
 //! * [`looks`]: calls that ask only.
+//! * [`beyond`]: calls that a journal cannot hold.
 //!
 //! They are made as raw system calls where the C library adds nothing to them.
 
 mod attributes;
+mod beyond;
 pub(super) mod files;
 mod looks;
 mod names;

@@ -1,13 +1,15 @@
 //! Calls that make, remove and move names.
 
 use super::{bytes, on_name, on_names, syscall};
-use crate::effects::journal::{About, Call, arguments, effect};
+use crate::effects::journal::{About, Call, arguments, beyond, effect};
 use crate::real;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 
 /// RENAME_EXCHANGE of renameat2(2).
 const EXCHANGE: c_uint = 2;
+/// RENAME_WHITEOUT of renameat2(2).
+const WHITEOUT: c_uint = 4;
 
 /// openat(2) that may create or cut a file.
 pub(in crate::interpose) fn open_changing(
@@ -19,7 +21,9 @@ pub(in crate::interpose) fn open_changing(
 ) -> isize {
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
     let kind = if flags & NEW == NEW { Kind::OpenNew } else { Kind::Open };
-    let numbers = [(flags & !libc::O_CLOEXEC) as u64, u64::from(mode)];
+    // Without O_CREAT there is no such argument in C: what is in its place is of no meaning.
+    let mode_given = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
+    let numbers = [(flags & !libc::O_CLOEXEC) as u64, u64::from(mode_given)];
     let call = || Call {
         kind,
         digest: arguments(kind, &[bytes(path)], &numbers),
@@ -305,6 +309,9 @@ pub unsafe extern "C-unwind" fn renameat2(
     new: *const c_char,
     flags: c_uint,
 ) -> c_int {
+    if flags & WHITEOUT != 0 {
+        beyond(); // the old name is there afterwards as well
+    }
     let kind = if flags & EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
     let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
     on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make)

@@ -1,0 +1,48 @@
+//! Calls that a journal cannot hold: files whose names are drawn at random or that have none, and
+//! processes. A changing request that makes one is reconciled.
+
+use crate::effects::journal::beyond;
+use crate::real;
+use libc::{FILE, c_char, c_int, c_uint, pid_t};
+
+macro_rules! passed_on {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            beyond();
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::$name($($arg),*) }
+        }
+    )*};
+}
+
+passed_on! {
+    /// mkstemp(3).
+    mkstemp(template: *mut c_char) -> c_int;
+    /// mkstemp(3).
+    mkstemp64(template: *mut c_char) -> c_int;
+    /// mkostemp(3).
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    /// mkostemp(3).
+    mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    /// mkstemps(3).
+    mkstemps(template: *mut c_char, suffix: c_int) -> c_int;
+    /// mkostemps(3).
+    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    /// mkdtemp(3).
+    mkdtemp(template: *mut c_char) -> *mut c_char;
+    /// tmpfile(3).
+    tmpfile() -> *mut FILE;
+    /// memfd_create(2).
+    memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    /// fork(2).
+    fork() -> pid_t;
+    /// system(3).
+    system(command: *const c_char) -> c_int;
+    /// popen(3).
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+}
