@@ -10,6 +10,7 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use belay_faults::Target;
 use belay_wire::Opcode;
@@ -218,6 +219,9 @@ pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
     close(file).map(drop)
 }
 
+/// How long a file may take to be released after it was closed.
+const RELEASE: Duration = Duration::from_secs(2);
+
 /// The round that tells whether a file system can be used.
 ///
 /// # Errors
@@ -231,7 +235,19 @@ pub fn use_it(dir: &Path) -> io::Result<()> {
         return Err(io::Error::other("what was written is not read back"));
     }
     fs::remove_file(&other)?;
-    fs::remove_dir(dir)
+    // A daemon hears of a close after the application has gone on. libfuse hides a file that is removed
+    // before that, in the same directory.
+    let until = Instant::now() + RELEASE;
+    loop {
+        match fs::remove_dir(dir) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
 }
 
 #[cfg(test)]
