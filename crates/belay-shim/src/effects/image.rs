@@ -14,14 +14,15 @@ use crate::start::Shim;
 use belay_effects::area::{Image, Tally};
 use belay_effects::finish::write_runs;
 use belay_effects::log::{COMMITTED, Head, TORN};
-use belay_effects::{Kind, Overlay};
+use belay_effects::{Kind, Log, Overlay};
 use belay_recorder::Slot;
+use belay_sys::Mapping;
 use libc::c_int;
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A log that has grown beyond this many bytes is given back to the system.
@@ -111,9 +112,8 @@ impl Shim {
     /// anyway.) What is not answered waits for nobody, and belongs to what is under way. No lock of
     /// belay's may be held.
     pub(super) fn image_enter(&self, unique: u64, answered: bool) {
-        let other = |transaction: &mut Transaction| {
-            !matches!(transaction.unique, 0) && transaction.unique != unique
-        };
+        let other =
+            |transaction: &mut Transaction| transaction.unique != 0 && transaction.unique != unique;
         let mut transaction = self.image.lock();
         if other(&mut transaction) {
             if !answered {
@@ -133,6 +133,15 @@ impl Shim {
             transaction.torn = false;
         }
         transaction.answered = answered;
+    }
+
+    /// The log of the request under way, begun if it has none.
+    fn log_under_way(&self, transaction: &Transaction) -> Log<'_, Arc<Mapping>> {
+        let log = log_of(self, transaction.slot);
+        if log.unique() != transaction.unique {
+            log.begin(transaction.unique);
+        }
+        log
     }
 
     /// The image is about to be changed otherwise than by a write: what the transaction has written
@@ -193,10 +202,7 @@ impl Shim {
         if transaction.unique == 0 || transaction.torn {
             return pwrite(fd, bytes, offset);
         }
-        let log = log_of(self, transaction.slot);
-        if log.unique() != transaction.unique {
-            log.begin(transaction.unique);
-        }
+        let log = self.log_under_way(&transaction);
         let head = Head { kind: Kind::Image as u32, digest: at, ..Head::default() };
         match log.append(&head, bytes) {
             Some(entry) => {
@@ -215,10 +221,7 @@ impl Shim {
     /// leaves the image in between, and that is said.
     #[cold]
     fn tear(&self, transaction: &mut Transaction) {
-        let log = log_of(self, transaction.slot);
-        if log.unique() != transaction.unique {
-            log.begin(transaction.unique);
-        }
+        let log = self.log_under_way(transaction);
         log.raise(TORN);
         self.tally(Tally::Torn);
         self.carry_out(&mut transaction.overlay);
