@@ -114,7 +114,10 @@ fn look(image: &Path) -> Result<Vec<String>, String> {
         }
         fs::create_dir(mountpoint.join("look"))?;
         fs::write(mountpoint.join("look/file"), "text")?;
-        fs::remove_dir_all(mountpoint.join("look"))?;
+        fs::remove_file(mountpoint.join("look/file"))?;
+        // The daemon may hear of the file's close after its removal, and has hidden it then.
+        let gone = until(|| fs::remove_dir(mountpoint.join("look")).is_ok());
+        assert!(gone, "{:?}", fs::read_dir(mountpoint.join("look")).map(Iterator::count));
         mounts::unmount_clean(&mountpoint, LIMIT)?;
         Ok(found)
     });
