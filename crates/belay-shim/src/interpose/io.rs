@@ -1,6 +1,9 @@
 //! read, write, splice and ioctl.
 
-use super::calls::files::{beyond_writes, image_here, parts, read_here, splice_here, write_here};
+use super::calls::copies::splice_here;
+use super::calls::files::{read_here, write_here};
+use super::calls::image::{beyond_writes, image_here};
+use super::calls::memory::parts;
 use crate::descriptors::{is_device, is_image};
 use crate::pipes;
 use crate::real;

@@ -1,5 +1,6 @@
 //! Modes, owners, times and extended attributes.
 
+use super::memory::slice;
 use super::{bytes, on_file, on_name, syscall};
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::real;
@@ -204,127 +205,84 @@ pub unsafe extern "C-unwind" fn utime(path: *const c_char, times: *const utimbuf
     unsafe { utimensat(AT_FDCWD, path, pointer(&times), 0) }
 }
 
-/// The bytes of an extended attribute's value.
-fn value<'a>(at: *const c_void, len: usize) -> &'a [u8] {
-    if at.is_null() || len == 0 {
-        return &[];
+/// An attribute of what a path leads to.
+fn of_target(path: *const c_char, name: *const c_char) -> About {
+    About::NameAttribute(path, true, name)
+}
+
+/// An attribute of what a path names, also if that is a link.
+fn of_link(path: *const c_char, name: *const c_char) -> About {
+    About::NameAttribute(path, false, name)
+}
+
+/// The path, if it is one, and the name of an extended attribute.
+fn strings<'a>(about: About) -> [&'a [u8]; 2] {
+    match about {
+        About::NameAttribute(path, _, name) => [bytes(path), bytes(name)],
+        About::FileAttribute(_, name) => [&[], bytes(name)],
+        _ => [&[]; 2],
     }
-    // SAFETY: setxattr(2) takes `len` bytes there, readable until it returns.
-    unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) }
 }
 
 /// Setting an extended attribute.
 fn set(
     about: About,
-    (path, name): (*const c_char, *const c_char),
     (at, len): (*const c_void, usize),
     flags: c_int,
     make: impl Fn() -> isize,
 ) -> c_int {
     let new = flags & libc::XATTR_CREATE != 0;
     let kind = if new { Kind::XattrCreate } else { Kind::XattrSet };
-    let call = || Call {
-        kind,
-        digest: arguments(kind, &[bytes(path), bytes(name), value(at, len)], &[flags as u64]),
-        about,
-        length: 0,
+    let call = || {
+        let [path, name] = strings(about);
+        let digest = arguments(kind, &[path, name, slice(at, len)], &[flags as u64]);
+        Call { kind, digest, about, length: 0 }
     };
     effect(call, make, || 0) as c_int
-}
-
-/// setxattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn setxattr(
-    path: *const c_char,
-    name: *const c_char,
-    at: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> c_int {
-    let about = About::NameAttribute(path, true, name);
-    let make = || syscall!(SYS_setxattr, path, name, at, len, flags);
-    set(about, (path, name), (at, len), flags, make)
-}
-
-/// lsetxattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn lsetxattr(
-    path: *const c_char,
-    name: *const c_char,
-    at: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> c_int {
-    let about = About::NameAttribute(path, false, name);
-    let make = || syscall!(SYS_lsetxattr, path, name, at, len, flags);
-    set(about, (path, name), (at, len), flags, make)
-}
-
-/// fsetxattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fsetxattr(
-    fd: c_int,
-    name: *const c_char,
-    at: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> c_int {
-    let about = About::FileAttribute(fd, name);
-    let make = || syscall!(SYS_fsetxattr, fd, name, at, len, flags);
-    set(about, (std::ptr::null(), name), (at, len), flags, make)
 }
 
 /// Removing an extended attribute.
-fn remove(
-    about: About,
-    (path, name): (*const c_char, *const c_char),
-    make: impl Fn() -> isize,
-) -> c_int {
+fn remove(about: About, make: impl Fn() -> isize) -> c_int {
     let kind = Kind::XattrRemove;
-    let call = || Call {
-        kind,
-        digest: arguments(kind, &[bytes(path), bytes(name)], &[]),
-        about,
-        length: 0,
-    };
+    let call = || Call { kind, digest: arguments(kind, &strings(about), &[]), about, length: 0 };
     effect(call, make, || 0) as c_int
 }
 
-/// removexattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn removexattr(path: *const c_char, name: *const c_char) -> c_int {
-    let about = About::NameAttribute(path, true, name);
-    remove(about, (path, name), || syscall!(SYS_removexattr, path, name))
+macro_rules! attributes {
+    ($($of:ident: $about:path,
+        $set:ident, $set_number:ident, $remove:ident, $remove_number:ident;)*) => {$(
+        /// setxattr(2), lsetxattr(2) or fsetxattr(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $set(
+            of: $of,
+            name: *const c_char,
+            at: *const c_void,
+            len: usize,
+            flags: c_int,
+        ) -> c_int {
+            let make = || syscall!($set_number, of, name, at, len, flags);
+            set($about(of, name), (at, len), flags, make)
+        }
+
+        /// removexattr(2), lremovexattr(2) or fremovexattr(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $remove(of: $of, name: *const c_char) -> c_int {
+            remove($about(of, name), || syscall!($remove_number, of, name))
+        }
+    )*};
 }
 
-/// lremovexattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int {
-    let about = About::NameAttribute(path, false, name);
-    remove(about, (path, name), || syscall!(SYS_lremovexattr, path, name))
-}
+/// A path as C has it.
+type Path = *const c_char;
 
-/// fremovexattr(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
-    let about = About::FileAttribute(fd, name);
-    remove(about, (std::ptr::null(), name), || syscall!(SYS_fremovexattr, fd, name))
+attributes! {
+    Path: of_target, setxattr, SYS_setxattr, removexattr, SYS_removexattr;
+    Path: of_link, lsetxattr, SYS_lsetxattr, lremovexattr, SYS_lremovexattr;
+    c_int: About::FileAttribute, fsetxattr, SYS_fsetxattr, fremovexattr, SYS_fremovexattr;
 }

@@ -3,24 +3,32 @@
 //!
 //! * [`names`]: calls that make, remove and move names.
 //! * [`files`]: calls that write files and read them.
+//! * [`sizes`]: calls that set how long a file is and what of it is allocated.
+//! * [`copies`]: copies within the kernel.
+//! * [`image`]: what becomes of the image under the policy `transaction`.
 //! * [`attributes`]: modes, owners, times, extended attributes.
 //! * [`streams`]: connections and pipes.
 //! * [`looks`]: calls that ask only.
 //! * [`beyond`]: calls that a journal cannot hold.
 //!
+//! The memory that their arguments point to is looked at in [`memory`].
+//!
 //! They are made as raw system calls where the C library adds nothing to them.
 
 mod attributes;
 mod beyond;
+pub(super) mod copies;
 pub(super) mod files;
+pub(super) mod image;
 mod looks;
+pub(super) mod memory;
 mod names;
+mod sizes;
 mod streams;
 
 use crate::effects::journal::{About, Call, arguments, effect};
 use belay_effects::Kind;
 use libc::{c_char, c_int};
-use std::ffi::CStr;
 
 /// Makes a system call and gives its result, -1 with errno set if it fails.
 macro_rules! syscall {
@@ -30,18 +38,9 @@ macro_rules! syscall {
     };
 }
 pub(super) use looks::look;
+pub(super) use memory::bytes;
 pub(super) use names::open_changing;
 use syscall;
-
-/// The bytes of a C string of the daemon's; none of a null pointer.
-pub(super) fn bytes<'a>(string: *const c_char) -> &'a [u8] {
-    if string.is_null() {
-        return &[];
-    }
-    // SAFETY: the daemon's argument to a call that takes a NUL-terminated string, readable until
-    // that call returns; nobody keeps it longer.
-    unsafe { CStr::from_ptr(string) }.to_bytes()
-}
 
 /// An effectful call about one name.
 fn on_name(

@@ -1,0 +1,162 @@
+//! The journal's part of the shim: every effectful call of a request goes through [`effect`], and
+//! every read by which it may decide something through [`read`].
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`call`] | what an effectful call is |
+//! | [`tagged`] | when a request's log is begun and ended, and whether it can be trusted |
+//! | [`replay`] | how an effectful call is logged, and what becomes of it when it comes again |
+//! | [`reads`] | the same of reads |
+
+mod call;
+mod reads;
+mod replay;
+mod tagged;
+
+pub(crate) use call::{About, Call, arguments};
+
+use super::tag::{self, State, Tag};
+use super::{Policy, policy};
+use crate::real;
+use crate::start::{Shim, shim};
+use belay_effects::Kind;
+use belay_effects::area::Tally;
+use belay_recorder::control::Decision;
+use belay_wire::Opcode;
+use libc::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Makes an effectful call, or takes what it gave before. `again` is what to do instead of `make` if
+/// it was made and opened something.
+#[inline]
+pub(crate) fn effect(
+    call: impl FnOnce() -> Call,
+    make: impl Fn() -> isize,
+    again: impl Fn() -> isize,
+) -> isize {
+    match policy() {
+        Policy::None => return make(),
+        Policy::Transaction => {
+            // Not to the image, so not in the transaction.
+            if let Some(shim) = shim() {
+                shim.image_aside();
+            }
+            return make();
+        }
+        Policy::Journal => {}
+    }
+    let tag = tag::get();
+    match (tag.state, shim()) {
+        (State::Logged | State::Replaying, Some(shim)) => {
+            // Of what belay looks at besides the daemon sees nothing: its errno stays.
+            let errno = real::errno();
+            let result = shim.effect(
+                tag,
+                &call(),
+                || {
+                    real::set_errno(errno);
+                    make()
+                },
+                again,
+            );
+            if result >= 0 {
+                real::set_errno(errno);
+            }
+            result
+        }
+        (State::Diverged, Some(shim)) if shim.is_over(&tag) => {
+            shim.untagged();
+            make()
+        }
+        (State::Diverged, _) => fail(),
+        (State::Idle, Some(shim)) => {
+            shim.untagged();
+            make()
+        }
+        _ => make(),
+    }
+}
+
+/// Makes a read, or gives what it gave before. It gives at most `len` bytes at `out`, as many as
+/// `length` says for its result.
+#[inline]
+pub(crate) fn read(
+    kind: Kind,
+    arguments: impl FnOnce() -> u64,
+    out: (*mut u8, usize),
+    length: impl Fn(isize) -> usize,
+    make: impl Fn() -> isize,
+    moved: Option<c_int>,
+) -> isize {
+    if policy() != Policy::Journal {
+        return make();
+    }
+    let tag = tag::get();
+    match (tag.state, shim()) {
+        (State::Logged | State::Replaying, Some(shim)) => {
+            let errno = real::errno();
+            let result = shim.read_logged(tag, (kind, arguments()), out, length, make, moved);
+            if result >= 0 {
+                real::set_errno(errno);
+            }
+            result
+        }
+        (State::Diverged, Some(shim)) if shim.is_over(&tag) => make(),
+        (State::Diverged, _) => fail(),
+        _ => make(),
+    }
+}
+
+/// The calling thread's request is about to do what a journal cannot hold (a file without a lasting name,
+/// a process): it is reconciled.
+pub(crate) fn beyond() {
+    let tag = tag::get();
+    if let (State::Logged | State::Replaying, Some(shim)) = (tag.state, shim()) {
+        shim.area().log(tag.slot).mark_opaque(tag.unique);
+    }
+}
+
+fn fail() -> isize {
+    real::set_errno(libc::EIO);
+    -1
+}
+
+/// The result and errno of a call that has just been made.
+fn outcome(result: isize) -> (i64, i32) {
+    (result as i64, if result < 0 { real::errno() } else { 0 })
+}
+
+fn give((result, errno): (i64, i32)) -> isize {
+    if result < 0 {
+        real::set_errno(errno);
+    }
+    result as isize
+}
+
+/// Guards the logs of requests that several threads work on.
+static SHARED: Mutex<()> = Mutex::new(());
+
+/// Held while the log of a shared request is changed.
+fn turn(tag: &Tag) -> Option<MutexGuard<'static, ()>> {
+    tag.shared.then(|| SHARED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Shim {
+    /// A request that is done again does something else: it fails, and that is said.
+    #[cold]
+    fn diverged(&self, mut tag: Tag, what: &str) {
+        tag.state = State::Diverged;
+        tag::set(tag);
+        self.area().log(tag.slot).mark_diverged(tag.unique);
+        self.tally(Tally::Diverged);
+        self.control().decide(&Decision {
+            generation: self.generation,
+            opcode: tag.opcode,
+            unique: tag.unique,
+            node: 0,
+            row: 0,
+            errno: libc::EIO,
+            text: format!("{} diverges when it is done again: {what}", Opcode(tag.opcode).name()),
+        });
+    }
+}

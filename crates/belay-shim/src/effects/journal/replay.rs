@@ -1,0 +1,143 @@
+//! Effectful calls of a request: made and logged, or taken from the log.
+
+use super::super::log_of;
+use super::super::probe::{before, facts};
+use super::super::tag::{self, State, Tag};
+use super::call::{About, Call};
+use super::{fail, give, outcome, turn};
+use crate::dying::in_call;
+use crate::real;
+use crate::start::Shim;
+use belay_effects::area::Tally;
+use belay_effects::log::Head;
+use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled, probe};
+use belay_sys::Mapping;
+use std::sync::Arc;
+
+impl Shim {
+    pub(super) fn effect(
+        &self,
+        mut tag: Tag,
+        call: &Call,
+        make: impl Fn() -> isize,
+        again: impl Fn() -> isize,
+    ) -> isize {
+        if self.is_over(&tag) {
+            self.untagged(); // started for a request that is over
+            return make();
+        }
+        let turn = self::turn(&tag);
+        let log = log_of(self, Some(tag.slot));
+        if tag.state == State::Replaying {
+            let mut cursor = Cursor::load(&log);
+            let advice = cursor.advise(&log, call.kind, call.digest);
+            cursor.store(&log);
+            match advice {
+                Advice::Make => {
+                    tag.state = State::Logged; // it has come to where it was
+                    tag::set(tag);
+                }
+                Advice::Recorded(entry) => {
+                    drop(turn);
+                    return self.recorded(&entry, call, again);
+                }
+                Advice::Unsettled(entry) => {
+                    drop(turn);
+                    return self.unsettled(tag, &log, entry, call, make, again);
+                }
+                Advice::Diverged => {
+                    let expected = cursor.expected(&log).map_or("nothing", Kind::name);
+                    let what = call.kind.name();
+                    self.diverged(tag, &format!("makes {what} where it made {expected} before"));
+                    return fail();
+                }
+            }
+        }
+        let head = Head {
+            kind: call.kind as u32,
+            digest: call.digest,
+            time: coarse_time(),
+            before: before(call),
+        };
+        let entry = log.append(&head, &[]);
+        drop(turn);
+        if entry.is_none() {
+            log.mark_opaque(tag.unique); // before it happens
+        }
+        in_call(|| {
+            let result = make();
+            let errno = real::errno();
+            if let Some(mut entry) = entry {
+                log.finish(&mut entry, outcome(result));
+            }
+            real::set_errno(errno);
+            result
+        })
+    }
+
+    /// A call that was made before.
+    fn recorded(&self, entry: &Entry, call: &Call, again: impl Fn() -> isize) -> isize {
+        self.tally(Tally::Replayed);
+        let (result, errno) = entry.outcome.unwrap_or((-1, libc::EIO));
+        if result < 0 {
+            return give((result, errno));
+        }
+        self.as_if_made(call, result as isize, again)
+    }
+
+    /// What the daemon's own state needs of a call that is not made again.
+    fn as_if_made(&self, call: &Call, result: isize, again: impl Fn() -> isize) -> isize {
+        if call.kind.opens() || call.kind == Kind::Copy {
+            return again();
+        }
+        if call.kind.moves()
+            && let About::File(fd) = call.about
+        {
+            // SAFETY: lseek(2) on the daemon's own descriptor; of a pipe or socket it fails.
+            unsafe { libc::lseek(fd, result as i64, libc::SEEK_CUR) };
+        }
+        result
+    }
+
+    /// A call of which it is not known whether it was made.
+    #[cold]
+    fn unsettled(
+        &self,
+        tag: Tag,
+        log: &Log<'_, Arc<Mapping>>,
+        mut entry: Entry,
+        call: &Call,
+        make: impl Fn() -> isize,
+        again: impl Fn() -> isize,
+    ) -> isize {
+        self.tally(Tally::Probed);
+        let settled = probe::settle(call.kind, &entry, &facts(call), call.length);
+        if let (Settled::Cut(size), About::File(fd)) = (settled, call.about) {
+            // SAFETY: ftruncate(2) on the daemon's own descriptor.
+            unsafe { libc::syscall(libc::SYS_ftruncate, fd, size) };
+        }
+        match settled {
+            Settled::Done(result) => {
+                log.finish(&mut entry, (result, 0));
+                self.as_if_made(call, result as isize, again)
+            }
+            Settled::Again | Settled::Cut(_) => in_call(|| {
+                let result = make();
+                let errno = real::errno();
+                log.finish(&mut entry, outcome(result));
+                real::set_errno(errno);
+                result
+            }),
+            Settled::Unknown => {
+                let what = call.kind.name();
+                self.diverged(tag, &format!("{what}: whether it was carried out cannot be told"));
+                fail()
+            }
+        }
+    }
+}
+
+fn coarse_time() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}

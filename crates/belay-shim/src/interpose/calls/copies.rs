@@ -1,0 +1,78 @@
+//! Copies within the kernel.
+
+use super::files::kind_of;
+use super::image::beyond_writes;
+use super::syscall;
+use crate::effects::journal::{About, Call, arguments, effect};
+use crate::effects::{Policy, policy};
+use belay_effects::Kind;
+use libc::{c_int, c_uint, off_t, size_t, ssize_t};
+
+/// copy_file_range(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn copy_file_range(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    let make = || syscall!(SYS_copy_file_range, from, from_at, to, to_at, len, flags);
+    copy(to, len, make)
+}
+
+macro_rules! sends {
+    ($($name:ident;)*) => {$(
+        /// sendfile(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            to: c_int,
+            from: c_int,
+            from_at: *mut off_t,
+            len: size_t,
+        ) -> ssize_t {
+            copy(to, len, || syscall!(SYS_sendfile, to, from, from_at, len))
+        }
+    )*};
+}
+
+sends! {
+    sendfile;
+    sendfile64;
+}
+
+/// splice(2) between anything but the device.
+pub(in crate::interpose) fn splice_here(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+    if policy() == Policy::None {
+        return make();
+    }
+    if kind_of(to) == Kind::Send && is_pipe(to) {
+        return make(); // data on its way through the daemon
+    }
+    copy(to, len, make)
+}
+
+/// A copy within the kernel. What was copied is not given from the record, since the caller's offsets
+/// would not follow: it is done again, and gives the same.
+fn copy(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+    beyond_writes(to);
+    let call = || {
+        let kind = if kind_of(to) == Kind::Send { Kind::Send } else { Kind::Copy };
+        let digest = arguments(kind, &[], &[len as u64]);
+        Call { kind, digest, about: About::File(to), length: len as u64 }
+    };
+    effect(call, &make, &make)
+}
+
+fn is_pipe(fd: c_int) -> bool {
+    // SAFETY: a zeroed stat is a valid value of that plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    syscall!(SYS_fstat, fd, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+}
