@@ -2,25 +2,15 @@
  *     dying BACKING CONTROL MOUNTPOINT [OPTIONS]
  * CONTROL is a directory: "once" in it is removed by who dies; with "handler" in it the daemon handles SIGSEGV itself;
  * "pipe" is waited for by who makes a directory "slow", who then adds a byte to "log". */
-#define FUSE_USE_VERSION 31
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <fuse.h>
+#include "passthrough.h"
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define APART __attribute__((noinline, noclone))
 
-static int backing, control;
 static volatile int *volatile nowhere;
 static void (*volatile nothing)(void);
 
@@ -76,22 +66,6 @@ static int slowly(void) {
     return 0;
 }
 
-static const char *below(const char *path) { return path[1] ? path + 1 : "."; }
-
-static int result(int value) { return value < 0 ? -errno : value; }
-
-static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
-    (void)conn;
-    config->use_ino = 1;
-    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
-    return NULL;
-}
-
-static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
-    (void)fi;
-    return result(fstatat(backing, below(path), st, AT_SYMLINK_NOFOLLOW));
-}
-
 static int make_dir(const char *path, mode_t mode) {
     int failed = 0;
     if (is(path, "child"))
@@ -101,21 +75,6 @@ static int make_dir(const char *path, mode_t mode) {
     else if (once())
         strike_outer(path);
     return failed ? failed : result(mkdirat(backing, below(path), mode));
-}
-
-static int open_file(const char *path, struct fuse_file_info *fi) {
-    fi->fh = openat(backing, below(path), fi->flags);
-    return result((int)fi->fh) < 0 ? -errno : 0;
-}
-
-static int read_file(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi) {
-    (void)path;
-    return result(pread(fi->fh, buf, size, off));
-}
-
-static int release_file(const char *path, struct fuse_file_info *fi) {
-    (void)path;
-    return result(close(fi->fh));
 }
 
 static void own_handler(int signal) {
@@ -128,17 +87,10 @@ int main(int argc, char **argv) {
         .init = start, .getattr = get_attr, .mkdir = make_dir, .open = open_file, .read = read_file,
         .release = release_file,
     };
-    if (argc < 4)
-        return 2;
-    backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    control = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (backing < 0 || control < 0)
+    if (open_directories(argc, argv))
         return 2;
     if (faccessat(control, "handler", F_OK, 0) == 0)
         signal(SIGSEGV, own_handler);
-    const struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    umask(0);
-    argv[2] = argv[0];
-    return fuse_main(argc - 2, argv + 2, &operations, NULL);
+    without_core();
+    return serve(argc, argv, &operations);
 }

@@ -5,21 +5,20 @@
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
  * dies of SIGKILL; with "pipe" a read of a pipe is part of making a directory. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
-#define FUSE_USE_VERSION 31
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <fuse.h>
+
+/* Looks at errno as only those may who have set it to 0 before. */
+#define TRY(call) (errno = 0, checked(call))
+static long checked(long result);
+
+#include "passthrough.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-static int backing, control, successor;
+static int successor;
 
 static int is_there(const char *name) { return syscall(SYS_faccessat, control, name, F_OK) == 0; }
 
@@ -29,19 +28,9 @@ static long checked(long result) {
     return result;
 }
 
-/* Looks at errno as only those may who have set it to 0 before. */
-#define TRY(call) (errno = 0, checked(call))
-
 static void die(void) {
     if (is_there("die") && syscall(SYS_unlinkat, control, "die", 0) == 0)
         kill(getpid(), SIGKILL);
-}
-
-static const char *below(const char *path) { return path[1] ? path + 1 : "."; }
-
-static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
-    (void)fi;
-    return TRY(fstatat(backing, below(path), st, AT_SYMLINK_NOFOLLOW)) < 0 ? -errno : 0;
 }
 
 static int read_pipe(void) {
@@ -122,40 +111,23 @@ static int take_away(const char *path) {
 }
 
 static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi) {
-    int fd = TRY(openat(backing, below(path), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-    if (fd < 0)
-        return -errno;
-    if (TRY(write(fd, "HEADER!\n", 8)) != 8) {
-        close(fd);
+    int failed = open_flags(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode, fi);
+    if (failed)
+        return failed;
+    if (TRY(write(fi->fh, "HEADER!\n", 8)) != 8) {
+        close(fi->fh);
         return -EIO;
     }
-    fi->fh = fd;
     return 0;
 }
 
-static int open_file(const char *path, struct fuse_file_info *fi) {
-    int fd = TRY(openat(backing, below(path), (fi->flags & O_ACCMODE) | O_CLOEXEC));
-    fi->fh = fd;
-    return fd < 0 ? -errno : 0;
+static int open_again(const char *path, struct fuse_file_info *fi) {
+    return open_flags(path, (fi->flags & O_ACCMODE) | O_CLOEXEC, 0, fi);
 }
 
-static int read_file(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi) {
-    (void)path;
-    int n = TRY(pread(fi->fh, buf, size, off));
-    return n < 0 ? -errno : n;
-}
-
-static int release_file(const char *path, struct fuse_file_info *fi) {
-    (void)path;
-    return close(fi->fh) < 0 ? -errno : 0;
-}
-
-static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
-    (void)conn;
-    config->use_ino = 1;
+static void *start_removing(struct fuse_conn_info *conn, struct fuse_config *config) {
     config->hard_remove = 1;
-    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
-    return NULL;
+    return start(conn, config);
 }
 
 static void await_the_gate(void) {
@@ -170,18 +142,12 @@ static void await_the_gate(void) {
 
 int main(int argc, char **argv) {
     static const struct fuse_operations operations = {
-        .init = start, .getattr = get_attr, .mkdir = make_dir, .symlink = make_link, .rename = move,
-        .unlink = take_away, .create = create_file, .open = open_file, .read = read_file,
+        .init = start_removing, .getattr = get_attr, .mkdir = make_dir, .symlink = make_link, .rename = move,
+        .unlink = take_away, .create = create_file, .open = open_again, .read = read_file,
         .release = release_file,
     };
-    if (argc < 4)
-        return 2;
-    backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    control = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (backing < 0 || control < 0)
+    if (open_directories(argc, argv))
         return 2;
     await_the_gate();
-    umask(0);
-    argv[2] = argv[0];
-    return fuse_main(argc - 2, argv + 2, &operations, NULL);
+    return serve(argc, argv, &operations);
 }

@@ -2,21 +2,12 @@
  *     poison BACKING CONTROL MOUNTPOINT [OPTIONS]
  * CONTROL is a directory: "once" in it is removed by who dies of "poison-once"; who gets "gate" adds a byte to "reached"
  * and waits until "open" is there. */
-#define FUSE_USE_VERSION 31
-#define _GNU_SOURCE
+#include "passthrough.h"
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <fuse.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static int backing, control;
 
 static int is(const char *path, const char *name) {
     return strncmp(strrchr(path, '/') + 1, name, strlen(name)) == 0;
@@ -51,22 +42,6 @@ static void look_at(const char *path) {
     }
 }
 
-static const char *below(const char *path) { return path[1] ? path + 1 : "."; }
-
-static int result(int value) { return value < 0 ? -errno : value; }
-
-static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
-    (void)conn;
-    config->use_ino = 1;
-    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
-    return NULL;
-}
-
-static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
-    (void)fi;
-    return result(fstatat(backing, below(path), st, AT_SYMLINK_NOFOLLOW));
-}
-
 static int read_dir(const char *path, void *buf, fuse_fill_dir_t fill, off_t off, struct fuse_file_info *fi,
                     enum fuse_readdir_flags flags) {
     (void)off, (void)fi, (void)flags;
@@ -85,33 +60,13 @@ static int make_dir(const char *path, mode_t mode) {
     return result(mkdirat(backing, below(path), mode));
 }
 
-static int open_flags(const char *path, int flags, mode_t mode, struct fuse_file_info *fi) {
-    int fd = openat(backing, below(path), flags, mode);
-    if (fd < 0)
-        return -errno;
-    fi->fh = fd;
-    return 0;
-}
-
-static int open_file(const char *path, struct fuse_file_info *fi) { return open_flags(path, fi->flags, 0, fi); }
-
 static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi) {
     return open_flags(path, fi->flags | O_CREAT, mode, fi);
-}
-
-static int read_file(const char *path, char *buf, size_t size, off_t off, struct fuse_file_info *fi) {
-    (void)path;
-    return result(pread(fi->fh, buf, size, off));
 }
 
 static int write_file(const char *path, const char *buf, size_t size, off_t off, struct fuse_file_info *fi) {
     (void)path;
     return result(pwrite(fi->fh, buf, size, off));
-}
-
-static int release_file(const char *path, struct fuse_file_info *fi) {
-    (void)path;
-    return result(close(fi->fh));
 }
 
 static int remove_file(const char *path) { return result(unlinkat(backing, below(path), 0)); }
@@ -128,15 +83,8 @@ int main(int argc, char **argv) {
         .create = create_file, .read = read_file, .write = write_file, .release = release_file,
         .unlink = remove_file, .rmdir = remove_dir, .rename = move,
     };
-    if (argc < 4)
+    if (open_directories(argc, argv))
         return 2;
-    backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    control = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (backing < 0 || control < 0)
-        return 2;
-    const struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    umask(0);
-    argv[2] = argv[0];
-    return fuse_main(argc - 2, argv + 2, &operations, NULL);
+    without_core();
+    return serve(argc, argv, &operations);
 }
