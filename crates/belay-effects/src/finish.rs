@@ -5,7 +5,7 @@
 use crate::area::{Area, Image, Tally};
 use crate::log::{Log, TORN};
 use crate::overlay::Overlay;
-use belay_recorder::{InFlight, Memory, Slot, SlotState};
+use belay_recorder::{Memory, Slot, SlotState, Store};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -14,19 +14,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Carries out what is committed, and drops what is not, of all `requests` in the slots of a dead
-/// generation, of which the first `used` were ever in use. Doing so again changes nothing, so it may die at any point. Gives how many
-/// transactions there were.
+/// Carries out what is committed, and drops what is not, of all requests of a dead generation. Doing so
+/// again changes nothing, so it may die at any point. Gives how many transactions there were.
 ///
 /// # Errors
 /// If something committed cannot be carried out. It stays in place.
-pub fn finish<'m, M: Memory + AsRef<Mapping>>(
-    area: &Area<'m, M>,
-    memory: &'m M,
-    used: u32,
-    requests: impl Iterator<Item = (Slot, InFlight)>,
-) -> Result<usize, String> {
-    let mut committed: Vec<Log<'m, M>> = Vec::new();
+pub fn finish<M: Memory + AsRef<Mapping>>(store: &Store<M>) -> Result<usize, String> {
+    let memory = store.memory();
+    let area = Area::new(memory, *store.layout());
+    let mut committed: Vec<Log<'_, M>> = Vec::new();
     let own = area.own_log();
     if Area::is_committed(&own, own.unique(), false) {
         committed.push(own);
@@ -34,7 +30,7 @@ pub fn finish<'m, M: Memory + AsRef<Mapping>>(
         own.drop();
     }
     let mut slots = Vec::new();
-    for (slot, request) in requests {
+    for (slot, request) in store.slot_requests() {
         let log = area.log(slot);
         let replied = request.state == SlotState::Replied;
         if Area::is_committed(&log, request.unique, replied) {
@@ -43,7 +39,7 @@ pub fn finish<'m, M: Memory + AsRef<Mapping>>(
         }
     }
     // The slot of a request whose answer is not recorded is free before that is given to the kernel.
-    for slot in (0..used).map(Slot).filter(|slot| !slots.contains(slot)) {
+    for slot in (0..store.slots_used()).map(Slot).filter(|slot| !slots.contains(slot)) {
         let log = area.log(slot);
         if Area::is_committed(&log, log.unique(), false) {
             committed.push(log);

@@ -7,18 +7,19 @@ use belay_effects::area::{Area, Image};
 use belay_effects::finish::finish;
 use belay_effects::log::{COMMITTED, Head, TORN};
 use belay_effects::{Kind, Log};
-use belay_recorder::{InFlight, Slot, SlotState};
+use belay_recorder::{InFlight, Slot, SlotState, Store};
 use belay_sys::Mapping;
 use common::layout;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 struct Bed {
     _dir: tempfile::TempDir,
     path: std::path::PathBuf,
-    memory: Mapping,
+    memory: Arc<Mapping>,
 }
 
 impl Bed {
@@ -30,7 +31,7 @@ impl Bed {
         let file = File::options().read(true).write(true).create_new(true).open(memory).unwrap();
         let len = layout().words * 8;
         file.set_len(len as u64).unwrap();
-        let memory = Mapping::new(file.as_fd(), len).unwrap();
+        let memory = Arc::new(Mapping::new(file.as_fd(), len).unwrap());
         let stat = std::fs::metadata(&path).unwrap();
         let bytes = path.as_os_str().as_bytes().to_vec();
         let image = Image { device: stat.dev(), inode: stat.ino(), path: bytes };
@@ -39,7 +40,7 @@ impl Bed {
     }
 
     /// A request that has written to the image.
-    fn write(&self, slot: u32, writes: &[(u64, &[u8])]) -> Log<'_, Mapping> {
+    fn write(&self, slot: u32, writes: &[(u64, &[u8])]) -> Log<'_, Arc<Mapping>> {
         let log = Area::new(&self.memory, layout()).log(Slot(slot));
         log.begin(u64::from(slot) + 2);
         for (at, bytes) in writes {
@@ -49,23 +50,23 @@ impl Bed {
         log
     }
 
+    /// Finishes what the first slots hold, whose requests are in these states. The others are free.
     fn finish(&self, states: &[SlotState]) -> Result<usize, String> {
-        let request = |(slot, state): (u32, &SlotState)| {
-            let unique = u64::from(slot) + 2;
+        let store = Store::new(Arc::clone(&self.memory), layout());
+        for slot in (0..3).map(Slot) {
             let request = InFlight {
-                state: *state,
+                state: states.get(slot.0 as usize).copied().unwrap_or(SlotState::Free),
                 opcode: 9,
-                unique,
+                unique: u64::from(slot.0) + 2,
                 node: 1,
                 uid: 0,
                 gid: 0,
                 pid: 0,
                 generation: 0,
             };
-            (Slot(slot), request)
-        };
-        let requests = (0..).zip(states).map(request);
-        finish(&Area::new(&self.memory, layout()), &self.memory, 3, requests)
+            store.slot_fill(slot, &request, &[], 40);
+        }
+        finish(&store)
     }
 
     fn image(&self) -> String {

@@ -220,6 +220,12 @@ impl<M: Memory> Store<M> {
         })
     }
 
+    /// The slots in use, with their requests.
+    pub fn slot_requests(&self) -> impl Iterator<Item = (Slot, InFlight)> {
+        let slots = (0..self.slots_used()).map(Slot);
+        slots.filter_map(|slot| Some((slot, self.slot_request(slot)?)))
+    }
+
     /// Whether slot holds `unique`, and in which state.
     #[inline]
     pub fn slot_is(&self, slot: Slot, unique: u64) -> bool {

@@ -204,7 +204,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let mut problem = None;
     let store = Store::new(memory.clone(), layout);
     let session = Session::attach_knowing(store, generation, |store| {
-        after::learn(store, &memory, layout, bits).unwrap_or_else(|why| {
+        after::learn(store, bits).unwrap_or_else(|why| {
             problem = Some(why);
             Default::default()
         })

@@ -98,9 +98,8 @@ impl<'f> Requests<'f> {
 }
 
 fn all<M: Memory>(store: &Store<M>) -> Vec<(Slot, InFlight)> {
-    let slots = (0..store.slots_used()).map(Slot);
-    slots
-        .filter_map(|slot| Some((slot, store.slot_request(slot)?)))
+    store
+        .slot_requests()
         // A thread that waits for work has a slot for what it may read: not a request yet.
         .filter(|(_, request)| request.state != SlotState::Reading)
         .collect()

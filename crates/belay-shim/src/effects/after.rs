@@ -8,7 +8,7 @@
 use belay_effects::area::{Area, Left, Tally};
 use belay_effects::finish::finish;
 use belay_recorder::control::{Control, Decision, options};
-use belay_recorder::{InFlight, Layout, Slot, SlotState, Store};
+use belay_recorder::{InFlight, SlotState, Store};
 use belay_session::decision::Progress;
 use belay_sys::Mapping;
 use std::collections::HashMap;
@@ -20,17 +20,11 @@ use std::sync::Arc;
 /// If a committed transaction cannot be carried out: no daemon may start on that image.
 pub(crate) fn learn(
     store: &Store<Arc<Mapping>>,
-    memory: &Arc<Mapping>,
-    layout: Layout,
     bits: u64,
 ) -> Result<HashMap<u64, Progress>, String> {
-    let area = Area::new(memory, layout);
-    let requests = || {
-        let slots = (0..store.slots_used()).map(Slot);
-        slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)))
-    };
+    let area = Area::new(store.memory(), *store.layout());
     if bits & options::TRANSACTION != 0 {
-        finish(&area, memory, store.slots_used(), requests())?;
+        finish(store)?;
     }
     let mut known = HashMap::new();
     // A daemon that had no image when it should have one did something else.
@@ -41,14 +35,15 @@ pub(crate) fn learn(
     }
     // Once requests were handed between threads, an empty log says nothing.
     let trusted = area.tally(Tally::HandedOver) == 0;
-    for (slot, request) in requests().filter(|(_, request)| request.state == SlotState::Started) {
+    let requests = store.slot_requests();
+    for (slot, request) in requests.filter(|(_, request)| request.state == SlotState::Started) {
         let left = area.left(slot, request.unique);
         let progress = match left {
             Left::Nothing if trusted => Some(Progress::Untouched),
             Left::Journal if trusted && bits & options::JOURNAL != 0 => Some(Progress::Logged),
             Left::Nothing | Left::Journal | Left::Unknown => None,
             Left::Torn => {
-                torn(memory, layout, &request);
+                torn(store, &request);
                 None
             }
         };
@@ -68,8 +63,8 @@ pub(crate) fn learn(
 }
 
 /// Puts it on record that a transaction was too long.
-fn torn(memory: &Arc<Mapping>, layout: Layout, request: &InFlight) {
-    Control::new(memory, layout).decide(&Decision {
+fn torn(store: &Store<Arc<Mapping>>, request: &InFlight) {
+    Control::new(store.memory(), *store.layout()).decide(&Decision {
         generation: request.generation,
         opcode: request.opcode,
         unique: request.unique,

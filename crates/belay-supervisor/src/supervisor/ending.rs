@@ -11,10 +11,9 @@ use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
-use belay_effects::area::Area;
 use belay_effects::finish::finish;
+use belay_recorder::Store;
 use belay_recorder::control::options;
-use belay_recorder::{Slot, Store};
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,10 +156,7 @@ impl Supervisor {
         }
         let store = Store::new(Arc::clone(&self.memory), self.layout);
         store.recover();
-        let area = Area::new(&self.memory, self.layout);
-        let slots = (0..store.slots_used()).map(Slot);
-        let requests = slots.filter_map(|slot| Some((slot, store.slot_request(slot)?)));
-        match finish(&area, &self.memory, store.slots_used(), requests) {
+        match finish(&store) {
             Ok(0) => {}
             Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
             Err(why) => tracing::error!("{why}; have the image checked"),

@@ -11,6 +11,7 @@
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`clients`] | the control socket |
 //! | [`limits`] | hangs, memory, slow starts |
+//! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
 //!
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
@@ -22,6 +23,7 @@ mod facts;
 mod fence;
 mod launch;
 mod limits;
+mod link;
 mod recovery;
 mod takeover;
 mod watch;
@@ -34,7 +36,7 @@ use crate::connections::Connections;
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::inflight::{Ages, Requests};
-use crate::keeper::{become_subreaper, check_version, start_self};
+use crate::keeper::{become_subreaper, check_version};
 use crate::ledger::{Book, Detection, Ledger};
 use crate::memfile;
 use crate::mirror::Mirror;
@@ -299,55 +301,6 @@ impl Supervisor {
         }
         let excess = self.exits.len().saturating_sub(EXITS);
         self.exits.drain(..excess);
-    }
-
-    fn take_notes(&mut self) {
-        while let Some(link) = &self.link {
-            match link.receive(false) {
-                Received::Note(Note::Exited(exited)) => self.remember([exited]),
-                Received::Note(Note::Stop { .. }) => self.request_stop(),
-                Received::Note(_) | Received::WithDescriptors(..) => {}
-                Received::Nothing => break,
-                Received::Closed => {
-                    self.link = None;
-                    self.keeper_pid = 0;
-                    self.replace_keeper();
-                }
-            }
-        }
-    }
-
-    fn tell_keeper(&self, note: &Note) {
-        if let Some(link) = &self.link {
-            let _ = link.send(note);
-        }
-    }
-
-    /// Starts a new keeper after the death of the last.
-    fn replace_keeper(&mut self) {
-        if self.finished.is_some() {
-            return;
-        }
-        let hello = Note::Hello {
-            from: std::process::id(),
-            takeover: true,
-            history: Vec::new(),
-            stops: u32::from(self.book.stop.is_some()),
-        };
-        match start_self("keep", self.config.verbose, &hello, &self.fds) {
-            Ok((link, pid)) => {
-                tracing::warn!("the keeper died; process {pid} takes its place");
-                if let Err(error) = self.listen(&link, LINK) {
-                    tracing::warn!("{error}");
-                }
-                self.link = Some(link);
-                self.keeper_pid = pid;
-            }
-            Err(error) => {
-                tracing::warn!("{error}; trying again");
-                self.keeper_retry_ns = clock::now() + SECOND;
-            }
-        }
     }
 
     /// The time until something must be looked at without being told.
