@@ -164,8 +164,8 @@ impl Shim {
         };
         drop(session);
         if let Some(Work::Deliver(message)) = &work {
-            let unique = self.effects_turn(message);
-            self.effects_assign(unique, slot);
+            let turn = self.effects_turn(message);
+            self.effects_assign(turn, slot);
         }
         self.note_open(settling);
         if kick {
@@ -277,18 +277,18 @@ impl Shim {
         if opcode(message) == Opcode::INIT {
             return self.init_read(message, slot);
         }
-        let unique = self.effects_turn(message);
+        let turn = self.effects_turn(message);
         let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
             self.pending.store(!session.is_quiet(), Release);
             drop(session);
-            self.effects_leave(unique);
+            self.effects_leave(turn);
             return After::Again;
         }
         let slot = self.effects_begin(&session, message);
-        self.effects_assign(unique, slot);
+        self.effects_assign(turn, slot);
         session.let_go(&self.direct);
         After::Deliver(length(message).min(message.len()))
     }
@@ -317,13 +317,13 @@ impl Shim {
 
     /// Takes the head of a long WRITE, in place, if nothing but its ids need a change.
     pub(crate) fn pass_head(&self, head: &mut [u8]) -> bool {
-        let unique = self.effects_turn(head);
+        let turn = self.effects_turn(head);
         let mut session = self.reaped();
         if !session.passes(head) || session.on_request(head, None, 0) != Incoming::Deliver {
             return false; // all of it is looked at next, with its turn kept
         }
         let slot = self.effects_begin(&session, head);
-        self.effects_assign(unique, slot);
+        self.effects_assign(turn, slot);
         session.let_go(&self.direct);
         true
     }

@@ -21,7 +21,7 @@ use libc::c_int;
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,7 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Transaction {
     /// The request; 0 for none.
     unique: u64,
-    slot: Option<Slot>,
     /// It is to be answered.
     answered: bool,
     overlay: Overlay,
@@ -45,10 +44,52 @@ struct Transaction {
     torn: bool,
 }
 
+/// A request's turn to be given to the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(super) unique: u64,
+    /// The number of its turn; none if it does not wait for one.
+    pub(super) number: Option<u32>,
+}
+
+/// Whose turn it is, by the turn's number (high half), and the slot of its request, plus one (low half;
+/// 0: none, or not known yet). The slot is known under the session's lock only, and put here without
+/// the transaction's: no thread holds both of them. Who puts it there names its turn, in the one step
+/// in which that is compared, so the slot of a request whose turn is over does not become another's.
+#[derive(Debug, Default)]
+struct Place(AtomicU64);
+
+impl Place {
+    /// The number of this turn.
+    fn turn(&self) -> u32 {
+        (self.0.load(Relaxed) >> 32) as u32
+    }
+
+    /// Another turn begins. Under the transaction's lock.
+    fn pass(&self) {
+        self.0.store(u64::from(self.turn().wrapping_add(1)) << 32, Relaxed);
+    }
+
+    /// The request whose turn is `turn` is on record in `slot`. Who works on it reads that after it was
+    /// given to the daemon by this thread, or was told of it by who did.
+    fn assign(&self, turn: u32, slot: Option<Slot>) {
+        let low = slot.map_or(0, |slot| u64::from(slot.0) + 1);
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
+            ((word >> 32) as u32 == turn).then_some((u64::from(turn) << 32) | low)
+        });
+    }
+
+    /// The slot of the request whose turn it is.
+    fn slot(&self) -> Option<Slot> {
+        (self.0.load(Relaxed) as u32).checked_sub(1).map(Slot)
+    }
+}
+
 /// The image's part of the shim.
 #[derive(Debug)]
 pub(crate) struct Images {
     transaction: Mutex<Transaction>,
+    place: Place,
     /// None is under way.
     idle: Condvar,
     /// How many wait for that: most daemons have one thread, and nobody is to be woken.
@@ -64,6 +105,7 @@ impl Default for Images {
     fn default() -> Self {
         Self {
             transaction: Mutex::new(Transaction::default()),
+            place: Place::default(),
             idle: Condvar::new(),
             waiting: AtomicU32::new(0),
             differs: AtomicBool::new(false),
@@ -77,18 +119,17 @@ impl Images {
         self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request `unique` has its turn, and is on record in `slot`.
-    pub(crate) fn assign(&self, unique: u64, slot: Option<Slot>) {
-        let mut transaction = self.lock();
-        if transaction.unique == unique {
-            transaction.slot = slot;
+    /// The request that has this turn is on record in `slot`.
+    pub(super) fn assign(&self, turn: Turn, slot: Option<Slot>) {
+        if let Some(number) = turn.number {
+            self.place.assign(number, slot);
         }
     }
 
-    /// The request `unique` is not given to the daemon now.
-    pub(crate) fn leave(&self, unique: u64) {
+    /// The request that has this turn is not given to the daemon now.
+    pub(super) fn leave(&self, turn: Turn) {
         let mut transaction = self.lock();
-        if transaction.unique == unique && transaction.overlay.is_empty() {
+        if transaction.unique == turn.unique && transaction.overlay.is_empty() {
             self.end(&mut transaction);
         }
     }
@@ -96,7 +137,7 @@ impl Images {
     /// None is under way any more.
     fn end(&self, transaction: &mut Transaction) {
         transaction.unique = 0;
-        transaction.slot = None;
+        self.place.pass();
         transaction.torn = false;
         // Who waits has said so under the lock that is held here.
         if self.waiting.load(Relaxed) > 0 {
@@ -111,13 +152,13 @@ impl Shim {
     /// another has done to the image each sees all or nothing. (Such daemons hold a lock of their own
     /// anyway.) What is not answered waits for nobody, and belongs to what is under way. No lock of
     /// belay's may be held.
-    pub(super) fn image_enter(&self, unique: u64, answered: bool) {
+    pub(super) fn image_enter(&self, unique: u64, answered: bool) -> Turn {
         let other =
             |transaction: &mut Transaction| transaction.unique != 0 && transaction.unique != unique;
         let mut transaction = self.image.lock();
         if other(&mut transaction) {
             if !answered {
-                return;
+                return Turn { unique, number: None };
             }
             self.image.waiting.fetch_add(1, Relaxed);
             let waited = self.image.idle.wait_timeout_while(transaction, PATIENCE, other);
@@ -129,15 +170,16 @@ impl Shim {
         }
         if transaction.unique != unique {
             transaction.unique = unique;
-            transaction.slot = None;
+            self.image.place.pass();
             transaction.torn = false;
         }
         transaction.answered = answered;
+        Turn { unique, number: Some(self.image.place.turn()) }
     }
 
     /// The log of the request under way, begun if it has none.
     fn log_under_way(&self, transaction: &Transaction) -> Log<'_, Arc<Mapping>> {
-        let log = log_of(self, transaction.slot);
+        let log = log_of(self, self.image.place.slot());
         if log.unique() != transaction.unique {
             log.begin(transaction.unique);
         }
@@ -252,7 +294,7 @@ impl Shim {
         if transaction.overlay.is_empty() {
             return None;
         }
-        let log = log_of(self, transaction.slot);
+        let log = log_of(self, self.image.place.slot());
         let head = Head { kind: Kind::Sync as u32, ..Head::default() };
         if log.append(&head, &[]).is_none() {
             self.tear(&mut transaction); // full: what it holds comes before the fsync
@@ -267,7 +309,7 @@ impl Shim {
     pub(crate) fn image_aside(&self) {
         let transaction = self.image.lock();
         if transaction.unique != 0 {
-            log_of(self, transaction.slot).mark_opaque(transaction.unique);
+            log_of(self, self.image.place.slot()).mark_opaque(transaction.unique);
         }
     }
 
@@ -282,7 +324,7 @@ impl Shim {
             return;
         }
         if !transaction.overlay.is_empty() || transaction.torn {
-            let log = log_of(self, transaction.slot);
+            let log = log_of(self, self.image.place.slot());
             // From here on it has happened, also if nobody recorded a reply.
             log.raise(COMMITTED);
             self.carry_out(&mut transaction.overlay);
@@ -326,4 +368,25 @@ fn failed(why: &str) -> ! {
 fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {
     // SAFETY: the daemon's own descriptor, and a readable buffer of that length.
     unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) as isize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_that_of_the_turn_it_was_given_for() {
+        let place = Place::default();
+        let first = place.turn();
+        assert_eq!(place.slot(), None);
+        place.assign(first, Some(Slot(0)));
+        assert_eq!(place.slot(), Some(Slot(0)));
+        place.pass();
+        assert_eq!(place.slot(), None);
+        place.assign(first, Some(Slot(7))); // too late
+        assert_eq!(place.slot(), None);
+        place.assign(place.turn(), Some(Slot(u32::MAX - 1)));
+        assert_eq!(place.slot(), Some(Slot(u32::MAX - 1)));
+        assert_eq!(place.turn(), first.wrapping_add(1));
+    }
 }

@@ -24,6 +24,7 @@ use belay_recorder::control::options;
 use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
+use image::Turn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -92,29 +93,30 @@ impl Shim {
         slot
     }
 
-    /// The request whose turn it is is on record in `slot`.
+    /// The request that has this turn is on record in `slot`.
     #[inline]
-    pub(crate) fn effects_assign(&self, unique: u64, slot: Option<Slot>) {
+    pub(crate) fn effects_assign(&self, turn: Turn, slot: Option<Slot>) {
         if policy() == Policy::Transaction {
-            self.image.assign(unique, slot);
+            self.image.assign(turn, slot);
         }
     }
 
-    /// The calling thread has `message` for the daemon, and holds no lock of belay's. Gives `unique`.
+    /// The calling thread has `message` for the daemon, and holds no lock of belay's. Gives its turn,
+    /// once it has come.
     #[inline]
-    pub(crate) fn effects_turn(&self, message: &[u8]) -> u64 {
+    pub(crate) fn effects_turn(&self, message: &[u8]) -> Turn {
         let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
-        if policy() == Policy::Transaction {
-            self.image_enter(unique, !NOT_ANSWERED.has(crate::device::opcode(message)));
+        if policy() != Policy::Transaction {
+            return Turn { unique, number: None };
         }
-        unique
+        self.image_enter(unique, !NOT_ANSWERED.has(crate::device::opcode(message)))
     }
 
     /// It is not given to the daemon after all.
     #[inline]
-    pub(crate) fn effects_leave(&self, unique: u64) {
+    pub(crate) fn effects_leave(&self, turn: Turn) {
         if policy() == Policy::Transaction {
-            self.image.leave(unique);
+            self.image.leave(turn);
         }
     }
 
