@@ -36,11 +36,11 @@ BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
 BENCH_OUT ?= target/bench
 
-# make study
+# make study: with these flags, the costs (Tables 6 and 7) take about an hour
 STUDY_OUT ?= target/study
 STUDY_BEDS ?=
 STUDY_CRASHES ?= 100
-STUDY_FLAGS ?=
+STUDY_FLAGS ?= --sessions 12 --rounds 36 --macro-rounds 8 --build-rounds 4
 
 # make suites
 SUITE_FLAGS ?=

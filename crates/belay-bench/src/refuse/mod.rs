@@ -54,6 +54,9 @@ pub struct RefuseArgs {
     /// Pairs of runs of each macro-benchmark, best an even number; 0 for none
     #[arg(long, default_value_t = 6)]
     macro_rounds: u16,
+    /// The same of the build, which takes by far the longest; it goes without a control [default: as of the others]
+    #[arg(long)]
+    build_rounds: Option<u16>,
     /// Macro-benchmarks, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Name>,
@@ -66,6 +69,16 @@ pub struct RefuseArgs {
     /// Leave the control out
     #[arg(long)]
     no_control: bool,
+}
+
+impl RefuseArgs {
+    /// Pairs of runs of a macro-benchmark, and whether there is a control.
+    fn macro_rounds_of(&self, name: Name) -> (usize, bool) {
+        match (name, self.build_rounds) {
+            (Name::Openssh, Some(rounds)) => (rounds.into(), false),
+            _ => (self.macro_rounds.into(), !self.no_control),
+        }
+    }
 }
 
 /// Which of the daemons of a session.
@@ -155,7 +168,8 @@ pub fn run(args: &RefuseArgs) -> Result<bool> {
             }
             for workload in &workloads {
                 let what = format!("{kind}, {}", workload.name());
-                match measure_macro(*kind, args, workload) {
+                let rounds = args.macro_rounds_of(workload.name());
+                match measure_macro(*kind, rounds, workload) {
                     Ok(case) => bed.cases.extend(case),
                     Err(error) => bed.failures.push(Failure::new(what, &error)),
                 }
@@ -227,13 +241,17 @@ fn measure_micro(kind: Kind, args: &RefuseArgs, result: &mut RefuseBed) -> Resul
 }
 
 /// A round of a macro-benchmark is a session of its own: it leaves a file system in which it cannot be repeated.
-fn measure_macro(kind: Kind, args: &RefuseArgs, workload: &Workload) -> Result<Option<RefuseCase>> {
+fn measure_macro(
+    kind: Kind,
+    (rounds, control): (usize, bool),
+    workload: &Workload,
+) -> Result<Option<RefuseCase>> {
     let mut samples = Samples::default();
     // Not counted: it finds the programs themselves on a cold disk. Its outcome is every later one's oracle.
     let (_, right) = once(kind, Side::Bare, workload).context("the first run, bare")?;
-    for session in 0..usize::from(args.macro_rounds) {
+    for session in 0..rounds {
         let mut times = Vec::new();
-        for side in Side::order(session, !args.no_control) {
+        for side in Side::order(session, control) {
             let (time, outcome) = once(kind, side, workload)
                 .with_context(|| format!("round {}, {side:?}", session + 1))?;
             let found = right.differences(&outcome);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::model::{RefuseCase, RefuseRun};
 use crate::cli::Begun;
 use crate::model::CostCase;
+use crate::stats::geometric_mean;
 
 /// The paper's seconds, by benchmark: ntfs-3g without and with Re-FUSE, then sshfs, then avfs.
 const PAPER: [(&str, [f64; 6]); 9] = [
@@ -95,12 +96,27 @@ pub fn markdown(run: &RefuseRun, begun: &Begun) -> String {
             }
         }
         let _ = write!(text, "\n{}\n\n", parameters.join("\n"));
+        let _ = writeln!(text, "{}\n", in_all(&cases));
     }
     for failure in run.beds.iter().flat_map(|bed| &bed.failures) {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
     }
     let _ = writeln!(text, "{}", begun.describe());
     text
+}
+
+/// What the rows of a table come to.
+fn in_all(cases: &[(&str, &RefuseCase)]) -> String {
+    let ratios: Vec<f64> = cases.iter().map(|(_, case)| case.result.estimate.ratio).collect();
+    let mean = geometric_mean(&ratios).map_or("none".to_owned(), |mean| format!("{mean:.3}"));
+    let highest = cases.iter().max_by(|(_, one), (_, other)| {
+        one.result.estimate.ratio.total_cmp(&other.result.estimate.ratio)
+    });
+    let highest = highest.map_or(String::new(), |(bed, case)| {
+        let RefuseCase { result, .. } = case;
+        format!("; highest row: {bed}, {}, {}", result.op, percent(result.estimate.ratio))
+    });
+    format!("Geometric mean of the {} rows, held over bare: {mean}{highest}.", cases.len())
 }
 
 fn row(text: &mut String, bed: &str, case: &RefuseCase) {
