@@ -242,30 +242,6 @@ pub enum Op {
     },
 }
 
-impl Op {
-    /// Whether the operation changes the file system (or may).
-    pub fn mutates(&self) -> bool {
-        !matches!(
-            self,
-            Self::Read { .. }
-                | Self::Pread { .. }
-                | Self::Seek { .. }
-                | Self::MmapRead { .. }
-                | Self::Fstat { .. }
-                | Self::TestLock { .. }
-                | Self::Readlink { .. }
-                | Self::Stat { .. }
-                | Self::Statfs { .. }
-                | Self::GetXattr { .. }
-                | Self::ListXattr { .. }
-                | Self::ListDir { .. }
-                | Self::DirOpen { .. }
-                | Self::DirNext { .. }
-                | Self::DirRest { .. }
-        )
-    }
-}
-
 /// The part of a file's attributes that must be the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

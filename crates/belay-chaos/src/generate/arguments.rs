@@ -8,11 +8,9 @@ use super::menu::Context;
 use super::model::{Class, Held};
 use crate::ops::{LockHow, LockOwner, Op, OpenHow, RenameHow, Slot, Whence};
 
-/// Files stay below this size.
+/// What is done at an offset begins in the first half of this. Files grow beyond it when they are appended to, until they
+/// are truncated or removed, which is about as likely.
 const MAX_FILE: u64 = 512 * 1024;
-
-/// At most so many directories of many files at a time.
-const MAX_FULL: usize = 3;
 
 impl Context<'_> {
     pub(super) fn slot(&mut self, fit: impl Fn(&Held) -> bool) -> Option<Slot> {
@@ -165,7 +163,7 @@ impl Context<'_> {
 
     pub(super) fn rename_dir(&mut self) -> Option<Op> {
         let from = self.tree.existing(Class::Dir, self.rng);
-        let to = self.tree.any(Class::Dir, self.rng);
+        let to = self.tree.any_of_rank(&from, self.rng);
         let how = self.rename_how();
         if how == RenameHow::Plain {
             self.tree.rename(&from, &to);
@@ -219,10 +217,7 @@ impl Context<'_> {
     }
 
     pub(super) fn fill(&mut self) -> Option<Op> {
-        if self.tree.full_count() >= MAX_FULL {
-            return None;
-        }
-        let path = self.tree.new_full();
+        let path = self.tree.new_full()?;
         Some(Op::Fill { path, count: self.rng.random_range(30..500) })
     }
 

@@ -7,6 +7,8 @@
 mod arguments;
 mod menu;
 mod model;
+#[cfg(test)]
+mod soak_tests;
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -64,6 +66,12 @@ impl Generator {
             shared: Tree::new(SHARED),
             shared_hands: (0..workers).map(|_| Hands::new(SHARED_FILES, SHARED_STREAMS)).collect(),
         }
+    }
+
+    /// How many names are believed to exist.
+    #[cfg(test)]
+    fn names(&self) -> usize {
+        self.own.iter().map(|(tree, _)| tree).chain([&self.shared]).map(Tree::len).sum()
     }
 
     /// What comes before the first round: the directories.

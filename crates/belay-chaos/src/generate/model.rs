@@ -21,8 +21,24 @@ pub enum Class {
     Symlink,
     /// `h`: further names of files, no data through them.
     Alias,
-    /// `d`: directories.
+    /// `d`: directories. They have ranks.
     Dir,
+}
+
+/// Ranks of directories, which are in their names: `d0` and `d1` have the lowest, `d6` and `d7` the highest. A directory
+/// holds directories of lower ranks only, and keeps its rank when it is renamed. So directories move up and down, and
+/// yet no path has more of them than there are ranks, nor a tree more than 80; and that does not depend on what the
+/// generator believes: it holds whichever operations fail.
+const RANKS: u32 = 4;
+const OF_A_RANK: u32 = 2;
+
+/// At most so many directories of many files at a time.
+const MAX_FULL: u32 = 3;
+
+/// The rank of a directory. The top is above them all.
+fn rank(dir: &str) -> u32 {
+    let number = dir.rsplit('/').next().and_then(|name| name.strip_prefix('d'));
+    number.and_then(|number| number.parse().ok()).map_or(RANKS, |number: u32| number / OF_A_RANK)
 }
 
 impl Class {
@@ -32,7 +48,7 @@ impl Class {
             Self::Append => ('a', 3),
             Self::Symlink => ('s', 4),
             Self::Alias => ('h', 4),
-            Self::Dir => ('d', 4),
+            Self::Dir => ('d', RANKS * OF_A_RANK),
         }
     }
 }
@@ -42,14 +58,19 @@ pub struct Tree {
     top: String,
     /// Path and class. The top itself is not in here.
     names: BTreeMap<String, Class>,
-    /// Directories filled with many files, and how many listings are open on each.
+    /// Directories filled with many files.
     full: Vec<String>,
-    next_full: u32,
 }
 
 impl Tree {
     pub fn new(top: &str) -> Self {
-        Self { top: top.to_owned(), names: BTreeMap::new(), full: Vec::new(), next_full: 0 }
+        Self { top: top.to_owned(), names: BTreeMap::new(), full: Vec::new() }
+    }
+
+    /// How many names are believed to exist, directories of many files apart.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.names.len()
     }
 
     pub fn top(&self) -> &str {
@@ -58,7 +79,12 @@ impl Tree {
 
     /// A directory believed to exist.
     pub fn dir(&self, rng: &mut ChaCha12Rng) -> String {
-        let dirs: Vec<&String> = self.of(Class::Dir).collect();
+        self.dir_above(None, rng)
+    }
+
+    /// One above a rank.
+    fn dir_above(&self, low: Option<u32>, rng: &mut ChaCha12Rng) -> String {
+        let dirs: Vec<&String> = self.of(Class::Dir).filter(|d| Some(rank(d)) > low).collect();
         match dirs.choose(rng) {
             Some(dir) if rng.random_bool(0.6) => (*dir).clone(),
             _ => self.top.clone(),
@@ -71,12 +97,22 @@ impl Tree {
 
     /// A name of a class in some directory, whether or not it exists.
     pub fn any(&self, class: Class, rng: &mut ChaCha12Rng) -> String {
+        let (letter, mut count) = class.letter();
         let mut dir = self.dir(rng);
-        if class == Class::Dir && dir.matches('/').count() >= 3 {
-            dir.clone_from(&self.top);
+        if class == Class::Dir {
+            if rank(&dir) == 0 {
+                dir.clone_from(&self.top);
+            }
+            count = rank(&dir) * OF_A_RANK;
         }
-        let (letter, count) = class.letter();
         format!("{dir}/{letter}{}", rng.random_range(0..count))
+    }
+
+    /// Where a directory may go to.
+    pub fn any_of_rank(&self, dir: &str, rng: &mut ChaCha12Rng) -> String {
+        let low = rank(dir);
+        let to = self.dir_above(Some(low), rng);
+        format!("{to}/d{}", low * OF_A_RANK + rng.random_range(0..OF_A_RANK))
     }
 
     /// Mostly a name believed to exist, sometimes any.
@@ -110,10 +146,10 @@ impl Tree {
         !self.names.keys().any(|name| name.starts_with(&below))
     }
 
-    /// Moves a name and all below it.
+    /// Moves a name and all below it, unless it is to replace a directory that is not empty.
     pub fn rename(&mut self, from: &str, to: &str) {
         let below = format!("{from}/");
-        if to.starts_with(&below) || from == to {
+        if from == to || !self.is_empty(to) {
             return;
         }
         let moved: Vec<String> =
@@ -125,21 +161,17 @@ impl Tree {
         }
     }
 
-    /// A new directory to be filled.
-    pub fn new_full(&mut self) -> String {
-        let path = format!("{}/z{}", self.top, self.next_full);
-        self.next_full += 1;
+    /// A directory to be filled, unless there are enough of them.
+    pub fn new_full(&mut self) -> Option<String> {
+        let mut paths = (0..MAX_FULL).map(|number| format!("{}/z{number}", self.top));
+        let path = paths.find(|path| !self.full.contains(path))?;
         self.full.push(path.clone());
-        path
+        Some(path)
     }
 
     /// A directory that was filled.
     pub fn full(&self, rng: &mut ChaCha12Rng) -> Option<String> {
         self.full.choose(rng).cloned()
-    }
-
-    pub fn full_count(&self) -> usize {
-        self.full.len()
     }
 
     pub fn drop_full(&mut self, path: &str) {
