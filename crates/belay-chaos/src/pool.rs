@@ -1,7 +1,6 @@
 //! The worker processes on one root.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,16 +31,10 @@ struct Worker {
 
 impl Pool {
     /// Starts so many workers on `bed`. An operation that takes longer than `limit` counts as hanging.
-    pub fn start(
-        name: &'static str,
-        bed: &Bed,
-        gate: Option<&Path>,
-        count: usize,
-        limit: Duration,
-    ) -> Result<Self> {
+    pub fn start(name: &'static str, bed: &Bed, count: usize, limit: Duration) -> Result<Self> {
         let done = Arc::new(AtomicU64::new(0));
         let workers = (0..count)
-            .map(|_| Worker::start(bed, gate, Arc::clone(&done)))
+            .map(|_| Worker::start(bed, Arc::clone(&done)))
             .collect::<Result<_>>()
             .with_context(|| format!("starting the workers on {name}"))?;
         Ok(Self { name, workers, limit, done })
@@ -84,15 +77,12 @@ impl Pool {
 }
 
 impl Worker {
-    fn start(bed: &Bed, gate: Option<&Path>, done: Arc<AtomicU64>) -> Result<Self> {
+    fn start(bed: &Bed, done: Arc<AtomicU64>) -> Result<Self> {
         let mut command =
             Command::new(std::env::current_exe().context("finding this program's own path")?);
         command.arg("worker").arg("--root").arg(bed.root());
         if bed.kind().has_own_numbers() {
             command.arg("--own-numbers");
-        }
-        if let Some(gate) = gate {
-            command.arg("--gate").arg(gate);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is the soak's business; a worker ends with its stdin.

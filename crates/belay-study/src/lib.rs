@@ -10,6 +10,7 @@
 //! | [`trial`] | how is one experiment made |
 //! | [`stock`] | on which subject |
 //! | [`outcome`] | how is it judged |
+//! | [`record`] | what is kept of it |
 //! | [`snapshot`], [`tree`] | what does a tree look like |
 //! | [`digest`] | what are bytes called for short |
 //! | [`table`] | how is it told |
@@ -18,6 +19,7 @@
 pub mod digest;
 pub mod operation;
 pub mod outcome;
+pub mod record;
 pub mod snapshot;
 pub mod stock;
 pub mod subject;
@@ -27,7 +29,8 @@ pub mod trial;
 
 pub use operation::{OPERATIONS, Operation, User};
 pub use outcome::{Application, Judged, Outcome};
+pub use record::{Crash, DryRun};
 pub use snapshot::{Look, Snapshot};
 pub use stock::{Names, Stock};
 pub use subject::{Source, Subject};
-pub use trial::{Findings, Undisturbed};
+pub use trial::Undisturbed;

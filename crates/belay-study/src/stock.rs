@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use belay_faults::{Fault, Report};
+use belay_faults::Fault;
 
 use crate::operation::Operation;
+use crate::record::{Crash, DryRun};
 use crate::subject::Source;
-use crate::trial::{Findings, Place, Undisturbed};
+use crate::trial::{Place, Undisturbed};
 
 /// How often a point that was not reached is tried again.
 const ATTEMPTS: u32 = 3;
@@ -94,23 +95,19 @@ impl<S: Source> Stock<S> {
     ///
     /// # Errors
     /// If it cannot be done.
-    pub fn observed(
-        &mut self,
-        op: &'static Operation,
-        expected: &Undisturbed,
-    ) -> Result<(Report, String)> {
+    pub fn observed(&mut self, op: &'static Operation, expected: &Undisturbed) -> Result<DryRun> {
         loop {
             let fresh = self.ready.is_none();
             let (report, differences) = self.at(|place| place.observed(op, expected))?;
             if fresh || report.request.is_some() {
-                return Ok((report, differences));
+                return Ok(DryRun::new(report, differences));
             }
             // The kernel may have learnt in that mount's life that the daemon does not know such requests.
             self.close()?;
         }
     }
 
-    /// Crashes the daemon.
+    /// Crashes the daemon. `call` is the one at the point of the fault.
     ///
     /// # Errors
     /// If the experiment cannot be made. Whatever the crash brings about is no error.
@@ -118,8 +115,10 @@ impl<S: Source> Stock<S> {
         &mut self,
         op: &'static Operation,
         fault: Fault,
+        call: Option<&'static str>,
         expected: &Undisturbed,
-    ) -> Result<Findings> {
+    ) -> Result<Crash> {
+        let began = Instant::now();
         let bare = self.source.is_bare();
         let mut attempts = 1;
         loop {
@@ -132,8 +131,18 @@ impl<S: Source> Stock<S> {
             if !bare && findings.judged.is_all_right() {
                 self.put(subject);
             }
-            if findings.report.crashed || attempts == ATTEMPTS {
-                return Ok(findings);
+            let reached = findings.report.crashed;
+            if reached || attempts == ATTEMPTS {
+                let seconds = began.elapsed().as_secs_f64();
+                let (point, signal) = (fault.point.to_string(), fault.signal);
+                return Ok(Crash {
+                    point,
+                    call,
+                    signal,
+                    reached,
+                    judged: findings.judged,
+                    seconds,
+                });
             }
             // The kernel may know the answer by now, in this mount's life.
             self.close()?;

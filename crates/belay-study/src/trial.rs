@@ -60,7 +60,7 @@ pub struct Undisturbed {
 
 /// What is found after a crash.
 #[derive(Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// What the tracer saw.
     pub report: Report,
     /// What it was worth.

@@ -12,7 +12,7 @@ use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
-use crate::killer::{self, Guard, Plan, Toll};
+use crate::killer::{self, Plan, Toll};
 use crate::report::Blackout;
 
 /// Arguments of `demo`.
@@ -137,7 +137,6 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
         start: Duration::ZERO,
         signals: args.signals.clone(),
         limit: Some(kills),
-        guard: Guard::None,
         progress: None,
     };
     let floor = Floor {

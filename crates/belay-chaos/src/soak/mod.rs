@@ -14,19 +14,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::compare::{Oracle, Rules};
 use crate::generate::Generator;
 use crate::interrupt;
-use crate::killer::{self, Guard, Plan, Toll};
+use crate::killer::{self, Plan, Toll};
 use crate::pool::Pool;
 use crate::report::{BedReport, Blackout, Divergence, Report};
 use drive::{Driver, Mismatch};
-
-/// Whether kills are kept away from changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Between {
-    /// For every bed.
-    Always,
-    /// For none.
-    Never,
-}
 
 /// What the operations are driven against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,9 +61,6 @@ pub struct SoakArgs {
     /// Mean time between a successor's first answer and its death
     #[arg(long, value_parser = humantime::parse_duration, default_value = "50ms")]
     every: Duration,
-    /// Kill only while nothing is being changed
-    #[arg(long, value_enum, default_value = "never", num_args = 0..=1, default_missing_value = "always")]
-    between_mutations: Between,
     /// How long an operation may take before it counts as hanging
     #[arg(long, value_parser = humantime::parse_duration, default_value = "60s")]
     op_timeout: Duration,
@@ -153,13 +141,6 @@ impl<'a> Soak<'a> {
         })
     }
 
-    fn between(&self) -> bool {
-        match self.args.between_mutations {
-            Between::Always => true,
-            Between::Never => false,
-        }
-    }
-
     fn replay(&self, ops: u64) -> String {
         let args = self.args;
         let signals: Vec<_> = args.signals.iter().map(|s| signal_name(*s)).collect();
@@ -174,8 +155,6 @@ impl<'a> Soak<'a> {
             signals.join(","),
             humantime::format_duration(args.every),
         );
-        line +=
-            &format!(" --between-mutations={}", if self.between() { "always" } else { "never" });
         line += &format!(" --ops {}", ops + 1);
         if args.kills == Some(0) {
             line += " --kills 0";
@@ -207,12 +186,9 @@ impl<'a> Soak<'a> {
         let before = Instant::now();
         let subject = Bed::start(self.kind, &mode, &options)?;
         let start = before.elapsed();
-        let gate_dir = tempfile::tempdir().context("making a directory for the gate")?;
-        let gate = self.between().then(|| gate_dir.path().to_path_buf());
-        let pool =
-            |name, bed: &Bed, gate| Pool::start(name, bed, gate, args.procs, args.op_timeout);
-        let mut oracle_pool = pool("the oracle", &oracle, None)?;
-        let mut subject_pool = pool("the subject", &subject, gate.as_deref())?;
+        let pool = |name, bed: &Bed| Pool::start(name, bed, args.procs, args.op_timeout);
+        let mut oracle_pool = pool("the oracle", &oracle)?;
+        let mut subject_pool = pool("the subject", &subject)?;
 
         let plan = Plan {
             seed: self.seed,
@@ -220,7 +196,6 @@ impl<'a> Soak<'a> {
             start,
             signals: args.signals.clone(),
             limit: self.kills,
-            guard: gate.map(Guard::Gate).unwrap_or_default(),
             progress: Some(subject_pool.progress()),
         };
         let toll = Toll::default();

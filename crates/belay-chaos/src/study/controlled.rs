@@ -16,16 +16,16 @@ mod table;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use belay_faults::{Fault, FaultSignal, Point};
+use belay_faults::{Fault, FaultSignal};
 use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
-use model::{Column, DryRun, Experiment, Only, Study};
+use model::{Column, Experiment, Observed, Only, Study};
 use subject::Beds;
 
 /// Daemons of the study.
@@ -121,8 +121,8 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
         }
     }
     let good = study.troubles.is_empty()
-        && !study.experiments.iter().any(|e| table::failed(e) || !e.reached)
-        && !study.dry_runs.iter().any(|r| r.column == Column::Belay && !r.differences.is_empty());
+        && !study.experiments.iter().any(|e| table::failed(e) || !e.crash.reached)
+        && !study.dry_runs.iter().any(|o| o.column == Column::Belay && o.run.differs());
     Ok(good || args.no_verdict)
 }
 
@@ -172,7 +172,7 @@ impl Lab<'_> {
     fn tell(&self, kind: Kind, column: Column) {
         let of = |e: &&Experiment| e.bed == kind && e.column == column;
         let all = self.study.experiments.iter().filter(of);
-        let good = all.clone().filter(|e| e.judged.is_all_right()).count();
+        let good = all.clone().filter(|e| e.crash.judged.is_all_right()).count();
         let line = format!(
             "{kind:<10} {:<8} {} experiments, {good} all right",
             column.name(),
@@ -190,30 +190,10 @@ impl Lab<'_> {
         let (kind, column) = (stock.source().kind, stock.source().column);
         self.bar.set_message(format!("{} {}, undisturbed", column.name(), op.name));
         self.bar.tick();
-        let (report, differences) = stock.observed(op, expected)?;
-        let request = report.request;
-        let run = DryRun {
-            bed: kind,
-            operation: op.name,
-            column,
-            request: request.as_ref().map(|request| request.opcode.clone()),
-            effects: request.as_ref().map(|r| r.effects.clone()).unwrap_or_default(),
-            differences,
-        };
-        let calls: Vec<_> = run.effects.iter().map(|effect| effect.call).collect();
-        self.study.dry_runs.push(run);
-        if request.is_none() {
-            // The kernel knows without asking.
-            return Ok(());
-        }
-        let count = u32::try_from(calls.len()).context("so many effects")?;
-        for point in Point::all(count) {
-            let call = match point {
-                Point::BeforeEffect(k) | Point::AfterEffect(k) => {
-                    usize::try_from(k - 1).ok().and_then(|k| calls.get(k).copied())
-                }
-                _ => None,
-            };
+        let run = stock.observed(op, expected)?;
+        let points = run.points();
+        self.study.dry_runs.push(Observed { bed: kind, operation: op.name, column, run });
+        for (point, call) in points {
             for signal in self.args.signals.clone() {
                 let only = self.args.only.as_ref();
                 if only.is_some_and(|o| (o.point, o.signal) != (point, signal)) {
@@ -255,8 +235,7 @@ impl Lab<'_> {
         expected: &Undisturbed,
     ) -> Result<Experiment> {
         let (kind, column) = (stock.source().kind, stock.source().column);
-        let began = Instant::now();
-        let findings = stock.disturbed(op, fault, expected)?;
+        let crash = stock.disturbed(op, fault, call, expected)?;
         let replay = format!(
             "belay-chaos study controlled --columns {} --only {kind}/{}/{}/{}",
             column.name(),
@@ -264,17 +243,6 @@ impl Lab<'_> {
             fault.point,
             fault.signal
         );
-        Ok(Experiment {
-            bed: kind,
-            operation: op.name,
-            column,
-            point: fault.point.to_string(),
-            call,
-            signal: fault.signal,
-            reached: findings.report.crashed,
-            judged: findings.judged,
-            seconds: began.elapsed().as_secs_f64(),
-            replay,
-        })
+        Ok(Experiment { bed: kind, operation: op.name, column, crash, replay })
     }
 }

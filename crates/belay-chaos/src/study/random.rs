@@ -17,7 +17,7 @@ use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, find_number, parse_sign
 use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 
 use crate::interrupt;
-use crate::killer::{self, Guard, Plan, Toll};
+use crate::killer::{self, Plan, Toll};
 use crate::report::Blackout;
 use table::{Cell, Run, Table};
 
@@ -180,7 +180,6 @@ impl Study<'_> {
             start: Duration::ZERO,
             signals: self.args.signals.clone(),
             limit: Some(crashes),
-            guard: Guard::None,
             progress: None,
         };
         let stop = || self.interrupted.load(Ordering::Relaxed) || toll.failure().is_some();

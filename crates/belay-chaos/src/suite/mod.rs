@@ -4,7 +4,6 @@ mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -12,7 +11,7 @@ use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::killer::{self, Guard, Plan, Toll};
+use crate::killer::{self, Plan, Toll};
 use crate::report::Blackout;
 
 /// Which suite.
@@ -78,7 +77,7 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
     for kind in &args.beds {
         let options = BedOptions { workdir: args.workdir.clone(), ..BedOptions::default() };
         let bed = Bed::start(*kind, &Mode::Bare, &options)?;
-        let mut bare = repeat(args, &tools, &bed, "bare", &Mutex::new(None))?;
+        let mut bare = repeat(args, &tools, &bed, "bare")?;
         bed.stop()?;
         let mode = if args.bare { Mode::Bare } else { killer::held(&args.belay_args) };
         let before = Instant::now();
@@ -128,16 +127,12 @@ fn under_fire(
     bed: &Bed,
     start: Duration,
 ) -> Result<(Results, Toll)> {
-    let group = Arc::new(Mutex::new(None));
-    let guard =
-        if bed.kind() == Kind::Ntfs3g { Guard::Freeze(Arc::clone(&group)) } else { Guard::None };
     let plan = Plan {
         seed: args.seed,
         every: args.every,
         start,
         signals: args.signals.clone(),
         limit: None,
-        guard,
         progress: None,
     };
     let toll = Toll::default();
@@ -145,21 +140,15 @@ fn under_fire(
         if !(args.no_kills || args.bare) {
             scope.spawn(|| killer::run(bed, &plan, &toll));
         }
-        let results = repeat(args, tools, bed, "held", &group);
+        let results = repeat(args, tools, bed, "held");
         toll.stop.ask();
         results
     });
     Ok((results?, toll))
 }
 
-/// Runs the suite as often as asked for. `group` tells the killer which process group is at work.
-fn repeat(
-    args: &SuiteArgs,
-    tools: &tools::Tools,
-    bed: &Bed,
-    side: &str,
-    group: &Mutex<Option<u32>>,
-) -> Result<Results> {
+/// Runs the suite as often as asked for.
+fn repeat(args: &SuiteArgs, tools: &tools::Tools, bed: &Bed, side: &str) -> Result<Results> {
     let mut all = Results::new();
     let bar = ProgressBar::new(u64::from(args.repeat));
     let style = ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len} runs {elapsed}");
@@ -167,12 +156,9 @@ fn repeat(
     bar.set_prefix(format!("{} {side}", bed.kind()));
     for run in 0..args.repeat {
         bar.set_position(u64::from(run));
-        let at_work = |pid| *group.lock().unwrap_or_else(PoisonError::into_inner) = pid;
         let results = match args.suite {
-            Suite::Pjdfstest => tools.pjdfstest(bed.root(), None, args.timeout, &at_work),
-            Suite::Fsx => {
-                tools.fsx(bed.root(), args.seed + u64::from(run), args.ops, args.timeout, &at_work)
-            }
+            Suite::Pjdfstest => tools.pjdfstest(bed.root(), None, args.timeout),
+            Suite::Fsx => tools.fsx(bed.root(), args.seed + u64::from(run), args.ops, args.timeout),
         };
         for (test, result) in
             results.with_context(|| format!("running {:?} on the {side} daemon", args.suite))?
@@ -201,7 +187,7 @@ fn second_look(
     let bed = Bed::start(kind, &Mode::Bare, options)?;
     for (test, _) in &doubtful {
         for _ in 0..SECOND_LOOKS {
-            for (name, result) in tools.pjdfstest(bed.root(), Some(test), args.timeout, &|_| ())? {
+            for (name, result) in tools.pjdfstest(bed.root(), Some(test), args.timeout)? {
                 bare.entry(name).or_default().insert(result);
             }
         }

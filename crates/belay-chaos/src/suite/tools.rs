@@ -31,9 +31,6 @@ const FSX: [(&str, &str); 4] = [
     ("allocating", "posix_fallocate = 5.0\npunch_hole = 5.0\n"),
 ];
 
-/// Whom to tell which process group is at work.
-type AtWork<'a> = &'a dyn Fn(Option<u32>);
-
 /// The installed programs.
 pub struct Tools {
     bin: PathBuf,
@@ -62,7 +59,6 @@ impl Tools {
         root: &Path,
         only: Option<&str>,
         limit: Duration,
-        at_work: AtWork<'_>,
     ) -> Result<Vec<(String, String)>> {
         let scratch = tempfile::tempdir().context("making a directory for the configuration")?;
         let config = scratch.path().join("pjdfstest.toml");
@@ -73,7 +69,7 @@ impl Tools {
             // Not `--exact`: that knows names without the kind of file at their end.
             command.arg(test);
         }
-        let (_, text) = finish(command, scratch.path(), limit, at_work)?;
+        let (_, text) = finish(command, scratch.path(), limit)?;
         let mut results: Vec<_> = text.lines().filter_map(pjdfstest_line).collect();
         results.retain(|(name, _)| only.is_none_or(|test| test == name));
         if results.is_empty() {
@@ -89,7 +85,6 @@ impl Tools {
         seed: u64,
         ops: u64,
         limit: Duration,
-        at_work: AtWork<'_>,
     ) -> Result<Vec<(String, String)>> {
         let mut results = Vec::new();
         for (name, weights) in FSX {
@@ -101,7 +96,7 @@ impl Tools {
             let mut command = Command::new(self.bin.join("fsx"));
             command.args(["-N", &ops.to_string(), "-S", &seed.to_string(), "-f"]).arg(&config);
             command.arg("-P").arg(scratch.path()).arg(&file).current_dir(scratch.path());
-            let (success, text) = finish(command, scratch.path(), limit, at_work)?;
+            let (success, text) = finish(command, scratch.path(), limit)?;
             // What failed first is part of the result: it must be the same operation on both sides.
             let first =
                 text.lines().find(|line| line.contains("ERROR")).or_else(|| text.lines().last());
@@ -117,17 +112,10 @@ impl Tools {
 }
 
 /// Runs a command that may well fail: whether it succeeded, and what it said.
-fn finish(
-    command: Command,
-    scratch: &Path,
-    limit: Duration,
-    at_work: AtWork<'_>,
-) -> Result<(bool, String)> {
+fn finish(command: Command, scratch: &Path, limit: Duration) -> Result<(bool, String)> {
     let log = scratch.join("log");
     let mut process = Process::start(command, &log)?;
-    at_work(Some(process.pid()));
     let status = process.wait(limit);
-    at_work(None);
     let text = std::fs::read(&log).context("reading what the suite said")?;
     let text = String::from_utf8_lossy(&text).into_owned();
     match status? {

@@ -2,8 +2,7 @@
 
 use super::daemon::Tallies;
 use super::options::Tried;
-use belay_faults::{Effect, FaultSignal};
-use belay_study::Judged;
+use belay_study::{Crash, DryRun};
 use serde::Serialize;
 
 /// Version of the JSON.
@@ -33,7 +32,7 @@ pub struct Qualification {
     /// Under which policies.
     pub policies: Vec<Column>,
     /// Each operation once under each policy, without a crash.
-    pub dry_runs: Vec<DryRun>,
+    pub dry_runs: Vec<Observed>,
     /// The crashes.
     pub experiments: Vec<Experiment>,
     /// What kept it from being whole.
@@ -76,17 +75,14 @@ pub struct Column {
 
 /// An operation under a policy, undisturbed.
 #[derive(Clone, Debug, Serialize)]
-pub struct DryRun {
+pub struct Observed {
     /// The operation.
     pub operation: &'static str,
     /// The policy.
     pub policy: Tried,
-    /// The request, if the daemon is asked at all.
-    pub request: Option<String>,
-    /// The calls that it makes.
-    pub effects: Vec<Effect>,
-    /// What was not as with the bare daemon.
-    pub differences: String,
+    /// What it did.
+    #[serde(flatten)]
+    pub run: DryRun,
 }
 
 /// A crash, and what it led to.
@@ -96,19 +92,9 @@ pub struct Experiment {
     pub operation: &'static str,
     /// The policy.
     pub policy: Tried,
-    /// Where in the request the daemon died.
-    pub point: String,
-    /// The call before or after which it died.
-    pub call: Option<&'static str>,
-    /// Of what it died.
-    pub signal: FaultSignal,
-    /// Whether it came to that point; if not, this says nothing.
-    pub reached: bool,
     /// What was found.
     #[serde(flatten)]
-    pub judged: Judged,
-    /// How long it took.
-    pub seconds: f64,
+    pub crash: Crash,
     /// The command that does it again.
     pub replay: String,
 }
@@ -116,22 +102,21 @@ pub struct Experiment {
 impl Experiment {
     /// Whether it speaks against its policy.
     pub fn failed(&self) -> bool {
-        self.reached && !self.judged.is_all_right()
+        self.crash.went_wrong()
     }
 }
 
 impl Qualification {
     /// The experiments under a policy that were made.
     pub fn of(&self, policy: Tried) -> impl Iterator<Item = &Experiment> {
-        self.experiments.iter().filter(move |e| e.policy == policy && e.reached)
+        self.experiments.iter().filter(move |e| e.policy == policy && e.crash.reached)
     }
 
     /// How a policy has done.
     pub fn column(&self, policy: Tried, tallies: Tallies, left_early: bool) -> Column {
         let experiments = self.of(policy).count();
         let all_right = self.of(policy).filter(|e| !e.failed()).count();
-        let disturbed =
-            self.dry_runs.iter().any(|run| run.policy == policy && !run.differences.is_empty());
+        let disturbed = self.dry_runs.iter().any(|o| o.policy == policy && o.run.differs());
         let right = experiments > 0 && experiments == all_right && !disturbed && !left_early;
         Column { policy, right, experiments, all_right, left_early, tallies }
     }
@@ -164,7 +149,7 @@ impl Qualification {
         let Some(policy) = self.certified else {
             let why = if let Some(trouble) = self.troubles.first() {
                 format!("the study is not whole: {trouble}")
-            } else if self.experiments.iter().all(|e| !e.reached) {
+            } else if self.experiments.iter().all(|e| !e.crash.reached) {
                 "there was nothing to judge".to_owned()
             } else {
                 "under each of the policies something went wrong".to_owned()
@@ -199,37 +184,42 @@ impl Qualification {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use belay_study::Application;
+    use belay_faults::{Effect, FaultSignal};
+    use belay_study::{Application, Judged};
 
     pub fn experiment(policy: Tried, point: &str, good: bool) -> Experiment {
         Experiment {
             operation: "mkdir",
             policy,
-            point: point.to_owned(),
-            call: Some("chown"),
-            signal: FaultSignal::Kill,
-            reached: true,
-            judged: Judged {
-                application: if good { Application::Ok } else { Application::Wrong },
-                outcome: if good { "done" } else { "File exists" }.to_owned(),
-                expected: "done".to_owned(),
-                consistent: true,
-                differences: String::new(),
-                usable: true,
-                trouble: String::new(),
+            crash: Crash {
+                point: point.to_owned(),
+                call: Some("chown"),
+                signal: FaultSignal::Kill,
+                reached: true,
+                judged: Judged {
+                    application: if good { Application::Ok } else { Application::Wrong },
+                    outcome: if good { "done" } else { "File exists" }.to_owned(),
+                    expected: "done".to_owned(),
+                    consistent: true,
+                    differences: String::new(),
+                    usable: true,
+                    trouble: String::new(),
+                },
+                seconds: 0.1,
             },
-            seconds: 0.1,
             replay: format!("belay qualify --only mkdir/{point}/KILL"),
         }
     }
 
     pub fn qualification(experiments: Vec<Experiment>) -> Qualification {
-        let run = |policy| DryRun {
+        let run = |policy| Observed {
             operation: "mkdir",
             policy,
-            request: Some("MKDIR".to_owned()),
-            effects: vec![Effect { call: "mkdir", result: Some(0) }],
-            differences: String::new(),
+            run: DryRun {
+                request: Some("MKDIR".to_owned()),
+                effects: vec![Effect { call: "mkdir", result: Some(0) }],
+                differences: String::new(),
+            },
         };
         let learnt = |name, supported| Learnt {
             name,
@@ -290,8 +280,8 @@ pub mod tests {
         assert_eq!(all.certified, None);
         assert!(all.verdict.contains("nothing to judge"), "{}", all.verdict);
         // Points that were not reached speak neither for nor against a policy.
-        let missed =
-            Experiment { reached: false, ..experiment(Tried::Reconcile, "after-1", false) };
+        let mut missed = experiment(Tried::Reconcile, "after-1", false);
+        missed.crash.reached = false;
         assert_eq!(qualification(vec![missed.clone()]).certified, None);
         let good = experiment(Tried::Reconcile, "received", true);
         assert_eq!(qualification(vec![missed, good.clone()]).certified, Some(Tried::Reconcile));
@@ -300,7 +290,7 @@ pub mod tests {
         columns(&mut all);
         assert_eq!(all.certified, None);
         let mut all = qualification(vec![good.clone()]);
-        all.dry_runs[0].differences = "it came to something else".to_owned();
+        all.dry_runs[0].run.differences = "it came to something else".to_owned();
         columns(&mut all);
         assert_eq!(all.certified, None);
         let all = qualification(vec![good]);

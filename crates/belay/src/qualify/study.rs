@@ -1,19 +1,18 @@
 //! The study itself: every operation, every policy, every point, every signal.
 
 use super::daemon::{Launcher, Target};
-use super::model::{DryRun, Experiment, Learnt, Qualification};
+use super::model::{Experiment, Learnt, Observed, Qualification};
 use super::options::{Options, Tried};
 use super::replay::Replay;
 use crate::messages::say;
-use anyhow::{Context, Result};
-use belay_faults::{Fault, Point};
+use anyhow::Result;
+use belay_faults::Fault;
 use belay_study::trial::is_not_permitted;
 use belay_study::{Names, Operation, Outcome, Stock, Undisturbed};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// So many experiments that cannot be made end a study.
 const TROUBLES: usize = 5;
@@ -169,39 +168,19 @@ impl<'a> Lab<'a> {
     ) -> Result<bool> {
         let name = policy.name();
         self.show(format!("{name} {}", op.name));
-        let (report, differences) = match stock.observed(op, expected) {
-            Ok(seen) => seen,
+        let run = match stock.observed(op, expected) {
+            Ok(run) => run,
             Err(error) => {
                 self.trouble(format!("{name} {}", op.name), error)?;
                 return Ok(true);
             }
         };
-        let effects = report.request.as_ref().map(|r| r.effects.clone()).unwrap_or_default();
-        let calls: Vec<_> = effects.iter().map(|effect| effect.call).collect();
-        let disturbed = !differences.is_empty();
-        let request = report.request.map(|request| request.opcode);
-        let asked = request.is_some();
-        self.all.dry_runs.push(DryRun {
-            operation: op.name,
-            policy,
-            request,
-            effects,
-            differences,
-        });
+        let (points, disturbed) = (run.points(), run.differs());
+        self.all.dry_runs.push(Observed { operation: op.name, policy, run });
         if disturbed && self.options.quick {
             return Ok(false);
         }
-        if !asked {
-            // The kernel knows without asking.
-            return Ok(true);
-        }
-        for point in Point::all(u32::try_from(calls.len()).context("so many effects")?) {
-            let call = match point {
-                Point::BeforeEffect(k) | Point::AfterEffect(k) => {
-                    usize::try_from(k - 1).ok().and_then(|k| calls.get(k).copied())
-                }
-                _ => None,
-            };
+        for (point, call) in points {
             for signal in &self.options.signals {
                 let only = self.options.only.as_ref();
                 if only.is_some_and(|only| (only.point, only.signal) != (point, *signal)) {
@@ -233,28 +212,18 @@ impl<'a> Lab<'a> {
         let Fault { point, signal } = fault;
         let what = format!("{} {} {point} {signal}", policy.name(), op.name);
         self.show(what.clone());
-        let began = Instant::now();
-        let findings = match stock.disturbed(op, fault, expected) {
-            Ok(findings) => findings,
+        let crash = match stock.disturbed(op, fault, call, expected) {
+            Ok(crash) => crash,
             Err(error) => {
                 self.trouble(what, error)?;
                 return Ok(false);
             }
         };
-        let experiment = Experiment {
-            operation: op.name,
-            policy,
-            point: point.to_string(),
-            call,
-            signal,
-            reached: findings.report.crashed,
-            judged: findings.judged,
-            seconds: began.elapsed().as_secs_f64(),
-            replay: self.replay.of(policy, op.name, point, signal),
-        };
+        let replay = self.replay.of(policy, op.name, point, signal);
+        let experiment = Experiment { operation: op.name, policy, crash, replay };
         let failed = experiment.failed();
         if failed && self.options.only.is_some() {
-            self.tell(&format!("{what}:{}", experiment.judged.account()));
+            self.tell(&format!("{what}:{}", experiment.crash.judged.account()));
         }
         self.all.experiments.push(experiment);
         Ok(failed)

@@ -15,10 +15,8 @@ pub fn text(all: &Qualification) -> String {
     for op in &all.operations {
         let mut row = vec![op.name.to_owned()];
         if op.supported {
-            let mut runs = all.dry_runs.iter().filter(|run| run.operation == op.name);
-            let request = runs.find_map(|run| {
-                run.request.as_ref().map(|name| table::request(name, &run.effects))
-            });
+            let mut runs = all.dry_runs.iter().filter(|o| o.operation == op.name);
+            let request = runs.find_map(|o| o.run.title());
             row.push(request.unwrap_or_else(|| "none".to_owned()));
             row.extend(policies.iter().map(|policy| cell(all, op.name, *policy)));
         } else {
@@ -36,7 +34,7 @@ pub fn text(all: &Qualification) -> String {
             failures(&mut out, all, op.name, *policy);
         }
     }
-    let missed = all.experiments.iter().filter(|e| !e.reached).count();
+    let missed = all.experiments.iter().filter(|e| !e.crash.reached).count();
     if missed > 0 {
         let _ = writeln!(out, "{missed} points were not reached, which says nothing about them");
     }
@@ -54,9 +52,8 @@ pub fn text(all: &Qualification) -> String {
 fn cell(all: &Qualification, operation: &str, policy: Tried) -> String {
     let made: Vec<_> = all.of(policy).filter(|e| e.operation == operation).collect();
     let good = made.iter().filter(|e| !e.failed()).count();
-    let disturbed = all.dry_runs.iter().any(|run| {
-        run.policy == policy && run.operation == operation && !run.differences.is_empty()
-    });
+    let mut runs = all.dry_runs.iter().filter(|o| o.policy == policy && o.operation == operation);
+    let disturbed = runs.any(|o| o.run.differs());
     let mark = if good < made.len() || disturbed { " !" } else { "" };
     if made.is_empty() && mark.is_empty() {
         return "-".to_owned();
@@ -65,23 +62,23 @@ fn cell(all: &Qualification, operation: &str, policy: Tried) -> String {
 }
 
 fn failures(out: &mut String, all: &Qualification, operation: &str, policy: Tried) {
-    let run = all.dry_runs.iter().find(|r| r.policy == policy && r.operation == operation);
-    if let Some(run) = run.filter(|run| !run.differences.is_empty()) {
-        let line = run.differences.trim().lines().next().unwrap_or_default();
+    let mut runs = all.dry_runs.iter().filter(|o| o.policy == policy && o.operation == operation);
+    if let Some(o) = runs.next().filter(|o| o.run.differs()) {
+        let line = o.run.differences.trim().lines().next().unwrap_or_default();
         let _ = writeln!(out, "{operation} under {}, without a crash: {line}", policy.name());
     }
     let made: Vec<_> = all.of(policy).filter(|e| e.operation == operation).collect();
     let failed: Vec<&&Experiment> = made.iter().filter(|e| e.failed()).collect();
     let Some(first) = failed.first() else { return };
-    let signal = first.signal.to_string();
-    let title = table::title(&[&first.point], first.call, &signal);
+    let crash = &first.crash;
+    let title = table::title(&[&crash.point], crash.call, &crash.signal.to_string());
     let _ = writeln!(
         out,
         "{operation} under {}: {} of {} went wrong; {title}: {}\n  again: {}",
         policy.name(),
         failed.len(),
         made.len(),
-        first.judged.reason(),
+        crash.judged.reason(),
         first.replay
     );
 }
@@ -135,7 +132,7 @@ mod tests {
     fn what_is_not_asked_or_not_the_same_is_seen() {
         let mut all = qualification(Vec::new());
         assert!(text(&all).contains("mkdir      MKDIR: mkdir  -        -"), "{}", text(&all));
-        all.dry_runs[0].differences = "new: only on found\nmore".to_owned();
+        all.dry_runs[0].run.differences = "new: only on found\nmore".to_owned();
         assert!(text(&all).contains("0/0 !"));
         assert!(
             text(&all).contains("mkdir under reconcile, without a crash: new: only on found\n")

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use belay_faults::{Effect, FaultSignal, Point};
-use belay_study::{Judged, Operation};
+use belay_faults::{FaultSignal, Point};
+use belay_study::{Crash, DryRun, Operation};
 use belay_testbed::{Kind, Mode};
 use serde::Serialize;
 
@@ -70,30 +70,20 @@ pub struct Experiment {
     pub bed: Kind,
     pub operation: &'static str,
     pub column: Column,
-    pub point: String,
-    /// The call before or after which the daemon died.
-    pub call: Option<&'static str>,
-    pub signal: FaultSignal,
-    /// Whether the daemon came to that point, and so died there.
-    pub reached: bool,
     #[serde(flatten)]
-    pub judged: Judged,
-    pub seconds: f64,
+    pub crash: Crash,
     /// The command that does it again.
     pub replay: String,
 }
 
 /// What an undisturbed run of an operation showed.
 #[derive(Clone, Debug, Serialize)]
-pub struct DryRun {
+pub struct Observed {
     pub bed: Kind,
     pub operation: &'static str,
     pub column: Column,
-    /// The request, if the daemon is asked at all.
-    pub request: Option<String>,
-    pub effects: Vec<Effect>,
-    /// What was not as with an undisturbed bare daemon.
-    pub differences: String,
+    #[serde(flatten)]
+    pub run: DryRun,
 }
 
 /// All of a study.
@@ -103,7 +93,7 @@ pub struct Study {
     pub version: u32,
     pub kernel: String,
     pub columns: Vec<Column>,
-    pub dry_runs: Vec<DryRun>,
+    pub dry_runs: Vec<Observed>,
     pub experiments: Vec<Experiment>,
     /// What kept the study from being whole.
     pub troubles: Vec<String>,

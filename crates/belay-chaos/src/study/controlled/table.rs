@@ -43,9 +43,7 @@ pub fn markdown(study: &Study) -> String {
                 continue;
             }
             // As the first column has it; belay may add effects of its own.
-            let request = runs().find_map(|run| {
-                run.request.as_ref().map(|name| table::request(name, &run.effects))
-            });
+            let request = runs().find_map(|o| o.run.title());
             let request = request.unwrap_or_else(|| "none".to_owned());
             let _ = write!(text, "| {} | {request} |", op.name);
             for column in &study.columns {
@@ -53,7 +51,7 @@ pub fn markdown(study: &Study) -> String {
                     .experiments
                     .iter()
                     .filter(|e| e.bed == bed && e.operation == op.name && e.column == *column)
-                    .filter(|e| e.reached)
+                    .filter(|e| e.crash.reached)
                     .collect();
                 let cells = cells(&cell);
                 let _ = write!(text, " {} |", cells.join(" | "));
@@ -78,13 +76,13 @@ fn cells(experiments: &[&Experiment]) -> [String; 3] {
     };
     let mark = |good: bool| if good { OK } else { BAD };
     [
-        count(&|e| match e.judged.application {
+        count(&|e| match e.crash.judged.application {
             Application::Ok => OK,
             Application::Aborted => BAD,
             Application::Wrong => "e",
         }),
-        count(&|e| mark(e.judged.consistent)),
-        count(&|e| mark(e.judged.usable)),
+        count(&|e| mark(e.crash.judged.consistent)),
+        count(&|e| mark(e.crash.judged.usable)),
     ]
 }
 
@@ -92,17 +90,17 @@ fn cells(experiments: &[&Experiment]) -> [String; 3] {
 pub fn summary(study: &Study) -> String {
     let mut text = String::new();
     for column in &study.columns {
-        let of = || study.experiments.iter().filter(|e| e.column == *column && e.reached);
+        let of = || study.experiments.iter().filter(|e| e.column == *column && e.crash.reached);
         let share = |good: &dyn Fn(&&Experiment) -> bool| of().filter(good).count();
         let _ = writeln!(
             text,
             "{}: {} experiments; application unaware in {}, consistent in {}, usable in {}, all three in {}\n",
             column.name(),
             of().count(),
-            share(&|e| e.judged.application == Application::Ok),
-            share(&|e| e.judged.consistent),
-            share(&|e| e.judged.usable),
-            share(&|e| e.judged.is_all_right()),
+            share(&|e| e.crash.judged.application == Application::Ok),
+            share(&|e| e.crash.judged.consistent),
+            share(&|e| e.crash.judged.usable),
+            share(&|e| e.crash.judged.is_all_right()),
         );
     }
     let failed: Vec<_> = study.experiments.iter().filter(|e| failed(e)).collect();
@@ -117,16 +115,16 @@ pub fn summary(study: &Study) -> String {
                 writeln!(text, "\nAnd {} more; controlled.json has them all.", failed.len() - TOLD);
         }
     }
-    let missed: Vec<_> = study.experiments.iter().filter(|e| !e.reached).collect();
+    let missed: Vec<_> = study.experiments.iter().filter(|e| !e.crash.reached).collect();
     if !missed.is_empty() {
         let _ = writeln!(text, "\n{} points were not reached:\n", missed.len());
         for e in missed {
             let _ = writeln!(text, "- {}", e.replay);
         }
     }
-    for run in study.dry_runs.iter().filter(|run| !run.differences.is_empty()) {
-        let (op, column) = (run.operation, run.column.name());
-        let _ = writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", run.bed, run.differences);
+    for o in study.dry_runs.iter().filter(|o| o.run.differs()) {
+        let (op, column) = (o.operation, o.column.name());
+        let _ = writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", o.bed, o.run.differences);
     }
     for trouble in &study.troubles {
         let _ = writeln!(text, "\ntrouble: {trouble}");
@@ -136,57 +134,61 @@ pub fn summary(study: &Study) -> String {
 
 /// Whether an experiment speaks against belay.
 pub fn failed(experiment: &Experiment) -> bool {
-    experiment.column == Column::Belay && experiment.reached && !experiment.judged.is_all_right()
+    experiment.column == Column::Belay && experiment.crash.went_wrong()
 }
 
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
-    let (bed, signal) = (e.bed.to_string(), e.signal.to_string());
-    let title = table::title(&[&bed, e.operation, &e.point], e.call, &signal);
-    format!("{title}:{}\n  replay: {}", e.judged.account(), e.replay)
+    let (bed, signal) = (e.bed.to_string(), e.crash.signal.to_string());
+    let title = table::title(&[&bed, e.operation, &e.crash.point], e.crash.call, &signal);
+    format!("{title}:{}\n  replay: {}", e.crash.judged.account(), e.replay)
 }
 
 #[cfg(test)]
 mod tests {
     use belay_faults::FaultSignal;
-    use belay_study::Judged;
+    use belay_study::{Crash, DryRun, Judged};
     use belay_testbed::Kind;
 
     use super::*;
-    use crate::study::controlled::model::DryRun;
+    use crate::study::controlled::model::Observed;
 
     fn experiment(column: Column, application: Application) -> Experiment {
         Experiment {
             bed: Kind::Bindfs,
             operation: "mkdir",
             column,
-            point: "after-1".to_owned(),
-            call: Some("mkdir"),
-            signal: FaultSignal::Kill,
-            reached: true,
-            judged: Judged {
-                application,
-                outcome: "File exists".to_owned(),
-                expected: "done".to_owned(),
-                consistent: true,
-                differences: String::new(),
-                usable: application == Application::Ok,
-                trouble: String::new(),
+            crash: Crash {
+                point: "after-1".to_owned(),
+                call: Some("mkdir"),
+                signal: FaultSignal::Kill,
+                reached: true,
+                judged: Judged {
+                    application,
+                    outcome: "File exists".to_owned(),
+                    expected: "done".to_owned(),
+                    consistent: true,
+                    differences: String::new(),
+                    usable: application == Application::Ok,
+                    trouble: String::new(),
+                },
+                seconds: 0.0,
             },
-            seconds: 0.0,
             replay: "again".to_owned(),
         }
     }
 
     #[test]
     fn tables_count() {
-        let run = DryRun {
+        let run = Observed {
             bed: Kind::Bindfs,
             operation: "mkdir",
             column: Column::Belay,
-            request: Some("MKDIR".to_owned()),
-            effects: Vec::new(),
-            differences: String::new(),
+            run: DryRun {
+                request: Some("MKDIR".to_owned()),
+                effects: Vec::new(),
+                differences: String::new(),
+            },
         };
         let (good, bad) = (Application::Ok, Application::Wrong);
         let experiments = vec![
