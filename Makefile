@@ -40,7 +40,7 @@ BENCH_OUT ?= target/bench
 STUDY_OUT ?= target/study
 STUDY_BEDS ?=
 STUDY_CRASHES ?= 100
-STUDY_FLAGS ?= --sessions 12 --rounds 36 --macro-rounds 8 --build-rounds 4
+STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 8 --build-rounds 4
 
 # make suites
 SUITE_FLAGS ?=

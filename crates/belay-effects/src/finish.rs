@@ -62,7 +62,7 @@ pub fn finish<M: Memory + AsRef<Mapping>>(store: &Store<M>) -> Result<usize, Str
         for entry in &entries {
             overlay.take(log, entry);
         }
-        write_runs(memory.as_ref(), file.as_fd(), &overlay).map_err(|why| {
+        write_runs(memory.as_ref(), file.as_fd(), &mut overlay).map_err(|why| {
             format!("cannot finish a committed transaction on {}: {why}", shown(&image))
         })?;
         log.drop();
@@ -94,8 +94,12 @@ fn shown(image: &Image) -> String {
 ///
 /// # Errors
 /// Those of pwritev(2) and fsync(2).
-pub fn write_runs(memory: &Mapping, file: BorrowedFd<'_>, overlay: &Overlay) -> Result<(), Errno> {
-    let mut pieces = Vec::with_capacity(8);
+pub fn write_runs(
+    memory: &Mapping,
+    file: BorrowedFd<'_>,
+    overlay: &mut Overlay,
+) -> Result<(), Errno> {
+    let mut pieces = std::mem::take(&mut overlay.pieces);
     let mut next = 0;
     while let Some(mut at) = overlay.run(&mut next, &mut pieces) {
         while !pieces.is_empty() {
@@ -110,6 +114,7 @@ pub fn write_runs(memory: &Mapping, file: BorrowedFd<'_>, overlay: &Overlay) -> 
             }
         }
     }
+    overlay.pieces = pieces;
     if overlay.sync { rustix::fs::fsync(file) } else { Ok(()) }
 }
 

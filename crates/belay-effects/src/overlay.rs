@@ -25,6 +25,8 @@ pub struct Overlay {
     extents: Vec<Extent>,
     /// The image is to be made durable once it is written.
     pub sync: bool,
+    /// Room for the pieces of a run, kept so that no commit has to ask for memory.
+    pub(crate) pieces: Vec<(usize, usize)>,
 }
 
 /// Pieces of a run, at most: as many as one pwritev(2) is given.

@@ -37,8 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Transaction {
     /// The request; 0 for none.
     unique: u64,
-    /// It is to be answered.
-    answered: bool,
     overlay: Overlay,
     /// The log was too short: from here on writes go through.
     torn: bool,
@@ -92,6 +90,9 @@ pub(crate) struct Images {
     place: Place,
     /// None is under way.
     idle: Condvar,
+    /// The one under way is not to be answered. Changed under the lock; who took such a request sees
+    /// it without, when it asks for the next.
+    unanswered: AtomicBool,
     /// How many wait for that: most daemons have one thread, and nobody is to be woken.
     waiting: AtomicU32,
     /// The overlay is not empty. A thread sees what it wrote itself; one that was told of it by another
@@ -107,6 +108,7 @@ impl Default for Images {
             transaction: Mutex::new(Transaction::default()),
             place: Place::default(),
             idle: Condvar::new(),
+            unanswered: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             differs: AtomicBool::new(false),
             fd: AtomicI32::new(-1),
@@ -137,6 +139,7 @@ impl Images {
     /// None is under way any more.
     fn end(&self, transaction: &mut Transaction) {
         transaction.unique = 0;
+        self.unanswered.store(false, Relaxed);
         self.place.pass();
         transaction.torn = false;
         // Who waits has said so under the lock that is held here.
@@ -173,7 +176,7 @@ impl Shim {
             self.image.place.pass();
             transaction.torn = false;
         }
-        transaction.answered = answered;
+        self.image.unanswered.store(!answered, Relaxed);
         Turn { unique, number: Some(self.image.place.turn()) }
     }
 
@@ -314,11 +317,19 @@ impl Shim {
     }
 
     /// Commits the transaction of `unique`, or, with `None`, that of a request that is not answered.
+    #[inline]
     pub(crate) fn image_settle(&self, unique: Option<u64>) {
+        // A thread that asks for more has mostly answered: no lock for that.
+        if unique.is_some() || self.image.unanswered.load(Relaxed) {
+            self.image_commit(unique);
+        }
+    }
+
+    fn image_commit(&self, unique: Option<u64>) {
         let mut transaction = self.image.lock();
         let meant = match unique {
             Some(unique) => unique == transaction.unique,
-            None => !transaction.answered,
+            None => self.image.unanswered.load(Relaxed),
         };
         if !meant || transaction.unique == 0 {
             return;
