@@ -143,7 +143,8 @@ impl Drop for Blackout<'_> {
 /// A tracer that delays one kind of system call of the daemon for so long that it can be killed in it.
 pub struct Trap {
     _strace: Process,
-    _log: tempfile::TempDir,
+    log: tempfile::TempDir,
+    nth: u32,
 }
 
 /// Where in the system call the daemon is held.
@@ -179,7 +180,18 @@ impl Trap {
         let strace = Process::start(strace, &log).unwrap();
         let attached = || std::fs::read_to_string(&log).unwrap().contains("attached");
         assert!(until(attached), "strace cannot attach: {}", strace.tail());
-        Self { _strace: strace, _log: dir }
+        Self { _strace: strace, log: dir, nth }
+    }
+
+    /// Waits until the call is held. (That a request is in flight is not enough: it may be one before.)
+    pub fn await_catch(&self) {
+        let caught = || {
+            let log = std::fs::read_to_string(self.log.path().join("log")).unwrap();
+            let calls =
+                log.lines().filter(|line| !line.starts_with("strace: ") && line.contains('('));
+            calls.count() as u32 >= self.nth
+        };
+        assert!(until(caught), "the call did not come");
     }
 }
 

@@ -185,11 +185,8 @@ fn killed_in(bed: &Held, case: &Case, when: When, successors: u32) {
         let front = front.clone();
         move || act(&front)
     });
-    let in_flight = || bed.number("/requests/in_flight") >= 1;
-    assert!(
-        until(|| in_flight() && (when == When::Before || (case.done)(&behind))),
-        "{what}: no effect"
-    );
+    trap.await_catch();
+    assert!(until(|| when == When::Before || (case.done)(&behind)), "{what}: no effect");
     bed.bed.kill_daemon(Signal::KILL).unwrap();
     drop(trap);
     assert!(wait_for_exit(daemon, LIMIT).unwrap());
@@ -271,10 +268,9 @@ fn s03_exclusive_creation() {
                 file.write_all(b"text")?;
                 Ok::<_, io::Error>(file)
             });
-            mount.wait_for("CREATE", |status| {
-                let arrived = when == When::Before || mount.behind.join("new").exists();
-                status["requests"]["in_flight"] == 1 && arrived
-            });
+            trap.await_catch();
+            let arrived = || when == When::Before || mount.behind.join("new").exists();
+            assert!(until(arrived), "no CREATE");
             mount.signal("daemon", Signal::KILL);
             drop(trap);
             let file = caller.result().unwrap();

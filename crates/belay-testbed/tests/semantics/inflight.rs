@@ -76,7 +76,7 @@ fn s23_killed_with_a_request_that_the_daemon_had() {
             // The name is in the kernel's cache: the one openat is that of the OPEN.
             let trap = Trap::set(bed.bed.daemon_pid().unwrap(), "^openat$", 1, when);
             let mut caller = start(&mut cat(&bed.at("file")));
-            bed.wait_for("the request", |status| status["requests"]["in_flight"] == 1);
+            trap.await_catch();
             let blackout = bed.blackout_of(Some(trap));
             kill(caller.pid(), Signal::KILL).unwrap();
             blackout.end();
@@ -120,7 +120,7 @@ fn s23_interrupted_with_a_request_that_the_daemon_had() {
     let mut dd = Command::new("dd");
     dd.args([&format!("if={}", bed.at("file").display()), "status=none"]);
     let mut dd = start(&mut dd);
-    bed.wait_for("the request", |status| status["requests"]["in_flight"] == 1);
+    trap.await_catch();
     assert!(until(|| matches!(state_of(dd.pid()), 'S' | 'D')));
     kill(dd.pid(), Signal::USR1).unwrap();
     bed.crash();

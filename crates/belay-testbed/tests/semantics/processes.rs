@@ -257,7 +257,7 @@ fn s05_crashes_are_reported() {
     let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
     let path = bed.at("the-directory");
     let caller = call(move || fs::create_dir(path));
-    bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);
+    trap.await_catch();
     bed.bed.kill_daemon(Signal::SEGV).unwrap();
     drop(trap);
     caller.result().unwrap();
@@ -281,7 +281,7 @@ fn s05_late_reports_tell_of_the_death() {
     let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
     let path = bed.at("the-directory");
     let caller = call(move || fs::create_dir(path));
-    bed.wait_for("the request", |status| number(status, "/requests/in_flight") == 1);
+    trap.await_catch();
     // When the successor is on its way, the supervisor first looks what the keeper has to say.
     let late = Trap::set_for_one(bed.pid("supervisor"), "^recvmsg", 1, When::Before);
     bed.bed.kill_daemon(Signal::SEGV).unwrap();
