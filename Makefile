@@ -46,7 +46,7 @@ STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 8 --build
 SUITE_FLAGS ?=
 
 # The soak that is part of `make test`.
-TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,sshfs,ntfs-3g,avfs
+TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,mergerfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 # And the fault study: the operations with most effects.

@@ -1,5 +1,6 @@
 //! What can be asked for on the command line.
 
+use crate::profile::InodeNumbers;
 use crate::size::parse_size;
 use belay_supervisor::Policy;
 use belay_supervisor::process::parse_signal;
@@ -141,8 +142,8 @@ pub struct Run {
     #[arg(long)]
     pub no_resend: bool,
     /// Whether the daemon gives files the same inode numbers in each of its lives.
-    #[arg(long, value_enum, default_value_t = InodeNumbers::Stable)]
-    pub inode_numbers: InodeNumbers,
+    #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
+    pub inode_numbers: NumbersName,
     /// More messages; twice for even more.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -181,11 +182,23 @@ impl From<PolicyName> for Policy {
 
 /// What a daemon's inode numbers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InodeNumbers {
+pub enum NumbersName {
+    /// What the daemon's profile says, else stable.
+    Auto,
     /// The same in each life.
     Stable,
     /// They change.
     Volatile,
+}
+
+impl From<NumbersName> for Option<InodeNumbers> {
+    fn from(name: NumbersName) -> Self {
+        match name {
+            NumbersName::Auto => None,
+            NumbersName::Stable => Some(InodeNumbers::Stable),
+            NumbersName::Volatile => Some(InodeNumbers::Volatile),
+        }
+    }
 }
 
 /// `belay status`.

@@ -1,8 +1,8 @@
 //! `belay run`: checks, then becomes the keeper.
 
-use crate::cli::{InodeNumbers, Run};
+use crate::cli::Run;
 use crate::preflight::{binary, machine, mountpoint, shim};
-use crate::profile;
+use crate::profile::{self, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, VERSION};
 use belay_supervisor::text::OsText;
@@ -27,8 +27,8 @@ pub fn run(options: &Run) -> Result<i32> {
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
     let instance = instances::create(&state_dir, hint)?;
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
-    let (policy, source) = profile::choose(options.policy.into(), &program)?;
-    tracing::debug!("policy {}: {source}", policy.effective());
+    let chosen = profile::choose(options.policy.into(), options.inode_numbers.into(), &program)?;
+    tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.source);
     let config = Config {
         version: VERSION,
         program,
@@ -42,9 +42,9 @@ pub fn run(options: &Run) -> Result<i32> {
         hang_timeout_ms: options.hang_timeout.map(millis),
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
-        policy,
+        policy: chosen.policy,
         no_resend: options.no_resend || old_kernel,
-        volatile_inodes: options.inode_numbers == InodeNumbers::Volatile,
+        volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         verbose: options.verbose,
         keeper_pid: std::process::id(),
         bystanders: process::children(std::process::id()),

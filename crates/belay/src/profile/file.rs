@@ -13,9 +13,29 @@ pub struct Profile {
     pub programs: Vec<String>,
     /// The policy that they need.
     policy: Named,
+    /// What its inode numbers do.
+    #[serde(default, skip_serializing_if = "InodeNumbers::is_stable")]
+    pub inode_numbers: InodeNumbers,
     /// How it came about: the command, version and date of a qualification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qualified: Option<String>,
+}
+
+/// What a daemon's inode numbers do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InodeNumbers {
+    /// They are the same in each life.
+    #[default]
+    Stable,
+    /// A successor may give a file another one than its predecessor did.
+    Volatile,
+}
+
+impl InodeNumbers {
+    fn is_stable(&self) -> bool {
+        *self == Self::Stable
+    }
 }
 
 /// Policies that a profile may name.
@@ -39,7 +59,12 @@ impl Profile {
             Policy::Transaction => Named::Transaction,
             Policy::Auto | Policy::Blind => bail!("no policy for a profile: {policy:?}"),
         };
-        Ok(Self { programs: vec![program.to_owned()], policy, qualified: Some(qualified) })
+        Ok(Self {
+            programs: vec![program.to_owned()],
+            policy,
+            inode_numbers: InodeNumbers::Stable,
+            qualified: Some(qualified),
+        })
     }
 
     /// Reads a profile.

@@ -5,7 +5,7 @@
 
 mod file;
 
-pub use file::Profile;
+pub use file::{InodeNumbers, Profile};
 
 use anyhow::{Context, Result};
 use belay_supervisor::config::Policy;
@@ -101,19 +101,40 @@ pub fn read(path: &Path) -> Result<Profile> {
         .with_context(|| format!("profile {shown}; correct it, or choose a policy with --policy"))
 }
 
-/// The policy to use: the one that was asked for, or that of the daemon's profile, or `reconcile`.
+/// How a daemon is to be held.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The policy.
+    pub policy: Policy,
+    /// What its inode numbers do.
+    pub inode_numbers: InodeNumbers,
+    /// Who says which policy, for people.
+    pub source: String,
+}
+
+/// Chooses what was asked for, else what the daemon's profile says, else what does for any daemon.
 ///
 /// # Errors
-/// Those of [`find`], if no policy was asked for.
-pub fn choose(asked: Policy, program: &Path) -> Result<(Policy, String)> {
-    if asked != Policy::Auto {
-        return Ok((asked, "--policy".into()));
-    }
-    Ok(match find(program)? {
-        Some(found) => (found.profile.policy(), found.source),
-        None => {
-            (Policy::Reconcile, "no profile knows the daemon; `belay qualify` makes one".into())
-        }
+/// Those of [`find`], if not everything was asked for.
+pub fn choose(
+    policy: Policy,
+    inode_numbers: Option<InodeNumbers>,
+    program: &Path,
+) -> Result<Chosen> {
+    let asked = (policy != Policy::Auto).then_some(policy);
+    let found = if asked.is_some() && inode_numbers.is_some() { None } else { find(program)? };
+    let profile = found.as_ref().map(|found| &found.profile);
+    let source = match (asked, &found) {
+        (Some(_), _) => "--policy".into(),
+        (None, Some(found)) => found.source.clone(),
+        (None, None) => "no profile knows the daemon; `belay qualify` makes one".into(),
+    };
+    Ok(Chosen {
+        policy: asked.or(profile.map(Profile::policy)).unwrap_or(Policy::Reconcile),
+        inode_numbers: inode_numbers
+            .or(profile.map(|profile| profile.inode_numbers))
+            .unwrap_or_default(),
+        source,
     })
 }
 
@@ -135,6 +156,17 @@ mod tests {
         let found = find_in(&[], Path::new("/usr/bin/ntfs-3g")).unwrap().unwrap();
         assert_eq!(found.profile.policy(), Policy::Transaction);
         assert!(find_in(&[], Path::new("/usr/bin/unknown")).unwrap().is_none());
+        let numbers =
+            |name: &str| find_in(&[], Path::new(name)).unwrap().unwrap().profile.inode_numbers;
+        assert_eq!(numbers("mergerfs"), InodeNumbers::Volatile);
+        assert_eq!(numbers("bindfs"), InodeNumbers::Stable);
+    }
+
+    #[test]
+    fn what_is_asked_for_comes_before_the_profile() {
+        let choose = |policy, numbers| choose(policy, numbers, Path::new("/usr/bin/mergerfs"));
+        let chosen = choose(Policy::Blind, Some(InodeNumbers::Stable)).unwrap();
+        assert_eq!((chosen.policy, chosen.inode_numbers), (Policy::Blind, InodeNumbers::Stable));
     }
 
     #[test]
