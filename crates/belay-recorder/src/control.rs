@@ -64,6 +64,8 @@ pub mod options {
     pub const JOURNAL: u64 = 1 << 3;
     /// Collect a request's writes to the image, and carry them out when its reply is decided.
     pub const TRANSACTION: u64 = 1 << 4;
+    /// Collect all writes to the image until a checkpoint.
+    pub const EPOCH: u64 = 1 << 5;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.

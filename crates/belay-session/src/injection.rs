@@ -54,6 +54,8 @@ pub(crate) enum Injection {
     RemoveHidden { node: Node },
     /// READDIR of the whole directory in a successor.
     List { handle: Handle },
+    /// OPENDIR, FSYNCDIR and RELEASEDIR of the root, by which a daemon writes all that it holds.
+    Flush,
 }
 
 impl<M: Memory> Session<M> {
@@ -88,6 +90,7 @@ impl<M: Memory> Session<M> {
             Injection::RemoveHidden { node } => self.removed_hidden(task, node),
             Injection::Unhide { node } => self.unhidden(task, node, reply),
             Injection::List { handle } => self.listed(task, handle, reply),
+            Injection::Flush => self.flushed(task, reply),
         }
     }
 }

@@ -22,10 +22,12 @@
 //! | `hide` | files that are open and unlinked |
 //! | `rename_over` | files that are open and renamed over |
 //! | `listing` | directory streams across generations |
+//! | `checkpoint` | boundaries at which all that the daemon holds is on its image |
 //! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod cookies;
 mod created;
 pub mod decision;

@@ -73,6 +73,9 @@ const SPECIAL: OpcodeSet = OpcodeSet::new(&[
     Opcode::READDIR,
     Opcode::READDIRPLUS,
     Opcode::REMOVEXATTR,
+    Opcode::FSYNC,
+    Opcode::FSYNCDIR,
+    Opcode::SYNCFS,
     Opcode::LINK,
     Opcode::COPY_FILE_RANGE,
     Opcode::COPY_FILE_RANGE_64,
@@ -145,7 +148,7 @@ impl<M: Memory> Session<M> {
         if self.phase == Phase::Settling {
             self.tick(now);
         }
-        if self.phase == Phase::Settling || self.needs_plan(&request) {
+        if self.phase != Phase::Open || self.needs_plan(&request) {
             self.park_fresh(message.to_vec(), slot);
             return Incoming::Taken;
         }
@@ -194,6 +197,7 @@ impl<M: Memory> Session<M> {
             }
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             Opcode::REMOVEXATTR => true,
+            Opcode::FSYNC | Opcode::FSYNCDIR | Opcode::SYNCFS => self.has_epochs(),
             _ => false,
         }
     }

@@ -1,5 +1,6 @@
 //! The session's state and its way out to the shim.
 
+use crate::checkpoint::Epochs;
 use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::injection::Injection;
@@ -25,6 +26,8 @@ pub enum Phase {
     Settling,
     /// Normal work.
     Open,
+    /// A checkpoint: what had begun comes to its end; new work waits.
+    Quiescing,
 }
 
 /// A request that is not settled yet.
@@ -55,6 +58,9 @@ pub enum Work {
     Deliver(Vec<u8>),
     /// Write this to the device (a reply or a notification), then call [`Session::on_delivered`].
     Answer(Vec<u8>),
+    /// All that the daemon holds is on its image, and nothing is under way: end the epoch, then call
+    /// [`Session::sealed`].
+    Seal,
 }
 
 /// What the kernel believes of a mount. See the crate's documentation.
@@ -93,6 +99,7 @@ pub struct Session<M> {
     pub(crate) cookies: Cookies,
     pub(crate) scratch: Vec<u8>,
     pub(crate) kick: bool,
+    pub(crate) epochs: Epochs,
     /// The daemon accepted a LINK for hiding, as far as is known.
     pub(crate) links_work: bool,
     pub(crate) full: bool,
@@ -142,6 +149,7 @@ impl<M: Memory> Session<M> {
             cookies: Cookies::default(),
             scratch: Vec::with_capacity(4096),
             kick: false,
+            epochs: Epochs::default(),
             links_work: true,
             full: false,
             store,

@@ -20,6 +20,8 @@ pub(crate) enum Job {
     Narrow(Handle),
     /// Giving a hidden file its name back.
     Unhide(Node, Node, Vec<u8>),
+    /// Having the daemon write all that it holds, for a checkpoint.
+    Flush,
 }
 
 /// What a task waits for.
@@ -63,6 +65,8 @@ pub(crate) struct Task {
     pub(crate) presence: Option<i32>,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
+    /// The epoch that must be safe before it is answered.
+    pub(crate) awaits: Option<u64>,
 }
 
 /// What a task needs next.
@@ -100,6 +104,7 @@ impl Task {
             opened: None,
             presence: None,
             widen: Widen::No,
+            awaits: None,
         }
     }
 

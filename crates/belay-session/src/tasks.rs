@@ -1,5 +1,6 @@
 //! Parked requests and belay's own errands, taken forward one step at a time.
 
+use crate::checkpoint::SYNCS;
 use crate::decision::{Finding, Progress};
 use crate::message::Outgoing;
 use crate::restore::Missed;
@@ -68,7 +69,8 @@ impl<M: Memory> Session<M> {
             finding: Finding::NotAsked,
         });
         // A request that waits for others must not hold them up.
-        task.old = task.opcode() != Opcode::SETLKW;
+        let waits = self.has_epochs() && SYNCS.has(task.opcode());
+        task.old = task.opcode() != Opcode::SETLKW && !waits;
         // What has held up the others before does so last.
         let place = (task.solo.late, unique);
         let at = self.tasks.iter().position(|other| {
@@ -101,9 +103,14 @@ impl<M: Memory> Session<M> {
                     }
                 }
             }
+            if self.phase == Phase::Quiescing && self.checkpoint_step(now) {
+                return Some(Work::Seal);
+            }
             let from = if self.phase == Phase::Settling { 0 } else { tried };
-            let index = (from..self.tasks.len())
-                .find(|i| self.tasks.get(*i).is_some_and(|task| task.wait == Wait::Ready))?;
+            let index = (from..self.tasks.len()).find(|i| {
+                let ready = |task: &Task| task.wait == Wait::Ready && self.may_go_on(task);
+                self.tasks.get(*i).is_some_and(ready)
+            })?;
             let mut task = self.tasks.remove(index)?;
             match self.advance(&mut task) {
                 Step::Inject(message, injection) => {
@@ -202,6 +209,7 @@ impl<M: Memory> Session<M> {
             Job::Narrow(handle) => self.narrow_step(task, handle),
             Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
             Job::Unhide(node, parent, name) => self.unhide_step(task, node, parent, &name),
+            Job::Flush => self.flush_step(),
         }
     }
 
@@ -211,6 +219,9 @@ impl<M: Memory> Session<M> {
         }
         let message = task.message().to_vec();
         let Ok(request) = Request::parse(&message) else { return Step::Done };
+        if let Some(step) = self.sync_step(task, &request) {
+            return step;
+        }
         if let Some(step) = self.settle_early(task, &request) {
             return step;
         }

@@ -4,6 +4,8 @@
 //! as long, `BELAY_TRACE=1` shows every request.
 #![forbid(unsafe_code)]
 
+#[path = "sim/checkpoint.rs"]
+mod checkpoint;
 #[path = "sim/poison.rs"]
 mod poison;
 #[path = "sim/scripts.rs"]
@@ -45,6 +47,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
         seed,
         plan: Vec::new(),
         poison: Vec::new(),
+        epochs: false,
     }
 }
 
@@ -67,7 +70,8 @@ fn at_every_step(name: &str) {
             let clients = vec![ops.clone()];
             let seed = 5 + i as u64;
             let (plan, poison) = (Vec::new(), Vec::new());
-            let setup = Setup { clients, flavour, resend, threads, seed, plan, poison };
+            let setup =
+                Setup { clients, flavour, resend, threads, seed, plan, epochs: false, poison };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
             let stride = if i == 0 || soak() > 1 { 1 } else { 3 };
@@ -91,7 +95,8 @@ fn again_and_again(name: &str) {
         let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
         let clients = vec![ops.clone()];
         let (plan, poison) = (Vec::new(), Vec::new());
-        let setup = Setup { clients, flavour, resend, threads, seed: round, plan, poison };
+        let setup =
+            Setup { clients, flavour, resend, threads, seed: round, plan, epochs: false, poison };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {
             let spread = *rng.pick(&[60, 300, 1000]);

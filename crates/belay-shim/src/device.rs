@@ -177,6 +177,8 @@ impl Shim {
                 self.answer(&message);
                 Before::Again
             }
+            // Nobody has begun a checkpoint.
+            Some(Work::Seal) => Before::Again,
             None if settling || starved => self.wait_a_little(),
             None => Before::Read,
         }

@@ -7,8 +7,8 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    ForgetIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn, OpenIn, OutHeader,
-    ReadIn, ReleaseIn, RenameIn, SetattrIn,
+    ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn, OpenIn,
+    OutHeader, ReadIn, ReleaseIn, RenameIn, SetattrIn,
 };
 use crate::opcode::Opcode;
 
@@ -114,6 +114,13 @@ pub fn release(ids: Ids, fh: u64, flags: u32, dir: bool) -> Vec<u8> {
     let opcode = if dir { Opcode::RELEASEDIR } else { Opcode::RELEASE };
     let body = ReleaseIn { fh, flags, ..ReleaseIn::default() };
     request(ids, opcode, &[body.as_bytes()])
+}
+
+/// FSYNCDIR of an open directory: its data and all that describes them.
+#[must_use]
+pub fn fsyncdir(ids: Ids, fh: u64) -> Vec<u8> {
+    let body = FsyncIn { fh, ..FsyncIn::default() };
+    request(ids, Opcode::FSYNCDIR, &[body.as_bytes()])
 }
 
 /// READ of up to `size` bytes at file position `off`.

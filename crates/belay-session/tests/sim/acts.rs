@@ -229,6 +229,12 @@ impl Client {
                 let opcode = if *wait { Opcode::SETLKW } else { Opcode::SETLK };
                 self.lock(&file, opcode, *owner, (*start, *end), *kind, 0).await
             }
+            Op::Fsync(fd) => {
+                let file = self.file(*fd)?;
+                let body = FsyncIn { fh: file.fh, ..FsyncIn::default() };
+                self.call(Opcode::FSYNC, file.nodeid, &[body.as_bytes()]).await?;
+                unit
+            }
             Op::Flock { fd, kind } => {
                 let file = self.file(*fd)?;
                 self.files.insert(*fd, File { flocked: true, ..file });

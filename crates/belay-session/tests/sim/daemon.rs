@@ -11,6 +11,27 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use zerocopy::IntoBytes;
 
+/// Requests that leave nothing to be written.
+const UNCHANGING: [Opcode; 17] = [
+    Opcode::LOOKUP,
+    Opcode::GETATTR,
+    Opcode::READ,
+    Opcode::READLINK,
+    Opcode::READDIR,
+    Opcode::READDIRPLUS,
+    Opcode::OPEN,
+    Opcode::OPENDIR,
+    Opcode::RELEASE,
+    Opcode::RELEASEDIR,
+    Opcode::FLUSH,
+    Opcode::FSYNC,
+    Opcode::FSYNCDIR,
+    Opcode::GETXATTR,
+    Opcode::SETLK,
+    Opcode::SETLKW,
+    Opcode::POLL,
+];
+
 /// What kind of daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flavour {
@@ -74,6 +95,8 @@ pub struct Daemon {
     polls: Vec<(u64, u64)>,
     /// Notifications to be sent.
     pub notes: Vec<Vec<u8>>,
+    /// What it was asked to do has not all been written, if it is one that buffers.
+    pub dirty: bool,
 }
 
 impl Daemon {
@@ -99,6 +122,7 @@ impl Daemon {
             locks: Vec::new(),
             polls: Vec::new(),
             notes: Vec::new(),
+            dirty: false,
         }
     }
 
@@ -212,6 +236,7 @@ impl Daemon {
             _ => {}
         }
         let ino = self.ino(request.header.nodeid);
+        self.dirty |= !UNCHANGING.contains(&request.opcode());
         if matches!(request.opcode(), Opcode::SETLK | Opcode::SETLKW) {
             return self.lock(&request, ino);
         }
@@ -317,7 +342,18 @@ impl Daemon {
                 disk.borrow().may_open(ino, flags)?;
                 Ok(self.new_handle(ino, flags).as_bytes().to_vec())
             }
-            Opcode::OPENDIR => Ok(self.new_handle(ino, 0).as_bytes().to_vec()),
+            Opcode::OPENDIR => {
+                let flags = request.body_as::<OpenIn>().unwrap().flags;
+                Ok(self.new_handle(ino, flags).as_bytes().to_vec())
+            }
+            Opcode::FSYNC | Opcode::FSYNCDIR => {
+                let fsync: FsyncIn = request.body_as().unwrap();
+                // As fuse2fs: all is written, but only for what is open for writing.
+                if self.open(fsync.fh, ino).flags & 3 != 0 {
+                    self.dirty = false;
+                }
+                done
+            }
             Opcode::RELEASE | Opcode::RELEASEDIR => {
                 let release: ReleaseIn = request.body_as().unwrap();
                 self.open(release.fh, ino);

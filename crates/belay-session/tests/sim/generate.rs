@@ -88,6 +88,7 @@ fn random_op(rng: &mut Rng, top: &str) -> Op {
         }
         92..=93 => Op::Flock { fd: fd(rng), kind: kind(rng) },
         94 => Op::Poll(fd(rng)),
+        95 => Op::Fsync(fd(rng)),
         _ => Op::Shrink(*rng.pick(&[20, 100])),
     }
 }

@@ -22,6 +22,11 @@ pub struct Outside {
     pub layout: Layout,
     pub clock: Rc<Clock>,
     pub time: u64,
+    /// The disk as of the last checkpoint, and how many there were.
+    pub image: Rc<RefCell<Disk>>,
+    pub epoch: u64,
+    /// The last epoch that outlives a loss of power.
+    pub durable: u64,
     /// A message that was read from the kernel and not yet taken.
     pub in_hand: Option<Vec<u8>>,
 }
@@ -58,7 +63,8 @@ enum Before {
 impl Life {
     pub fn new(out: &Outside, generation: u32, flavour: Flavour, threads: usize) -> Self {
         let store = Store::new(out.memory.clone(), out.layout);
-        let session = Session::attach(store, generation);
+        let mut session = Session::attach(store, generation);
+        session.set_epochs(out.epoch, out.durable);
         session.control().reach(Instant::Attached, out.time + 1);
         let daemon = Daemon::new(generation, flavour, out.disk.clone(), out.clock.clone());
         Self {
@@ -82,6 +88,23 @@ impl Life {
         match thread {
             Thread::Blocked(_) => kernel.is_readable(),
             _ => true,
+        }
+    }
+
+    /// What a host does about checkpoints besides the requests.
+    pub fn checkpoints(&mut self, out: &mut Outside, rng: &mut Rng) {
+        if out.durable + 1 < out.epoch && rng.chance(20) {
+            out.durable = out.epoch - 1; // the commit is done
+            self.session.set_durable(out.durable);
+            self.pending |= !self.session.is_quiet();
+        }
+        let can_seal = out.durable + 1 == out.epoch;
+        if can_seal && (self.session.wants_checkpoint() || rng.chance(3)) {
+            self.session.begin_checkpoint(out.time);
+            self.pending = true;
+        }
+        if self.session.take_kick() {
+            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
         }
     }
 
@@ -205,6 +228,14 @@ impl Life {
                 out.clock.tick();
                 self.session.on_delivered(get_u64(&message, 8).unwrap());
                 self.pending = !self.session.is_quiet() || self.session.phase() == Phase::Settling;
+                Before::Again
+            }
+            Some(Work::Seal) => {
+                assert!(!self.daemon.dirty, "the epoch ends, and not all is written");
+                *out.image.borrow_mut() = out.disk.borrow().clone();
+                out.epoch += 1;
+                self.session.sealed(out.epoch);
+                self.pending = !self.session.is_quiet();
                 Before::Again
             }
             None => Before::Read,

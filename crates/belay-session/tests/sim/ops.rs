@@ -90,6 +90,8 @@ pub enum Op {
         kind: u32,
     },
     Poll(usize),
+    /// fsync(2).
+    Fsync(usize),
     /// Drops dentries; percent.
     Shrink(u64),
 }

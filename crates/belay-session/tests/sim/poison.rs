@@ -59,7 +59,7 @@ fn setup(seed: u64, opcode: Opcode, clients: Vec<Vec<Op>>, poison: Vec<(usize, u
     // One that makes links, or there would be no LINK to die of.
     let flavour = Flavour { deadly, links: true, ..*rng.pick(&FLAVOURS) };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-    Setup { clients, flavour, resend, threads, seed, plan: Vec::new(), poison }
+    Setup { clients, flavour, resend, threads, seed, plan: Vec::new(), epochs: false, poison }
 }
 
 fn check(ran: &Ran, opcode: Opcode, number: usize) {

@@ -30,6 +30,8 @@ pub struct Setup {
     pub seed: u64,
     /// Deaths: each in ticks after the one before.
     pub plan: Vec<u64>,
+    /// Checkpoints are made.
+    pub epochs: bool,
     /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do not.
     pub poison: Vec<(usize, usize)>,
 }
@@ -53,6 +55,8 @@ struct Oracle {
     kernel: Rc<RefCell<Kernel>>,
     id: u64,
     poison: Vec<usize>,
+    /// The disk as of the last checkpoint.
+    image: Option<Rc<RefCell<Disk>>>,
 }
 
 impl Oracle {
@@ -80,6 +84,14 @@ impl Oracle {
             return;
         }
         let want = self.plain.run(op);
+        if let (Op::Fsync(_), Some(image), Ok(_)) = (op, &self.image, &got) {
+            let top = format!("/c{}", self.id - 1);
+            let of_this = |tree: Vec<String>| -> Vec<String> {
+                tree.into_iter().filter(|line| line.starts_with(&top)).collect()
+            };
+            let image = image.borrow().tree().into_iter().filter(|line| !line.contains(".belay-"));
+            assert_eq!(of_this(image.collect()), of_this(self.plain.disk.tree()), "not safe");
+        }
         if self.kernel.borrow().crashes > 0 && is_ambiguous(op, &want, &got) {
             return;
         }
@@ -177,11 +189,14 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         layout,
         clock,
         time: 1,
+        image: Rc::new(RefCell::new(Disk::new())),
+        epoch: 1,
+        durable: 0,
         in_hand: None,
     };
-    if !setup.resend {
-        Control::new(&out.memory.calm(), layout).set_options(options::NO_RESEND);
-    }
+    let resend = if setup.resend { 0 } else { options::NO_RESEND };
+    let epoch = if setup.epochs { options::EPOCH } else { 0 };
+    Control::new(&out.memory.calm(), layout).set_options(resend | epoch);
     // Deaths that are planned hit one request again and again, too; that is not what is tested then.
     let after = if setup.poison.is_empty() { 100 } else { 2 };
     Control::new(&out.memory.calm(), layout).set_poison_after(after);
@@ -197,6 +212,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
             kernel: kernel.clone(),
             id,
             poison: setup.poison.iter().filter(|(c, _)| *c == i).map(|(_, op)| *op).collect(),
+            image: setup.epochs.then(|| out.image.clone()),
         };
         jobs.push(Box::pin(oracle.run(ops.clone(), trees.clone())));
     }
@@ -212,6 +228,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         let step = catch_unwind(AssertUnwindSafe(|| {
             let life =
                 life.get_or_insert_with(|| Life::new(&out, crashes, setup.flavour, setup.threads));
+            if setup.epochs {
+                life.checkpoints(&mut out, &mut rng);
+            }
             let acted = life.step(&mut out, &mut rng);
             (acted, life.is_idle())
         }));

@@ -1,0 +1,202 @@
+//! Checkpoints (Membrane, section 3.5.1): boundaries that no request spans, at which all that the daemon
+//! holds in its own memory is on its image. Only under the policy `epoch`.
+//!
+//! A checkpoint is begun by the host, which knows how much has collected
+//! ([`Session::begin_checkpoint`]), or because an application has asked for its data to be safe
+//! ([`Session::wants_checkpoint`]). New requests are parked then; those that had begun come to their
+//! end; the daemon is made to write what it has. With [`Work::Seal`] the host ends the epoch, and says
+//! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
+//! host says that it is ([`Session::set_durable`]).
+
+use crate::injection::Injection;
+use crate::message::read;
+use crate::session::{Active, Phase, Session};
+use crate::task::{Job, Step, Task};
+use belay_recorder::control::options;
+use belay_recorder::{Memory, Node};
+use belay_wire::abi::OutHeader;
+use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
+
+/// O_RDWR: daemons flush for handles only by which something could have been written.
+const O_RDWR: u32 = 2;
+/// How long a checkpoint may hold up all requests before it has begun to flush, in ns. A request that
+/// takes longer is none of its business: the next one will find it done.
+const PATIENCE: u64 = 500_000_000;
+
+/// Requests by which an application asks for what it wrote to be safe.
+pub(crate) const SYNCS: OpcodeSet =
+    OpcodeSet::new(&[Opcode::FSYNC, Opcode::FSYNCDIR, Opcode::SYNCFS]);
+/// Requests that change nothing and may take for ever.
+const UNENDING: OpcodeSet = OpcodeSet::new(&[Opcode::SETLKW, Opcode::POLL]);
+
+/// How far the checkpoint under way is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// What had begun has not ended yet.
+    #[default]
+    No,
+    /// The root directory is being opened.
+    Opening,
+    /// It is open by this handle.
+    Open(u64),
+    /// The daemon is writing.
+    Syncing(u64),
+    /// It has written; the handle is to be closed.
+    Synced(u64),
+    /// It is being closed.
+    Closing,
+    /// All is written: the epoch can end.
+    Done,
+    /// The daemon could not write.
+    Failed(i32),
+}
+
+/// Epochs, as the session sees them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Epochs {
+    /// The number of the epoch that is under way.
+    current: u64,
+    /// The last one that outlives a loss of power.
+    durable: u64,
+    /// An application waits for this one.
+    wanted: u64,
+    /// The last task that belongs to the epoch that a checkpoint ends.
+    boundary: u64,
+    /// When that began.
+    since: u64,
+    flush: Flush,
+}
+
+impl<M: Memory> Session<M> {
+    /// Whether the policy is `epoch`.
+    pub(crate) fn has_epochs(&self) -> bool {
+        self.options & options::EPOCH != 0
+    }
+
+    /// The epochs as the host finds them at its start.
+    pub fn set_epochs(&mut self, current: u64, durable: u64) {
+        self.epochs.current = current;
+        self.epochs.durable = durable;
+    }
+
+    /// Whether an application waits for a checkpoint.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.epochs.wanted >= self.epochs.current && self.phase == Phase::Open
+    }
+
+    /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
+    pub fn begin_checkpoint(&mut self, now: u64) -> bool {
+        if self.phase != Phase::Open || !self.has_epochs() {
+            return false;
+        }
+        self.phase = Phase::Quiescing;
+        self.epochs.boundary = self.next_task;
+        self.epochs.since = now;
+        self.epochs.flush = Flush::No;
+        self.kick = true;
+        true
+    }
+
+    /// The epoch has ended, and `current` is under way.
+    pub fn sealed(&mut self, current: u64) {
+        self.epochs.current = current;
+        self.end_checkpoint();
+    }
+
+    /// The last epoch that outlives a loss of power.
+    pub fn set_durable(&mut self, epoch: u64) {
+        self.epochs.durable = epoch;
+        self.kick |= self.tasks.iter().any(|task| task.awaits.is_some_and(|at| at <= epoch));
+    }
+
+    /// Back to normal work, with or without a new epoch.
+    fn end_checkpoint(&mut self) {
+        if self.phase == Phase::Quiescing {
+            self.phase = Phase::Open;
+        }
+        self.tasks.retain(|task| !matches!(task.job, Job::Flush));
+        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+    }
+
+    /// Whether a task may go on now: while a checkpoint is made those only that had begun.
+    pub(crate) fn may_go_on(&self, task: &Task) -> bool {
+        self.phase != Phase::Quiescing
+            || task.id <= self.epochs.boundary
+            || matches!(task.job, Job::Flush)
+    }
+
+    /// Takes a checkpoint further. `true` when the epoch can end.
+    pub(crate) fn checkpoint_step(&mut self, now: u64) -> bool {
+        self.reap();
+        match self.epochs.flush {
+            Flush::Done => return true,
+            Flush::Failed(_) => {
+                self.end_checkpoint();
+                return false;
+            }
+            Flush::No => {}
+            _ => return false,
+        }
+        if self.is_quiesced() {
+            let flushes = self.tasks.iter().any(|task| matches!(task.job, Job::Flush));
+            if !flushes {
+                self.park_errand(Job::Flush);
+            }
+        } else if now.saturating_sub(self.epochs.since) > PATIENCE {
+            self.end_checkpoint();
+        }
+        false
+    }
+
+    /// Whether all that had begun has ended.
+    fn is_quiesced(&self) -> bool {
+        let works = |active: &Active| !UNENDING.has(active.opcode);
+        let goes_on = |task: &Task| task.id <= self.epochs.boundary && task.awaits.is_none();
+        !self.active.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
+    }
+
+    /// The errand that has the daemon write all that it holds.
+    pub(crate) fn flush_step(&mut self) -> Step {
+        let Some(root) = self.store.bound(Node::ROOT, self.generation) else {
+            self.epochs.flush = Flush::Failed(0);
+            return Step::Done;
+        };
+        let ids = self.injected_ids(root);
+        let (message, flush) = match self.epochs.flush {
+            Flush::No => (build::opendir(ids, O_RDWR), Flush::Opening),
+            Flush::Open(fh) => (build::fsyncdir(ids, fh), Flush::Syncing(fh)),
+            Flush::Synced(fh) => (build::release(ids, fh, O_RDWR, true), Flush::Closing),
+            _ => return Step::Done,
+        };
+        self.epochs.flush = flush;
+        Step::Inject(message, Injection::Flush)
+    }
+
+    pub(crate) fn flushed(&mut self, task: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        let open = reply.get(16..).and_then(read::<OpenOut>);
+        self.epochs.flush = match (self.epochs.flush, errno, open) {
+            (Flush::Opening, 0, Some(open)) => Flush::Open(open.fh),
+            (Flush::Syncing(fh), 0, _) => Flush::Synced(fh),
+            // What closing says is not about what was written before.
+            (Flush::Closing, ..) => Flush::Done,
+            (_, errno, _) => Flush::Failed(errno),
+        };
+        let over = matches!(self.epochs.flush, Flush::Done | Flush::Failed(_));
+        self.with_task(task, |task| task.done = over);
+    }
+
+    /// A request that asks for what was written to be safe: it is answered when the epoch in which it
+    /// came is. The daemon need not hear of it.
+    pub(crate) fn sync_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if !self.has_epochs() || !SYNCS.has(request.opcode()) {
+            return None;
+        }
+        let awaited = *task.awaits.get_or_insert(self.epochs.current);
+        if self.epochs.durable >= awaited {
+            return Some(self.answer(task, &build::reply_ok(request.header.unique)));
+        }
+        self.epochs.wanted = self.epochs.wanted.max(awaited);
+        Some(Step::Blocked)
+    }
+}
