@@ -84,6 +84,9 @@ impl Worker {
         if bed.kind().has_own_numbers() {
             command.arg("--own-numbers");
         }
+        if bed.kind().numbers_directories_by_path() {
+            command.arg("--directories-by-path");
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is the soak's business; a worker ends with its stdin.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

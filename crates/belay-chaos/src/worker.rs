@@ -34,11 +34,17 @@ pub struct WorkerArgs {
     /// The daemon has inode numbers of its own.
     #[arg(long)]
     pub own_numbers: bool,
+    /// Those of directories are made of their paths.
+    #[arg(long)]
+    pub directories_by_path: bool,
 }
 
 /// Serves orders from stdin until it ends.
 pub fn serve(args: &WorkerArgs) -> Result<()> {
     let mut executor = Executor::new(&args.root, args.own_numbers)?;
+    if args.directories_by_path {
+        executor.ignore_numbers_of_directories();
+    }
     let mut out = BufWriter::new(std::io::stdout().lock());
     for line in std::io::stdin().lock().lines() {
         let order: Order = serde_json::from_str(&line.context("reading an order")?)

@@ -99,6 +99,13 @@ impl Kind {
         !matches!(self, Self::Sshfs | Self::Avfs)
     }
 
+    /// Whether the inode number of a directory is made of its path, so that a renamed one has another, at once or when
+    /// the kernel asks again (mergerfs, by its default `inodecalc=hybrid-hash`).
+    #[must_use]
+    pub fn numbers_directories_by_path(self) -> bool {
+        self == Self::Mergerfs
+    }
+
     /// Whether the daemon mirrors `/`, so that tests work on `MNT/<backing path>`.
     #[must_use]
     pub fn mirrors_root(self) -> bool {

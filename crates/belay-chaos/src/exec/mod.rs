@@ -63,6 +63,7 @@ pub struct Executor {
     slots: HashMap<Slot, Open>,
     streams: HashMap<Slot, Stream>,
     inodes: Inodes,
+    directories_by_path: bool,
     /// Whether a file was closed since directories were last seen to be free of hidden files.
     closed_one: bool,
 }
@@ -81,8 +82,14 @@ impl Executor {
             slots: HashMap::new(),
             streams: HashMap::new(),
             inodes: if own_numbers { Inodes::lasting() } else { Inodes::fading() },
+            directories_by_path: false,
             closed_one: false,
         })
+    }
+
+    /// Takes no notice of the inode numbers of directories, see [`belay_testbed::Kind::numbers_directories_by_path`].
+    pub fn ignore_numbers_of_directories(&mut self) {
+        self.directories_by_path = true;
     }
 
     /// Forgets what may have been changed by others: everything outside the worker's own tree.

@@ -84,7 +84,10 @@ impl Executor {
         let stat = statat(&self.root_fd, path, flags)?;
         // Through a symbolic link it is another object that has the number.
         let link = follow && readlinkat(&self.root_fd, path, Vec::new()).is_ok();
-        let stable = if link { Some(true) } else { self.inodes.see(path, stat.st_ino, era) };
+        let by_path = self.directories_by_path
+            && FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let stable =
+            if link || by_path { Some(true) } else { self.inodes.see(path, stat.st_ino, era) };
         Ok(Value::Attr(attr(&stat, stable)))
     }
 
