@@ -35,7 +35,13 @@ impl Rules {
     /// What a sequence may contain under these circumstances.
     pub fn scope(kind: Kind, oracle: Oracle) -> Scope {
         let special_modes = oracle == Oracle::Bare || kind == Kind::Dir;
-        Scope { links_are_one: kind.shares_hard_links(), special_modes, write_only: true }
+        Scope {
+            links_are_one: kind.shares_hard_links(),
+            special_modes,
+            write_only: true,
+            beyond_ends: kind.allocates_beyond_ends(),
+            whole_files: !kind.works_on_files(),
+        }
     }
 
     /// Whether the outcome on the subject is as good as the oracle's.

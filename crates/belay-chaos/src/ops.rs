@@ -211,6 +211,12 @@ pub enum Op {
         path: String,
         name: String,
     },
+    /// Makes a file, writes it and closes it.
+    WriteFile {
+        path: String,
+        len: u32,
+        seed: u64,
+    },
     /// Reads a whole file through a descriptor of its own.
     ReadFile {
         path: String,

@@ -14,10 +14,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::belay::{Belay, all_pids, daemon_pid};
-use crate::command::{Parts, check_ntfs, daemon, make_ntfs};
+use crate::command::{Parts, daemon};
 use crate::process::{self, Process};
 use crate::sshd::Sshd;
-use crate::{Kind, mounts};
+use crate::{Kind, image, mounts};
 
 const START: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub struct BedOptions {
     pub daemon_opts: Vec<String>,
     /// The one CPU to which daemon, belay and sshd are bound.
     pub pin_cpu: Option<usize>,
-    /// Size of the NTFS image in MiB.
+    /// Size of the image in MiB, for daemons that work on one.
     pub image_mib: u64,
     /// Turns off caches that expire with time (in the kernel and in the daemon), so that the same calls give the same
     /// answers however long they take.
@@ -121,12 +121,12 @@ impl Bed {
             Ok(path)
         };
         let mountpoint = make("mnt")?;
-        let backing = if kind == Kind::Ntfs3g {
-            let image = dir.join("image");
-            make_ntfs(&image, options.image_mib)?;
-            image
-        } else {
+        let backing = if kind.backed_by_directory() {
             make("back")?
+        } else {
+            let image = dir.join("image");
+            image::make(kind, &image, options.image_mib)?;
+            image
         };
         let mut bed = Self {
             kind,
@@ -274,7 +274,7 @@ impl Bed {
         self.process.as_ref().map(|process| lock(process).tail()).unwrap_or_default()
     }
 
-    /// Unmounts, waits for the end of every process, and checks the NTFS image where there is one.
+    /// Unmounts, waits for the end of every process, and checks the image where there is one.
     ///
     /// # Errors
     /// When any of that fails. Everything is taken away in any case.
@@ -305,10 +305,7 @@ impl Bed {
             None => bail!("it still ran {END:?} after the unmount{}", process.tail()),
         }
         drop(process);
-        if self.kind == Kind::Ntfs3g {
-            check_ntfs(&self.backing)?;
-        }
-        Ok(())
+        image::check(self.kind, &self.backing)
     }
 
     /// Takes everything away, by force where needed.

@@ -2,14 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::Kind;
 use crate::examples::example;
-use crate::process::run_ok;
 use crate::sshd::Sshd;
 
 /// What a daemon's command line is made of.
@@ -94,6 +91,22 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
                 option(&mut options, &["cache.attr=0", "cache.entry=0"]);
             }
         }
+        Kind::Fuse2fsExt2 | Kind::Fuse2fsExt3 | Kind::Fuse2fsExt4 => {
+            words.extend(["fuse2fs".into(), "-f".into()]);
+            // The kernel checks permissions; the daemon's own checks know nothing of supplementary groups.
+            option(&mut options, &["allow_other", "default_permissions", "fakeroot"]);
+            if parts.repeatable {
+                option(&mut options, &NO_TIMEOUTS);
+            }
+        }
+        Kind::Fusefat => {
+            words.extend(["fusefat".into(), "-f".into()]);
+            // Without `rw+` it writes nothing.
+            option(&mut options, &["rw+", "allow_other", "default_permissions"]);
+            if parts.repeatable {
+                option(&mut options, &NO_TIMEOUTS);
+            }
+        }
         Kind::Dir => anyhow::bail!("a plain directory has no daemon"),
     }
     let (flags, extra): (Vec<_>, Vec<_>) =
@@ -102,30 +115,10 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
     options.extend(extra);
     words.extend(["-o".into(), options.join(",").into()]);
     match kind {
-        Kind::Bindfs | Kind::Mergerfs | Kind::Ntfs3g => words.push(backing.into()),
         Kind::Sshfs => words.push(format!("root@127.0.0.1:{source}").into()),
-        _ => {}
+        Kind::PassthroughLl | Kind::PassthroughHl | Kind::Avfs | Kind::Dir => {}
+        _ => words.push(backing.into()),
     }
     words.push(mountpoint.into());
     Ok(words)
-}
-
-/// Makes an empty NTFS image.
-pub(crate) fn make_ntfs(image: &Path, mib: u64) -> Result<()> {
-    let file =
-        std::fs::File::create(image).with_context(|| format!("creating {}", image.display()))?;
-    file.set_len(mib << 20).with_context(|| format!("setting the size of {}", image.display()))?;
-    let mut mkntfs = Command::new("mkntfs");
-    mkntfs.args(["-F", "-Q", "-q"]).arg(image);
-    run_ok(mkntfs, Duration::from_secs(60)).context("making an NTFS image (install ntfs-3g)")?;
-    Ok(())
-}
-
-/// Checks an NTFS image without writing to it.
-pub(crate) fn check_ntfs(image: &Path) -> Result<()> {
-    let mut check = Command::new("ntfsfix");
-    check.arg("-n").arg(image);
-    run_ok(check, Duration::from_secs(60))
-        .with_context(|| format!("checking {}", image.display()))?;
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Real FUSE daemons on real back ends, for tests, soak and bench.
 //!
-//! A [`Bed`] is one daemon on one freshly prepared backing store (a directory, an NTFS image, a directory behind a
+//! A [`Bed`] is one daemon on one freshly prepared backing store (a directory, an image of a disk, a directory behind a
 //! real `sshd`), mounted and ready: either [`Mode::Bare`] or held by belay ([`Mode::Held`]). Everything that a bed
 //! starts or creates ends with it, also when a test panics.
 //!
@@ -18,6 +18,7 @@ mod bed;
 mod belay;
 mod command;
 mod examples;
+pub mod image;
 mod kind;
 pub mod mounts;
 pub mod process;

@@ -10,7 +10,7 @@ use super::{Done, Executor, Fault, hash, number};
 use crate::ops::{Slot, Value};
 
 /// Names that daemons give to files that are open and no longer have a name.
-pub(crate) const HIDDEN: [&str; 2] = [".fuse_hidden", ".ghost-ntfs-3g-"];
+const HIDDEN: [&str; 2] = [".fuse_hidden", ".ghost-ntfs-3g-"];
 
 /// Lists of at most so many names are given in full.
 const SHORT: usize = 40;
@@ -39,7 +39,7 @@ impl Stream {
 }
 
 /// Whether a daemon made this name for a file that is open and unlinked.
-pub fn is_hidden(name: &str) -> bool {
+pub(crate) fn is_hidden(name: &str) -> bool {
     HIDDEN.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -149,6 +149,7 @@ impl Executor {
             Op::GetXattr { path, name } => self.get_xattr(path, name),
             Op::ListXattr { path } => self.list_xattr(path),
             Op::RemoveXattr { path, name } => self.remove_xattr(path, name),
+            Op::WriteFile { path, len, seed } => self.write_file(path, &bytes(*seed, *len)),
             Op::ReadFile { path } => self.read_file(path),
             Op::ListDir { path } => self.list_dir(path),
             Op::DirOpen { slot, path } => self.dir_open(*slot, path),

@@ -113,7 +113,11 @@ impl Context<'_> {
 
     pub(super) fn fallocate(&mut self) -> Option<Op> {
         let slot = self.slot(|h| h.write)?;
-        let modes: &[u32] = if self.scope.special_modes { &[0, 0, 1, 3, 0x10] } else { &[0] };
+        let modes: &[u32] = match (self.scope.special_modes, self.scope.beyond_ends) {
+            (true, true) => &[0, 0, 1, 3, 0x10],
+            (true, false) => &[0, 0, 3, 0x10],
+            (false, _) => &[0],
+        };
         let mode = *modes.choose(self.rng)?;
         Some(Op::Fallocate { slot, mode, off: self.offset(), len: u64::from(self.length()).max(1) })
     }

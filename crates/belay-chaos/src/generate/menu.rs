@@ -4,8 +4,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha12Rng;
 
-use super::Scope;
 use super::model::{Class, Hands, Tree};
+use super::{Scope, plain};
 use crate::ops::Op;
 
 /// What an operation is chosen from.
@@ -16,7 +16,7 @@ pub struct Context<'a> {
     pub scope: Scope,
 }
 
-type Make = fn(&mut Context<'_>) -> Option<Op>;
+pub(super) type Make = fn(&mut Context<'_>) -> Option<Op>;
 
 /// Weights and makers. A maker that has nothing to work on gives none, and another is drawn.
 const MENU: &[(u32, Make)] = &[
@@ -157,8 +157,9 @@ const MENU: &[(u32, Make)] = &[
 impl Context<'_> {
     /// The next operation.
     pub fn operation(&mut self) -> Op {
+        let menu = if self.scope.whole_files { plain::MENU } else { MENU };
         loop {
-            if let Ok((_, make)) = MENU.choose_weighted(self.rng, |(weight, _)| *weight)
+            if let Ok((_, make)) = menu.choose_weighted(self.rng, |(weight, _)| *weight)
                 && let Some(op) = make(self)
             {
                 return op;

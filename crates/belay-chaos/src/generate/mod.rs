@@ -7,6 +7,7 @@
 mod arguments;
 mod menu;
 mod model;
+mod plain;
 #[cfg(test)]
 mod soak_tests;
 
@@ -22,6 +23,7 @@ pub const SHARED: &str = "shared";
 
 /// What a sequence may contain, so that both sides can be expected to agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says of one thing whether it may occur")]
 pub struct Scope {
     /// All hard links of a file are one inode to the kernel. If not, further links get no data through them: the page
     /// caches of two such links know nothing of each other.
@@ -32,6 +34,10 @@ pub struct Scope {
     /// Files opened for writing alone. With a write-back cache the kernel must read what it changes, which
     /// `passthrough_ll` forgets for files that it creates.
     pub write_only: bool,
+    /// Allocation of space behind the end of a file, which inodes of ext2 and ext3 have no place for.
+    pub beyond_ends: bool,
+    /// Nothing but what works on whole files that are not open: see [`plain`].
+    pub whole_files: bool,
 }
 
 /// How long the parts of a round are.
@@ -139,7 +145,13 @@ mod tests {
 
     use super::*;
 
-    const ALL: Scope = Scope { links_are_one: true, special_modes: true, write_only: true };
+    const ALL: Scope = Scope {
+        links_are_one: true,
+        special_modes: true,
+        write_only: true,
+        beyond_ends: true,
+        whole_files: false,
+    };
 
     fn rounds(seed: u64, count: usize, scope: Scope) -> Vec<Round> {
         let mut generator = Generator::new(seed, 3, scope);
@@ -161,13 +173,45 @@ mod tests {
         assert_ne!(rounds(5, 20, ALL), rounds(6, 20, ALL));
     }
 
+    fn name(op: &Op) -> String {
+        format!("{op:?}").split([' ', '{']).next().unwrap_or_default().to_owned()
+    }
+
     #[test]
     fn every_operation_occurs() {
         let rounds = rounds(1, 60, ALL);
-        let name =
-            |op: &Op| format!("{op:?}").split([' ', '{']).next().unwrap_or_default().to_owned();
         let names: HashSet<String> = ops(&rounds).map(name).collect();
         assert_eq!(names.len(), 42, "{names:?}");
+    }
+
+    #[test]
+    fn whole_files_are_never_open() {
+        let rounds = rounds(1, 60, Scope { whole_files: true, ..ALL });
+        let names: HashSet<String> = ops(&rounds).map(name).collect();
+        assert_eq!(names.len(), 16, "{names:?}");
+        for op in ops(&rounds) {
+            let ends =
+                |path: &str, letter| path.rsplit('/').next().unwrap_or(path).starts_with(letter);
+            match op {
+                Op::Open { .. } | Op::Link { .. } | Op::Symlink { .. } => panic!("{op:?}"),
+                Op::Rename { from, to, .. } => assert!(ends(from, 'f') && ends(to, 'f'), "{op:?}"),
+                Op::Fill { count, .. } => assert!(*count <= 60, "{op:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn space_beyond_ends_is_left_out_on_demand() {
+        let modes = |beyond_ends| -> HashSet<u32> {
+            ops(&rounds(1, 60, Scope { beyond_ends, ..ALL }))
+                .filter_map(
+                    |op| if let Op::Fallocate { mode, .. } = op { Some(*mode) } else { None },
+                )
+                .collect()
+        };
+        assert_eq!(modes(true), HashSet::from([0, 1, 3, 0x10]));
+        assert_eq!(modes(false), HashSet::from([0, 3, 0x10]));
     }
 
     #[test]
@@ -185,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_scope_is_kept() {
-        let scope = Scope { links_are_one: false, special_modes: false, write_only: true };
+        let scope = Scope { links_are_one: false, special_modes: false, ..ALL };
         for op in ops(&rounds(3, 60, scope)) {
             match op {
                 Op::Rename { how, .. } => assert_eq!(*how, crate::ops::RenameHow::Plain),

@@ -9,7 +9,13 @@ use super::{Generator, Scope};
 use crate::exec::Executor;
 use crate::ops::{Op, RenameHow, Round};
 
-const ALL: Scope = Scope { links_are_one: true, special_modes: true, write_only: true };
+const ALL: Scope = Scope {
+    links_are_one: true,
+    special_modes: true,
+    write_only: true,
+    beyond_ends: true,
+    whole_files: false,
+};
 
 const WORKERS: usize = 3;
 /// Of the workers, and the shared one.
@@ -91,7 +97,7 @@ impl World {
             Op::Mkdir { path, .. } => self.make(path, Node::Dir),
             Op::Fill { path, count } => self.make(path, Node::Full(*count)),
             Op::Open { path, how, .. } if how.create => self.make(path, Node::Leaf),
-            Op::Symlink { path, .. } => self.make(path, Node::Leaf),
+            Op::Symlink { path, .. } | Op::WriteFile { path, .. } => self.make(path, Node::Leaf),
             Op::Link { from, to } if self.names.contains_key(from) => self.make(to, Node::Leaf),
             Op::Unlink { path } if !self.is_dir(path) => drop(self.names.remove(path)),
             Op::Purge { path } => drop(self.names.remove(path)),

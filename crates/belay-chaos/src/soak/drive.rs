@@ -1,7 +1,6 @@
 //! Drives both sides through rounds and compares what they answer.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result};
 use belay_testbed::{Bed, Kind};
 
 use crate::compare::Rules;
-use crate::exec::listing::HIDDEN;
+use crate::exec::listing::is_hidden;
 use crate::ops::{Batch, Op, Outcome, RenameHow, Round};
 use crate::pool::Pool;
 use crate::tree::Tree;
@@ -45,8 +44,8 @@ impl Mismatch {
 /// Both sides' workers, and what was seen of them.
 pub struct Driver<'a> {
     rules: Rules,
-    /// The oracle's tree.
-    root: &'a Path,
+    /// The bare mounts' trees.
+    bare: Vec<&'a Path>,
     oracle: &'a mut Pool,
     subject: &'a mut Pool,
     ops: u64,
@@ -58,10 +57,15 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub fn new(rules: Rules, root: &'a Path, oracle: &'a mut Pool, subject: &'a mut Pool) -> Self {
+    pub fn new(
+        rules: Rules,
+        bare: Vec<&'a Path>,
+        oracle: &'a mut Pool,
+        subject: &'a mut Pool,
+    ) -> Self {
         Self {
             rules,
-            root,
+            bare,
             oracle,
             subject,
             ops: 0,
@@ -131,13 +135,12 @@ impl<'a> Driver<'a> {
         None
     }
 
-    /// Whether a directory of the oracle's holds files that its daemon has hidden there because they are open: for
+    /// Whether a directory of a bare mount holds files that its daemon has hidden there because they are open: for
     /// bare high-level daemons it is not empty then, whereas belay moves its own hidden files out of the way.
     fn has_hidden(&self, path: &str) -> bool {
-        std::fs::read_dir(self.root.join(path)).is_ok_and(|entries| {
-            entries.flatten().any(|entry| {
-                let name = entry.file_name();
-                HIDDEN.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
+        self.bare.iter().any(|root| {
+            std::fs::read_dir(root.join(path)).is_ok_and(|entries| {
+                entries.flatten().any(|entry| is_hidden(&entry.file_name().to_string_lossy()))
             })
         })
     }
@@ -214,14 +217,23 @@ fn victim(op: &Op) -> Option<&str> {
     }
 }
 
+/// What a mount shows, without what a bare daemon may rightly have forgotten in it.
+fn look(bed: &Bed, links: bool) -> Result<Tree> {
+    let mut tree = Tree::read(bed.root(), links)?;
+    if !bed.is_held() && bed.kind().leaves_hidden_files() {
+        tree.0.retain(|path, _| !path.rsplit('/').next().is_some_and(is_hidden));
+    }
+    Ok(tree)
+}
+
 /// Compares the two sides' trees, as the mounts show them and as they are behind.
 pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>> {
     let links = subject.kind().numbers_tell_links();
     let deadline = Instant::now() + Duration::from_secs(3);
     // Hidden files go when the kernel has released them, a moment after the last close.
     let found = loop {
-        let theirs = Tree::read(oracle.root(), links).context("reading the oracle's tree")?;
-        let found = match Tree::read(subject.root(), links) {
+        let theirs = look(oracle, links).context("reading the oracle's tree")?;
+        let found = match look(subject, links) {
             Ok(ours) => theirs.differences(&ours, "oracle", "subject"),
             Err(error) => format!("{error:#}"),
         };

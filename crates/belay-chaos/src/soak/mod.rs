@@ -200,8 +200,11 @@ impl<'a> Soak<'a> {
         };
         let toll = Toll::default();
         let began = Instant::now();
-        let mut driver =
-            Driver::new(self.rules, oracle.root(), &mut oracle_pool, &mut subject_pool);
+        let mut bare = vec![oracle.root()];
+        if !subject.is_held() {
+            bare.push(subject.root());
+        }
+        let mut driver = Driver::new(self.rules, bare, &mut oracle_pool, &mut subject_pool);
         let found = std::thread::scope(|scope| {
             let killer = (self.kills != Some(0) && self.kind != Kind::Dir)
                 .then(|| scope.spawn(|| killer::run(&subject, &plan, &toll)));

@@ -1,30 +1,26 @@
-//! An NTFS image whose daemon is gone: the checker's word, and a look at the tree with another daemon.
+//! An image whose daemon is gone: the checker's word, and a look at the tree with another daemon.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use belay_study::{Look, Snapshot};
-use belay_testbed::mounts;
-use belay_testbed::process::{Process, run_ok};
+use belay_testbed::process::Process;
+use belay_testbed::{Kind, image, mounts};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What `ntfsfix -n` says against an image, if anything.
-pub fn complaint(image: &Path) -> Option<String> {
-    let mut check = Command::new("ntfsfix");
-    check.arg("-n").arg(image);
-    run_ok(check, LIMIT).err().map(|error| format!("{error:#}"))
+/// What the file system's own checker says against an image, if anything.
+pub fn complaint(kind: Kind, image: &Path) -> Option<String> {
+    image::check(kind, image).err().map(|error| format!("{error:#}"))
 }
 
 /// Looks at a directory of an image that nobody has mounted.
-pub fn look_into(image: &Path, name: &str, look: Look) -> Result<Snapshot> {
+pub fn look_into(kind: Kind, image: &Path, name: &str, look: Look) -> Result<Snapshot> {
     let temp = tempfile::tempdir().context("making a directory to mount on")?;
     let at = temp.path().join("mnt");
     std::fs::create_dir(&at).with_context(|| format!("creating {}", at.display()))?;
-    let mut command = Command::new("ntfs-3g");
-    command.args(["-o", "ro,no_detach,permissions,noatime,user_xattr"]).arg(image).arg(&at);
+    let command = image::reader(kind, image, &at)?;
     let mut daemon = Process::start(command, &temp.path().join("log"))?;
     let snapshot = mounts::wait(&at, true, LIMIT, || daemon.must_run())
         .and_then(|()| Snapshot::read(&at.join(name), look));
@@ -35,7 +31,7 @@ pub fn look_into(image: &Path, name: &str, look: Look) -> Result<Snapshot> {
     let ended = daemon.wait(LIMIT)?;
     let snapshot = snapshot.with_context(|| format!("looking into {}", image.display()))?;
     unmounted.and(ended.map_or(Ok(()), |status| {
-        ensure!(status.success(), "ntfs-3g ended with {status}{}", daemon.tail());
+        ensure!(status.success(), "the daemon ended with {status}{}", daemon.tail());
         Ok(())
     }))?;
     Ok(snapshot)

@@ -66,9 +66,9 @@ impl Subject for Mounted {
         self.bed.daemon_pid()
     }
 
-    /// sshfs and avfs do everything as the user that they run as.
+    /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's.
     fn user(&self) -> User {
-        let own = matches!(self.bed.kind(), Kind::Sshfs | Kind::Avfs);
+        let own = matches!(self.bed.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat);
         if own { User::Own } else { User::ORDINARY }
     }
 
@@ -98,10 +98,11 @@ impl Subject for Mounted {
         if let Some(pid) = last {
             ensure!(wait_for_exit(pid, self.limit)?, "process {pid} does not end");
         }
-        if let Some(complaint) = image::complaint(backing) {
+        if let Some(complaint) = image::complaint(self.bed.kind(), backing) {
             bail!("{complaint}");
         }
-        image::look_into(backing, name, Look { free: true, ..look }).map(Some)
+        let look = Look { free: true, ..look };
+        image::look_into(self.bed.kind(), backing, name, look).map(Some)
     }
 
     fn has_server(&self) -> bool {
