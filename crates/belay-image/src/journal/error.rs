@@ -1,0 +1,109 @@
+//! Errors, each with what failed, on what, why, and what to do next.
+
+use std::io;
+
+/// Why a commit or a recovery could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {doing} {what}: {why}; {next}")]
+    Io {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// On what.
+        what: String,
+        /// Why it failed. Part of the message, so not a `source` besides.
+        why: io::Error,
+        /// What to do next.
+        next: &'static str,
+    },
+    /// There is a file in the journal's place that no belay has written.
+    #[error("{journal} is not a journal of belay; move it away")]
+    NotAJournal {
+        /// The file.
+        journal: String,
+    },
+    /// The journal is of another version of belay.
+    #[error(
+        "{journal} has format {version}, which this belay does not know; use the one that has written \
+         it, or drop what it holds with --discard (the image may then be damaged)"
+    )]
+    Version {
+        /// The journal.
+        journal: String,
+        /// Its format.
+        version: u32,
+    },
+    /// The journal is not this image's.
+    #[error(
+        "{journal} holds writes to another image than {image}: {why}; if it is this one's, --force \
+         applies it, else --discard drops it"
+    )]
+    Foreign {
+        /// The journal.
+        journal: String,
+        /// The image.
+        image: String,
+        /// What tells.
+        why: String,
+    },
+    /// The image was changed after the journal was written, not by belay.
+    #[error(
+        "{image} was written to {seconds} s after {journal}, which holds writes that it may lack; if \
+         nothing but belay has written there --force applies them, else --discard drops them"
+    )]
+    Changed {
+        /// The journal.
+        journal: String,
+        /// The image.
+        image: String,
+        /// How much later.
+        seconds: i64,
+    },
+    /// The image cannot take what it is given, whatever is done.
+    #[error("{what} cannot be written to {image}: {why}; {next}")]
+    Misfit {
+        /// What is to be written.
+        what: String,
+        /// The image.
+        image: String,
+        /// Why.
+        why: String,
+        /// What to do next.
+        next: &'static str,
+    },
+    /// The journal may be somebody's who has no right to the image.
+    #[error(
+        "{journal} is not to be trusted: {why}; if you know that belay has written it, --force applies \
+         it, else --discard drops it, or remove it"
+    )]
+    Untrusted {
+        /// The journal.
+        journal: String,
+        /// Why.
+        why: String,
+    },
+    /// A journal that may still be needed was to be removed.
+    #[error("{journal} may hold writes that the image lacks; run `belay repair` on the image")]
+    InUse {
+        /// The journal.
+        journal: String,
+    },
+}
+
+/// What to do about a failed access to a journal.
+pub(super) const JOURNAL: &str = "see that its file system has room and can be written to";
+/// What to do about a failed access to an image before anything was changed.
+pub(super) const IMAGE: &str = "see that it is there and can be read and written";
+/// What to do about a failed write to an image: all of it is in the journal.
+pub(super) const AGAIN: &str =
+    "nothing is lost: put right what is wrong there, then start belay or `belay repair` again";
+
+/// For `map_err`.
+pub(super) fn io<'a, F: super::Storage>(
+    doing: &'static str,
+    what: &'a F,
+    next: &'static str,
+) -> impl FnOnce(io::Error) -> Error + use<'a, F> {
+    move |why| Error::Io { doing, what: what.name(), why, next }
+}

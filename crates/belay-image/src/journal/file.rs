@@ -1,0 +1,258 @@
+//! The files that a commit works on: an image, and the journal beside it.
+
+use super::error::{self, Error};
+use super::inspect_header;
+use belay_recorder::Memory;
+use belay_sys::Mapping;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is known of a file without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its length in bytes.
+    pub length: u64,
+    /// The number of the device that it is on, or is.
+    pub device: u64,
+    /// Its inode number.
+    pub inode: u64,
+    /// When it was last written to, in seconds since 1970.
+    pub modified: i64,
+    /// The user that it belongs to.
+    pub owner: u32,
+    /// Others than its owner may write to it.
+    pub shared: bool,
+    /// It is a device: its length is what it is, its inode number another one after each boot, and writes
+    /// to it leave no time.
+    pub is_device: bool,
+}
+
+/// A file, as far as commits and recoveries need one.
+pub trait Storage {
+    /// What to call it in messages.
+    fn name(&self) -> String;
+    /// What is known of it.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    fn facts(&self) -> io::Result<Facts>;
+    /// Reads from `offset` on; less than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of pread(2).
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// Those of pwrite(2).
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the file shorter or longer.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2).
+    fn set_len(&self, length: u64) -> io::Result<()>;
+    /// Makes all that was done to the file durable.
+    ///
+    /// # Errors
+    /// Those of fsync(2).
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Memory from which a file of kind `F` can be written.
+pub trait Source<F> {
+    /// Copies bytes that start at byte `from` of the memory.
+    fn load(&self, from: usize, out: &mut [u8]);
+    /// Writes pieces of the memory (offset and length, in bytes; at most 64), one behind the other, to
+    /// `offset` of `file`. Gives how much was written.
+    ///
+    /// # Errors
+    /// Those of pwritev(2).
+    fn write_to(&self, file: &F, offset: u64, pieces: &[(usize, usize)]) -> io::Result<usize>;
+}
+
+impl Source<HostFile> for Mapping {
+    fn load(&self, from: usize, out: &mut [u8]) {
+        if from.is_multiple_of(8) {
+            self.load_bytes(from / 8, out);
+        } else {
+            crate::overlay::load(self, from, out);
+        }
+    }
+
+    fn write_to(
+        &self,
+        file: &HostFile,
+        offset: u64,
+        pieces: &[(usize, usize)],
+    ) -> io::Result<usize> {
+        Mapping::write_to(self, file.file.as_fd(), offset, pieces)
+            .map_err(io::Error::from_raw_os_error)
+    }
+}
+
+/// A file or block device of the host.
+#[derive(Debug)]
+pub struct HostFile {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+/// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a device must
+/// lie elsewhere: what is beside a device does not outlive the system.
+pub fn beside(image: &Path) -> PathBuf {
+    let mut name: OsString = image.as_os_str().to_owned();
+    name.push(".belay-journal");
+    PathBuf::from(name)
+}
+
+impl HostFile {
+    /// A file that is open already, for reading and writing.
+    pub fn new(file: OwnedFd, path: PathBuf) -> Self {
+        Self { file, path }
+    }
+
+    /// Opens an image.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn image(path: &Path) -> Result<Self, Error> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => Ok(Self::new(file, path.to_owned())),
+            Err(why) => Err(failed("open the image", path, why, error::IMAGE)),
+        }
+    }
+
+    /// Opens a journal; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of open(2), or if there is something else than a file.
+    pub fn journal(path: &Path) -> Result<Option<Self>, Error> {
+        match open_journal(path, OFlags::empty()) {
+            Ok(file) => Self::regular(file, path).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(why) => Err(failed("open the journal", path, why, error::JOURNAL)),
+        }
+    }
+
+    /// Opens a journal, and makes an empty one if there is none, durably.
+    ///
+    /// # Errors
+    /// Those of open(2) and fsync(2), or if there is something else than a file.
+    pub fn create_journal(path: &Path) -> Result<Self, Error> {
+        if let Some(found) = Self::journal(path)? {
+            return Ok(found);
+        }
+        let file = open_journal(path, OFlags::CREATE | OFlags::EXCL)
+            .map_err(|why| failed("make the journal", path, why, error::JOURNAL))?;
+        sync_folder(path)?;
+        Ok(Self::new(file, path.to_owned()))
+    }
+
+    /// Removes this journal of `image`, durably, when nothing in it is needed any more.
+    ///
+    /// # Errors
+    /// [`Error::InUse`], or those of unlink(2) and fsync(2).
+    pub fn remove_journal(self, image: &Self) -> Result<(), Error> {
+        image.sync().map_err(error::io("make durable", image, error::AGAIN))?;
+        if !inspect_header(&self)?.is_empty() {
+            return Err(Error::InUse { journal: self.name() });
+        }
+        match rustix::fs::unlink(&self.path) {
+            Ok(()) | Err(Errno::NOENT) => sync_folder(&self.path),
+            Err(why) => Err(failed("remove the journal", &self.path, why, error::JOURNAL)),
+        }
+    }
+
+    fn regular(file: OwnedFd, path: &Path) -> Result<Self, Error> {
+        let stat = rustix::fs::fstat(&file)
+            .map_err(|why| failed("look at the journal", path, why, error::JOURNAL))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::NotAJournal { journal: path.display().to_string() });
+        }
+        Ok(Self::new(file, path.to_owned()))
+    }
+}
+
+fn open_journal(path: &Path, more: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
+    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+}
+
+fn failed(doing: &'static str, path: &Path, why: Errno, next: &'static str) -> Error {
+    Error::Io { doing, what: path.display().to_string(), why: why.into(), next }
+}
+
+/// Makes the names in a file's folder durable.
+fn sync_folder(path: &Path) -> Result<(), Error> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(folder, flags, Mode::empty())
+        .and_then(rustix::fs::fsync)
+        .map_err(|why| failed("make durable", folder, why, error::JOURNAL))
+}
+
+impl Storage for HostFile {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn facts(&self) -> io::Result<Facts> {
+        let stat = rustix::fs::fstat(&self.file)?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        Ok(Facts {
+            length: if is_device {
+                rustix::fs::seek(&self.file, SeekFrom::End(0))?
+            } else {
+                stat.st_size as u64
+            },
+            device: if is_device { stat.st_rdev } else { stat.st_dev },
+            inode: stat.st_ino,
+            modified: stat.st_mtime as i64,
+            owner: stat.st_uid,
+            shared: stat.st_mode & 0o022 != 0,
+            is_device,
+        })
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.file, rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pwrite(&self.file, rest, offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        Ok(rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&self.file, length))?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&self.file))?)
+    }
+}

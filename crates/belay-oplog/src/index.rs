@@ -1,0 +1,174 @@
+//! Which records and pieces are still needed: in the daemon's own memory, and made again from the records.
+//!
+//! What is here follows from the records in their order and from nothing else, so that a successor's is the same.
+
+use crate::capacity::Place;
+use crate::pages::{Piece, Slots};
+use crate::record::{Draft, EVERY_FILE, Facts, PIECE, Spoilt};
+use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
+use belay_wire::request::HEADER;
+use belay_wire::{Opcode, Request, get_u64, node_fields};
+use std::collections::{HashMap, HashSet};
+
+/// A record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Its first word, counted from that of its half.
+    pub(crate) at: usize,
+    /// All of its pieces, in the order of their pages.
+    pub(crate) pieces: Vec<Piece>,
+    /// Its words without those of its pieces.
+    own_words: usize,
+    /// How many of them no later write has taken over.
+    live: usize,
+}
+
+impl Known {
+    /// Whether it is to be issued again: it has data left, or never had any.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live > 0 || self.pieces.is_empty()
+    }
+}
+
+/// The pieces of one file since its last barrier.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Stretch {
+    clears_setuid: bool,
+    /// By page of the file: which record's, and what.
+    pages: HashMap<u64, Vec<(u32, Piece)>>,
+}
+
+/// See the module.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) records: Vec<Known>,
+    files: HashMap<u64, Stretch>,
+    keys: HashSet<u64>,
+    /// Records to be issued again.
+    pub(crate) live: usize,
+    /// Words that these would take if they were written anew.
+    pub(crate) live_words: usize,
+    /// Bytes of data in their pieces.
+    pub(crate) data_bytes: usize,
+}
+
+/// What a write does to earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    file: u64,
+    clears_setuid: bool,
+}
+
+impl Write {
+    /// `None` if the request takes nothing over.
+    pub(crate) fn of(facts: &Facts, body: &[u8], pieces: &[Piece]) -> Option<Self> {
+        let file = facts.files[0];
+        if facts.opcode != Opcode::WRITE.0 || pieces.is_empty() || matches!(file, 0 | EVERY_FILE) {
+            return None;
+        }
+        let request = Request { header: InHeader::default(), body };
+        let flags = request.body_as::<WriteIn>().map_or(0, |write| write.write_flags);
+        Some(Self { file, clears_setuid: flags & WRITE_KILL_SUIDGID != 0 })
+    }
+}
+
+impl Index {
+    /// The pieces on a page of a file that a write which has `piece` of it takes over.
+    pub(crate) fn touched(&self, write: Write, piece: &Piece) -> impl Iterator<Item = &Piece> {
+        let stretch = self.files.get(&write.file);
+        let stretch = stretch.filter(|stretch| stretch.clears_setuid == write.clears_setuid);
+        let pieces = stretch.and_then(|stretch| stretch.pages.get(&piece.page));
+        let piece = *piece;
+        pieces.into_iter().flatten().map(|(_, old)| old).filter(move |old| piece.touches(old))
+    }
+
+    /// Takes up the record that follows those that are known, and starts at `at`. Its pieces' pages must be free or, if
+    /// they are `staged`, in flight.
+    pub(crate) fn admit(
+        &mut self,
+        place: &Place,
+        slots: &mut Slots,
+        draft: &Draft<'_>,
+        at: usize,
+        staged: bool,
+    ) -> Result<(), Spoilt> {
+        let Draft { facts, body, names, pieces } = *draft;
+        if !pieces.iter().all(|piece| slots.link(place, piece.slot, staged)) {
+            return Err(Spoilt);
+        }
+        self.keys.extend([facts.node, facts.entry.key]);
+        self.keys.extend(names.iter().flat_map(|name| [name.parent, name.before, name.after]));
+        let header = InHeader { opcode: facts.opcode, ..InHeader::default() };
+        let further = node_fields(&Request { header, body });
+        self.keys.extend(further.iter().filter_map(|at| get_u64(body, at.checked_sub(HEADER)?)));
+        let words = draft.words();
+        self.live += 1;
+        self.live_words += words;
+        self.data_bytes += pieces.iter().map(|piece| usize::from(piece.length)).sum::<usize>();
+        match Write::of(facts, body, pieces) {
+            Some(write) => {
+                self.take_over(write, pieces, slots);
+                self.barrier(facts.files[1]);
+            }
+            // Nobody knows where it went.
+            None if facts.opcode == Opcode::WRITE.0 && facts.files[0] == 0 => {
+                self.barrier(EVERY_FILE);
+            }
+            None => facts.files.iter().for_each(|file| self.barrier(*file)),
+        }
+        let own_words = words - PIECE * pieces.len();
+        self.records.push(Known { at, own_words, pieces: pieces.to_vec(), live: pieces.len() });
+        Ok(())
+    }
+
+    fn barrier(&mut self, file: u64) {
+        match file {
+            0 => {}
+            EVERY_FILE => self.files.clear(),
+            _ => drop(self.files.remove(&file)),
+        }
+    }
+
+    fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots) {
+        let number = self.records.len() as u32;
+        let mut stretch = self.files.remove(&write.file).unwrap_or_default();
+        if stretch.clears_setuid != write.clears_setuid {
+            stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
+        }
+        for piece in pieces {
+            let on_page = stretch.pages.entry(piece.page).or_default();
+            on_page.retain(|(owner, old)| {
+                let covered = piece.covers(old);
+                if covered {
+                    self.lose(*owner, old, slots);
+                }
+                !covered
+            });
+            on_page.push((number, *piece));
+        }
+        self.files.insert(write.file, stretch);
+    }
+
+    /// A record has lost a piece.
+    fn lose(&mut self, owner: u32, piece: &Piece, slots: &mut Slots) {
+        slots.release(piece.slot);
+        self.data_bytes -= usize::from(piece.length);
+        let Some(known) = self.records.get_mut(owner as usize) else { return };
+        if let Ok(at) = known.pieces.binary_search_by_key(&piece.page, |piece| piece.page)
+            && let Some(place) = known.pieces.get_mut(at)
+        {
+            place.length = 0;
+        }
+        known.live -= 1;
+        self.live_words -= PIECE;
+        if known.live == 0 {
+            self.live -= 1;
+            self.live_words -= known.own_words;
+        }
+    }
+
+    /// Whether any record names the node `key`.
+    pub(crate) fn mentions(&self, key: u64) -> bool {
+        key != 0 && self.keys.contains(&key)
+    }
+}

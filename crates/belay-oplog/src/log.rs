@@ -1,0 +1,392 @@
+//! How the log changes by one store, and what a successor or a new epoch finds.
+//!
+//! Invariants
+//! * The head word is stored when all of what it speaks of is in place. It is the only word whose change
+//!   changes the log.
+//! * Records are written behind the end of the half in use, or to the other half. Data are written to
+//!   pages that no record of the log needs.
+//! * What is known in the daemon's own memory ([`crate::index`]) is what a scan of the records would find.
+
+use crate::capacity::{Capacity, Place};
+use crate::head::Head;
+use crate::index::{Index, Write};
+use crate::pages::{PAGE_BYTES, Piece, Slots, Staged, get, put, slot_at};
+use crate::record::{Draft, Facts, NameChange, Record, Seed, Spoilt};
+use belay_recorder::Memory;
+use belay_wire::Opcode;
+use std::ops::Range;
+
+/// See [`Head`].
+const HEAD: usize = 0;
+/// Not 0 once the log was made: then a head of 0 is damage. Apart from it, so that no small accident takes both.
+const MADE: usize = 256;
+
+/// Words of records that may be dead before it is worth while to write the others anew.
+const SLACK: usize = 8192;
+
+/// The log. One thread uses it at a time.
+#[derive(Debug)]
+pub struct Oplog<M> {
+    pub(crate) memory: M,
+    place: Place,
+    epoch: u64,
+    half: usize,
+    used: usize,
+    pub(crate) index: Index,
+    slots: Slots,
+    scratch: Vec<u8>,
+    spoilt: bool,
+}
+
+/// Why a record was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no room. The request was carried out, and must be made part of a checkpoint before it is answered.
+    #[error("the op-log is full")]
+    Full,
+    /// The log was damaged while it was in use. Nothing is appended any more until the next epoch: as above.
+    #[error(transparent)]
+    Spoilt(#[from] Spoilt),
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Records to be issued again.
+    pub records: usize,
+    /// Bytes of records in use, those of writes that were replaced included.
+    pub record_bytes: usize,
+    /// Bytes of records that there can be.
+    pub record_bytes_most: usize,
+    /// Bytes of data to be written again.
+    pub data_bytes: usize,
+    /// Pages that hold them.
+    pub pages: usize,
+    /// Pages of requests in flight.
+    pub staged_pages: usize,
+    /// Pages that there can be.
+    pub pages_most: usize,
+}
+
+impl<M: Memory> Oplog<M> {
+    /// The log that `memory` has from word `at` on: empty if it was never used, or is of an older epoch than `epoch`.
+    ///
+    /// # Errors
+    /// If it is damaged. See [`Oplog::fresh`].
+    pub fn open(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Spoilt> {
+        let mut log = Self::unread(memory, at, capacity, epoch);
+        let word = log.memory.load(at + HEAD);
+        if word == 0 && log.memory.load(at + MADE) == 0 {
+            log.restart(epoch);
+            return Ok(log);
+        }
+        let head = Head::parse(word, epoch).ok_or(Spoilt)?;
+        if head.epoch == epoch {
+            (log.half, log.used) = (head.half, head.used);
+            log.rescan()?;
+        } else {
+            log.restart(epoch);
+        }
+        Ok(log)
+    }
+
+    /// An empty log, whatever was there.
+    pub fn fresh(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Self {
+        let mut log = Self::unread(memory, at, capacity, epoch);
+        log.restart(epoch);
+        log
+    }
+
+    fn unread(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Self {
+        Self {
+            memory,
+            place: Place { at, capacity },
+            epoch,
+            half: 0,
+            used: 0,
+            index: Index::default(),
+            slots: Slots::default(),
+            scratch: Vec::new(),
+            spoilt: false,
+        }
+    }
+
+    /// A new epoch has begun: what is on record is part of a checkpoint now. To be called after the store that
+    /// made `epoch` the current one, before anything else is done with the log. Data of requests
+    /// in flight stay.
+    pub fn restart(&mut self, epoch: u64) {
+        (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
+        self.index = Index::default();
+        self.slots.unlink_all();
+        self.publish();
+        if self.memory.load(self.place.at + MADE) == 0 {
+            self.memory.store(self.place.at + MADE, 1);
+        }
+    }
+
+    /// The memory below, for [`Staged::fill`].
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The epoch that the log is of.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// How much there is; what makes a checkpoint due.
+    pub fn sizes(&self) -> Sizes {
+        let (pages, staged_pages) = self.slots.counts();
+        Sizes {
+            records: self.index.live,
+            record_bytes: self.used * 8,
+            record_bytes_most: self.place.capacity.half() * 8,
+            data_bytes: self.index.data_bytes,
+            pages,
+            staged_pages,
+            pages_most: self.place.capacity.pages,
+        }
+    }
+
+    /// Whether a record names the node `key`: then it, and what leads to it from the root, must stay among the names
+    /// that [`crate::Namespace::path`] is given, unless a record removes them.
+    pub fn mentions(&self, key: u64) -> bool {
+        self.index.mentions(key)
+    }
+
+    /// Bytes of the memory that hold nothing now, for giving back what a long epoch took.
+    pub fn spare(&self) -> [Range<usize>; 3] {
+        let half = self.place.capacity.half();
+        let (this, other) = (self.place.records(self.half), self.place.records(1 - self.half));
+        [
+            (this + self.used) * 8..(this + half) * 8,
+            other * 8..(other + half) * 8,
+            self.place.page_bytes(self.slots.top()),
+        ]
+    }
+
+    /// Takes pages for data of a request that has arrived: `length` bytes, for `offset` of the file (0 if it is
+    /// no write). To be filled by [`Staged::fill`]. `None` if there is no room.
+    pub fn reserve(&mut self, offset: u64, length: usize) -> Option<Staged> {
+        self.slots.stage(&self.place, offset, length)
+    }
+
+    /// [`Oplog::reserve`], and fills them.
+    pub fn stage(&mut self, offset: u64, data: &[u8]) -> Option<Staged> {
+        let staged = self.reserve(offset, data.len())?;
+        staged.fill(&self.memory, 0, data);
+        Some(staged)
+    }
+
+    /// Gives staged data up: the request has failed.
+    pub fn unstage(&mut self, staged: Staged) {
+        staged.slots.iter().for_each(|slot| self.slots.release(*slot));
+    }
+
+    /// Appends what was done for a request, with its data. The last store makes it part of the log. Of a WRITE, as many
+    /// bytes as [`Facts::size`] says were written become part of it; of a request that failed, none.
+    ///
+    /// What is dead may have to make room first: all other records are then written to the other half of the
+    /// memory, and a store of the head makes that the log.
+    ///
+    /// # Errors
+    /// If it was not appended. The staged data are given up.
+    pub fn append(
+        &mut self,
+        facts: &Facts,
+        body: &[u8],
+        names: &[NameChange<'_>],
+        staged: Option<Staged>,
+    ) -> Result<(), Refused> {
+        let pieces = staged.as_ref().map_or_else(Vec::new, |staged| {
+            let written = if facts.opcode == Opcode::WRITE.0 { facts.size } else { u64::MAX };
+            let length = if facts.errno == 0 { written } else { 0 };
+            staged.pieces(usize::try_from(length).unwrap_or(usize::MAX))
+        });
+        let slots = staged.map_or_else(Vec::new, |staged| staged.slots);
+        let kept = pieces.len();
+        let result = self.append_pieces(facts, body, names, pieces);
+        // What was not written, or all of it.
+        let kept = if result.is_ok() { kept } else { 0 };
+        slots.iter().skip(kept).for_each(|slot| self.slots.release(*slot));
+        result
+    }
+
+    fn append_pieces(
+        &mut self,
+        facts: &Facts,
+        body: &[u8],
+        names: &[NameChange<'_>],
+        mut pieces: Vec<Piece>,
+    ) -> Result<(), Refused> {
+        let words = Draft { facts, body, names, pieces: &pieces }.words();
+        self.make_room(words)?;
+        if let Some(write) = Write::of(facts, body, &pieces) {
+            pieces.iter_mut().for_each(|piece| self.merge(write, piece));
+        }
+        let draft = Draft { facts, body, names, pieces: &pieces };
+        let seed = self.seed(self.half, self.used);
+        draft.encode(&seed, &mut self.scratch);
+        let at = self.used;
+        self.memory.store_bytes(self.place.records(self.half) + at, &self.scratch);
+        self.used += words;
+        self.publish();
+        // It is part of the log whatever comes now; its pages are its own, so nothing comes.
+        let admitted = self.index.admit(&self.place, &mut self.slots, &draft, at, true);
+        debug_assert!(admitted.is_ok(), "staged pages are linked once");
+        Ok(())
+    }
+
+    /// Copies what a write takes over on one page to the write's own page.
+    fn merge(&self, write: Write, piece: &mut Piece) {
+        let own = *piece;
+        let (mut from, mut end) = (usize::from(own.from), own.end());
+        let page = |slot| slot_at(self.place.arena(), slot);
+        let mut buffer = [0; PAGE_BYTES];
+        for old in self.index.touched(write, &own).filter(|old| !own.covers(old)) {
+            // In front of the new bytes, and behind.
+            let front = usize::from(old.from)..old.end().min(usize::from(own.from));
+            let back = usize::from(old.from).max(own.end())..old.end();
+            for range in [front, back] {
+                if let Some(bytes) = buffer.get_mut(range.clone()).filter(|bytes| !bytes.is_empty())
+                {
+                    get(&self.memory, page(old.slot), range.start, bytes);
+                    put(&self.memory, page(own.slot), range.start, bytes);
+                }
+            }
+            (from, end) = (from.min(usize::from(old.from)), end.max(old.end()));
+        }
+        (piece.from, piece.length) = (from as u16, (end - from) as u16);
+    }
+
+    /// Takes the last record out of the log again, if it is that of request `unique`: for a successor, if the request
+    /// was not answered, because its daemon died between the log's store and its own that made the
+    /// answer final. To be called before anything is staged: what the record had replaced must still be there.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn retract(&mut self, unique: u64) -> Result<bool, Spoilt> {
+        let Some(last) = self.index.records.len().checked_sub(1) else { return Ok(false) };
+        let Some(at) = self.index.records.get(last).map(|known| known.at) else { return Ok(false) };
+        if self.record(last)?.facts.unique != unique {
+            return Ok(false);
+        }
+        self.used = at;
+        self.publish();
+        self.rescan()?;
+        Ok(true)
+    }
+
+    /// How many records there are, dead ones included: numbers for [`Oplog::record`].
+    pub(crate) fn count(&self) -> usize {
+        self.index.records.len()
+    }
+
+    /// The record with a number.
+    pub(crate) fn record(&self, number: usize) -> Result<Record, Spoilt> {
+        let at = self.index.records.get(number).ok_or(Spoilt)?.at;
+        self.decode(at)
+    }
+
+    /// The records that are to be issued again, in their order.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, Spoilt>> {
+        let live = self.index.records.iter().filter(|known| known.is_live());
+        live.map(|known| self.decode(known.at))
+    }
+
+    fn decode(&self, at: usize) -> Result<Record, Spoilt> {
+        let most = self.used.checked_sub(at).ok_or(Spoilt)?;
+        let seed = self.seed(self.half, at);
+        Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
+    }
+
+    /// The data of a piece.
+    pub(crate) fn data(&self, piece: &Piece, out: &mut [u8]) {
+        let page = slot_at(self.place.arena(), piece.slot);
+        get(&self.memory, page, usize::from(piece.from), out);
+    }
+
+    fn seed(&self, half: usize, at: usize) -> Seed {
+        Seed { epoch: self.epoch, place: self.place.records(half) - self.place.at + at }
+    }
+
+    /// The one store.
+    fn publish(&self) {
+        let head = Head { epoch: self.epoch, half: self.half, used: self.used };
+        self.memory.store(self.place.at + HEAD, head.word());
+    }
+
+    /// Sees to it that `words` fit.
+    fn make_room(&mut self, words: usize) -> Result<(), Refused> {
+        if self.spoilt {
+            return Err(Spoilt.into());
+        }
+        let most = self.place.capacity.half();
+        let dead = self.used - self.index.live_words;
+        // An eighth: where nearly all is needed, writing it anew for each record would take ages.
+        let full = self.used + words > most;
+        if dead > self.index.live_words + SLACK || full && dead > most / 8 {
+            self.compact()?;
+        }
+        if self.used + words > most { Err(Refused::Full) } else { Ok(()) }
+    }
+
+    /// Writes what is needed to the other half.
+    fn compact(&mut self) -> Result<(), Spoilt> {
+        let half = 1 - self.half;
+        let mut used = 0;
+        for number in 0..self.count() {
+            let Some(known) = self.index.records.get(number).filter(|known| known.is_live()) else {
+                continue;
+            };
+            let record = self.decode(known.at).inspect_err(|_| self.spoilt = true)?;
+            let live = known.pieces.iter().filter(|piece| piece.length > 0);
+            let pieces: Vec<Piece> = live.copied().collect();
+            let Record { facts, body, names, .. } = &record;
+            Draft { facts, body, names, pieces: &pieces }
+                .encode(&self.seed(half, used), &mut self.scratch);
+            self.memory.store_bytes(self.place.records(half) + used, &self.scratch);
+            used += self.scratch.len() / 8;
+        }
+        (self.half, self.used) = (half, used);
+        self.publish();
+        self.rescan()
+    }
+
+    /// Finds out what is needed.
+    fn rescan(&mut self) -> Result<(), Spoilt> {
+        self.spoilt = true;
+        self.index = Index::default();
+        self.slots.unlink_all();
+        if self.used > self.place.capacity.half() {
+            return Err(Spoilt);
+        }
+        let mut at = 0;
+        while at < self.used {
+            let Record { facts, body, names, pieces, words } = &self.decode(at)?;
+            let draft = Draft { facts, body, names, pieces };
+            self.index.admit(&self.place, &mut self.slots, &draft, at, false)?;
+            at += words;
+        }
+        self.slots.gather();
+        self.spoilt = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl<M: Memory> Oplog<M> {
+    /// Appends without a look at what it is.
+    pub(crate) fn forge(&mut self, draft: &Draft<'_>, bytes: &mut Vec<u8>) {
+        draft.encode(&self.seed(self.half, self.used), bytes);
+        self.memory.store_bytes(self.place.records(self.half) + self.used, bytes);
+        self.used += bytes.len() / 8;
+        self.publish();
+    }
+
+    /// Makes it shorter than it is.
+    pub(crate) fn forge_length(&mut self, by: usize) {
+        self.used -= by;
+        self.publish();
+    }
+}

@@ -1,0 +1,133 @@
+//! Under which name a node is found on the last checkpoint, and at any point of the log.
+//!
+//! What a name meant at the checkpoint is what the first record that changes it says it meant before; names that no
+//! record changes mean what they mean now. That is the same as to start from the names as they are now and to undo the
+//! log from its end, and does not need all names of a mount to be copied: they are asked for one node at a time.
+
+use crate::log::Oplog;
+use crate::record::{NameChange, Spoilt};
+use belay_recorder::Memory;
+use std::collections::{BTreeSet, HashMap};
+
+/// The longest path that is found.
+const MAX_DEPTH: usize = 4096;
+
+/// A directory's key and a name in it.
+type Place = (u64, Vec<u8>);
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Key of the directory.
+    pub parent: u64,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// Key of what it names.
+    pub key: u64,
+}
+
+/// Names as they are now, as far as anybody knows: of a node, its directories' keys and its names in them.
+pub trait Names {
+    /// The names of `key`.
+    fn names(&self, key: u64) -> Vec<(u64, Vec<u8>)>;
+}
+
+impl<F: Fn(u64) -> Vec<(u64, Vec<u8>)>> Names for F {
+    fn names(&self, key: u64) -> Vec<(u64, Vec<u8>)> {
+        self(key)
+    }
+}
+
+impl Names for HashMap<u64, Vec<(u64, Vec<u8>)>> {
+    fn names(&self, key: u64) -> Vec<(u64, Vec<u8>)> {
+        self.get(&key).cloned().unwrap_or_default()
+    }
+}
+
+/// [`Names`] from triples of directory, name and node.
+pub fn from_triples(
+    triples: impl IntoIterator<Item = (u64, Vec<u8>, u64)>,
+) -> HashMap<u64, Vec<(u64, Vec<u8>)>> {
+    let mut names: HashMap<u64, Vec<(u64, Vec<u8>)>> = HashMap::new();
+    for (parent, name, child) in triples {
+        names.entry(child).or_default().push((parent, name));
+    }
+    names
+}
+
+/// The names that records change, at one point of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// What each of these names means, 0 for nothing.
+    changed: HashMap<Place, u64>,
+    /// And back.
+    names: HashMap<u64, BTreeSet<Place>>,
+}
+
+impl Namespace {
+    /// As it was at the checkpoint that the log starts from.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn at_checkpoint<M: Memory>(log: &Oplog<M>) -> Result<Self, Spoilt> {
+        let mut space = Self::default();
+        for record in log.records() {
+            for change in record?.names {
+                let place = (change.parent, change.name.into_owned());
+                if !space.changed.contains_key(&place) {
+                    space.set(place, change.before);
+                }
+            }
+        }
+        Ok(space)
+    }
+
+    /// Moves behind a record, whose name changes these are.
+    pub fn forward(&mut self, changes: &[NameChange<'_>]) {
+        for change in changes {
+            self.set((change.parent, change.name.to_vec()), change.after);
+        }
+    }
+
+    fn set(&mut self, place: Place, key: u64) {
+        let before = self.changed.insert(place.clone(), key).unwrap_or(0);
+        if let Some(names) = self.names.get_mut(&before) {
+            names.remove(&place);
+            if names.is_empty() {
+                self.names.remove(&before);
+            }
+        }
+        if key != 0 {
+            self.names.entry(key).or_default().insert(place);
+        }
+    }
+
+    /// The names of `key` at this point, where those that no record changes are `now`.
+    pub fn names(&self, key: u64, now: &impl Names) -> Vec<(u64, Vec<u8>)> {
+        let mut names: Vec<Place> = self.names.get(&key).into_iter().flatten().cloned().collect();
+        names.extend(now.names(key).into_iter().filter(|place| !self.changed.contains_key(place)));
+        names
+    }
+
+    /// A path from the directory `root` to `key` at this point: empty for `root` itself, `None` if it had no name.
+    pub fn path(&self, root: u64, key: u64, now: &impl Names) -> Option<Vec<Link>> {
+        if key == root {
+            return Some(Vec::new());
+        }
+        // Of the names of a file, one may be in a directory that is gone.
+        self.names(key, now).into_iter().find_map(|(parent, name)| {
+            let mut path = vec![Link { parent, name, key }];
+            let mut at = parent;
+            while at != root {
+                let (parent, name) = self.names(at, now).into_iter().next()?;
+                path.push(Link { parent, name, key: at });
+                at = parent;
+                if path.len() > MAX_DEPTH {
+                    return None;
+                }
+            }
+            path.reverse();
+            Some(path)
+        })
+    }
+}

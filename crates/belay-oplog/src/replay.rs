@@ -1,0 +1,102 @@
+//! What is to be issued again.
+
+use crate::log::Oplog;
+use crate::pages::Piece;
+use crate::record::{Record, Spoilt};
+use belay_recorder::Memory;
+
+/// How far issuing the log again has come. It holds no reference to the log, which must not be appended to meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    next: usize,
+    most: usize,
+}
+
+/// A request to be issued again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// Its number in the log, for reports. Those of writes that were replaced do not come.
+    pub number: usize,
+    /// The request, and what was answered.
+    pub record: Record,
+    /// Its data. Of a WRITE, these and not what its body says are to be written: there may be less of it
+    /// (the rest was written later, too), or more (earlier writes beside it were joined to it). Of any other request, what
+    /// was staged.
+    pub data: Vec<Run>,
+}
+
+/// Data without a gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Place in the file.
+    pub offset: u64,
+    /// What is to be there.
+    pub bytes: Vec<u8>,
+}
+
+impl Replay {
+    /// From the first record on, with runs of up to `most` bytes: what the daemon takes in one WRITE.
+    pub fn new(most: usize) -> Self {
+        Self { next: 0, most: most.max(1) }
+    }
+
+    /// The next request. `None` at the end.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn next<M: Memory>(&mut self, log: &Oplog<M>) -> Result<Option<Issue>, Spoilt> {
+        while let Some(known) = log.index.records.get(self.next) {
+            let number = self.next;
+            self.next += 1;
+            if known.is_live() {
+                let record = log.record(number)?;
+                let data = self.runs(log, known.pieces.iter().filter(|piece| piece.length > 0));
+                return Ok(Some(Issue { number, record, data }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn runs<'a, M: Memory>(
+        &self,
+        log: &Oplog<M>,
+        pieces: impl Iterator<Item = &'a Piece>,
+    ) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for piece in pieces {
+            let mut bytes = vec![0; usize::from(piece.length)];
+            log.data(piece, &mut bytes);
+            let mut offset = piece.offset();
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let room = match runs.last() {
+                    Some(last)
+                        if last.offset.checked_add(last.bytes.len() as u64) == Some(offset) =>
+                    {
+                        self.most - last.bytes.len()
+                    }
+                    _ => 0,
+                };
+                if room == 0 {
+                    runs.push(Run { offset, bytes: Vec::new() });
+                }
+                let room = if room == 0 { self.most } else { room };
+                let (now, later) = rest.split_at(rest.len().min(room));
+                if let Some(run) = runs.last_mut() {
+                    run.bytes.extend_from_slice(now);
+                }
+                offset = offset.saturating_add(now.len() as u64);
+                rest = later;
+            }
+        }
+        runs
+    }
+}
+
+impl<M: Memory> Oplog<M> {
+    /// All that is to be issued again, see [`Replay`].
+    pub fn replay(&self, most: usize) -> impl Iterator<Item = Result<Issue, Spoilt>> {
+        let mut replay = Replay::new(most);
+        std::iter::from_fn(move || replay.next(self).transpose())
+    }
+}

@@ -1,0 +1,68 @@
+//! Death at every store: what is issued again gives what was acknowledged, on the tree of the last checkpoint.
+#![allow(missing_docs)]
+
+mod common;
+
+use belay_oplog::Capacity;
+use common::world::{Op, Seen, World, op};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+fn steps(length: usize) -> impl Strategy<Value = Vec<(Op, Option<u16>)>> {
+    prop::collection::vec((op(), prop::option::weighted(0.08, any::<u16>())), 1..length)
+}
+
+fn live(capacity: Capacity, steps: &[(Op, Option<u16>)]) -> Seen {
+    let mut world = World::new(capacity);
+    for dir in [0, 0, 1] {
+        world.step(&Op::Make { dir, name: dir, kind: 3 - dir }, None);
+    }
+    for (op, die) in steps {
+        world.step(op, *die);
+    }
+    world.seen
+}
+
+const ROOMY: Capacity = Capacity { record_bytes: 24 << 10, pages: 48 };
+/// Runs out of everything, and writes its records anew time and again.
+const TIGHT: Capacity = Capacity { record_bytes: 4 << 10, pages: 6 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_death_leaves_what_was_acknowledged(steps in steps(48)) {
+        live(ROOMY, &steps);
+    }
+
+    #[test]
+    fn also_where_there_is_no_room(steps in steps(96)) {
+        live(TIGHT, &steps);
+    }
+}
+
+/// That what the tests above are about comes about in them.
+#[test]
+fn everything_happens() {
+    for capacity in [ROOMY, TIGHT] {
+        let mut runner = TestRunner::deterministic();
+        let mut all = Seen::default();
+        for _ in 0..40 {
+            let steps = steps(80).new_tree(&mut runner).expect("a sequence").current();
+            let seen = live(capacity, &steps);
+            all.deaths += seen.deaths;
+            all.successors += seen.successors;
+            all.checkpoints += seen.checkpoints;
+            all.retracted += seen.retracted;
+            all.full += seen.full;
+            all.compactions += seen.compactions;
+            all.joined += seen.joined;
+            all.robbed += seen.robbed;
+            all.records += seen.records;
+        }
+        println!("{all:?}");
+        assert!(all.deaths > 10_000 && all.successors > 50 && all.checkpoints > 20, "{all:?}");
+        assert!(all.retracted > 100 && all.joined > 100 && all.robbed > 10, "{all:?}");
+    }
+}
