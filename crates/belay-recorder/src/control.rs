@@ -13,7 +13,7 @@ pub use decisions::Decision;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -25,6 +25,7 @@ const W_FENCE: usize = 6;
 const W_HELD: usize = 7;
 const W_BLAME: usize = 8; // generation | what its death says
 const W_POISON_AFTER: usize = 9;
+const W_CHECKPOINT: usize = 10;
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -109,10 +110,12 @@ pub enum Counter {
     Hidden,
     /// Requests that failed because daemons died of them, one after another.
     Poisoned,
+    /// Requests issued again from the op-log: answered before a crash, and not yet part of a checkpoint.
+    RolledForward,
 }
 
 /// Names of the counters, in their order, for status output.
-pub const COUNTER_NAMES: [&str; 12] = [
+pub const COUNTER_NAMES: [&str; 13] = [
     "requests",
     "reissued",
     "reconciled",
@@ -125,6 +128,7 @@ pub const COUNTER_NAMES: [&str; 12] = [
     "injected",
     "hidden",
     "poisoned",
+    "rolled_forward",
 ];
 
 /// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.
@@ -325,6 +329,17 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares that no generation before `generation` can do anything any more.
     pub fn set_fence(&self, generation: u32) {
         self.memory.store(W_FENCE, u64::from(generation));
+    }
+
+    /// How many checkpoints the supervisor has asked for.
+    #[inline]
+    pub fn checkpoints_asked(&self) -> u64 {
+        self.memory.load(W_CHECKPOINT)
+    }
+
+    /// Asks for a further one. Only the supervisor does.
+    pub fn ask_for_checkpoint(&self) {
+        self.memory.store(W_CHECKPOINT, self.checkpoints_asked().wrapping_add(1));
     }
 
     /// The generation whose connections, if it has any, the supervisor holds, so that its death

@@ -18,6 +18,8 @@ pub struct Capacity {
     pub copy_bytes: usize,
     /// Bytes of the log of one request's effects; 0 keeps no logs.
     pub effect_bytes: usize,
+    /// Bytes for what is collected between two checkpoints; 0 for none.
+    pub epoch_bytes: usize,
 }
 
 impl Capacity {
@@ -29,6 +31,7 @@ impl Capacity {
         heap_words: 1 << 29,
         copy_bytes: (1 << 20) + (8 << 10),
         effect_bytes: 64 << 20,
+        epoch_bytes: 512 << 20,
     };
     /// A small one for simulations and tests.
     pub const SMALL: Self = Self {
@@ -38,6 +41,7 @@ impl Capacity {
         heap_words: 1 << 16,
         copy_bytes: 0,
         effect_bytes: 0,
+        epoch_bytes: 0,
     };
 }
 
@@ -99,6 +103,9 @@ pub struct Layout {
     pub logs: usize,
     /// Words of one log.
     pub log_words: usize,
+    /// What is collected between two checkpoints: overlay and op-log, see crates `belay-image` and
+    /// `belay-oplog`.
+    pub epochs: usize,
     /// Words in all.
     pub words: usize,
 }
@@ -125,6 +132,7 @@ impl Layout {
         let remains = effects + EFFECTS_WORDS;
         let logs = remains + REMAINS_WORDS;
         let log_words = page(capacity.effect_bytes.div_ceil(8));
+        let epochs = logs + (capacity.slots + 1) * log_words;
         Self {
             capacity,
             undo,
@@ -144,7 +152,8 @@ impl Layout {
             remains,
             logs,
             log_words,
-            words: logs + (capacity.slots + 1) * log_words,
+            epochs,
+            words: epochs + page(capacity.epoch_bytes.div_ceil(8)),
         }
     }
 

@@ -249,6 +249,19 @@ impl<M: Memory> Store<M> {
         (self.node_flags(node) >> KIND_SHIFT) & 15
     }
 
+    /// The key of a regular file that the kernel knows, if one is found soon.
+    pub fn some_file(&self) -> Option<u64> {
+        /// S_IFREG >> 12.
+        const FILE: u32 = 8;
+        const LOOKS: u32 = 4096;
+        let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
+        let top = top.min(self.layout.capacity.nodes as u32).min(LOOKS);
+        let known = |node: &Node| {
+            self.node_flags(*node) & LIVE != 0 && self.kind(*node) == FILE && self.count(*node) > 0
+        };
+        (0..top).map(Node).find(known).map(|node| self.key(node))
+    }
+
     /// Flags, see [`node_flags`].
     pub fn node_flags(&self, node: Node) -> u32 {
         low(self.word(self.node(node) + STATE))

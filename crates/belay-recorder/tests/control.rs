@@ -20,6 +20,7 @@ const LAYOUT: Layout = Layout::new(Capacity {
     heap_words: 64,
     copy_bytes: 0,
     effect_bytes: 0,
+    epoch_bytes: 0,
 });
 const TEXT: usize = (DECISION_WORDS - 6) * 8;
 
@@ -243,7 +244,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 4));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 5));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
@@ -255,8 +256,9 @@ fn words_are_where_the_document_has_them() {
     assert_eq!((control.options(), control.max_write()), (5, 6));
     control.count(Counter::Poisoned, 2);
     assert_eq!(memory.load(16 + 11), 2);
-    assert_eq!(COUNTER_NAMES.len(), Counter::Poisoned as usize + 1);
-    assert_eq!(control.counters().last(), Some(("poisoned", 2)));
+    assert_eq!(COUNTER_NAMES.len(), Counter::RolledForward as usize + 1);
+    assert_eq!(control.counters().nth(11), Some(("poisoned", 2)));
+    assert_eq!(control.counters().last(), Some(("rolled_forward", 0)));
     assert_eq!(control.blame(), (0, Blame::Unknown));
     for blame in [Blame::Own, Blame::Hang, Blame::Unknown] {
         control.set_blame(9, blame);
@@ -266,6 +268,8 @@ fn words_are_where_the_document_has_them() {
     assert_eq!(control.blame(), (0, Blame::Unknown));
     control.set_poison_after(2);
     assert_eq!((memory.load(9), control.poison_after()), (2, 2));
+    control.ask_for_checkpoint();
+    assert_eq!((memory.load(10), control.checkpoints_asked()), (1, 1));
     control.reach(Instant::FirstReply, 7);
     control.reach(Instant::FirstReply, 8);
     assert_eq!((memory.load(48 + 4), control.instant(Instant::FirstReply)), (7, 7));

@@ -134,10 +134,18 @@ const ROOMY: Capacity = Capacity {
     heap_words: 1 << 13,
     copy_bytes: 0,
     effect_bytes: 0,
+    epoch_bytes: 0,
 };
 /// Runs out of everything, and its index stops growing.
-const TIGHT: Capacity =
-    Capacity { nodes: 6, handles: 4, slots: 2, heap_words: 420, copy_bytes: 0, effect_bytes: 0 };
+const TIGHT: Capacity = Capacity {
+    nodes: 6,
+    handles: 4,
+    slots: 2,
+    heap_words: 420,
+    copy_bytes: 0,
+    effect_bytes: 0,
+    epoch_bytes: 0,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]

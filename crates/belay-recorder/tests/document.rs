@@ -46,6 +46,7 @@ fn areas(layout: &Layout) -> Vec<(&'static str, usize)> {
         ("effects", layout.effects),
         ("remains", layout.remains),
         ("logs", layout.logs),
+        ("epochs", layout.epochs),
     ]
 }
 
@@ -109,7 +110,15 @@ fn areas_follow_one_another_as_the_formulae_say() {
     for capacity in [
         Capacity::MOUNT,
         Capacity::SMALL,
-        Capacity { nodes: 1, handles: 1, slots: 1, heap_words: 1, copy_bytes: 1, effect_bytes: 1 },
+        Capacity {
+            nodes: 1,
+            handles: 1,
+            slots: 1,
+            heap_words: 1,
+            copy_bytes: 1,
+            effect_bytes: 1,
+            epoch_bytes: 1,
+        },
         Capacity {
             nodes: 1000,
             handles: 77,
@@ -117,6 +126,7 @@ fn areas_follow_one_another_as_the_formulae_say() {
             heap_words: 12_345,
             copy_bytes: 4097,
             effect_bytes: 8193,
+            epoch_bytes: 5,
         },
     ] {
         let layout = Layout::new(capacity);
@@ -127,6 +137,7 @@ fn areas_follow_one_another_as_the_formulae_say() {
             heap_words: w,
             copy_bytes: c,
             effect_bytes: e,
+            epoch_bytes: b,
         } = capacity;
         assert_eq!(layout.undo_pairs, 8192.max(n / 32));
         let sizes = [
@@ -145,6 +156,7 @@ fn areas_follow_one_another_as_the_formulae_say() {
             1024,
             32_768,
             (s + 1) * page(e.div_ceil(8)),
+            page(b.div_ceil(8)),
         ];
         let mut at = 0;
         for ((name, start), words) in areas(&layout).into_iter().zip(sizes) {

@@ -8,7 +8,15 @@ use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_no
 use std::collections::{BTreeMap, HashSet};
 
 fn capacity(nodes: usize) -> Capacity {
-    Capacity { nodes, handles: 64, slots: 2, heap_words: 1 << 18, copy_bytes: 0, effect_bytes: 0 }
+    Capacity {
+        nodes,
+        handles: 64,
+        slots: 2,
+        heap_words: 1 << 18,
+        copy_bytes: 0,
+        effect_bytes: 0,
+        epoch_bytes: 0,
+    }
 }
 
 fn name(i: u64) -> Vec<u8> {
@@ -205,6 +213,7 @@ fn full_areas_refuse_and_recover() {
         heap_words: 200,
         copy_bytes: 0,
         effect_bytes: 0,
+        epoch_bytes: 0,
     };
     let (_, store) = fresh(small);
     for round in 0..5 {

@@ -17,6 +17,7 @@ const CAPACITY: Capacity = Capacity {
     heap_words: 4096,
     copy_bytes: 512,
     effect_bytes: 0,
+    epoch_bytes: 0,
 };
 const LAYOUT: Layout = Layout::new(CAPACITY);
 /// Loads in one round. Cycles are followed for as long as the longest list may be: that takes a

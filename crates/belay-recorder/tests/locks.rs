@@ -69,6 +69,7 @@ const CAPACITY: Capacity = Capacity {
     heap_words: 1 << 14,
     copy_bytes: 0,
     effect_bytes: 0,
+    epoch_bytes: 0,
 };
 
 proptest! {

@@ -13,6 +13,7 @@ const CAPACITY: Capacity = Capacity {
     heap_words: 4 * 130 + 2,
     copy_bytes: 0,
     effect_bytes: 0,
+    epoch_bytes: 0,
 };
 
 fn directory(store: &Store<Sim>) -> belay_recorder::Handle {

@@ -8,7 +8,9 @@
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
+use crate::hide::Hide;
 use crate::injection::Injection;
+use crate::logged::Placed;
 use crate::message::read;
 use crate::session::{Active, Phase, Session};
 use crate::task::{Job, Step, Task};
@@ -79,9 +81,17 @@ impl<M: Memory> Session<M> {
         self.epochs.durable = durable;
     }
 
-    /// Whether an application waits for a checkpoint.
+    /// Whether something waits for a checkpoint: an application, or a request for which the op-log has no
+    /// room.
     pub fn wants_checkpoint(&self) -> bool {
-        self.epochs.wanted >= self.epochs.current && self.phase == Phase::Open
+        let throttled = || self.tasks.iter().any(|task| task.throttled);
+        self.phase == Phase::Open && (self.epochs.wanted >= self.epochs.current || throttled())
+    }
+
+    /// Whether somebody waits for an epoch to be safe. Readers must not sleep for long meanwhile: that it is may come
+    /// to be known without a message of the kernel's.
+    pub fn is_awaiting(&self) -> bool {
+        self.tasks.iter().any(|task| task.awaits.is_some())
     }
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
@@ -100,6 +110,11 @@ impl<M: Memory> Session<M> {
     /// The epoch has ended, and `current` is under way.
     pub fn sealed(&mut self, current: u64) {
         self.epochs.current = current;
+        if let Some(log) = &mut self.log {
+            log.restart(current);
+            self.placed = Placed::default();
+        }
+        self.tasks.iter_mut().for_each(|task| task.throttled = false);
         self.end_checkpoint();
     }
 
@@ -107,6 +122,11 @@ impl<M: Memory> Session<M> {
     pub fn set_durable(&mut self, epoch: u64) {
         self.epochs.durable = epoch;
         self.kick |= self.tasks.iter().any(|task| task.awaits.is_some_and(|at| at <= epoch));
+    }
+
+    /// The epoch could not be ended.
+    pub fn abandon_checkpoint(&mut self) {
+        self.end_checkpoint();
     }
 
     /// Back to normal work, with or without a new epoch.
@@ -121,7 +141,7 @@ impl<M: Memory> Session<M> {
     /// Whether a task may go on now: while a checkpoint is made those only that had begun.
     pub(crate) fn may_go_on(&self, task: &Task) -> bool {
         self.phase != Phase::Quiescing
-            || task.id <= self.epochs.boundary
+            || (task.id <= self.epochs.boundary && !task.throttled)
             || matches!(task.job, Job::Flush)
     }
 
@@ -151,7 +171,9 @@ impl<M: Memory> Session<M> {
     /// Whether all that had begun has ended.
     fn is_quiesced(&self) -> bool {
         let works = |active: &Active| !UNENDING.has(active.opcode);
-        let goes_on = |task: &Task| task.id <= self.epochs.boundary && task.awaits.is_none();
+        let goes_on = |task: &Task| {
+            task.id <= self.epochs.boundary && task.awaits.is_none() && !task.throttled
+        };
         !self.active.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
     }
 
@@ -184,6 +206,14 @@ impl<M: Memory> Session<M> {
         };
         let over = matches!(self.epochs.flush, Flush::Done | Flush::Failed(_));
         self.with_task(task, |task| task.done = over);
+    }
+
+    /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
+    pub(crate) fn is_held_up(&mut self, task: &mut Task, request: &Request<'_>) -> bool {
+        task.throttled = self.phase == Phase::Open
+            && task.hide == Hide::None
+            && self.is_throttled(request.opcode());
+        task.throttled
     }
 
     /// A request that asks for what was written to be safe: it is answered when the epoch in which it

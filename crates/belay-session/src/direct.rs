@@ -138,7 +138,8 @@ impl<M: Memory> Session<M> {
     #[inline]
     pub(crate) fn expect_last(&mut self) {
         // Where requests are copied, readers wait for slots, and must hear of each.
-        self.expects = !self.keeps_copies();
+        // And what is to be logged is logged by the session.
+        self.expects = !self.keeps_copies() && self.log.is_none();
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be

@@ -1,5 +1,6 @@
 //! Requests that belay puts to a daemon on its own behalf.
 
+use crate::rollforward::Forwarded;
 use crate::session::Session;
 use belay_recorder::{Handle, Lock, Memory, Node};
 
@@ -54,6 +55,8 @@ pub(crate) enum Injection {
     RemoveHidden { node: Node },
     /// READDIR of the whole directory in a successor.
     List { handle: Handle },
+    /// What the roll-forward asks.
+    Forward(Forwarded),
     /// OPENDIR, FSYNCDIR and RELEASEDIR of the root, by which a daemon writes all that it holds.
     Flush,
 }
@@ -61,6 +64,9 @@ pub(crate) enum Injection {
 impl<M: Memory> Session<M> {
     /// Takes the reply to an injected request.
     pub(crate) fn absorb(&mut self, task: u64, injection: Injection, reply: &[u8]) {
+        if self.log.is_some() {
+            self.log_injected(task, &injection, reply);
+        }
         match injection {
             Injection::RestoreNode { node, parent, name } => {
                 self.restored_node(task, node, parent, &name, reply);
@@ -90,6 +96,7 @@ impl<M: Memory> Session<M> {
             Injection::RemoveHidden { node } => self.removed_hidden(task, node),
             Injection::Unhide { node } => self.unhidden(task, node, reply),
             Injection::List { handle } => self.listed(task, handle, reply),
+            Injection::Forward(what) => self.forwarded(task, what, reply),
             Injection::Flush => self.flushed(task, reply),
         }
     }

@@ -23,6 +23,8 @@
 //! | `rename_over` | files that are open and renamed over |
 //! | `listing` | directory streams across generations |
 //! | `checkpoint` | boundaries at which all that the daemon holds is on its image |
+//! | `logged` | what completed requests leave in the op-log |
+//! | `rollforward` | issuing it again |
 //! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
@@ -39,6 +41,7 @@ pub mod handshake;
 mod hide;
 mod injection;
 mod listing;
+mod logged;
 mod message;
 mod notify;
 mod poison;
@@ -47,6 +50,7 @@ mod rename_over;
 mod replies;
 mod requests;
 mod restore;
+mod rollforward;
 mod session;
 mod task;
 mod tasks;

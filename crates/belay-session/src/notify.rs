@@ -1,9 +1,9 @@
 //! Notifications from the daemon speak of its own node ids; the kernel knows others.
 
 use crate::message::Outgoing;
-use crate::session::{KICK, Session};
+use crate::session::Session;
 use belay_recorder::Memory;
-use belay_wire::abi::{NotifyPollWakeupOut, NotifyRetrieveOut, ROOT_ID, notify};
+use belay_wire::abi::{NotifyPollWakeupOut, notify};
 use belay_wire::{build, get_u64, put_u64};
 use zerocopy::IntoBytes;
 
@@ -43,17 +43,9 @@ impl<M: Memory> Session<M> {
         Outgoing::ReplaceLong(message)
     }
 
-    /// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose
-    /// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0).
-    pub fn kick_message() -> Vec<u8> {
-        let body = NotifyRetrieveOut {
-            notify_unique: KICK,
-            nodeid: ROOT_ID,
-            offset: 0,
-            size: 0,
-            padding: 0,
-        };
-        build::notify(notify::RETRIEVE, body.as_bytes())
+    /// A notification that makes the kernel wake one reader, see [`build::kick`].
+    pub fn kick_message(&self) -> Vec<u8> {
+        build::kick(self.store.some_file())
     }
 
     /// A notification that makes the kernel poll a file again.

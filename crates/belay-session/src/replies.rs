@@ -161,7 +161,11 @@ impl<M: Memory> Session<M> {
             || failed && !CHANGE_ALWAYS.has(opcode);
         if !locks && changes_nothing {
             let head = head.get(..size_of::<OutHeader>()).unwrap_or(head);
-            self.store.slot_reply_alone(slot, head, &body());
+            let body = body();
+            if self.log.is_some() {
+                self.log_reply(slot, failed, &[head, &body].concat());
+            }
+            self.store.slot_reply_alone(slot, head, &body);
             return Outgoing::PassKept;
         }
         let Some(message) = Message::new(head, &body()) else { return Outgoing::Pass };
@@ -187,6 +191,8 @@ impl<M: Memory> Session<M> {
             // Outside of the change: a long stream is too much for one.
             self.store.stream_truncate(handle, 0);
         }
+        let sent = header_of(&request);
+        let before = self.before_change(&sent, &body);
         self.store.begin();
         let done = header.error != 0
             || node.is_none_or(|node| {
@@ -198,6 +204,10 @@ impl<M: Memory> Session<M> {
         }
         self.after_any(opcode, node, header.error != 0, &header_of(&request), &body);
         self.store.slot_reply(slot, message.as_bytes());
+        if self.log.is_some() {
+            let failed = header.error != 0 || !done;
+            self.log_change(&sent, &body, failed, message.as_bytes(), before);
+        }
         self.store.commit();
         self.scratch = body;
         self.after_commit(opcode);

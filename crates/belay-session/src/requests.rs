@@ -96,6 +96,7 @@ impl<M: Memory> Session<M> {
             && self.exclusive.is_empty()
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
+            && !self.is_throttled(request.opcode())
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
@@ -188,7 +189,9 @@ impl<M: Memory> Session<M> {
 
     /// Whether a request needs more than translation.
     fn needs_plan(&self, request: &Request<'_>) -> bool {
-        if !self.exclusive.is_empty() && self.is_excluded(request) {
+        if !self.exclusive.is_empty() && self.is_excluded(request)
+            || self.is_throttled(request.opcode())
+        {
             return true;
         }
         match request.opcode() {
@@ -283,6 +286,7 @@ impl<M: Memory> Session<M> {
         let started = self.record(request, slot);
         if started {
             self.count(Counter::Requests);
+            self.begin_logged(request);
         }
         started
     }

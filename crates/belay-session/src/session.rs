@@ -5,8 +5,11 @@ use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::injection::Injection;
 use crate::listing::Remainder;
+use crate::logged::{Begun, Placed};
 use crate::restore::Reopen;
+use crate::rollforward::RollForward;
 use crate::task::Task;
+use belay_oplog::Oplog;
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
 use belay_wire::Opcode;
@@ -14,8 +17,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 /// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
 pub(crate) const INJECTED: u64 = 1 << 62;
-/// `unique` of the NOTIFY_REPLY that the kernel sends back when a reader is to be woken.
-pub const KICK: u64 = INJECTED | (1 << 61);
+pub use belay_wire::build::KICK;
 /// How long one request may hold up the others while those in flight are settled, in ns.
 pub(crate) const SETTLE_LIMIT: u64 = 1_000_000_000;
 
@@ -100,6 +102,17 @@ pub struct Session<M> {
     pub(crate) scratch: Vec<u8>,
     pub(crate) kick: bool,
     pub(crate) epochs: Epochs,
+    /// What was acknowledged since the last checkpoint, under the policy `epoch`.
+    pub(crate) log: Option<Oplog<M>>,
+    pub(crate) placed: Placed,
+    /// What is kept for it of requests that are not answered.
+    pub(crate) begun: HashMap<u64, Begun>,
+    /// The roll-forward under way.
+    pub(crate) forward: Option<RollForward>,
+    /// A request is being answered without the daemon.
+    pub(crate) answering: bool,
+    /// CLOCK_REALTIME, see [`Session::set_time`].
+    pub(crate) time: u64,
     /// The daemon accepted a LINK for hiding, as far as is known.
     pub(crate) links_work: bool,
     pub(crate) full: bool,
@@ -150,6 +163,12 @@ impl<M: Memory> Session<M> {
             scratch: Vec::with_capacity(4096),
             kick: false,
             epochs: Epochs::default(),
+            log: None,
+            placed: Placed::default(),
+            begun: HashMap::new(),
+            forward: None,
+            answering: false,
+            time: 0,
             links_work: true,
             full: false,
             store,

@@ -20,6 +20,8 @@ pub(crate) enum Job {
     Narrow(Handle),
     /// Giving a hidden file its name back.
     Unhide(Node, Node, Vec<u8>),
+    /// Issuing again what was acknowledged since the last checkpoint.
+    RollForward,
     /// Having the daemon write all that it holds, for a checkpoint.
     Flush,
 }
@@ -65,6 +67,8 @@ pub(crate) struct Task {
     pub(crate) presence: Option<i32>,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
+    /// It waits for a checkpoint, which makes room in the op-log.
+    pub(crate) throttled: bool,
     /// The epoch that must be safe before it is answered.
     pub(crate) awaits: Option<u64>,
 }
@@ -104,6 +108,7 @@ impl Task {
             opened: None,
             presence: None,
             widen: Widen::No,
+            throttled: false,
             awaits: None,
         }
     }

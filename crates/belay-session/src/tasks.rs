@@ -210,6 +210,7 @@ impl<M: Memory> Session<M> {
             Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
             Job::Unhide(node, parent, name) => self.unhide_step(task, node, parent, &name),
             Job::Flush => self.flush_step(),
+            Job::RollForward => self.forward_step(task),
         }
     }
 
@@ -221,6 +222,9 @@ impl<M: Memory> Session<M> {
         let Ok(request) = Request::parse(&message) else { return Step::Done };
         if let Some(step) = self.sync_step(task, &request) {
             return step;
+        }
+        if self.is_held_up(task, &request) {
+            return Step::Blocked;
         }
         if let Some(step) = self.settle_early(task, &request) {
             return step;
@@ -274,7 +278,10 @@ impl<M: Memory> Session<M> {
         };
         let opcode = task.opcode();
         let body = || reply.get(size_of::<OutHeader>()..).unwrap_or_default().into();
-        match self.effects(slot, opcode, &header, reply, body) {
+        self.answering = true;
+        let outgoing = self.effects(slot, opcode, &header, reply, body);
+        self.answering = false;
+        match outgoing {
             Outgoing::Replace(message) => Step::Answer(message.as_bytes().to_vec()),
             Outgoing::ReplaceLong(message) => Step::Answer(message),
             _ => Step::Answer(reply.to_vec()),
@@ -323,6 +330,7 @@ impl<M: Memory> Session<M> {
     /// One request must not hold up all others for ever.
     pub fn tick(&mut self, now: u64) {
         let stuck = self.phase == Phase::Settling
+            && self.forward.is_none()
             && self.tasks.front().is_some_and(|task| {
                 task.wait != Wait::Ready && now.saturating_sub(task.since) > SETTLE_LIMIT
             });

@@ -1,5 +1,7 @@
 //! Reads of the FUSE device, and writes of belay's own.
 
+use crate::effects::epoch::clock;
+use crate::effects::{Policy, policy};
 use crate::populate;
 use crate::real;
 use crate::start::{Shim, disconnected, now};
@@ -153,10 +155,14 @@ impl Shim {
         if !self.collected.swap(true, Relaxed) {
             self.collect(&mut session);
         }
+        self.epoch_look(&mut session);
         let work = session.work(now());
+        if matches!(work, Some(Work::Seal)) {
+            self.epoch_seal(&mut session);
+        }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        let starved = session.is_starved();
+        let starved = session.is_starved() || session.is_awaiting();
         self.pending.store(!session.is_quiet(), Release);
         let slot = match &work {
             Some(Work::Deliver(message)) => self.effects_begin(&session, message),
@@ -177,7 +183,6 @@ impl Shim {
                 self.answer(&message);
                 Before::Again
             }
-            // Nobody has begun a checkpoint.
             Some(Work::Seal) => Before::Again,
             None if settling || starved => self.wait_a_little(),
             None => Before::Read,
@@ -282,9 +287,14 @@ impl Shim {
         let turn = self.effects_turn(message);
         let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
+        if policy() == Policy::Epoch {
+            session.set_time(clock::real());
+        }
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
-            self.pending.store(!session.is_quiet(), Release);
+            // Under the policy `epoch` a kick may be to say that there is something to look at.
+            let look = policy() == Policy::Epoch;
+            self.pending.store(look || !session.is_quiet(), Release);
             drop(session);
             self.effects_leave(turn);
             return After::Again;
@@ -357,7 +367,8 @@ impl Shim {
     }
 
     pub(crate) fn kick(&self) {
-        self.write(&Session::<Mapping>::kick_message());
+        let message = self.session().kick_message();
+        self.write(&message);
     }
 
     #[cold]

@@ -86,6 +86,12 @@ real! {
     posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate";
     /// posix_fallocate64(3).
     posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate64";
+    /// clock_gettime(2).
+    clock_gettime(clock: libc::clockid_t, out: *mut libc::timespec) -> c_int = c"clock_gettime";
+    /// gettimeofday(2).
+    gettimeofday(out: *mut libc::timeval, zone: *mut c_void) -> c_int = c"gettimeofday";
+    /// time(2).
+    time(out: *mut libc::time_t) -> libc::time_t = c"time";
     /// statvfs(3).
     statvfs(path: *const c_char, into: *mut libc::statvfs) -> c_int = c"statvfs";
     /// fstatvfs(3).

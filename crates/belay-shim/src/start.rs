@@ -1,10 +1,11 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
+use crate::effects::epoch::Epochs;
 use crate::effects::image::Images;
 use crate::effects::{after, choose};
 use crate::mailbox::Mailbox;
 use belay_effects::area::{Area, Tally};
-use belay_recorder::control::{Instant, Lease, flags};
+use belay_recorder::control::{Instant, Lease, flags, options};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::{Direct, Session};
 use belay_sys::Mapping;
@@ -48,6 +49,8 @@ pub(crate) struct Shim {
     pub(crate) handed_over: AtomicBool,
     /// The image, under the policy `transaction`.
     pub(crate) image: Images,
+    /// What is collected until a checkpoint, under the policy `epoch`.
+    pub(crate) epochs: Epochs,
     /// Requests are copied before the daemon gets them.
     pub(crate) copies: AtomicBool,
 }
@@ -215,7 +218,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     choose(bits);
     let copies = session.keeps_copies();
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
-    Ok(Shim {
+    let shim = Shim {
         session: Mutex::new(session),
         layout,
         device,
@@ -233,9 +236,14 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         opened: AtomicBool::new(generation == 0),
         handed_over: AtomicBool::new(handed_over),
         image: Images::default(),
+        epochs: Epochs::default(),
         memory,
         copies: AtomicBool::new(copies),
-    })
+    };
+    if bits & options::EPOCH != 0 {
+        shim.begin_epochs()?;
+    }
+    Ok(shim)
 }
 
 /// Takes over a descriptor that the supervisor left open for us.

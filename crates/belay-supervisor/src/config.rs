@@ -21,6 +21,8 @@ pub enum Policy {
     Journal,
     /// Make what a request writes to a disk image all or nothing.
     Transaction,
+    /// Keep what is written to a disk image back until a checkpoint, and issue again what was done since.
+    Epoch,
     /// Re-issue everything blindly: for comparison studies, not for data that matters.
     Blind,
 }
@@ -32,6 +34,7 @@ impl Policy {
             Self::Auto | Self::Reconcile => "reconcile",
             Self::Journal => "journal",
             Self::Transaction => "transaction",
+            Self::Epoch => "epoch",
             Self::Blind => "blind",
         }
     }
@@ -66,6 +69,8 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// How open requests are settled.
     pub policy: Policy,
+    /// How long after a checkpoint the next one is made, in milliseconds.
+    pub checkpoint_ms: u64,
     /// Keep copies of requests instead of asking the kernel to resend them.
     pub no_resend: bool,
     /// The daemon's inode numbers change between its lives.
@@ -100,6 +105,7 @@ impl Config {
             Policy::Blind => options::BLIND_REPLAY,
             Policy::Journal => options::JOURNAL,
             Policy::Transaction => options::TRANSACTION,
+            Policy::Epoch => options::EPOCH,
             Policy::Auto | Policy::Reconcile => 0,
         };
         if self.volatile_inodes {

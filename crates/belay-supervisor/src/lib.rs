@@ -27,6 +27,7 @@
 pub mod autopsy;
 pub mod blackout;
 pub mod clock;
+mod committer;
 pub mod config;
 mod connections;
 pub mod error;

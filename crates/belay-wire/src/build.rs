@@ -7,8 +7,9 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn, OpenIn,
-    OutHeader, ReadIn, ReleaseIn, RenameIn, SetattrIn,
+    ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn,
+    NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn, ReleaseIn, RenameIn, SetattrIn,
+    notify as notify_codes,
 };
 use crate::opcode::Opcode;
 
@@ -215,6 +216,26 @@ pub fn reply_ok(unique: u64) -> Vec<u8> {
 #[must_use]
 pub fn notify(code: i32, body: &[u8]) -> Vec<u8> {
     out(code, 0, body)
+}
+
+/// `unique` of the NOTIFY_REPLY that the kernel sends back to a [`kick`]. The kernel's own count up from 0 and have bits 0
+/// and 63.
+pub const KICK: u64 = (1 << 62) | (1 << 61);
+
+/// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose
+/// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0). `file` is the node
+/// of a regular file: of a directory some kernels retrieve nothing and say EINVAL (seen on Linux 6.18.44). Without one
+/// it is the root, for the others.
+#[must_use]
+pub fn kick(file: Option<u64>) -> Vec<u8> {
+    let body = NotifyRetrieveOut {
+        notify_unique: KICK,
+        nodeid: file.unwrap_or(ROOT_ID),
+        offset: 0,
+        size: 0,
+        padding: 0,
+    };
+    notify(notify_codes::RETRIEVE, body.as_bytes())
 }
 
 fn out(error: i32, unique: u64, body: &[u8]) -> Vec<u8> {

@@ -138,6 +138,10 @@ pub struct Run {
     /// How requests are settled whose outcome a crash left open.
     #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
     pub policy: PolicyName,
+    /// Under the policy `epoch`: how long after a checkpoint the next one is made.
+    #[arg(long, value_name = "DURATION", default_value = "5s", hide = true,
+        value_parser = humantime::parse_duration)]
+    pub checkpoint_interval: Duration,
     /// Keep copies of requests instead of having the kernel resend them.
     #[arg(long)]
     pub no_resend: bool,
@@ -163,6 +167,10 @@ pub enum PolicyName {
     Journal,
     /// Make what a request writes to a disk image all or nothing: for daemons that write through.
     Transaction,
+    /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer. Not
+    /// finished.
+    #[value(hide = true)]
+    Epoch,
     /// Issue everything again, blindly: for comparison studies only.
     #[value(hide = true)]
     Blind,
@@ -175,6 +183,7 @@ impl From<PolicyName> for Policy {
             PolicyName::Reconcile => Self::Reconcile,
             PolicyName::Journal => Self::Journal,
             PolicyName::Transaction => Self::Transaction,
+            PolicyName::Epoch => Self::Epoch,
             PolicyName::Blind => Self::Blind,
         }
     }

@@ -67,5 +67,6 @@ pub fn layout() -> Layout {
         heap_words: 64,
         copy_bytes: 0,
         effect_bytes: 16 << 10,
+        epoch_bytes: 0,
     })
 }

@@ -192,8 +192,11 @@ impl Kernel {
     fn notified(&mut self, code: i32, body: &[u8]) -> i32 {
         match code {
             notify::RETRIEVE => {
-                let unique = get_u64(body, 0).unwrap();
-                let ids = Ids { unique, nodeid: ROOT_ID, ..Ids::default() };
+                let (unique, nodeid) = (get_u64(body, 0).unwrap(), get_u64(body, 8).unwrap());
+                if self.inodes.get(&nodeid).is_none_or(|inode| inode.kind != 8) {
+                    return -22; // of files only
+                }
+                let ids = Ids { unique, nodeid, ..Ids::default() };
                 let body = NotifyRetrieveIn::default();
                 self.queue.push_back(build::request(ids, Opcode::NOTIFY_REPLY, &[body.as_bytes()]));
             }

@@ -4,8 +4,9 @@
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
 use super::kernel::Kernel;
-use super::memory::{Clock, Rng, Words};
-use belay_recorder::control::Instant;
+use super::memory::{Clock, OPLOG, Rng, Words};
+use belay_oplog::Oplog;
+use belay_recorder::control::{Instant, options};
 use belay_recorder::{Layout, MAX_REPLY, Slot, Store};
 use belay_session::{Direct, Incoming, Outgoing, Phase, Session, Work};
 use belay_wire::{Opcode, Request, get_u64};
@@ -46,6 +47,8 @@ pub struct Life {
     pub session: Session<Words>,
     pub daemon: Daemon,
     pending: bool,
+    /// A checkpoint is due.
+    due: bool,
     collected: bool,
     copies: bool,
     direct: Direct,
@@ -65,11 +68,16 @@ impl Life {
         let store = Store::new(out.memory.clone(), out.layout);
         let mut session = Session::attach(store, generation);
         session.set_epochs(out.epoch, out.durable);
+        if session.control().options() & options::EPOCH != 0 {
+            let log = Oplog::open(out.memory.clone(), out.layout.words, OPLOG, out.epoch);
+            session.keep_log(log.expect("the op-log")).expect("the op-log");
+        }
         session.control().reach(Instant::Attached, out.time + 1);
         let daemon = Daemon::new(generation, flavour, out.disk.clone(), out.clock.clone());
         Self {
             daemon,
             pending: generation > 0,
+            due: false,
             collected: generation == 0,
             copies: session.keeps_copies(),
             direct: Direct::default(),
@@ -92,19 +100,19 @@ impl Life {
     }
 
     /// What a host does about checkpoints besides the requests.
-    pub fn checkpoints(&mut self, out: &mut Outside, rng: &mut Rng) {
-        if out.durable + 1 < out.epoch && rng.chance(20) {
+    pub fn checkpoints(&mut self, out: &mut Outside, rng: &mut Rng, waiting: bool) {
+        if out.durable + 1 < out.epoch && (waiting || rng.chance(20)) {
             out.durable = out.epoch - 1; // the commit is done
             self.session.set_durable(out.durable);
             self.pending |= !self.session.is_quiet();
         }
-        let can_seal = out.durable + 1 == out.epoch;
-        if can_seal && (self.session.wants_checkpoint() || rng.chance(3)) {
-            self.session.begin_checkpoint(out.time);
+        if rng.chance(3) {
+            self.due = true; // begun by a thread that is awake
             self.pending = true;
         }
         if self.session.take_kick() {
-            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
+            let kick = self.session.kick_message();
+            out.kernel.borrow_mut().write(&kick);
         }
     }
 
@@ -141,6 +149,7 @@ impl Life {
                 Before::Again => (Thread::Idle, true),
                 Before::Read => {
                     let settling = self.session.phase() == Phase::Settling && self.pending;
+                    let settling = settling || self.session.is_awaiting();
                     if settling && !out.kernel.borrow().is_readable() {
                         return (Thread::Idle, false); // poll(2) with a timeout
                     }
@@ -213,12 +222,17 @@ impl Life {
             self.collect(out);
         }
         out.clock.tick();
+        let due = self.due || self.session.wants_checkpoint();
+        if due && out.durable + 1 == out.epoch && self.session.begin_checkpoint(out.time) {
+            self.due = false;
+        }
         let work = self.session.work(out.time);
         let kick = self.session.take_kick();
         self.pending = !self.session.is_quiet();
         out.clock.tick();
         if kick {
-            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
+            let kick = self.session.kick_message();
+            out.kernel.borrow_mut().write(&kick);
         }
         match work {
             Some(Work::Deliver(message)) => Before::Deliver(message),
@@ -234,6 +248,7 @@ impl Life {
                 assert!(!self.daemon.dirty, "the epoch ends, and not all is written");
                 *out.image.borrow_mut() = out.disk.borrow().clone();
                 out.epoch += 1;
+                out.clock.tick();
                 self.session.sealed(out.epoch);
                 self.pending = !self.session.is_quiet();
                 Before::Again
@@ -304,7 +319,8 @@ impl Life {
         };
         if kick {
             out.clock.tick();
-            out.kernel.borrow_mut().write(&Session::<Words>::kick_message());
+            let kick = self.session.kick_message();
+            out.kernel.borrow_mut().write(&kick);
         }
         errno
     }

@@ -1,10 +1,14 @@
 //! Memory that outlives the simulated daemon, and the clock that decides when it dies.
 
+use belay_oplog::Capacity;
 use belay_recorder::layout::SLOT_WORDS;
 use belay_recorder::{Blame, Layout, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+
+/// The op-log, which lies behind all else.
+pub const OPLOG: Capacity = Capacity { record_bytes: 64 << 10, pages: 64 };
 
 /// What a simulated death unwinds with, and what it says of a request that was alone.
 pub struct Died(pub Blame);
@@ -62,7 +66,7 @@ pub struct Words {
 impl Words {
     pub fn new(layout: &Layout, clock: Rc<Clock>) -> Self {
         Self {
-            words: Rc::new((0..layout.words).map(|_| Cell::new(0)).collect()),
+            words: Rc::new((0..layout.words + OPLOG.words()).map(|_| Cell::new(0)).collect()),
             clock,
             decisions: layout.decisions..layout.name_index,
             undo: layout.undo + 1..layout.store,

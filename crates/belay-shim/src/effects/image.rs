@@ -6,7 +6,7 @@
 //! its reply is on record has changed nothing; one that dies later has its writes carried out by
 //! its successor ([`super::after`]).
 
-use super::log_of;
+use super::{Policy, log_of, policy};
 use crate::descriptors;
 use crate::dying::in_call;
 use crate::real;
@@ -227,6 +227,9 @@ impl Shim {
         if known && descriptors::add_image(fd) {
             area.set_image(&image);
             self.image.fd.store(fd, Relaxed);
+            if policy() == Policy::Epoch {
+                self.epoch_opened(length(file).unwrap_or(u64::MAX));
+            }
         }
     }
 
@@ -374,6 +377,13 @@ fn failed(why: &str) -> ! {
          what was committed is kept and written as soon as that works"
     );
     std::process::abort();
+}
+
+/// How long an image is that was just opened.
+fn length(image: BorrowedFd<'_>) -> Option<u64> {
+    let end = rustix::fs::seek(image, rustix::fs::SeekFrom::End(0)).ok()?;
+    rustix::fs::seek(image, rustix::fs::SeekFrom::Start(0)).ok()?;
+    Some(end)
 }
 
 fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {

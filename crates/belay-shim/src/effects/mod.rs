@@ -6,11 +6,13 @@
 //! | [`journal`] | what becomes of an effectful call (policy `journal`) |
 //! | [`probe`] | what there is to be seen of a call whose outcome is not known |
 //! | [`image`] | what becomes of reads and writes of the image (policy `transaction`) |
+//! | [`epoch`] | what becomes of the image, and of answers, until a checkpoint (policy `epoch`) |
 //! | [`after`] | what a dead generation has left, at the start |
 //!
 //! Under the policy `reconcile` each interposed call costs one load more than without belay.
 
 pub(crate) mod after;
+pub(crate) mod epoch;
 pub(crate) mod image;
 pub(crate) mod journal;
 mod probe;
@@ -35,8 +37,10 @@ pub(crate) enum Policy {
     None,
     /// Calls are logged.
     Journal,
-    /// Image writes are collected.
+    /// Image writes are collected until the request is answered.
     Transaction,
+    /// Image writes are collected until a checkpoint.
+    Epoch,
 }
 
 static POLICY: AtomicU8 = AtomicU8::new(0);
@@ -47,14 +51,18 @@ pub(crate) fn policy() -> Policy {
     match POLICY.load(Relaxed) {
         1 => Policy::Journal,
         2 => Policy::Transaction,
+        3 => Policy::Epoch,
         _ => Policy::None,
     }
 }
 
 /// Sets the policy, from the recorder's options.
 pub(crate) fn choose(bits: u64) {
-    let policy =
-        if bits & options::TRANSACTION != 0 { 2 } else { u8::from(bits & options::JOURNAL != 0) };
+    let policy = match bits {
+        _ if bits & options::EPOCH != 0 => 3,
+        _ if bits & options::TRANSACTION != 0 => 2,
+        _ => u8::from(bits & options::JOURNAL != 0),
+    };
     POLICY.store(policy, Relaxed);
 }
 
@@ -87,8 +95,13 @@ impl Shim {
             // A part of that request is done in another's name, so its own log does not tell all.
             self.area().log(slot).mark_opaque(unique);
         }
-        if policy() == Policy::Journal {
-            self.journal_begin(unique, slot, message);
+        match policy() {
+            Policy::Journal => self.journal_begin(unique, slot, message),
+            Policy::Epoch => {
+                let unique = get_u64(message, 8).unwrap_or(0);
+                epoch::clock::freeze(session.time_of(unique).unwrap_or(session.time()));
+            }
+            _ => {}
         }
         slot
     }
@@ -127,6 +140,7 @@ impl Shim {
         match policy() {
             Policy::None => {}
             Policy::Transaction => self.image_settle(None),
+            Policy::Epoch => self.epoch_rest(),
             Policy::Journal => self.journal_rest(),
         }
     }

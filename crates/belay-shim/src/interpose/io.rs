@@ -5,6 +5,7 @@ use super::calls::files::{read_here, write_here};
 use super::calls::image::{beyond_writes, image_here};
 use super::calls::memory::parts;
 use crate::descriptors::{is_device, is_image};
+use crate::effects::{Policy, policy};
 use crate::pipes;
 use crate::real;
 use crate::start::shim;
@@ -12,6 +13,8 @@ use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
+/// BLKDISCARD, BLKSECDISCARD and BLKZEROOUT: `_IO(0x12, 119)`, 125 and 127.
+const DISCARDS: [c_ulong; 3] = [0x1277, 0x127d, 0x127f];
 
 /// read(2).
 ///
@@ -171,7 +174,11 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
         return 0;
     }
-    beyond_writes(fd); // a disk can be told to discard
+    // A disk can be told to discard; most of what it is asked changes nothing.
+    let changes = DISCARDS.contains(&request) || policy() == Policy::Transaction;
+    if changes && beyond_writes(fd) {
+        return -1;
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::ioctl(fd, request, arg) }
 }

@@ -52,7 +52,7 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     let fd = make() as c_int;
     descriptors::remove(fd); // its number may have been another's
     if fd >= 0
-        && policy() == Policy::Transaction
+        && matches!(policy(), Policy::Transaction | Policy::Epoch)
         && let Some(shim) = shim()
     {
         shim.image_opened(fd, flags);

@@ -129,6 +129,7 @@ impl Supervisor {
         }
         self.drain_stderr();
         self.finish_effects();
+        self.end_epochs(self.book.last_exit);
         if let Some(mount) = &self.book.mount
             && !self.book.gave_up
         {

@@ -10,6 +10,7 @@
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`clients`] | the control socket |
+//! | [`checkpoints`] | when to ask for one, and what commits it |
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
@@ -17,6 +18,7 @@
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
 //! be a deadlock as soon as the daemon is dead.
 
+mod checkpoints;
 mod clients;
 mod ending;
 mod facts;
@@ -31,6 +33,7 @@ mod watch;
 use crate::autopsy::later::Backtraces;
 use crate::blackout::Blackouts;
 use crate::clock;
+use crate::committer::Committer;
 use crate::config::{Config, VERSION};
 use crate::connections::Connections;
 use crate::error::{Error, Result};
@@ -114,6 +117,10 @@ struct Supervisor {
     /// The daemon's connections, held beside it.
     connections: Connections,
     fencing: Option<fence::Fencing>,
+    /// Brings sealed epochs to the image, under the policy `epoch`.
+    committer: Option<Committer>,
+    /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
+    next_checkpoint: (u64, u64),
     /// Does the host's unmounts again in the successors' namespaces.
     mirror: Mirror,
     /// Some life of this daemon had connections.
@@ -176,6 +183,8 @@ impl Supervisor {
             clients: BTreeMap::new(),
             connections: Connections::default(),
             fencing: None,
+            committer: None,
+            next_checkpoint: (0, 0),
             mirror,
             connects: false,
             next_client: FIRST_CLIENT,
@@ -202,6 +211,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, takeover: bool, stops: u32) {
+        self.start_committer();
         if takeover {
             self.take_over();
         } else {
@@ -250,6 +260,7 @@ impl Supervisor {
             // A death comes first: the blackout is running.
             if tokens.contains(&EVENT) {
                 let _ = rustix::io::read(&self.fds.event, &mut [0_u8; 8]);
+                self.wake_committer();
             }
             if tokens.contains(&SIGNALS) {
                 self.take_signals();
@@ -319,6 +330,9 @@ impl Supervisor {
         if self.needs_ticks() {
             next = next.min(self.next_tick_ns);
         }
+        if let Some(at) = self.next_checkpoint() {
+            next = next.min(at);
+        }
         let ns = next.saturating_sub(now);
         Timespec {
             tv_sec: i64::try_from(ns / SECOND).unwrap_or(60),
@@ -345,6 +359,7 @@ impl Supervisor {
         if self.next_stop_step().is_some_and(|at| at <= now) {
             self.pursue_stop();
         }
+        self.ask_for_checkpoint(now);
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;
             if self.complete && !self.connections.is_empty() {

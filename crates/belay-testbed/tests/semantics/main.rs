@@ -10,6 +10,7 @@ mod directories;
 mod dying;
 mod effects;
 mod ends;
+mod epoch;
 mod handles;
 mod hidden;
 mod inflight;

@@ -43,6 +43,7 @@ pub fn run(options: &Run) -> Result<i32> {
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
         policy: chosen.policy,
+        checkpoint_ms: millis(options.checkpoint_interval),
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         verbose: options.verbose,

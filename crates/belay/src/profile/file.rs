@@ -45,6 +45,7 @@ enum Named {
     Reconcile,
     Journal,
     Transaction,
+    Epoch,
 }
 
 impl Profile {
@@ -57,6 +58,7 @@ impl Profile {
             Policy::Reconcile => Named::Reconcile,
             Policy::Journal => Named::Journal,
             Policy::Transaction => Named::Transaction,
+            Policy::Epoch => Named::Epoch,
             Policy::Auto | Policy::Blind => bail!("no policy for a profile: {policy:?}"),
         };
         Ok(Self {
@@ -88,6 +90,7 @@ impl Profile {
             Named::Reconcile => Policy::Reconcile,
             Named::Journal => Policy::Journal,
             Named::Transaction => Policy::Transaction,
+            Named::Epoch => Policy::Epoch,
         }
     }
 }

@@ -43,6 +43,8 @@ pub(crate) fn effect(
             }
             return make();
         }
+        // What it changes besides its image it changes twice if the request is issued again.
+        Policy::Epoch => return make(),
         Policy::Journal => {}
     }
     let tag = tag::get();

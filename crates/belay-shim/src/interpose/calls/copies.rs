@@ -62,7 +62,9 @@ pub(in crate::interpose) fn splice_here(to: c_int, len: usize, make: impl Fn() -
 /// A copy within the kernel. What was copied is not given from the record, since the caller's offsets
 /// would not follow: it is done again, and gives the same.
 fn copy(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
-    beyond_writes(to);
+    if beyond_writes(to) {
+        return -1;
+    }
     let call = || {
         let kind = if kind_of(to) == Kind::Send { Kind::Send } else { Kind::Copy };
         let digest = arguments(kind, &[], &[len as u64]);

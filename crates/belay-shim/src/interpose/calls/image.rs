@@ -3,9 +3,10 @@
 use super::memory::{filled, part};
 use super::syscall;
 use crate::descriptors::is_image;
+use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::shim;
-use libc::{c_int, iovec};
+use libc::{c_int, c_void, iovec, off_t, size_t};
 
 /// Reads or writes the image at the position of its descriptor.
 pub(in crate::interpose) fn image_here(fd: c_int, parts: &[iovec], reads: bool) -> isize {
@@ -29,7 +30,13 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
     let mut done = 0_isize;
     for this in parts {
         let at = offset + done as i64;
-        let n = if reads {
+        let n = if policy() == Policy::Epoch {
+            if reads {
+                shim.epoch_read(fd, filled(this.iov_base, this.iov_len), at)
+            } else {
+                shim.epoch_write(fd, part(this), at)
+            }
+        } else if reads {
             let n = syscall!(SYS_pread64, fd, this.iov_base, this.iov_len, at);
             shim.image_read(n, filled(this.iov_base, this.iov_len), at)
         } else {
@@ -46,13 +53,63 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
     done
 }
 
-/// The image, if `fd` is that, is about to be changed otherwise than by a write.
-pub(in crate::interpose) fn beyond_writes(fd: c_int) {
-    if is_image(fd)
-        && let Some(shim) = shim()
-    {
-        shim.image_beyond();
+/// The image, if `fd` is that, is about to be changed otherwise than by a write. Gives whether that is refused, with
+/// errno set: nothing may pass the overlay by.
+pub(in crate::interpose) fn beyond_writes(fd: c_int) -> bool {
+    let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
+    if policy() == Policy::Epoch {
+        real::set_errno(libc::EOPNOTSUPP);
+        return true;
     }
+    shim.image_beyond();
+    false
+}
+
+/// ftruncate(2) of the image, if `fd` is that and the overlay has to know.
+pub(super) fn image_length(fd: c_int, length: i64) -> Option<c_int> {
+    let shim = shim().filter(|_| policy() == Policy::Epoch && is_image(fd))?;
+    Some(shim.epoch_set_length(length))
+}
+
+/// Memory that is shared with the image would pass the overlay by, so it is not to be had.
+fn refuses_mapping(fd: c_int) -> bool {
+    let refused = fd >= 0 && policy() == Policy::Epoch && is_image(fd);
+    if refused {
+        eprintln!(
+            "belay: the daemon maps its image into memory, which the policy `epoch` cannot follow: it gets ENODEV; \
+             start it under another policy (--policy)"
+        );
+        real::set_errno(libc::ENODEV);
+    }
+    refused
+}
+
+macro_rules! mappings {
+    ($($name:ident;)*) => {$(
+        /// mmap(2).
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            at: *mut c_void,
+            len: size_t,
+            protection: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            if refuses_mapping(fd) {
+                return libc::MAP_FAILED;
+            }
+            syscall!(SYS_mmap, at, len, protection, flags, fd, offset) as *mut c_void
+        }
+    )*};
+}
+
+mappings! {
+    mmap;
+    mmap64;
 }
 
 macro_rules! syncs {
@@ -63,6 +120,9 @@ macro_rules! syncs {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            if is_image(fd) && policy() == Policy::Epoch {
+                return 0; // a checkpoint makes it durable; until then nothing is there to be
+            }
             if is_image(fd)
                 && let Some(done) = shim().and_then(crate::start::Shim::image_sync)
             {

@@ -1,6 +1,6 @@
 //! Calls that set how long a file is and what of it is allocated.
 
-use super::image::beyond_writes;
+use super::image::{beyond_writes, image_length};
 use super::{on_file, on_name, syscall};
 use crate::real;
 use belay_effects::Kind;
@@ -27,6 +27,9 @@ macro_rules! lengths {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_file(fd: c_int, length: off_t) -> c_int {
+            if let Some(done) = image_length(fd, length) {
+                return done;
+            }
             beyond_writes(fd);
             let make = || syscall!(SYS_ftruncate, fd, length);
             on_file(Kind::Truncate, fd, &[length as u64], make) as c_int
@@ -40,7 +43,9 @@ lengths! {
 }
 
 fn allocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-    beyond_writes(fd);
+    if beyond_writes(fd) {
+        return -1;
+    }
     let kind = if mode & SHIFTS != 0 { Kind::Shift } else { Kind::Allocate };
     let make = || syscall!(SYS_fallocate, fd, mode, offset, length);
     on_file(kind, fd, &[mode as u64, offset as u64, length as u64], make) as c_int

@@ -1,0 +1,258 @@
+//! What completed requests leave in the op-log (Membrane, section 3.5.2), under the policy `epoch`.
+//!
+//! A record is appended within the change that the reply makes, before that is final. A daemon that dies
+//! between the two leaves a record too many, which its successor takes back ([`Session::keep_log`]): the
+//! request was not answered, and is issued again.
+//!
+//! Records speak of nodes by the kernel's keys. So that they can be found again, whatever becomes of
+//! them later, the first record that speaks of a node also says where it is.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`facts`] | what a record says of its request |
+//! | [`own`] | what belay has asked a daemon for by itself |
+
+mod facts;
+mod own;
+
+use crate::decision::Progress;
+use crate::message::{header_of, read};
+use crate::session::Session;
+use belay_oplog::{Facts, NameChange, Oplog, Refused, Sizes, Spoilt, Staged};
+use belay_recorder::{Memory, SlotState};
+use belay_wire::abi::{InHeader, OpenIn, WriteIn};
+use belay_wire::{Opcode, OpcodeSet, Request};
+pub(crate) use facts::Before;
+use std::collections::HashSet;
+
+/// Requests that change what is on the image.
+const CHANGES: OpcodeSet = OpcodeSet::new(&[
+    Opcode::SETATTR,
+    Opcode::SYMLINK,
+    Opcode::MKNOD,
+    Opcode::MKDIR,
+    Opcode::UNLINK,
+    Opcode::RMDIR,
+    Opcode::RENAME,
+    Opcode::RENAME2,
+    Opcode::LINK,
+    Opcode::WRITE,
+    Opcode::SETXATTR,
+    Opcode::REMOVEXATTR,
+    Opcode::CREATE,
+    Opcode::FALLOCATE,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);
+/// O_TRUNC.
+const O_TRUNC: u32 = 0o1000;
+/// Bytes of a WRITE in front of its data.
+pub(crate) const WRITE_HEAD: usize = size_of::<WriteIn>();
+
+/// What is kept of a request that changes something until it is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    staged: Option<Staged>,
+    time: u64,
+}
+
+/// What became of a name: directory, name, what it named, what it names now.
+pub(crate) type Change = (u64, Vec<u8>, u64, u64);
+
+/// A request as the kernel sent it, for the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent<'a> {
+    pub(crate) header: &'a InHeader,
+    pub(crate) body: &'a [u8],
+    /// For whose sake belay asked for it; 0 if the kernel did.
+    pub(crate) sake: u64,
+}
+
+/// Whether only the requests in flight may still be sure of room: an eighth is theirs.
+fn is_nearly_full(sizes: &Sizes) -> bool {
+    sizes.pages + sizes.staged_pages > sizes.pages_most / 8 * 7
+        || sizes.record_bytes > sizes.record_bytes_most / 8 * 7
+}
+
+/// Nodes of which the log says where they are.
+#[derive(Debug, Default)]
+pub(crate) struct Placed(HashSet<u64>);
+
+impl Placed {
+    fn note(&mut self, change: &NameChange<'_>) {
+        // It may have other names, which the log need not know.
+        self.0.remove(&change.before);
+        if change.after != 0 {
+            self.0.insert(change.after);
+        }
+    }
+
+    pub(crate) fn has(&self, key: u64) -> bool {
+        self.0.contains(&key)
+    }
+}
+
+impl<M: Memory> Session<M> {
+    /// Makes the session keep `log`. To be called right after it was attached: what the log tells decides
+    /// how requests in flight are settled.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn keep_log(&mut self, mut log: Oplog<M>) -> Result<(), Spoilt> {
+        let mut sakes = Vec::new();
+        for (slot, request) in self.store.slot_requests() {
+            if request.state == SlotState::Started
+                && self.leftovers.get(&request.unique) == Some(&slot)
+            {
+                log.retract(request.unique)?;
+            }
+        }
+        for record in log.records() {
+            let record = record?;
+            record.names.iter().for_each(|name| self.placed.note(name));
+            let facts = record.facts;
+            if facts.unique == 0 && facts.opcode != 0 {
+                sakes.push(facts.size); // asked for by belay, for the sake of that request
+            }
+        }
+        for (_, request) in self.store.slot_requests() {
+            // Of what was not answered nothing is left, unless belay had begun to carry it out itself.
+            if request.state == SlotState::Started && !sakes.contains(&request.unique) {
+                self.known.insert(request.unique, Progress::Untouched);
+            }
+        }
+        self.roll_forward_from(&log)?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// How much the log has; `None` without one.
+    pub fn log_sizes(&self) -> Option<Sizes> {
+        self.log.as_ref().map(Oplog::sizes)
+    }
+
+    /// Whether the log has grown so much that a checkpoint is due: half of the room is left for what
+    /// comes until it is made.
+    pub fn is_log_long(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| {
+            let sizes = log.sizes();
+            sizes.pages * 2 > sizes.pages_most || sizes.record_bytes * 2 > sizes.record_bytes_most
+        })
+    }
+
+    /// What was said last of the time, see [`Session::set_time`].
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// CLOCK_REALTIME in nanoseconds, as the daemon will see it for the request that comes next.
+    pub fn set_time(&mut self, time: u64) {
+        self.time = time;
+    }
+
+    /// Whether a request has to wait for a checkpoint: what it changes may find no room in the log.
+    #[inline]
+    pub(crate) fn is_throttled(&self, opcode: Opcode) -> bool {
+        match &self.log {
+            Some(log) if CHANGES.has(opcode) => is_nearly_full(&log.sizes()),
+            _ => false,
+        }
+    }
+
+    /// A request goes to the daemon: what its record needs of it is kept.
+    pub(crate) fn begin_logged(&mut self, request: &Request<'_>) {
+        let Some(log) = &mut self.log else { return };
+        if !CHANGES.has(request.opcode()) && request.opcode() != Opcode::OPEN {
+            return;
+        }
+        let staged = match request.body_as::<WriteIn>() {
+            Some(write) if request.opcode() == Opcode::WRITE => {
+                log.stage(write.offset, request.body.get(WRITE_HEAD..).unwrap_or_default())
+            }
+            _ => None,
+        };
+        let unique = request.header.unique & !belay_wire::UNIQUE_RESEND;
+        if let Some(Begun { staged: Some(old), .. }) =
+            self.begun.insert(unique, Begun { staged, time: self.time })
+        {
+            log.unstage(old);
+        }
+    }
+
+    /// A request has failed, or changed nothing.
+    pub(crate) fn drop_logged(&mut self, unique: u64) {
+        if let Some(Begun { staged: Some(staged), .. }) = self.begun.remove(&unique)
+            && let Some(log) = &mut self.log
+        {
+            log.unstage(staged);
+        }
+    }
+
+    /// Whether the successful request belongs in the log.
+    fn is_logged(&self, sent: &Sent<'_>) -> bool {
+        let opcode = Opcode(sent.header.opcode);
+        let truncates = || read::<OpenIn>(sent.body).is_some_and(|open| open.flags & O_TRUNC != 0);
+        CHANGES.has(opcode) || (opcode == Opcode::OPEN && truncates())
+    }
+
+    /// Puts a successful request on record. `reply` is what was answered, in the kernel's terms.
+    fn append_logged(&mut self, sent: Sent<'_>, reply: &[u8], before: Before) {
+        let unique = sent.header.unique & !belay_wire::UNIQUE_RESEND;
+        if self.log.is_none() || !self.is_logged(&sent) {
+            return self.drop_logged(unique);
+        }
+        let begun = self.begun.remove(&unique).unwrap_or(Begun { staged: None, time: self.time });
+        let facts = self.facts(&sent, reply, begun.time);
+        let names: Vec<_> = before
+            .changes
+            .into_iter()
+            .map(|(parent, name, before, after)| NameChange {
+                parent,
+                name: name.into(),
+                before,
+                after,
+            })
+            .collect();
+        let opcode = Opcode(sent.header.opcode);
+        let kept =
+            if opcode == Opcode::WRITE { WRITE_HEAD.min(sent.body.len()) } else { sent.body.len() };
+        let body = sent.body.get(..kept).unwrap_or(sent.body);
+        before.places.iter().chain(&names).for_each(|name| self.placed.note(name));
+        if let Some(log) = &mut self.log {
+            // In a record of their own: that of a write goes when a later one takes its place.
+            let placed = match before.places.as_slice() {
+                [] => Ok(()),
+                places => log.append(&Facts::default(), &[], places, None),
+            };
+            let appended = log.append(&facts, body, &names, begun.staged);
+            let result: Result<(), Refused> = placed.and(appended);
+            // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
+            self.full |= result.is_err();
+        }
+    }
+
+    /// A reply that changes the session has come.
+    pub(crate) fn log_change(
+        &mut self,
+        header: &InHeader,
+        body: &[u8],
+        failed: bool,
+        reply: &[u8],
+        mut before: Before,
+    ) {
+        if failed || self.answering {
+            return self.drop_logged(header.unique);
+        }
+        before.changes.extend(self.made(header, body, reply, before.name));
+        self.append_logged(Sent { header, body, sake: 0 }, reply, before);
+    }
+
+    /// A reply that changes nothing in the session has come.
+    pub(crate) fn log_reply(&mut self, slot: belay_recorder::Slot, failed: bool, reply: &[u8]) {
+        let Some(request) = self.store.slot_request(slot) else { return };
+        let (body, _) = self.store.slot_body(slot);
+        let header = header_of(&request);
+        let before = self.before_change(&header, &body);
+        self.log_change(&header, &body, failed, reply, before);
+    }
+}

@@ -1,0 +1,153 @@
+//! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
+
+use super::{Access, EIO, Forwarded, RollForward, Told};
+use crate::message::read;
+use crate::session::Session;
+use belay_oplog::Issue;
+use belay_recorder::control::{Counter, Decision};
+use belay_recorder::{Memory, Node};
+use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader, WriteOut};
+use belay_wire::{Opcode, OpenOut, Request};
+
+impl<M: Memory> Session<M> {
+    /// The daemon's answer to a request of the roll-forward.
+    pub(crate) fn forwarded(&mut self, id: u64, what: Forwarded, reply: &[u8]) {
+        if let Some(mut forward) = self.forward.take() {
+            self.take_forwarded(what, reply, &mut forward);
+            self.forward = Some(forward);
+        }
+        self.with_task(id, |_| {});
+    }
+
+    fn take_forwarded(&mut self, what: Forwarded, reply: &[u8], forward: &mut RollForward) {
+        let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
+        let Some(issue) = forward.current.take() else { return };
+        let failed = match what {
+            Forwarded::Find(key) => self.found_again(key, errno, reply, forward).err(),
+            Forwarded::Open(key) => {
+                match reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0) {
+                    Some(open) => {
+                        forward.handles.insert(key, open.fh);
+                        None
+                    }
+                    None if !forward.access.contains_key(&key) => {
+                        forward.access.insert(key, Access::Ask);
+                        None
+                    }
+                    None => Some("its file cannot be opened for it"),
+                }
+            }
+            Forwarded::Mode(key) => {
+                let mode = reply.get(16..).and_then(read::<AttrOut>).map_or(0, |out| out.attr.mode);
+                forward.access.insert(key, Access::Has(mode & 0o7777));
+                None
+            }
+            Forwarded::Widen(key, mode) => {
+                forward.access.insert(key, Access::Had(mode));
+                None
+            }
+            Forwarded::Narrow => {
+                forward.access.retain(|_, access| !matches!(access, Access::Had(_)));
+                None
+            }
+            Forwarded::Issue(run) => {
+                forward.run = run + 1;
+                self.issued(&issue, errno, reply, forward).err()
+            }
+            Forwarded::Close => None,
+        };
+        match failed {
+            Some(why) => {
+                self.diverged(&issue, why);
+                forward.names.forward(&issue.record.names);
+            }
+            None => forward.current = Some(issue),
+        }
+    }
+
+    fn found_again(
+        &mut self,
+        key: u64,
+        errno: i32,
+        reply: &[u8],
+        forward: &mut RollForward,
+    ) -> Result<(), &'static str> {
+        let entry = reply.get(16..).and_then(read::<EntryOut>);
+        let entry = entry.filter(|entry| errno == 0 && entry.nodeid != 0);
+        let entry = entry.ok_or("what it is about is not there")?;
+        // The LOOKUP was of the first node on the way that was not known.
+        let root = self.store.key(Node::ROOT);
+        let nothing = |_: u64| Vec::new();
+        let path = forward.names.path(root, key, &nothing).unwrap_or_default();
+        let link = path.iter().find(|link| !forward.ids.contains_key(&link.key));
+        if let Some(link) = link {
+            forward.ids.insert(link.key, Told::new(&entry));
+        }
+        Ok(())
+    }
+
+    /// Compares what a request gave with what it gave then.
+    fn issued(
+        &mut self,
+        issue: &Issue,
+        errno: i32,
+        reply: &[u8],
+        forward: &mut RollForward,
+    ) -> Result<(), &'static str> {
+        if errno != 0 {
+            return Err("it failed, and had been carried out before the crash");
+        }
+        self.count(Counter::RolledForward);
+        let facts = &issue.record.facts;
+        let opcode = Opcode(facts.opcode);
+        if opcode == Opcode::WRITE {
+            let written = reply.get(16..).and_then(read::<WriteOut>).map_or(0, |out| out.size);
+            let size = issue.data.get(forward.run - 1).map_or(0, |run| run.bytes.len());
+            return if written as usize == size { Ok(()) } else { Err("not all was written") };
+        }
+        if opcode == Opcode::OPEN {
+            let id = forward.ids.get(&facts.node).map_or(0, |told| told.id);
+            let open = reply.get(16..).and_then(read::<OpenOut>);
+            forward.opened = open.map(|open| (id, open.fh, 0));
+        }
+        if facts.entry.key == 0 {
+            return Ok(());
+        }
+        let entry: EntryOut =
+            reply.get(belay_wire::ENTRY_OFFSET..).and_then(read).ok_or("it gave no entry")?;
+        match forward.ids.get_mut(&facts.entry.key) {
+            None => {
+                forward.ids.insert(facts.entry.key, Told::new(&entry));
+            }
+            Some(told) if told.id == entry.nodeid => told.count += 1,
+            // A link that is a node of its own.
+            Some(_) => self.forget_later(vec![(entry.nodeid, 1)]),
+        }
+        if opcode == Opcode::CREATE {
+            let open = reply.get(belay_wire::CREATE_OPEN_OFFSET..).and_then(read::<OpenOut>);
+            forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
+        }
+        if entry.attr.mode == facts.entry.mode {
+            Ok(())
+        } else {
+            Err("it made something of another kind or mode")
+        }
+    }
+
+    /// A request came out otherwise than before the crash.
+    pub(super) fn diverged(&self, issue: &Issue, why: &str) {
+        self.count(Counter::Failed);
+        let facts = &issue.record.facts;
+        let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
+        let what = Request { header, body: &issue.record.body }.describe();
+        self.control().decide(&Decision {
+            generation: self.generation,
+            opcode: facts.opcode,
+            unique: facts.unique,
+            node: facts.node,
+            row: 0,
+            errno: EIO,
+            text: format!("{what}, issued again from the op-log: {why}"),
+        });
+    }
+}

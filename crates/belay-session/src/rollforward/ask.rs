@@ -1,0 +1,122 @@
+//! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
+
+use super::{Access, Forwarded, O_RDWR, RollForward};
+use crate::message::read;
+use crate::restore::set_mode;
+use crate::session::Session;
+use belay_oplog::Issue;
+use belay_recorder::{Memory, Node};
+use belay_wire::abi::{InHeader, SetattrIn, WriteIn, fattr};
+use belay_wire::request::HEADER;
+use belay_wire::{Ids, Opcode, Request, build, get_u64, handle_fields, node_fields, put_u64};
+use zerocopy::IntoBytes;
+
+/// Of a WRITE's flags, those that are about the data.
+const KILL_SUIDGID: u32 = 1 << 2;
+
+impl<M: Memory> Session<M> {
+    /// What the daemon is asked next for a record; `None` if that is all.
+    pub(super) fn next_of(
+        &mut self,
+        issue: &Issue,
+        forward: &RollForward,
+    ) -> Option<Result<(Vec<u8>, Forwarded), &'static str>> {
+        let facts = &issue.record.facts;
+        let opcode = Opcode(facts.opcode);
+        let runs = if opcode == Opcode::WRITE { issue.data.len() } else { 1 };
+        // One without an opcode only says where nodes are.
+        if forward.run >= runs || facts.opcode == 0 {
+            return None;
+        }
+        let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
+        let mut body = issue.record.body.clone();
+        without_handle(opcode, &mut body);
+        let request = Request { header, body: &body };
+        let mut patches = vec![(belay_wire::fields::NODEID_OFFSET, facts.node)];
+        for at in node_fields(&request) {
+            patches.push((at, get_u64(&body, at - HEADER).unwrap_or(0)));
+        }
+        let mut places = Vec::new();
+        for (at, key) in &patches {
+            match self.id_or_lookup(*key, forward) {
+                Some(Ok(id)) => places.push((*at, id)),
+                Some(Err(lookup)) => return Some(Ok((lookup, Forwarded::Find(*key)))),
+                None => return Some(Err("the node had no name by which it could be found")),
+            }
+        }
+        for (at, (_, key)) in handle_fields(&request).iter().zip(&patches) {
+            match forward.handles.get(key) {
+                Some(fh) => places.push((at, *fh)),
+                None => return Some(Ok(self.open_for(*key, forward))),
+            }
+            if let Some(Access::Had(mode)) = forward.access.get(key) {
+                let id = forward.ids.get(key).map_or(1, |told| told.id);
+                let narrow = build::setattr(self.injected_ids(id), &set_mode(*mode));
+                return Some(Ok((narrow, Forwarded::Narrow)));
+            }
+        }
+        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..self.injected_ids(0) };
+        let mut message = match issue.data.get(forward.run).filter(|_| opcode == Opcode::WRITE) {
+            Some(run) => {
+                let write: WriteIn = read(&body).unwrap_or_default();
+                let head = WriteIn {
+                    offset: run.offset,
+                    size: run.bytes.len() as u32,
+                    write_flags: write.write_flags & KILL_SUIDGID,
+                    flags: write.flags,
+                    ..WriteIn::default()
+                };
+                build::request(ids, opcode, &[head.as_bytes(), &run.bytes])
+            }
+            None => build::request(ids, opcode, &[&body]),
+        };
+        for (at, value) in places {
+            let _ = put_u64(&mut message, at, value);
+        }
+        Some(Ok((message, Forwarded::Issue(forward.run))))
+    }
+
+    /// What is asked next to open a node for writing. What a crash leaves of a widened mode is dropped with
+    /// everything else.
+    fn open_for(&mut self, key: u64, forward: &RollForward) -> (Vec<u8>, Forwarded) {
+        let id = forward.ids.get(&key).map_or(1, |told| told.id);
+        let ids = self.injected_ids(id);
+        match forward.access.get(&key) {
+            Some(Access::Ask) => (build::getattr(ids, None), Forwarded::Mode(key)),
+            Some(Access::Has(mode)) => {
+                (build::setattr(ids, &set_mode(mode | 0o600)), Forwarded::Widen(key, *mode))
+            }
+            _ => (build::open(ids, O_RDWR), Forwarded::Open(key)),
+        }
+    }
+
+    /// The daemon's id of a node, or the LOOKUP by which it, or what leads to it, is found.
+    fn id_or_lookup(&mut self, key: u64, forward: &RollForward) -> Option<Result<u64, Vec<u8>>> {
+        let root = self.store.key(Node::ROOT);
+        if key == root {
+            return Some(Ok(1));
+        }
+        if let Some(told) = forward.ids.get(&key) {
+            return Some(Ok(told.id));
+        }
+        let nothing = |_: u64| Vec::new();
+        let path = forward.names.path(root, key, &nothing)?;
+        let link = path.iter().find(|link| !forward.ids.contains_key(&link.key))?;
+        let parent = if link.parent == root { 1 } else { forward.ids.get(&link.parent)?.id };
+        Some(Err(build::lookup(self.injected_ids(parent), &link.name)))
+    }
+}
+
+/// A SETATTR by a handle is done without: nobody has that handle any more.
+fn without_handle(opcode: Opcode, body: &mut [u8]) {
+    if opcode == Opcode::SETATTR
+        && let Some(mut set) = read::<SetattrIn>(body)
+    {
+        set.valid &= !(fattr::FH | fattr::LOCKOWNER);
+        set.fh = 0;
+        let bytes = set.as_bytes();
+        if let Some(place) = body.get_mut(..bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+}

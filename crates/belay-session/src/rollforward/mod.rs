@@ -1,0 +1,231 @@
+//! Roll-forward (Membrane, section 3.6): a successor starts on the last checkpoint, and what was
+//! acknowledged since is issued again from the op-log, one request at a time, before anything else.
+//!
+//! Nodes are found by the names that they had when the request was made, or known from a reply that came
+//! here. What the daemon answers is compared with what it answered then; a difference is reported, and
+//! the rest goes on.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`ask`] | what the daemon is asked for a record |
+//! | [`answer`] | what its answer means |
+
+mod answer;
+mod ask;
+
+use crate::injection::Injection;
+use crate::session::Session;
+use crate::task::{Job, Step, Task};
+use belay_oplog::{Issue, Namespace, Oplog, Replay, Spoilt};
+use belay_recorder::control::Counter;
+use belay_recorder::{Memory, Node, node_flags};
+use belay_wire::{EntryOut, build};
+use std::collections::{BTreeMap, HashMap};
+
+const O_RDWR: u32 = 2;
+const EIO: i32 = 5;
+/// The longest path whose keys may all be old ones.
+const MAX_DEPTH: usize = 256;
+/// The most data that is given to the daemon in one WRITE, in bytes: what every kernel allows.
+const MOST: usize = 128 << 10;
+
+/// What an injected request of the roll-forward is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forwarded {
+    /// LOOKUP of a node.
+    Find(u64),
+    /// OPEN of a node.
+    Open(u64),
+    /// GETATTR of a node whose mode forbids that.
+    Mode(u64),
+    /// SETATTR that lets it through.
+    Widen(u64, u32),
+    /// SETATTR that puts the mode back.
+    Narrow,
+    /// The request itself, or, of a WRITE, the run with this number.
+    Issue(usize),
+    /// RELEASE of a handle.
+    Close,
+}
+
+/// How far opening a file is whose mode forbids it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Its mode is to be looked at.
+    Ask,
+    /// It has this mode, which is to be widened.
+    Has(u32),
+    /// It had this mode.
+    Had(u32),
+}
+
+/// What a daemon told of a node.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    id: u64,
+    ino: u64,
+    /// How often: its lookups.
+    count: u64,
+}
+
+impl Told {
+    fn new(entry: &EntryOut) -> Self {
+        Self { id: entry.nodeid, ino: entry.attr.ino, count: 1 }
+    }
+}
+
+/// How far the roll-forward is.
+#[derive(Debug)]
+pub(crate) struct RollForward {
+    replay: Replay,
+    names: Namespace,
+    /// What the daemon told here of nodes.
+    ids: HashMap<u64, Told>,
+    /// Handles by which nodes are written to.
+    handles: BTreeMap<u64, u64>,
+    /// Nodes that cannot be opened as they are.
+    access: HashMap<u64, Access>,
+    /// A handle that a replayed request has opened: node's id, handle, flags.
+    opened: Option<(u64, u64, u32)>,
+    current: Option<Issue>,
+    /// The run of the current WRITE that comes next.
+    run: usize,
+    over: bool,
+}
+
+impl<M: Memory> Session<M> {
+    /// Sees to it that what `log` has is issued again first.
+    pub(crate) fn roll_forward_from(&mut self, log: &Oplog<M>) -> Result<(), Spoilt> {
+        if log.sizes().records == 0 {
+            return Ok(());
+        }
+        self.forward = Some(RollForward {
+            replay: Replay::new(MOST),
+            names: Namespace::at_checkpoint(log)?,
+            ids: HashMap::new(),
+            handles: BTreeMap::new(),
+            access: HashMap::new(),
+            opened: None,
+            current: None,
+            run: 0,
+            over: false,
+        });
+        self.next_task += 1;
+        let mut task = Task::new(self.next_task, Job::RollForward, None);
+        task.old = true;
+        self.tasks.push_front(task);
+        Ok(())
+    }
+
+    /// Whether what was acknowledged is still being issued again.
+    pub fn is_rolling_forward(&self) -> bool {
+        self.forward.is_some()
+    }
+
+    /// What the daemon is to take for the time in the request `unique`: when it is issued again, that of
+    /// the first time. CLOCK_REALTIME in nanoseconds.
+    pub fn time_of(&self, unique: u64) -> Option<u64> {
+        let (_, injection) = self.injections.get(&unique)?;
+        let Injection::Forward(Forwarded::Issue(_)) = injection else { return None };
+        Some(self.forward.as_ref()?.current.as_ref()?.record.facts.time)
+    }
+
+    pub(crate) fn forward_step(&mut self, task: &Task) -> Step {
+        let Some(mut forward) = self.forward.take() else { return Step::Done };
+        let step = self.forward_one(task, &mut forward);
+        if matches!(step, Step::Done) {
+            self.end_roll_forward(forward);
+        } else {
+            self.forward = Some(forward);
+        }
+        step
+    }
+
+    fn forward_one(&mut self, task: &Task, forward: &mut RollForward) -> Step {
+        if let Some((id, fh, flags)) = forward.opened.take() {
+            let message = build::release(self.injected_ids(id), fh, flags, false);
+            return Step::Inject(message, Injection::Forward(Forwarded::Close));
+        }
+        loop {
+            if let Some(issue) = &forward.current {
+                let Some(found) = self.next_of(issue, forward) else {
+                    self.next_record(forward);
+                    continue;
+                };
+                match found {
+                    Ok((message, what)) => return Step::Inject(message, Injection::Forward(what)),
+                    Err(why) => {
+                        self.diverged(issue, why);
+                        self.next_record(forward);
+                    }
+                }
+                continue;
+            }
+            let next = self.log.as_ref().map(|log| forward.replay.next(log));
+            match next {
+                Some(Ok(Some(issue))) => {
+                    forward.run = 0;
+                    forward.current = Some(issue);
+                }
+                Some(Err(Spoilt)) => {
+                    self.report(task, 0, EIO, "the op-log is damaged: what comes behind is lost");
+                    self.count(Counter::Failed);
+                    forward.over = true;
+                }
+                _ => forward.over = true,
+            }
+            if forward.over {
+                let Some((key, fh)) = forward.handles.pop_first() else { return Step::Done };
+                let id = forward.ids.get(&key).map_or(0, |told| told.id);
+                let message = build::release(self.injected_ids(id), fh, O_RDWR, false);
+                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+            }
+        }
+    }
+
+    /// The current record is done with.
+    fn next_record(&mut self, forward: &mut RollForward) {
+        if let Some(issue) = forward.current.take() {
+            forward.names.forward(&issue.record.names);
+        }
+    }
+
+    /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
+    fn end_roll_forward(&mut self, forward: RollForward) {
+        let mut forget = Vec::new();
+        for (key, Told { id, ino, count }) in forward.ids {
+            let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
+                self.store.node_by_id(self.generation, id).is_none()
+                    && self.store.bound(*node, self.generation).is_none()
+            });
+            let Some(node) = node else {
+                forget.push((id, count));
+                continue;
+            };
+            self.store.begin();
+            self.store.bind(node, self.generation, id);
+            self.store.set_daemon_count(node, count);
+            // Requests that were under way together may come to other inode numbers in another order;
+            // applications go on seeing the first.
+            let numbered = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
+            if self.store.ino(node) != ino && !numbered {
+                self.store.node_flag(node, node_flags::INO_PINNED, true);
+            }
+            self.store.commit();
+        }
+        self.forget_later(forget);
+    }
+
+    /// The node with a key, or, if the kernel has forgotten that and asked anew since, the one that has its name.
+    fn node_of(&self, key: u64, names: &Namespace, depth: usize) -> Option<Node> {
+        let live = self.store.node_by_key(key);
+        if live.is_some() || depth == 0 {
+            return live;
+        }
+        let nothing = |_: u64| Vec::new();
+        names.names(key, &nothing).iter().find_map(|(parent, name)| {
+            let parent = self.node_of(*parent, names, depth - 1)?;
+            self.store.child(parent, name)
+        })
+    }
+}

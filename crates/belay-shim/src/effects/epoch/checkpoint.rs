@@ -1,0 +1,63 @@
+//! When a checkpoint is made, and what is done for it here.
+//!
+//! It is due when much has collected, when the supervisor asks (its timer), and when the session has
+//! somebody waiting for one. It can be begun when the epoch before is on the image.
+
+use super::clock;
+use crate::effects::{Policy, policy};
+use crate::start::{Shim, now};
+use belay_session::Session;
+use belay_sys::Mapping;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+impl Shim {
+    /// The calling thread asks for more to do: is there something about epochs to be looked at?
+    #[inline]
+    pub(crate) fn epoch_rest(&self) {
+        clock::thaw();
+        let epochs = &self.epochs;
+        let asked = self.control().checkpoints_asked() != epochs.asked.load(Relaxed);
+        let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
+        if asked || committed || epochs.due.load(Relaxed) {
+            self.pending.store(true, Relaxed);
+        }
+    }
+
+    /// Looks whether a checkpoint can begin, and tells the session what is safe by now.
+    pub(crate) fn epoch_look(&self, session: &mut Session<Arc<Mapping>>) {
+        if policy() != Policy::Epoch {
+            return;
+        }
+        session.set_time(clock::real());
+        let (overlay, epochs) = (self.overlay(), &self.epochs);
+        let committed = overlay.committed().unwrap_or(0);
+        if epochs.committed.swap(committed, Relaxed) != committed {
+            session.set_durable(committed);
+        }
+        let asked = self.control().checkpoints_asked();
+        let due = epochs.due.load(Relaxed)
+            || epochs.asked.load(Relaxed) != asked
+            || session.is_log_long()
+            || session.wants_checkpoint();
+        if due && overlay.can_seal().unwrap_or(false) && session.begin_checkpoint(now()) {
+            epochs.asked.store(asked, Relaxed);
+            epochs.due.store(false, Relaxed);
+        }
+    }
+
+    /// All that the daemon holds is on its image as the overlay has it: the epoch ends. The session is held, so that
+    /// nothing is put on record in between.
+    #[cold]
+    pub(crate) fn epoch_seal(&self, session: &mut Session<Arc<Mapping>>) {
+        let alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        // That one store ends it, and with it what the op-log holds.
+        let sealed = self.overlay().seal();
+        drop(alone);
+        match sealed {
+            Ok(Some(ended)) => session.sealed(ended + 1),
+            _ => session.abandon_checkpoint(),
+        }
+        self.tell();
+    }
+}

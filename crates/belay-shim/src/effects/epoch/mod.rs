@@ -1,0 +1,68 @@
+//! Policy `epoch`: what the daemon writes to its image collects in an overlay until a checkpoint, and what it
+//! has answered in an op-log, so that nothing is lost with what it keeps in its own memory (Membrane,
+//! section 3.5).
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`image`] | what becomes of reads and writes of the image |
+//! | [`checkpoint`] | when a checkpoint is made, and what is done for it here |
+//! | [`clock`] | what the daemon takes for the time |
+
+mod checkpoint;
+pub(crate) mod clock;
+mod image;
+
+use crate::start::Shim;
+use belay_image::overlay::{self, Overlay};
+use belay_oplog::Oplog;
+use belay_recorder::Capacity;
+use belay_sys::Mapping;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, RwLock};
+
+const OVERLAY: overlay::Capacity = overlay::Capacity::MOUNT;
+const OPLOG: belay_oplog::Capacity = belay_oplog::Capacity::MOUNT;
+const _: () = assert!(
+    (OVERLAY.words() + OPLOG.words()) * 8 <= Capacity::MOUNT.epoch_bytes,
+    "overlay and op-log have room in the recorder"
+);
+
+/// The epochs' part of the shim.
+#[derive(Debug, Default)]
+pub(crate) struct Epochs {
+    /// Held shared by those who read the image, and alone by those who change what it is.
+    overlay: RwLock<()>,
+    /// How many of the checkpoints that the supervisor asked for were begun.
+    asked: AtomicU64,
+    /// The last epoch of which it is known here that it is on the image.
+    committed: AtomicU64,
+    /// So much has collected that a checkpoint is due.
+    due: AtomicBool,
+}
+
+impl Shim {
+    fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
+        Overlay::new(&self.memory, self.layout.epochs, OVERLAY)
+    }
+
+    /// Opens the op-log for the session.
+    ///
+    /// # Errors
+    /// If it, or the overlay, is damaged: what was acknowledged since the last checkpoint is lost.
+    pub(crate) fn begin_epochs(&self) -> Result<(), String> {
+        let damaged = |what: &str| {
+            format!(
+                "what was acknowledged since the last checkpoint is lost: {what}; the image is as it was at the checkpoint"
+            )
+        };
+        let overlay = self.overlay();
+        let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
+        let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
+        let at = self.layout.epochs + OVERLAY.words();
+        let log = Oplog::open(Arc::clone(&self.memory), at, OPLOG, epoch)
+            .map_err(|why| damaged(&why.to_string()))?;
+        let mut session = self.session();
+        session.set_epochs(epoch, committed);
+        session.keep_log(log).map_err(|why| damaged(&why.to_string()))
+    }
+}
