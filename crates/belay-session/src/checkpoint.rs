@@ -4,7 +4,7 @@
 //! A checkpoint is begun by the host, which knows how much has collected
 //! ([`Session::begin_checkpoint`]), or because an application has asked for its data to be safe
 //! ([`Session::wants_checkpoint`]). New requests are parked then; those that had begun come to their
-//! end; the daemon is made to write what it has. With [`Work::Seal`] the host ends the epoch, and says
+//! end; the daemon is made to write what it has. With [`crate::Work::Seal`] the host ends the epoch, and says
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 

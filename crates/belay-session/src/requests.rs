@@ -199,7 +199,8 @@ impl<M: Memory> Session<M> {
                 self.hide_needed(request)
             }
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
-            Opcode::REMOVEXATTR => true,
+            // Under the policy `epoch` nothing of it is left at a crash.
+            Opcode::REMOVEXATTR => !self.has_epochs(),
             Opcode::FSYNC | Opcode::FSYNCDIR | Opcode::SYNCFS => self.has_epochs(),
             _ => false,
         }
