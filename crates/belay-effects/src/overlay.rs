@@ -88,7 +88,7 @@ impl Overlay {
             let from = extent.from + (start - extent.start) as usize;
             let (to, until) = ((start - offset) as usize, (stop - offset) as usize);
             if let Some(out) = out.get_mut(to..until) {
-                load(memory, from, out);
+                memory.load_unaligned(from, out);
             }
         }
     }
@@ -127,21 +127,5 @@ impl Overlay {
             *at += 1;
         }
         Some(start)
-    }
-}
-
-/// Copies bytes that start at byte `from` of the memory, which need not be the start of a word.
-fn load<M: Memory>(memory: &M, from: usize, out: &mut [u8]) {
-    let skip = from % 8;
-    let head = if skip == 0 { 0 } else { (8 - skip).min(out.len()) };
-    let (first, rest) = out.split_at_mut(head);
-    if !first.is_empty() {
-        let word = memory.load(from / 8).to_ne_bytes();
-        for (place, byte) in first.iter_mut().zip(word.iter().skip(skip)) {
-            *place = *byte;
-        }
-    }
-    if !rest.is_empty() {
-        memory.load_bytes((from + head) / 8, rest);
     }
 }

@@ -49,6 +49,23 @@ pub trait Memory {
         }
     }
 
+    /// Copies `out.len()` bytes that start at byte `from`, which need not be the start of a word.
+    #[inline]
+    fn load_unaligned(&self, from: usize, out: &mut [u8]) {
+        let skip = from % 8;
+        let head = if skip == 0 { 0 } else { (8 - skip).min(out.len()) };
+        let (first, rest) = out.split_at_mut(head);
+        if !first.is_empty() {
+            let word = self.load(from / 8).to_ne_bytes();
+            for (place, byte) in first.iter_mut().zip(word.iter().skip(skip)) {
+                *place = *byte;
+            }
+        }
+        if !rest.is_empty() {
+            self.load_bytes((from + head) / 8, rest);
+        }
+    }
+
     /// Writes `bytes` from word `at` on; the last word is filled up with zeros.
     #[inline]
     fn store_bytes(&self, at: usize, bytes: &[u8]) {

@@ -76,11 +76,7 @@ pub trait Source<F> {
 
 impl Source<HostFile> for Mapping {
     fn load(&self, from: usize, out: &mut [u8]) {
-        if from.is_multiple_of(8) {
-            self.load_bytes(from / 8, out);
-        } else {
-            crate::overlay::load(self, from, out);
-        }
+        self.load_unaligned(from, out);
     }
 
     fn write_to(

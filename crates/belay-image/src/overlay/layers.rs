@@ -1,7 +1,7 @@
 //! Reading: the layers, one over the other.
 
 use super::epochs::{Side, Spoilt, State};
-use super::{Overlay, PAGE, Refused, SECTOR, bits, bytes};
+use super::{Overlay, PAGE, Refused, SECTOR, bits};
 use belay_recorder::Memory;
 
 const PAGE_BYTES: u64 = PAGE as u64;
@@ -131,7 +131,7 @@ impl<M: Memory> Overlay<'_, M> {
                 if let Some(place) = out.get_mut(place)
                     && from < to
                 {
-                    bytes::load(self.memory, data * 8 + (from - start) as usize, place);
+                    self.memory.load_unaligned(data * 8 + (from - start) as usize, place);
                 }
             }
         }

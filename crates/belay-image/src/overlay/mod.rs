@@ -22,7 +22,6 @@
 //! One thread at a time writes, seals, or changes the length, and no other reads meanwhile: the caller
 //! has a lock for that, which dies with the daemon. The committer, another process, needs none.
 
-mod bytes;
 mod epochs;
 mod index;
 mod layers;
@@ -33,7 +32,6 @@ pub use epochs::Spoilt;
 pub use sealed::{Run, Sealed};
 
 use belay_recorder::Memory;
-pub(crate) use bytes::load;
 use epochs::State;
 use index::Place;
 
