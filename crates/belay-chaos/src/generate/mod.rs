@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Scope = Scope {
+    pub(super) const ALL: Scope = Scope {
         links_are_one: true,
         special_modes: true,
         write_only: true,

@@ -5,17 +5,10 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use super::{Generator, Scope};
+use super::Generator;
+use super::tests::ALL;
 use crate::exec::Executor;
 use crate::ops::{Op, RenameHow, Round};
-
-const ALL: Scope = Scope {
-    links_are_one: true,
-    special_modes: true,
-    write_only: true,
-    beyond_ends: true,
-    whole_files: false,
-};
 
 const WORKERS: usize = 3;
 /// Of the workers, and the shared one.
