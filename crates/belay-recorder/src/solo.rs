@@ -53,6 +53,12 @@ impl Solo {
         Self { late: false, trial: Some(generation & GENERATION), ..self }
     }
 
+    /// The trial is over, and the daemon lives.
+    #[must_use]
+    pub fn acquitted(self) -> Self {
+        Self { trial: None, ..self }
+    }
+
     /// Whether `generation` has the request alone, or had it so before others did not wait any more.
     pub fn is_tried_by(&self, generation: u32) -> bool {
         self.trial == Some(generation & GENERATION)

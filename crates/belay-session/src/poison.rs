@@ -74,6 +74,17 @@ impl<M: Memory> Session<M> {
         }
     }
 
+    /// The daemon is through with a request on trial. Its slot may stay in use until the kernel has the reply,
+    /// and what kills the daemon in the meantime is another request.
+    pub(crate) fn acquit(&mut self, unique: u64) {
+        if let Some((_, slot)) = self.slot_of(unique) {
+            let solo = self.store.slot_solo(slot);
+            if solo.is_tried_by(self.generation) {
+                self.store.slot_set_solo(slot, solo.acquitted());
+            }
+        }
+    }
+
     /// Answers what daemons die of, without a daemon.
     pub(crate) fn set_aside(&mut self, task: &mut Task, row: &Row, errno: i32) -> Step {
         let unique = task.unique();

@@ -24,8 +24,8 @@ pub(crate) enum Missing {
     Node(Node),
     /// This generation has not opened the handle.
     Handle(Handle),
-    /// The node exists no longer.
-    Stale,
+    /// The kernel has let go of it.
+    Gone,
     /// The handle can never be opened again.
     Lost,
 }
@@ -208,7 +208,7 @@ impl<M: Memory> Session<M> {
 
     /// What a request's ids become in this generation.
     pub(crate) fn resolve(&self, message: &[u8]) -> Result<Patches, Missing> {
-        self.resolve_ids(&Request::parse(message).map_err(|_| Missing::Stale)?)
+        self.resolve_ids(&Request::parse(message).map_err(|_| Missing::Lost)?)
     }
 
     /// The same for a request that names one node and one handle at most; `None` if something is
@@ -243,7 +243,7 @@ impl<M: Memory> Session<M> {
             match self.store.handle_id_by_key(key, self.generation) {
                 Ok(id) => patches.push(at, id),
                 // What is not one of ours must not reach a daemon, which may take it for a pointer.
-                Err(None) => return Err(Missing::Lost),
+                Err(None) => return Err(Missing::Gone),
                 Err(Some(handle)) => return Err(self.missing_handle(handle)),
             }
         }
@@ -253,7 +253,7 @@ impl<M: Memory> Session<M> {
     fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
         if key != 0 {
             let id = self.store.id_by_key(key, self.generation);
-            patches.push(at, id.map_err(|node| node.map_or(Missing::Stale, Missing::Node))?);
+            patches.push(at, id.map_err(|node| node.map_or(Missing::Gone, Missing::Node))?);
         }
         Ok(())
     }

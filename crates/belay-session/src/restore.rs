@@ -52,7 +52,7 @@ impl<M: Memory> Session<M> {
         match missing {
             Missing::Node(node) => self.restore_node(node),
             Missing::Handle(handle) => self.restore_handle(handle),
-            Missing::Stale | Missing::Lost => Missed::Failed(ESTALE),
+            Missing::Gone | Missing::Lost => Missed::Failed(ESTALE),
         }
     }
 

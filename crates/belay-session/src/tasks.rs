@@ -3,6 +3,7 @@
 use crate::checkpoint::SYNCS;
 use crate::decision::{Finding, Progress};
 use crate::message::Outgoing;
+use crate::requests::Missing;
 use crate::restore::Missed;
 use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
 use crate::task::{Job, Resent, Step, Task, Wait};
@@ -141,6 +142,7 @@ impl<M: Memory> Session<M> {
                         // Answered without the daemon: the slot goes once the kernel has it.
                         self.activate(unique, slot);
                     }
+                    self.acquit(unique);
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
                 Step::Blocked => {
@@ -233,6 +235,11 @@ impl<M: Memory> Session<M> {
             return self.answer(task, &build::reply_ok(request.header.unique));
         }
         match self.resolve(&message) {
+            // The kernel keeps what it asks about until it is answered, so this copy is of a request that was.
+            Err(Missing::Gone) if self.keeps_copies() && task.resent.is_some() => {
+                self.unclaim(task.slot.take());
+                return Step::Done;
+            }
             Err(missing) => match self.restore(missing) {
                 Missed::Step(step) => return step,
                 Missed::Failed(errno) => return self.fail(task, errno),
@@ -319,6 +326,7 @@ impl<M: Memory> Session<M> {
             && let Some(task) = self.tasks.remove(index)
         {
             self.end_exclusive(task.id);
+            self.acquit(unique);
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
     }

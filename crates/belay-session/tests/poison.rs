@@ -1,12 +1,12 @@
 //! Whom the session blames for the death of a daemon: at which steps, and for which deaths.
 #![forbid(unsafe_code)]
 
-use belay_recorder::control::Counter;
-use belay_recorder::{Blame, Capacity, Layout, SlotState, Store};
+use belay_recorder::control::{Counter, options};
+use belay_recorder::{Blame, Capacity, Layout, Memory, SlotState, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Attr, EntryOut, Ids, Opcode, ROOT_ID, Request, UNIQUE_RESEND, build};
+use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, UNIQUE_RESEND, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -23,23 +23,38 @@ struct Talk {
     generation: u32,
     /// What the kernel has given out and got no reply to.
     in_flight: Vec<Vec<u8>>,
+    /// The kernel cannot resend.
+    copies: bool,
 }
 
 impl Talk {
     fn new() -> Self {
-        let layout = Layout::new(Capacity::SMALL);
+        let layout = Layout::new(Capacity { copy_bytes: 4096, ..Capacity::SMALL });
         let file = rustix::fs::memfd_create("poison", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
         let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
         session.control().set_poison_after(2);
-        Self { session, memory, layout, generation: 0, in_flight: Vec::new() }
+        Self { session, memory, layout, generation: 0, in_flight: Vec::new(), copies: false }
+    }
+
+    /// With a kernel that cannot resend: the session keeps copies.
+    fn with_copies() -> Self {
+        let mut talk = Self::new();
+        talk.session.control().set_options(options::NO_RESEND);
+        talk.session.refresh_options();
+        talk.copies = true;
+        talk
     }
 
     /// The kernel's next request.
     fn ask(&mut self, message: Vec<u8>) -> Incoming {
         self.in_flight.push(message.clone());
-        self.session.on_request(&mut message.clone(), None, 0)
+        let slot = self.copies.then(|| self.session.claim_slot().unwrap());
+        if let Some(slot) = slot {
+            self.memory.store_bytes(self.session.store().slot_copy(slot).0 / 8, &message);
+        }
+        self.session.on_request(&mut message.clone(), slot, 0)
     }
 
     fn mkdir(&mut self, unique: u64, name: &str) -> Incoming {
@@ -56,7 +71,7 @@ impl Talk {
     fn die(&mut self, blame: Blame) {
         self.session.control().set_blame(self.generation, blame);
         self.attach();
-        for message in &mut self.in_flight {
+        for message in self.in_flight.iter_mut().filter(|_| !self.copies) {
             let unique = belay_wire::get_u64(message, 8).unwrap() | UNIQUE_RESEND;
             assert!(belay_wire::put_u64(message, 8, unique));
             assert_eq!(self.session.on_request(&mut message.clone(), None, 0), Incoming::Taken);
@@ -102,6 +117,10 @@ impl Talk {
 
     fn poisoned(&self) -> u64 {
         self.session.control().counter(Counter::Poisoned)
+    }
+
+    fn failed(&self) -> u64 {
+        self.session.control().counter(Counter::Failed)
     }
 
     fn slots_in_use(&self) -> usize {
@@ -305,4 +324,52 @@ fn a_recorded_reply_is_sent_whatever_happened_before() {
     talk.die(Blame::Own); // before the kernel has it
     assert_eq!(talk.answered(), (2, 0));
     assert_eq!(talk.poisoned(), 0);
+}
+
+/// The thread that has the reply may be slow to write it, and the next request is under way by then.
+#[test]
+fn who_has_answered_is_not_to_blame_for_what_comes_next() {
+    let mut talk = Talk::with_copies();
+    let ids = Ids { unique: 2, nodeid: ROOT_ID, ..Ids::default() };
+    assert_eq!(talk.ask(build::lookup(ids, b"absent")), Incoming::Deliver);
+    assert_eq!(talk.mkdir(4, "deadly"), Incoming::Deliver);
+    talk.die(Blame::Own);
+    assert_eq!(talk.next(), (Opcode::LOOKUP, "absent".into(), 2));
+    // Not delivered.
+    let reply = build::reply_error(2, 2);
+    talk.session.on_reply(&reply, || [].as_slice().into(), false);
+    talk.reissue("deadly");
+    talk.die(Blame::Own);
+    assert_eq!(talk.next(), (Opcode::LOOKUP, "absent".into(), 2));
+    talk.reply(&reply);
+    assert_eq!(talk.answered(), (4, EIO));
+    assert_eq!((talk.poisoned(), talk.failed()), (1, 1));
+}
+
+/// The kernel closes a directory after it has got all that it has asked of it. The thread that has given it that may
+/// not have said so.
+#[test]
+fn copies_of_requests_that_were_answered_are_dropped() {
+    let mut talk = Talk::with_copies();
+    let ids = |unique| Ids { unique, nodeid: ROOT_ID, ..Ids::default() };
+    talk.ask(build::opendir(ids(2), 0));
+    let opened = OpenOut { fh: 70, ..OpenOut::default() };
+    let reply = build::reply(2, opened.as_bytes());
+    talk.session.on_reply(&reply, || reply[16..].into(), false);
+    talk.session.on_delivered(2);
+    talk.in_flight.clear();
+    let fh = talk.session.store().live_handles().map(|h| talk.session.store().handle_key(h)).next();
+    let fh = fh.unwrap();
+    talk.ask(build::readdir(ids(4), fh, 0, 4096));
+    let reply = build::reply(4, &[]);
+    talk.session.on_reply(&reply, || [].as_slice().into(), false);
+    // The kernel has that reply, and closes the directory.
+    talk.ask(build::release(ids(6), fh, 0, true));
+    talk.reply(&build::reply_ok(6));
+    talk.mkdir(8, "a");
+    for _ in 0..3 {
+        talk.die(Blame::Unknown);
+        talk.reissue("a");
+    }
+    assert_eq!((talk.failed(), talk.slots_in_use()), (0, 1));
 }

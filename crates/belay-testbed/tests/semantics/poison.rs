@@ -16,13 +16,13 @@ use crate::common::{Caller, LIMIT, call, number, until};
 use crate::custom::Custom;
 
 /// A mount by `poison.c`, and the directory by which its daemons are controlled.
-struct Deadly {
-    mount: Custom,
+pub struct Deadly {
+    pub mount: Custom,
     control: PathBuf,
 }
 
 impl Deadly {
-    fn start(arguments: &[&str], options: &[&str]) -> Self {
+    pub fn start(arguments: &[&str], options: &[&str]) -> Self {
         let mut control = PathBuf::new();
         let mount = Custom::start(arguments, |place| {
             let program = place.dir.join("poison");
@@ -48,9 +48,21 @@ impl Deadly {
     }
 
     /// Makes a directory in one of its own, so that the kernel's lock on it does not hold up anybody else.
-    fn mkdir(&self, name: &str) -> Caller<io::Result<()>> {
+    pub fn mkdir(&self, name: &str) -> Caller<io::Result<()>> {
         let path = self.mount.at("p").join(name);
         call(move || fs::create_dir(path))
+    }
+
+    /// Waits until so many daemons have got the request to make `gate`.
+    pub fn await_at_the_gate(&self, times: u64) {
+        let reached = self.control.join("reached");
+        let reached = || fs::metadata(&reached).map_or(0, |data| data.len());
+        assert!(until(|| reached() == times), "{} times\n{}", reached(), self.mount.log());
+    }
+
+    /// Lets whoever makes `gate` go on.
+    pub fn open_the_gate(&self) {
+        fs::write(self.control.join("open"), "").unwrap();
     }
 
     fn fails(&self, caller: Caller<io::Result<()>>) {
@@ -63,12 +75,22 @@ impl Deadly {
     }
 
     /// The mount serves on: what it was, what is new, and after one more crash.
-    fn serves_on(&self) {
+    pub fn serves_on(&self) {
         assert_eq!(fs::read_to_string(self.mount.at("file")).unwrap(), "text");
         self.mkdir("harmless").result().unwrap();
         assert!(self.mount.behind.join("p/harmless").is_dir());
         self.mount.crash_and_recover();
         assert_eq!(fs::read_to_string(self.mount.at("file")).unwrap(), "text");
+    }
+
+    /// All reports, as text.
+    fn reports(&self) -> String {
+        let dir = self.serving()["report_dir"].as_str().unwrap().to_owned();
+        let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut paths: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|kind| kind == "txt")).collect();
+        paths.sort();
+        paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }
 
     /// The requests that failed, as the reports name them.
@@ -150,9 +172,10 @@ fn s40_a_deadly_request_fails_alone() {
             let status = deadly.serving();
             let done = i as u64 + 1;
             // More if a daemon took a second to die: it was not alone with the request then.
-            assert!(number(&status, "/crashes") >= 2 * done, "{}", deadly.mount.log());
-            assert_eq!(number(&status, "/requests/poisoned"), done);
-            assert_eq!(number(&status, "/requests/failed"), done);
+            let told = || format!("{status}\n{}\n{}", deadly.reports(), deadly.mount.log());
+            assert!(number(&status, "/crashes") >= 2 * done, "{}", told());
+            assert_eq!(number(&status, "/requests/poisoned"), done, "{}", told());
+            assert_eq!(number(&status, "/requests/failed"), done, "{}", told());
             let named = deadly.named();
             let names = |text: &&String| text.contains(&format!("name=\"{name}\""));
             assert_eq!(named.iter().filter(names).count(), 1, "{named:?}");
@@ -243,14 +266,12 @@ fn s40_daemons_that_are_killed() {
 
     // Killed by somebody three times while it is alone: it is the next daemon's.
     let gated = deadly.mkdir("gate");
-    let reached = deadly.control.join("reached");
-    let times = || fs::metadata(&reached).map_or(0, |data| data.len());
     for time in 1..=4 {
-        assert!(until(|| times() == time), "{}", deadly.mount.log());
+        deadly.await_at_the_gate(time);
         deadly.mount.signal("daemon", Signal::KILL);
     }
-    assert!(until(|| times() == 5));
-    fs::write(deadly.control.join("open"), "").unwrap();
+    deadly.await_at_the_gate(5);
+    deadly.open_the_gate();
     gated.result().unwrap();
     let status = deadly.serving();
     assert!(number(&status, "/crashes") >= 9);
