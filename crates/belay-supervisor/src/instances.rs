@@ -12,11 +12,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 /// Dead folders with reports that are kept.
 const DEAD_KEPT: usize = 8;
+/// In a folder: held by its keeper and its supervisor.
+const LOCK: &str = "lock";
 const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
 
 /// The state directory to use if the user names none.
@@ -80,9 +80,7 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     let _ = fs::remove_dir_all(&dir);
     make_private(&dir)?;
     make_private(&dir.join("reports"))?;
-    let lock = open_lock(&dir, OFlags::CREATE)?;
-    take_lock(&lock)
-        .map_err(|error| Error::system("lock", dir.display().to_string(), error, WHERE))?;
+    let lock = new_lock(&dir)?;
     let control = UnixListener::bind(socket_path(&open_dir(&dir)?))
         .map_err(|error| Error::system("listen in", dir.display().to_string(), error, WHERE))?;
     control
@@ -91,21 +89,20 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     Ok(NewInstance { dir, lock, control: control.into() })
 }
 
-fn take_lock(lock: &OwnedFd) -> rustix::io::Result<()> {
-    // Somebody who looks whether we live holds the lock for a moment.
-    for _ in 0..100 {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(5)),
-            other => return other,
-        }
-    }
-    Err(rustix::io::Errno::WOULDBLOCK)
+/// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds is dead, and
+/// whoever starts another mount in this very moment would remove it.
+fn new_lock(dir: &Path) -> Result<OwnedFd> {
+    let lock = open_lock(&dir.join("lock.new"), OFlags::CREATE)?;
+    let failed = |what, error| Error::system(what, dir.display().to_string(), error, WHERE);
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|error| failed("lock", error.into()))?;
+    fs::rename(dir.join("lock.new"), dir.join(LOCK)).map_err(|error| failed("set up", error))?;
+    Ok(lock)
 }
 
-fn open_lock(dir: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let path = dir.join("lock");
+fn open_lock(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
-    open(&path, flags, Mode::from_raw_mode(0o600))
+    open(path, flags, Mode::from_raw_mode(0o600))
         .map_err(|error| Error::system("open", path.display().to_string(), error, WHERE))
 }
 
@@ -173,7 +170,7 @@ pub fn list(state_dir: &Path) -> Vec<Instance> {
     let mut found: Vec<Instance> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter(|entry| entry.path().join("lock").exists())
+        .filter(|entry| entry.path().join(LOCK).exists())
         .map(|entry| Instance { alive: is_locked(&entry.path()), dir: entry.path() })
         .collect();
     found.sort_by(|a, b| a.dir.cmp(&b.dir));
@@ -182,7 +179,7 @@ pub fn list(state_dir: &Path) -> Vec<Instance> {
 
 /// Whether somebody holds the lock of folder `dir`.
 pub fn is_locked(dir: &Path) -> bool {
-    let Ok(lock) = open_lock(dir, OFlags::empty()) else {
+    let Ok(lock) = open_lock(&dir.join(LOCK), OFlags::empty()) else {
         return false;
     };
     // Shared: two who look at the same time must not take each other for the owner.
@@ -236,6 +233,36 @@ pub fn clean(state_dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Two mounts start at the same time: the one must not take the other's folder for a dead one.
+    #[test]
+    fn new_folders_are_not_cleaned_away() {
+        let state = tempfile::tempdir().unwrap();
+        let dir = state.path().join("state");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let cleaner = scope.spawn(|| {
+                let mut rounds = 0_u64;
+                while !over.load(Ordering::Relaxed) {
+                    clean(&dir);
+                    rounds += 1;
+                }
+                rounds
+            });
+            for n in 0..500 {
+                let made = create(&dir, Path::new(&format!("/mnt/{n}")));
+                if made.is_err() {
+                    over.store(true, Ordering::Relaxed);
+                }
+                let instance = made.unwrap();
+                assert!(instance.dir.join("control.sock").exists());
+                assert!(is_locked(&instance.dir));
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(cleaner.join().unwrap() > 10);
+        });
+    }
 
     #[test]
     fn folder_names_are_tame() {
