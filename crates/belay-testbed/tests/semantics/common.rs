@@ -142,7 +142,7 @@ impl Drop for Blackout<'_> {
 
 /// A tracer that delays one kind of system call of the daemon for so long that it can be killed in it.
 pub struct Trap {
-    _strace: Process,
+    strace: Process,
     log: tempfile::TempDir,
     nth: u32,
 }
@@ -180,7 +180,7 @@ impl Trap {
         let strace = Process::start(strace, &log).unwrap();
         let attached = || std::fs::read_to_string(&log).unwrap().contains("attached");
         assert!(until(attached), "strace cannot attach: {}", strace.tail());
-        Self { _strace: strace, log: dir, nth }
+        Self { strace, log: dir, nth }
     }
 
     /// Waits until the call is held. (That a request is in flight is not enough: it may be one before.)
@@ -192,6 +192,14 @@ impl Trap {
             calls.count() as u32 >= self.nth
         };
         assert!(until(caught), "the call did not come");
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // Asked to end, it hands on the signals that it has in hand; killed, it takes them along: a daemon lived on.
+        let _ = self.strace.signal(Signal::TERM);
+        let _ = self.strace.wait(LIMIT);
     }
 }
 

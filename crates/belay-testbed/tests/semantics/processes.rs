@@ -10,6 +10,7 @@ use belay_testbed::{Kind, Signal};
 use crate::common::{
     Held, LIMIT, Trap, When, caching, call, content, held, number, uncached, until,
 };
+use crate::poison::Deadly;
 
 /// Waits until another process has this role, and everything is served.
 fn replaced(bed: &Held, role: &str, old: u32) {
@@ -252,48 +253,44 @@ fn s38_small_writes_are_not_forgotten() {
 /// S5: a crash is reported, with its signal and what was in flight.
 #[test]
 fn s05_crashes_are_reported() {
-    let bed = uncached();
-    fs::write(bed.at("file"), "x").unwrap();
-    let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
-    let path = bed.at("the-directory");
-    let caller = call(move || fs::create_dir(path));
-    trap.await_catch();
-    bed.bed.kill_daemon(Signal::SEGV).unwrap();
-    drop(trap);
+    let deadly = Deadly::start(&[], &[]);
+    let caller = deadly.mkdir("gate");
+    deadly.await_at_the_gate(1);
+    deadly.mount.signal("daemon", Signal::SEGV);
+    deadly.await_at_the_gate(2);
+    deadly.open_the_gate();
     caller.result().unwrap();
-    let status = bed.wait_for("report", |status| number(status, "/reports") == 1);
+    let status = deadly.mount.wait_for("report", |status| number(status, "/reports") == 1);
     let dir = Path::new(status["report_dir"].as_str().unwrap()).to_path_buf();
     let report = fs::read_to_string(dir.join("0001.txt")).unwrap();
     assert!(report.contains("SIGSEGV"), "{report}");
-    assert!(report.contains("MKDIR") && report.contains("the-directory"), "{report}");
+    assert!(report.contains("MKDIR") && report.contains("name=\"gate\""), "{report}");
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(dir.join("0001.json")).unwrap()).unwrap();
     assert_eq!(json["generation"], 0);
-    assert!(until(|| bed.at("the-directory").is_dir()));
-    bed.stop();
+    deadly.serves_on();
 }
 
 /// S5: the report names what was in flight at the death, also if the successor has settled it before the supervisor comes
 /// to write the report.
 #[test]
 fn s05_late_reports_tell_of_the_death() {
-    let bed = uncached();
-    let trap = Trap::set(bed.pid("daemon"), "^mkdir", 1, When::Before);
-    let path = bed.at("the-directory");
-    let caller = call(move || fs::create_dir(path));
-    trap.await_catch();
+    let deadly = Deadly::start(&[], &[]);
+    let caller = deadly.mkdir("gate");
+    deadly.await_at_the_gate(1);
     // When the successor is on its way, the supervisor first looks what the keeper has to say.
-    let late = Trap::set_for_one(bed.pid("supervisor"), "^recvmsg", 1, When::Before);
-    bed.bed.kill_daemon(Signal::SEGV).unwrap();
-    drop(trap);
+    let late = Trap::set_for_one(deadly.mount.pid("supervisor"), "^recvmsg", 1, When::Before);
+    deadly.mount.signal("daemon", Signal::SEGV);
+    deadly.await_at_the_gate(2);
+    deadly.open_the_gate();
     caller.result().unwrap();
     drop(late);
-    let status = bed.wait_for("report", |status| number(status, "/reports") == 1);
+    let status = deadly.mount.wait_for("report", |status| number(status, "/reports") == 1);
     let report = Path::new(status["report_dir"].as_str().unwrap()).join("0001.json");
     let json: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     let in_flight = json["in_flight"].to_string();
-    assert!(in_flight.contains("MKDIR") && in_flight.contains("the-directory"), "{json}");
-    bed.stop();
+    assert!(in_flight.contains("MKDIR") && in_flight.contains("gate"), "{json}");
+    deadly.serves_on();
 }
 
 /// S33: keeper and supervisor killed together while the daemon lives: belay is gone, and the daemon serves on.
