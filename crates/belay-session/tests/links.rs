@@ -2,113 +2,19 @@
 //! them, and which node it takes for which file. The simulated daemon of `crash.rs` has one node for each file.
 #![forbid(unsafe_code)]
 
-use belay_recorder::{Capacity, Layout, Store};
-use belay_session::{Incoming, Outgoing, Session, Work};
-use belay_sys::Mapping;
-use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, build};
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
+mod talk;
+
+use belay_wire::{Opcode, ROOT_ID, build};
+use talk::{Talk, link};
+use zerocopy::IntoBytes;
 
 const INO: u64 = 7;
 
-/// A session in talk with a kernel and a daemon.
-struct Talk {
-    session: Session<Arc<Mapping>>,
-    memory: Arc<Mapping>,
-    layout: Layout,
-    generation: u32,
-    unique: u64,
-}
-
-impl Talk {
-    fn new() -> Self {
-        let layout = Layout::new(Capacity::SMALL);
-        let file = rustix::fs::memfd_create("links", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
-        let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
-        Self { session, memory, layout, generation: 0, unique: 0 }
-    }
-
-    /// The daemon dies; nothing was in flight.
-    fn crash(&mut self) {
-        self.generation += 1;
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
-        self.session = Session::attach(store, self.generation);
-        assert_eq!(self.session.work(0), None);
-    }
-
-    /// The kernel's next request; what the daemon gets at once, if it gets it at once.
-    fn ask(&mut self, nodeid: u64, make: impl FnOnce(Ids) -> Vec<u8>) -> Option<Vec<u8>> {
-        self.unique += 2;
-        let mut message = make(Ids { unique: self.unique, nodeid, ..Ids::default() });
-        let incoming = self.session.on_request(&mut message, None, 0);
-        (incoming == Incoming::Deliver).then_some(message)
-    }
-
-    /// The request that the daemon gets next: opcode, names and unique.
-    fn next(&mut self) -> (Opcode, Vec<String>, u64) {
-        let Some(Work::Deliver(message)) = self.session.work(0) else { panic!("no request") };
-        told(&message)
-    }
-
-    /// The daemon's reply; if it is an entry, what the kernel gets.
-    fn reply(&mut self, unique: u64, body: &[u8]) -> Option<EntryOut> {
-        let message = build::reply(unique, body);
-        let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
-        self.session.on_delivered(unique);
-        match outgoing {
-            Outgoing::Replace(reply) => {
-                EntryOut::read_from_prefix(&reply.as_bytes()[16..]).ok().map(|(entry, _)| entry)
-            }
-            _ => None,
-        }
-    }
-
-    /// LOOKUP of a link: the kernel's node and inode number.
-    fn lookup(&mut self, name: &str, id: u64, ino: u64) -> (u64, u64) {
-        assert!(self.ask(ROOT_ID, |ids| build::lookup(ids, name.as_bytes())).is_some());
-        let entry = self.reply(self.unique, link(id, ino).as_bytes()).unwrap();
-        (entry.nodeid, entry.attr.ino)
-    }
-
-    fn open(&mut self, node: u64) {
-        assert!(self.ask(node, |ids| build::open(ids, 0)).is_some());
-        self.reply(self.unique, OpenOut { fh: 1, ..OpenOut::default() }.as_bytes());
-    }
-
-    /// Renames `b` over the open file `a` of the daemon's id 10, up to what comes behind the rename to the hidden name.
-    fn rename_over(&mut self) {
-        assert!(self.ask(ROOT_ID, |ids| build::rename(ids, ROOT_ID, b"b", b"a")).is_none());
-        let (opcode, names, unique) = self.next();
-        assert_eq!(opcode, Opcode::LINK);
-        let hidden = names[0].clone();
-        assert!(hidden.starts_with(".belay-hidden-"), "{hidden}");
-        self.reply(unique, link(12, INO).as_bytes());
-        // The link is forgotten, in whichever order.
-        let (opcode, names, unique) = loop {
-            let next = self.next();
-            if next.0 != Opcode::FORGET {
-                break next;
-            }
-        };
-        assert_eq!((opcode, names), (Opcode::RENAME, vec!["a".to_owned(), hidden]));
-        self.reply(unique, &[]);
-    }
-}
-
-fn link(id: u64, ino: u64) -> EntryOut {
-    let attr = Attr { ino, mode: 0o100_644, nlink: 2, ..Attr::default() };
-    EntryOut { nodeid: id, attr, ..EntryOut::default() }
-}
-
-fn told(message: &[u8]) -> (Opcode, Vec<String>, u64) {
-    let request = Request::parse(message).unwrap();
-    let names = request.names();
-    let names = names.first.into_iter().chain(names.second);
-    let names = names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    (request.opcode(), names, request.header.unique)
+/// Renames `b` over the open file `a` of the daemon's id 10, up to what comes behind the rename to the hidden name.
+fn rename_over(talk: &mut Talk) {
+    let (hidden, (opcode, names, unique)) = talk.rename_over(12, INO);
+    assert_eq!((opcode, names), (Opcode::RENAME, vec!["a".to_owned(), hidden]));
+    talk.reply(unique, &[]);
 }
 
 /// Both names are links of one file: without the UNLINK, the daemon's rename(2) would do nothing and `b` stay.
@@ -118,7 +24,7 @@ fn a_link_renamed_over_another_that_is_open() {
     let (target, _) = talk.lookup("a", 10, INO);
     talk.lookup("b", 11, INO);
     talk.open(target);
-    talk.rename_over();
+    rename_over(&mut talk);
     let (opcode, names, unique) = talk.next();
     assert_eq!((opcode, names), (Opcode::UNLINK, vec!["a".to_owned()]));
     talk.reply(unique, &[]);
@@ -136,7 +42,7 @@ fn another_file_renamed_over_one_that_is_open() {
     let (target, _) = talk.lookup("a", 10, INO);
     talk.lookup("b", 11, INO + 1);
     talk.open(target);
-    talk.rename_over();
+    rename_over(&mut talk);
     let (opcode, names, unique) = talk.next();
     assert_eq!(
         (opcode, names, unique),

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::task::Job;
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{InHeader, OutHeader};
-use belay_wire::{Opcode, Request};
+use belay_wire::{Opcode, Request, put_u64};
 
 /// A request of belay's own: opcode, directory, body, what becomes of names.
 type Asked = (Opcode, u64, Vec<u8>, Vec<Change>);
@@ -83,7 +83,13 @@ impl<M: Memory> Session<M> {
             let header = InHeader { opcode: opcode.0, nodeid, ..InHeader::default() };
             let sent = Sent { header: &header, body: &body, sake };
             let before = Before { places: self.places_of(&sent), changes, name: 0 };
-            self.append_logged(sent, reply, before);
+            let mut reply = reply.to_vec();
+            if let Injection::HideByLink { node } = injection {
+                // The daemon's id: the kernel never hears of this reply, and of the file it knows the other name.
+                let key = self.store.key(*node);
+                let _ = put_u64(&mut reply, belay_wire::ENTRY_OFFSET, key);
+            }
+            self.append_logged(sent, &reply, before);
         }
     }
 }

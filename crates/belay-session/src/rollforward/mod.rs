@@ -20,7 +20,7 @@ use belay_oplog::{Issue, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::{EntryOut, build};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 const O_RDWR: u32 = 2;
 const EIO: i32 = 5;
@@ -80,11 +80,11 @@ pub(crate) struct RollForward {
     replay: Replay,
     names: Namespace,
     /// What the daemon told here of nodes.
-    ids: HashMap<u64, Told>,
+    ids: BTreeMap<u64, Told>,
     /// Handles by which nodes are written to.
     handles: BTreeMap<u64, u64>,
     /// Nodes that cannot be opened as they are.
-    access: HashMap<u64, Access>,
+    access: BTreeMap<u64, Access>,
     /// A handle that a replayed request has opened: node's id, handle, flags.
     opened: Option<(u64, u64, u32)>,
     current: Option<Issue>,
@@ -102,9 +102,9 @@ impl<M: Memory> Session<M> {
         self.forward = Some(RollForward {
             replay: Replay::new(MOST),
             names: Namespace::at_checkpoint(log)?,
-            ids: HashMap::new(),
+            ids: BTreeMap::new(),
             handles: BTreeMap::new(),
-            access: HashMap::new(),
+            access: BTreeMap::new(),
             opened: None,
             current: None,
             run: 0,

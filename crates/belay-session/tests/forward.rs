@@ -1,0 +1,75 @@
+//! Roll-forward: which node is which after what was answered has been issued again.
+#![forbid(unsafe_code)]
+
+mod talk;
+
+use belay_wire::{AttrOut, Opcode, Request, build};
+use talk::{Talk, link, told};
+use zerocopy::IntoBytes;
+
+/// A successor that has the files `a`, `b` and `c` under new ids, and one node for all links of a file. Answers what is
+/// issued again; gives what it was asked.
+fn roll_forward(talk: &mut Talk) -> Vec<(Opcode, Vec<String>)> {
+    let id = |name: &str| match name {
+        "a" => (70, 7),
+        "b" => (80, 8),
+        "c" => (90, 9),
+        other => panic!("{other}"),
+    };
+    let mut asked = Vec::new();
+    while let Some(message) = talk.next_message() {
+        let (opcode, names, unique) = told(&message);
+        match opcode {
+            Opcode::LOOKUP => {
+                let (id, ino) = id(&names[0]);
+                talk.reply(unique, link(id, ino).as_bytes());
+            }
+            Opcode::LINK => {
+                assert_eq!(
+                    belay_wire::get_u64(Request::parse(&message).unwrap().body, 0),
+                    Some(70)
+                );
+                talk.reply(unique, link(70, 7).as_bytes());
+            }
+            Opcode::RENAME => {
+                talk.reply(unique, &[]);
+            }
+            Opcode::FORGET => continue,
+            other => panic!("{other}"),
+        }
+        asked.push((opcode, names));
+    }
+    assert!(!talk.session.is_rolling_forward());
+    asked
+}
+
+/// The link by which an open file is kept is of that file, by whatever number the daemon went that made it: here its
+/// id of `a` is the kernel's key of `c`.
+#[test]
+fn a_file_that_is_kept_is_no_other_file_after_a_crash() {
+    let mut talk = Talk::logged();
+    let (other, _) = talk.lookup("c", 30, 9);
+    let (target, _) = talk.lookup("a", other, 7);
+    talk.lookup("b", 31, 8);
+    talk.open(target);
+    let (hidden, (opcode, names, unique)) = talk.rename_over(other, 7);
+    assert_eq!((opcode, names), (Opcode::RENAME, vec!["b".into(), "a".into()]));
+    talk.reply(unique, &[]);
+
+    talk.die();
+    let asked = roll_forward(&mut talk);
+    let made = |opcode| asked.iter().filter(move |(other, _)| *other == opcode);
+    assert_eq!(made(Opcode::LINK).collect::<Vec<_>>(), [&(Opcode::LINK, vec![hidden])]);
+    assert_eq!(made(Opcode::RENAME).count(), 1);
+
+    // `c` has to be found first, and is then asked for by its own id.
+    assert_eq!(talk.ask(other, |ids| build::getattr(ids, None)), None);
+    let (opcode, names, unique) = talk.next();
+    assert_eq!((opcode, names), (Opcode::LOOKUP, vec!["c".to_owned()]));
+    talk.reply(unique, link(90, 9).as_bytes());
+    let message = talk.next_message().expect("the request");
+    let request = Request::parse(&message).unwrap();
+    assert_eq!((request.opcode(), request.header.nodeid), (Opcode::GETATTR, 90));
+    let attr = link(90, 9).attr;
+    talk.reply(request.header.unique, AttrOut { attr, ..AttrOut::default() }.as_bytes());
+}

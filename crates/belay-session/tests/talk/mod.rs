@@ -1,0 +1,157 @@
+//! A session in talk with a kernel and a daemon whose every reply the test gives.
+
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use belay_oplog::Oplog;
+use belay_recorder::control::options;
+use belay_recorder::{Capacity, Layout, Store};
+use belay_session::{Incoming, Outgoing, Session, Work};
+use belay_sys::Mapping;
+use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, build};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The op-log of a session that keeps one, behind all else.
+const OPLOG: belay_oplog::Capacity = belay_oplog::Capacity { record_bytes: 64 << 10, pages: 64 };
+
+pub struct Talk {
+    pub session: Session<Arc<Mapping>>,
+    memory: Arc<Mapping>,
+    layout: Layout,
+    generation: u32,
+    pub unique: u64,
+    epochs: bool,
+}
+
+impl Talk {
+    pub fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// Under the policy `epoch`.
+    pub fn logged() -> Self {
+        Self::with(true)
+    }
+
+    fn with(epochs: bool) -> Self {
+        let epoch_bytes = if epochs { OPLOG.words() * 8 } else { 0 };
+        let layout = Layout::new(Capacity { epoch_bytes, ..Capacity::SMALL });
+        let file = rustix::fs::memfd_create("talk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
+        let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
+        let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
+        if epochs {
+            session.control().set_options(options::EPOCH);
+        }
+        let mut talk = Self { session, memory, layout, generation: 0, unique: 0, epochs };
+        talk.attach();
+        talk
+    }
+
+    fn attach(&mut self) {
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        self.session = Session::attach(store, self.generation);
+        if self.epochs {
+            self.session.set_epochs(1, 0);
+            self.session.keep_log(self.log()).unwrap();
+        }
+    }
+
+    /// What is on record of what was answered.
+    pub fn log(&self) -> Oplog<Arc<Mapping>> {
+        Oplog::open(Arc::clone(&self.memory), self.layout.epochs, OPLOG, 1).unwrap()
+    }
+
+    /// The daemon dies, and its successor begins; nothing was in flight.
+    pub fn die(&mut self) {
+        self.generation += 1;
+        self.attach();
+    }
+
+    /// The same, where there is nothing to be issued again.
+    pub fn crash(&mut self) {
+        self.die();
+        assert_eq!(self.session.work(0), None);
+    }
+
+    /// The kernel's next request; what the daemon gets at once, if it gets it at once.
+    pub fn ask(&mut self, nodeid: u64, make: impl FnOnce(Ids) -> Vec<u8>) -> Option<Vec<u8>> {
+        self.unique += 2;
+        let mut message = make(Ids { unique: self.unique, nodeid, ..Ids::default() });
+        let incoming = self.session.on_request(&mut message, None, 0);
+        (incoming == Incoming::Deliver).then_some(message)
+    }
+
+    /// The request that the daemon gets next.
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
+        match self.session.work(0) {
+            Some(Work::Deliver(message)) => Some(message),
+            Some(other) => panic!("{other:?}"),
+            None => None,
+        }
+    }
+
+    /// The request that the daemon gets next: opcode, names and unique.
+    pub fn next(&mut self) -> (Opcode, Vec<String>, u64) {
+        told(&self.next_message().expect("a request"))
+    }
+
+    /// The daemon's reply; if it is an entry, what the kernel gets.
+    pub fn reply(&mut self, unique: u64, body: &[u8]) -> Option<EntryOut> {
+        let message = build::reply(unique, body);
+        let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
+        self.session.on_delivered(unique);
+        match outgoing {
+            Outgoing::Replace(reply) => {
+                EntryOut::read_from_prefix(&reply.as_bytes()[16..]).ok().map(|(entry, _)| entry)
+            }
+            _ => None,
+        }
+    }
+
+    /// LOOKUP of a link: the kernel's node and inode number.
+    pub fn lookup(&mut self, name: &str, id: u64, ino: u64) -> (u64, u64) {
+        assert!(self.ask(ROOT_ID, |ids| build::lookup(ids, name.as_bytes())).is_some());
+        let entry = self.reply(self.unique, link(id, ino).as_bytes()).unwrap();
+        (entry.nodeid, entry.attr.ino)
+    }
+
+    pub fn open(&mut self, node: u64) {
+        assert!(self.ask(node, |ids| build::open(ids, 0)).is_some());
+        self.reply(self.unique, OpenOut { fh: 1, ..OpenOut::default() }.as_bytes());
+    }
+
+    /// Renames `b` over the open file `a`, up to what comes behind the LINK that keeps that file: its hidden name, and
+    /// what the daemon gets next but for FORGET. The daemon calls the link `id`.
+    pub fn rename_over(&mut self, id: u64, ino: u64) -> (String, (Opcode, Vec<String>, u64)) {
+        assert!(self.ask(ROOT_ID, |ids| build::rename(ids, ROOT_ID, b"b", b"a")).is_none());
+        let (opcode, names, unique) = self.next();
+        assert_eq!(opcode, Opcode::LINK);
+        let hidden = names[0].clone();
+        assert!(hidden.starts_with(".belay-hidden-"), "{hidden}");
+        self.reply(unique, link(id, ino).as_bytes());
+        loop {
+            let next = self.next();
+            if next.0 != Opcode::FORGET {
+                break (hidden, next);
+            }
+        }
+    }
+}
+
+/// What a daemon says of a file with two links.
+pub fn link(id: u64, ino: u64) -> EntryOut {
+    let attr = Attr { ino, mode: 0o100_644, nlink: 2, ..Attr::default() };
+    EntryOut { nodeid: id, attr, ..EntryOut::default() }
+}
+
+/// Opcode, names and unique of a request.
+pub fn told(message: &[u8]) -> (Opcode, Vec<String>, u64) {
+    let request = Request::parse(message).unwrap();
+    let names = request.names();
+    let names = names.first.into_iter().chain(names.second);
+    let names = names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    (request.opcode(), names, request.header.unique)
+}
