@@ -82,6 +82,11 @@ impl Namespace {
         Ok(space)
     }
 
+    /// What a name means at this point, 0 for nothing; `None` if no record says so.
+    pub fn at(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        self.changed.get(&(parent, name.to_vec())).copied()
+    }
+
     /// Moves behind a record, whose name changes these are.
     pub fn forward(&mut self, changes: &[NameChange<'_>]) {
         for change in changes {

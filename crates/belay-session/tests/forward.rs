@@ -3,7 +3,8 @@
 
 mod talk;
 
-use belay_wire::{AttrOut, Opcode, Request, build};
+use belay_wire::abi::MkdirIn;
+use belay_wire::{Attr, AttrOut, EntryOut, Opcode, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
 
@@ -72,4 +73,56 @@ fn a_file_that_is_kept_is_no_other_file_after_a_crash() {
     assert_eq!((request.opcode(), request.header.nodeid), (Opcode::GETATTR, 90));
     let attr = link(90, 9).attr;
     talk.reply(request.header.unique, AttrOut { attr, ..AttrOut::default() }.as_bytes());
+}
+
+/// What a daemon says of a new directory.
+fn directory(id: u64, ino: u64) -> EntryOut {
+    let attr = Attr { ino, mode: 0o040_755, nlink: 2, ..Attr::default() };
+    EntryOut { nodeid: id, attr, ..EntryOut::default() }
+}
+
+/// The kernel forgets nodes when it likes, and has another key for each when it asks again. What was made under an old
+/// key is still what it knows under the new one; also where the daemon has it under another inode number now.
+#[test]
+fn what_was_made_under_keys_that_the_kernel_has_forgotten() {
+    let mut talk = Talk::logged();
+    let look = |talk: &mut Talk, parent, name: &str, id, ino| {
+        assert!(talk.ask(parent, |ids| build::lookup(ids, name.as_bytes())).is_some());
+        let entry = talk.reply(talk.unique, directory(id, ino).as_bytes()).unwrap();
+        (entry.nodeid, entry.attr.ino)
+    };
+    let old = make(&mut talk, ROOT_ID, "d", 10, 110);
+    let inner = make(&mut talk, old, "e", 11, 111);
+    for key in [inner, old] {
+        talk.ask(key, |ids| build::forget(ids, 1));
+        while talk.next_message().is_some() {}
+    }
+    let (new, _) = look(&mut talk, ROOT_ID, "d", 20, 110);
+    let (inner, ino) = look(&mut talk, new, "e", 21, 111);
+    assert_ne!(new, old);
+    make(&mut talk, new, "f", 22, 112);
+
+    talk.die();
+    let mut ids = 30..;
+    while let Some(message) = talk.next_message() {
+        let (opcode, names, unique) = told(&message);
+        match (opcode, names.first().map(String::as_str)) {
+            (Opcode::LOOKUP, Some("d")) => talk.reply(unique, directory(30, 130).as_bytes()),
+            (Opcode::MKDIR, _) => {
+                let id = ids.next().unwrap();
+                talk.reply(unique, directory(id, id + 100).as_bytes())
+            }
+            (Opcode::FORGET, _) => None,
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(look(&mut talk, new, "e", 31, 131), (inner, ino));
+}
+
+/// The kernel makes a directory.
+fn make(talk: &mut Talk, parent: u64, name: &str, id: u64, ino: u64) -> u64 {
+    let head = MkdirIn { mode: 0o755, umask: 0 };
+    let body = [head.as_bytes(), name.as_bytes(), b"\0"];
+    assert!(talk.ask(parent, |ids| build::request(ids, Opcode::MKDIR, &body)).is_some());
+    talk.reply(talk.unique, directory(id, ino).as_bytes()).unwrap().nodeid
 }

@@ -59,7 +59,7 @@ impl<M: Memory> Session<M> {
         match failed {
             Some(why) => {
                 self.diverged(&issue, why);
-                forward.names.forward(&issue.record.names);
+                forward.pass(&issue);
             }
             None => forward.current = Some(issue),
         }
