@@ -3,11 +3,14 @@
 //! What a name meant at the checkpoint is what the first record that changes it says it meant before; names that no
 //! record changes mean what they mean now. That is the same as to start from the names as they are now and to undo the
 //! log from its end, and does not need all names of a mount to be copied: they are asked for one node at a time.
+//!
+//! The kernel forgets nodes when it likes, and gets another key for each when it asks again. No record says so; but a
+//! name that means one key by the records so far, and another before the next change of it, is that of one node.
 
 use crate::log::Oplog;
 use crate::record::{NameChange, Spoilt};
 use belay_recorder::Memory;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The longest path that is found.
 const MAX_DEPTH: usize = 4096;
@@ -59,9 +62,11 @@ pub fn from_triples(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// What each of these names means, 0 for nothing.
-    changed: HashMap<Place, u64>,
+    changed: BTreeMap<Place, u64>,
     /// And back.
     names: HashMap<u64, BTreeSet<Place>>,
+    /// Keys that the kernel has given up, and those that it got for the same nodes since.
+    renewed: HashMap<u64, u64>,
 }
 
 impl Namespace {
@@ -82,26 +87,67 @@ impl Namespace {
         Ok(space)
     }
 
-    /// What a name means at this point, 0 for nothing; `None` if no record says so.
-    pub fn at(&self, parent: u64, name: &[u8]) -> Option<u64> {
-        self.changed.get(&(parent, name.to_vec())).copied()
-    }
-
     /// Moves behind a record, whose name changes these are.
     pub fn forward(&mut self, changes: &[NameChange<'_>]) {
         for change in changes {
-            self.set((change.parent, change.name.to_vec()), change.after);
+            let place = (change.parent, change.name.to_vec());
+            if let Some(known) = self.changed.get(&place) {
+                self.renew(*known, change.before);
+            }
+            self.set(place, change.after);
         }
     }
 
-    fn set(&mut self, place: Place, key: u64) {
-        let before = self.changed.insert(place.clone(), key).unwrap_or(0);
+    /// What the kernel knows the node as now that it knew as `key`, had forgotten, and asked for anew, as far as records
+    /// tell.
+    pub fn renewed(&self, key: u64) -> u64 {
+        let mut key = key;
+        // Keys are never used twice, but that is not for the log to promise.
+        for _ in 0..MAX_DEPTH {
+            match self.renewed.get(&key) {
+                Some(new) => key = *new,
+                None => break,
+            }
+        }
+        key
+    }
+
+    /// What was known as `old` is found to be known as `new`, and so is all that is below it.
+    fn renew(&mut self, old: u64, new: u64) {
+        let mut pairs = vec![(old, new)];
+        while let Some((old, new)) = pairs.pop() {
+            if old == 0 || new == 0 || old == new || self.renewed.get(&old) == Some(&new) {
+                continue;
+            }
+            self.renewed.insert(old, new);
+            let below = self.changed.range((old, Vec::new())..);
+            let below = below.take_while(|((parent, _), _)| *parent == old);
+            let below: Vec<_> = below.map(|(place, key)| (place.clone(), *key)).collect();
+            for (place, key) in below {
+                self.take(&place);
+                let place = (new, place.1);
+                match self.changed.get(&place) {
+                    Some(known) => pairs.push((key, *known)),
+                    None => self.set(place, key),
+                }
+            }
+        }
+    }
+
+    /// Nothing is said of a name any more.
+    fn take(&mut self, place: &Place) {
+        let before = self.changed.remove(place).unwrap_or(0);
         if let Some(names) = self.names.get_mut(&before) {
-            names.remove(&place);
+            names.remove(place);
             if names.is_empty() {
                 self.names.remove(&before);
             }
         }
+    }
+
+    fn set(&mut self, place: Place, key: u64) {
+        self.take(&place);
+        self.changed.insert(place.clone(), key);
         if key != 0 {
             self.names.entry(key).or_default().insert(place);
         }

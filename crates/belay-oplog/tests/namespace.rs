@@ -109,3 +109,28 @@ fn names_in_a_circle_lead_nowhere() {
     assert_eq!(space.path(1, 2, &now), None);
     assert_eq!(space.path(1, 4, &now), None);
 }
+
+/// The kernel forgets /d (2) and what is in it, a file f (3), and asks again: 12, and 13 for the file once that is
+/// called g. What the log says of d's old key it says of the new one.
+#[test]
+fn nodes_that_the_kernel_has_forgotten_and_asked_for_anew() {
+    let log = log_of(&[
+        &[(1, "d", 0, 2)],
+        &[(2, "f", 0, 3), (2, "h", 0, 4)],
+        &[(2, "g", 0, 3), (2, "f", 3, 0)],
+        &[(12, "x", 0, 5), (1, "d", 12, 12)],
+        &[(1, "y", 0, 13), (12, "g", 13, 0)],
+    ]);
+    let mut space = Namespace::at_checkpoint(&log).expect("whole");
+    let mut seen = Vec::new();
+    for record in log.records() {
+        space.forward(&record.expect("whole").names);
+        let name = |key| path(&space, space.renewed(key), &triples(&[])).unwrap_or_default();
+        seen.push([2, 3, 4, 12, 13].map(|key| format!("{}:{}", space.renewed(key), name(key))));
+    }
+    assert_eq!(seen[0], ["2:d", "3:", "4:", "12:", "13:"]);
+    assert_eq!(seen[1], ["2:d", "3:d/f", "4:d/h", "12:", "13:"]);
+    assert_eq!(seen[2], ["2:d", "3:d/g", "4:d/h", "12:", "13:"]);
+    assert_eq!(seen[3], ["12:d", "13:d/g", "4:d/h", "12:d", "13:d/g"]);
+    assert_eq!(seen[4], ["12:d", "13:y", "4:d/h", "12:d", "13:y"]);
+}

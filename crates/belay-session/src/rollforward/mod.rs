@@ -79,8 +79,6 @@ impl Told {
 pub(crate) struct RollForward {
     replay: Replay,
     names: Namespace,
-    /// Nodes that the kernel had forgotten, by what it knew them as when it asked anew.
-    renewed: BTreeMap<u64, u64>,
     /// What the daemon told here of nodes.
     ids: BTreeMap<u64, Told>,
     /// Handles by which nodes are written to.
@@ -104,7 +102,6 @@ impl<M: Memory> Session<M> {
         self.forward = Some(RollForward {
             replay: Replay::new(MOST),
             names: Namespace::at_checkpoint(log)?,
-            renewed: BTreeMap::new(),
             ids: BTreeMap::new(),
             handles: BTreeMap::new(),
             access: BTreeMap::new(),
@@ -189,16 +186,15 @@ impl<M: Memory> Session<M> {
     /// The current record is done with.
     fn next_record(&mut self, forward: &mut RollForward) {
         if let Some(issue) = forward.current.take() {
-            forward.pass(&issue);
+            forward.names.forward(&issue.record.names);
         }
     }
 
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
         let mut forget = Vec::new();
-        for (key, Told { id, ino, count }) in &forward.ids {
-            let (id, ino, count) = (*id, *ino, *count);
-            let node = self.node_of(*key, &forward, MAX_DEPTH).filter(|node| {
+        for (key, Told { id, ino, count }) in forward.ids {
+            let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
                 self.store.node_by_id(self.generation, id).is_none()
                     && self.store.bound(*node, self.generation).is_none()
             });
@@ -221,32 +217,16 @@ impl<M: Memory> Session<M> {
     }
 
     /// The node with a key, or, if the kernel has forgotten that and asked anew since, the one that has its name.
-    fn node_of(&self, key: u64, forward: &RollForward, depth: usize) -> Option<Node> {
+    fn node_of(&self, key: u64, names: &Namespace, depth: usize) -> Option<Node> {
+        let key = names.renewed(key);
         let live = self.store.node_by_key(key);
         if live.is_some() || depth == 0 {
             return live;
         }
-        if let Some(renewed) = forward.renewed.get(&key) {
-            return self.node_of(*renewed, forward, depth - 1);
-        }
         let nothing = |_: u64| Vec::new();
-        forward.names.names(key, &nothing).iter().find_map(|(parent, name)| {
-            let parent = self.node_of(*parent, forward, depth - 1)?;
+        names.names(key, &nothing).iter().find_map(|(parent, name)| {
+            let parent = self.node_of(*parent, names, depth - 1)?;
             self.store.child(parent, name)
         })
-    }
-}
-
-impl RollForward {
-    /// Moves on behind a record.
-    fn pass(&mut self, issue: &Issue) {
-        let names = &issue.record.names;
-        for change in names.iter().filter(|change| change.before != 0) {
-            let known = self.names.at(change.parent, &change.name);
-            if let Some(known) = known.filter(|known| ![0, change.before].contains(known)) {
-                self.renewed.insert(known, change.before);
-            }
-        }
-        self.names.forward(names);
     }
 }
