@@ -227,6 +227,9 @@ impl<M: Memory> Session<M> {
         if task.failed.is_some() {
             return Step::Done;
         }
+        if self.log.is_some() && self.is_numbering(0) {
+            return Step::Blocked;
+        }
         let dentry = self
             .store
             .dentries(node)

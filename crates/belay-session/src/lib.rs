@@ -24,6 +24,7 @@
 //! | `listing` | directory streams across generations |
 //! | `checkpoint` | boundaries at which all that the daemon holds is on its image |
 //! | `logged` | what completed requests leave in the op-log |
+//! | `order` | requests that must not overtake each other on their way there |
 //! | `rollforward` | issuing it again |
 //! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
@@ -44,6 +45,7 @@ mod listing;
 mod logged;
 mod message;
 mod notify;
+mod order;
 mod poison;
 mod reconcile;
 mod rename_over;

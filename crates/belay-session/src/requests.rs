@@ -97,6 +97,7 @@ impl<M: Memory> Session<M> {
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
             && !self.is_throttled(request.opcode())
+            && !self.awaits_turn(&request)
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
@@ -191,6 +192,7 @@ impl<M: Memory> Session<M> {
     fn needs_plan(&self, request: &Request<'_>) -> bool {
         if !self.exclusive.is_empty() && self.is_excluded(request)
             || self.is_throttled(request.opcode())
+            || self.awaits_turn(request)
         {
             return true;
         }

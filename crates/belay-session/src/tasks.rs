@@ -268,7 +268,7 @@ impl<M: Memory> Session<M> {
             }
             return step;
         }
-        Step::Deliver
+        if self.awaits_turn(&request) { Step::Blocked } else { Step::Deliver }
     }
 
     /// Answers a task's request as if the daemon had replied so, with all that follows from it.

@@ -126,3 +126,36 @@ fn make(talk: &mut Talk, parent: u64, name: &str, id: u64, ino: u64) -> u64 {
     assert!(talk.ask(parent, |ids| build::request(ids, Opcode::MKDIR, &body)).is_some());
     talk.reply(talk.unique, directory(id, ino).as_bytes()).unwrap().nodeid
 }
+
+/// A daemon that works on several requests at once may answer them in another order than it has carried them out in. The
+/// op-log has the order of the answers, and inode numbers come from the other one: so it gets one at a time.
+#[test]
+fn requests_that_take_inode_numbers_do_not_overtake_each_other() {
+    let ask = |talk: &mut Talk, opcode, name: &str| {
+        let head = MkdirIn { mode: 0o755, umask: 0 };
+        let head = if opcode == Opcode::MKDIR { head.as_bytes() } else { &[] };
+        let body = [head, name.as_bytes(), b"\0"];
+        talk.ask(ROOT_ID, |ids| build::request(ids, opcode, &body)).is_some()
+    };
+    let mut talk = Talk::logged();
+    talk.lookup("a", 30, 9);
+    assert!(ask(&mut talk, Opcode::MKDIR, "d"));
+    let first = talk.unique;
+    assert!(!ask(&mut talk, Opcode::MKDIR, "e"));
+    let second = talk.unique;
+    assert!(!ask(&mut talk, Opcode::UNLINK, "a"));
+    let third = talk.unique;
+    assert!(ask(&mut talk, Opcode::LOOKUP, "x"), "others need not wait");
+    assert_eq!(talk.next_message(), None);
+    talk.reply(first, directory(10, 110).as_bytes());
+    assert_eq!(talk.next(), (Opcode::MKDIR, vec!["e".to_owned()], second));
+    assert_eq!(talk.next_message(), None);
+    talk.reply(second, directory(11, 111).as_bytes());
+    assert_eq!(talk.next(), (Opcode::UNLINK, vec!["a".to_owned()], third));
+    talk.reply(third, &[]);
+    assert!(ask(&mut talk, Opcode::MKDIR, "f"));
+
+    // Only where there is a log to be in order.
+    let mut talk = Talk::new();
+    assert!(ask(&mut talk, Opcode::MKDIR, "d") && ask(&mut talk, Opcode::MKDIR, "e"));
+}

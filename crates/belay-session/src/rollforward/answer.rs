@@ -4,7 +4,7 @@ use super::{Access, EIO, Forwarded, RollForward, Told};
 use crate::message::read;
 use crate::session::Session;
 use belay_oplog::Issue;
-use belay_recorder::control::{Counter, Decision};
+use belay_recorder::control::{Counter, Decision, flags, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader, WriteOut};
 use belay_wire::{Opcode, OpenOut, Request};
@@ -59,7 +59,7 @@ impl<M: Memory> Session<M> {
         match failed {
             Some(why) => {
                 self.diverged(&issue, why);
-                forward.pass(&issue);
+                forward.names.forward(&issue.record.names);
             }
             None => forward.current = Some(issue),
         }
@@ -127,10 +127,14 @@ impl<M: Memory> Session<M> {
             let open = reply.get(belay_wire::CREATE_OPEN_OFFSET..).and_then(read::<OpenOut>);
             forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
         }
-        if entry.attr.mode == facts.entry.mode {
-            Ok(())
-        } else {
+        let numbers_last =
+            self.control().has(flags::OWN_INODES) && self.options & options::VOLATILE_INODES == 0;
+        if entry.attr.mode != facts.entry.mode {
             Err("it made something of another kind or mode")
+        } else if numbers_last && entry.attr.ino != facts.entry.ino {
+            Err("it made something with another inode number")
+        } else {
+            Ok(())
         }
     }
 
