@@ -83,6 +83,49 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// Somebody has it.
+    #[error(
+        "{image} is held by a belay that runs: it has locked {journal}; see `belay status`, and end that with \
+         `belay stop` first"
+    )]
+    Locked {
+        /// The image.
+        image: String,
+        /// The journal.
+        journal: String,
+    },
+    /// A link leads to no journal.
+    #[error(
+        "the journal of {image} is to be at {journal}, as {pointer} says, and is not there; mount what it is on \
+         or move it back; if it is lost, `belay repair --discard` goes on without it (have the image checked then)"
+    )]
+    Missing {
+        /// The image.
+        image: String,
+        /// The link.
+        pointer: String,
+        /// Where the journal should be.
+        journal: String,
+    },
+    /// There are several journals with a commit.
+    #[error(
+        "there are several journals for {image} that hold writes to it: {journals}; which of them is the last \
+         nobody knows: move the others away, then `belay repair` the image"
+    )]
+    Several {
+        /// The image.
+        image: String,
+        /// The journals.
+        journals: String,
+    },
+    /// There is no place for a journal.
+    #[error("there is no place for the journal of {image}: {why}; name one with --journal FILE")]
+    NoPlace {
+        /// The image.
+        image: String,
+        /// Why not at the last place that was tried.
+        why: String,
+    },
     /// A journal that may still be needed was to be removed.
     #[error("{journal} may hold writes that the image lacks; run `belay repair` on the image")]
     InUse {

@@ -93,8 +93,8 @@ impl Source<HostFile> for Mapping {
 /// A file or block device of the host.
 #[derive(Debug)]
 pub struct HostFile {
-    file: OwnedFd,
-    path: PathBuf,
+    pub(super) file: OwnedFd,
+    pub(super) path: PathBuf,
 }
 
 /// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a device must
@@ -143,10 +143,16 @@ impl HostFile {
         if let Some(found) = Self::journal(path)? {
             return Ok(found);
         }
-        let file = open_journal(path, OFlags::CREATE | OFlags::EXCL)
-            .map_err(|why| failed("make the journal", path, why, error::JOURNAL))?;
-        sync_folder(path)?;
-        Ok(Self::new(file, path.to_owned()))
+        match open_journal(path, OFlags::CREATE | OFlags::EXCL) {
+            Ok(file) => {
+                sync_folder(path)?;
+                Ok(Self::new(file, path.to_owned()))
+            }
+            // Somebody else has made it meanwhile.
+            Err(Errno::EXIST) => Self::journal(path)?
+                .ok_or_else(|| failed("make the journal", path, Errno::AGAIN, error::JOURNAL)),
+            Err(why) => Err(failed("make the journal", path, why, error::JOURNAL)),
+        }
     }
 
     /// Removes this journal of `image`, durably, when nothing in it is needed any more.
@@ -164,6 +170,13 @@ impl HostFile {
         }
     }
 
+    /// Whether this is the file that is at its path.
+    pub(super) fn is_in_place(&self) -> bool {
+        let (own, there) = (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path));
+        matches!((own, there), (Ok(own), Ok(there))
+            if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+    }
+
     fn regular(file: OwnedFd, path: &Path) -> Result<Self, Error> {
         let stat = rustix::fs::fstat(&file)
             .map_err(|why| failed("look at the journal", path, why, error::JOURNAL))?;
@@ -179,12 +192,12 @@ fn open_journal(path: &Path, more: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
-fn failed(doing: &'static str, path: &Path, why: Errno, next: &'static str) -> Error {
+pub(super) fn failed(doing: &'static str, path: &Path, why: Errno, next: &'static str) -> Error {
     Error::Io { doing, what: path.display().to_string(), why: why.into(), next }
 }
 
 /// Makes the names in a file's folder durable.
-fn sync_folder(path: &Path) -> Result<(), Error> {
+pub(super) fn sync_folder(path: &Path) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

@@ -14,11 +14,13 @@
 mod error;
 mod file;
 mod format;
+mod place;
 mod recover;
 
 pub use error::Error;
 pub use file::{Facts, HostFile, Source, Storage, beside};
-pub use recover::{Contents, Found, How, Recovered, inspect, recover};
+pub use place::{Homes, Kept, remove};
+pub use recover::{Contents, Found, How, Recovered, inspect, plan, recover};
 
 use crate::overlay::{FURTHEST, Run, Sealed};
 use error::{AGAIN, IMAGE, JOURNAL, io};

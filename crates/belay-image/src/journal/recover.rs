@@ -78,6 +78,19 @@ pub fn inspect<F: Storage>(
     })
 }
 
+/// What [`recover()`] would do; nothing is changed.
+///
+/// # Errors
+/// Those of the files, or if the journal would be refused.
+pub fn plan<F: Storage>(
+    journal: &F,
+    image: &F,
+    how: How,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Recovered, Error> {
+    judge(journal, image, how, progress).map(|(done, _)| done)
+}
+
 /// Puts right what a loss of power has left of a commit: afterwards the image is at a checkpoint, durably,
 /// and the journal empty, durably. It may be cut off anywhere, and done again.
 ///
@@ -89,34 +102,49 @@ pub fn recover<F: Storage>(
     how: How,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recovered, Error> {
-    let header = match inspect_header(journal) {
+    let (done, header) = judge(journal, image, how, progress)?;
+    if done == Recovered::Nothing {
+        return Ok(done);
+    }
+    if let Some((header, check, facts)) = header {
+        // As if the journal were new: what is written to the image from here on is not a stranger's,
+        // should this be cut off.
+        journal
+            .write_at(0, &header.encode(check))
+            .and_then(|()| journal.sync())
+            .map_err(io("write the journal", journal, JOURNAL))?;
+        apply(journal, image, &header, &facts, progress)?;
+    }
+    mark_empty(journal)?;
+    journal.sync().map_err(io("make durable", journal, JOURNAL))?;
+    Ok(done)
+}
+
+/// What is to be done with a journal; if it is to be applied, what it says.
+fn judge<F: Storage>(
+    journal: &F,
+    image: &F,
+    how: How,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Recovered, Option<(Header, u128, Facts)>), Error> {
+    let parsed = match inspect_header(journal) {
         Ok(parsed) => parsed,
         Err(Error::Version { .. }) if how.discard => Parsed::Torn,
         Err(why) => return Err(why),
     };
-    let done = match header {
-        Parsed::Empty => return Ok(Recovered::Nothing),
+    Ok(match parsed {
+        Parsed::Empty => (Recovered::Nothing, None),
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             if how.discard {
-                Recovered::Discarded(header.contents())
+                (Recovered::Discarded(header.contents()), None)
             } else {
                 let facts = image.facts().map_err(io("look at the image", image, IMAGE))?;
                 check_identity(journal, image, &header, &facts, how.force)?;
-                // As if the journal were new: what is written to the image from here on is not a
-                // stranger's, should this be cut off.
-                journal
-                    .write_at(0, &header.encode(check))
-                    .and_then(|()| journal.sync())
-                    .map_err(io("write the journal", journal, JOURNAL))?;
-                apply(journal, image, &header, &facts, progress)?;
-                Recovered::Applied(header.contents())
+                (Recovered::Applied(header.contents()), Some((header, check, facts)))
             }
         }
-        _ => Recovered::Dropped,
-    };
-    mark_empty(journal)?;
-    journal.sync().map_err(io("make durable", journal, JOURNAL))?;
-    Ok(done)
+        _ => (Recovered::Dropped, None),
+    })
 }
 
 impl Header {
