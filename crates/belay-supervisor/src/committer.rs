@@ -5,15 +5,12 @@
 //! a commit that was not finished is made all over.
 
 use crate::clock;
-use belay_effects::area::Area;
-use belay_image::journal::{self, HostFile, beside};
+use crate::image::Image;
+use belay_image::journal;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_recorder::{Layout, Store};
 use belay_sys::Mapping;
 use rustix::fd::OwnedFd;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -24,12 +21,20 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How often it is said that commits fail.
 const TOLD: u64 = 60_000_000_000;
 
+/// How often it is tried at the end.
+const LAST_TRIES: u32 = 10;
+
 /// What a commit works on.
-struct Place {
-    memory: Arc<Mapping>,
-    layout: Layout,
-    /// To wake the daemon by.
-    device: OwnedFd,
+#[derive(Debug)]
+pub struct Place {
+    /// The recorder.
+    pub memory: Arc<Mapping>,
+    /// How it is laid out.
+    pub layout: Layout,
+    /// To wake the daemon by: a duplicate of the FUSE device.
+    pub device: OwnedFd,
+    /// The image.
+    pub image: Image,
 }
 
 /// The thread that commits. It ends with this.
@@ -40,10 +45,9 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Starts it. `device` is a duplicate of the FUSE device.
-    pub fn start(memory: Arc<Mapping>, layout: Layout, device: OwnedFd) -> Self {
+    /// Starts it.
+    pub fn start(place: Place) -> Self {
         let (wake, waker) = channel();
-        let place = Place { memory, layout, device };
         let thread = std::thread::Builder::new()
             .name("committer".to_owned())
             .spawn(move || place.work(&waker))
@@ -104,13 +108,7 @@ impl Place {
             return Ok(false);
         };
         if !sealed.is_empty() {
-            let path = image(&self.memory, self.layout)?;
-            let files = || {
-                let image = HostFile::image(&path)?;
-                let journal = HostFile::create_journal(&beside(&path))?;
-                Ok::<_, journal::Error>((image, journal))
-            };
-            let (image, journal) = files().map_err(|why| why.to_string())?;
+            let (image, journal) = self.image.open().map_err(|why| why.to_string())?;
             journal::commit(&journal, &image, &*self.memory, &sealed, &mut |_| {})
                 .map_err(|why| why.to_string())?;
             overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
@@ -125,39 +123,32 @@ impl Place {
     }
 }
 
-/// The image, as the daemon has opened it.
-fn image(memory: &Arc<Mapping>, layout: Layout) -> Result<PathBuf, String> {
-    let image = Area::new(memory, layout).image();
-    let image = image.ok_or("there is an epoch to be committed, and no image is known")?;
-    Ok(PathBuf::from(OsStr::from_bytes(&image.path)))
-}
+impl Place {
+    /// The daemon has come to its end, and no committer is at work: what it wrote last is committed if that
+    /// was a clean one, and else dropped. The journal is removed.
+    ///
+    /// # Errors
+    /// If it cannot be committed; the message says what becomes of it.
+    pub fn end(&self, clean: bool) -> Result<(), String> {
+        self.commit_in_the_end()?;
+        if clean && self.overlay().seal().map_err(|why| why.to_string())?.is_some() {
+            self.commit_in_the_end()?;
+        }
+        self.image.remove_journal().map_err(|why| why.to_string())
+    }
 
-/// The daemon has come to its end: what it wrote last is committed if that was a clean one, and else dropped. No
-/// committer may be at work.
-///
-/// # Errors
-/// If it cannot be committed; the message says what becomes of it.
-pub fn end(
-    memory: &Arc<Mapping>,
-    layout: Layout,
-    device: OwnedFd,
-    clean: bool,
-) -> Result<(), String> {
-    let place = Place { memory: Arc::clone(memory), layout, device };
-    place.commit()?;
-    if clean {
-        let sealed = place.overlay().seal().map_err(|why| why.to_string())?;
-        if sealed.is_some() {
-            place.commit()?;
+    /// Commits what is sealed. What keeps it from that may pass.
+    fn commit_in_the_end(&self) -> Result<(), String> {
+        let mut tries = 1;
+        loop {
+            match self.commit() {
+                Ok(_) => return Ok(()),
+                Err(why) if tries >= LAST_TRIES => return Err(why),
+                Err(why) if tries == 1 => tracing::warn!("{why}; trying again for a while"),
+                Err(_) => {}
+            }
+            tries += 1;
+            std::thread::sleep(AGAIN);
         }
     }
-    let Ok(path) = image(memory, layout) else { return Ok(()) };
-    let files = || {
-        let image = HostFile::image(&path)?;
-        match HostFile::journal(&beside(&path))? {
-            Some(journal) => journal.remove_journal(&image),
-            None => Ok(()),
-        }
-    };
-    files().map_err(|why: journal::Error| why.to_string())
 }

@@ -1,5 +1,6 @@
 //! What one `belay run` was asked to do: fixed for the whole life of the mount.
 
+use crate::image::Image;
 use crate::text::OsText;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -71,6 +72,8 @@ pub struct Config {
     pub policy: Policy,
     /// How long after a checkpoint the next one is made, in milliseconds.
     pub checkpoint_ms: u64,
+    /// The daemon's image, under the policy `epoch`.
+    pub image: Option<Image>,
     /// Keep copies of requests instead of asking the kernel to resend them.
     pub no_resend: bool,
     /// The daemon's inode numbers change between its lives.

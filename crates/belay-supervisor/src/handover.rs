@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 12;
+const COUNT: usize = 13;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -40,6 +40,8 @@ pub struct Descriptors {
     pub control: OwnedFd,
     /// The lock that says this mount has a living keeper or supervisor.
     pub lock: OwnedFd,
+    /// The lock on the image's journal; where there is none, `lock` once more.
+    pub journal: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
     /// The mailbox's end for fusermount (see [`crate::fusermount`]).
@@ -60,6 +62,7 @@ impl Descriptors {
             self.stderr_write.as_fd(),
             self.control.as_fd(),
             self.lock.as_fd(),
+            self.journal.as_fd(),
             self.stdin.as_fd(),
             self.post.as_fd(),
             self.mail.as_fd(),
@@ -77,6 +80,7 @@ impl Descriptors {
             stderr_write,
             control,
             lock,
+            journal,
             stdin,
             post,
             mail,
@@ -91,6 +95,7 @@ impl Descriptors {
             stderr_write,
             control,
             lock,
+            journal,
             stdin,
             post,
             mail,
@@ -272,6 +277,7 @@ mod tests {
             stderr_write: memfd(),
             control: memfd(),
             lock: memfd(),
+            journal: memfd(),
             stdin: memfd(),
             post: memfd(),
             mail: memfd(),

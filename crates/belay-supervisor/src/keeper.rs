@@ -10,6 +10,7 @@ use crate::instances::NewInstance;
 use crate::memfile;
 use crate::process::{Exited, reap};
 use crate::signals::Signals;
+use belay_effects::area::{self, Area};
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -18,6 +19,7 @@ use rustix::fs::{Mode, OFlags, ftruncate, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::SIGCHLD;
 use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -28,11 +30,16 @@ const HISTORY: usize = 64;
 /// Supervisors that may die before one works, at the very start.
 const FIRST_TRIES: u32 = 5;
 
-/// Makes everything that a mount needs before its first daemon starts.
+/// Makes everything that a mount needs before its first daemon starts. `journal`: the lock on the image's
+/// journal.
 ///
 /// # Errors
 /// Those of the system calls that make the descriptors.
-pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
+pub fn prepare(
+    config: &Config,
+    instance: NewInstance,
+    journal: Option<OwnedFd>,
+) -> Result<Descriptors> {
     let limits = "raise the limit of open files or memory (ulimit -a)";
     let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::system("open", "/dev/fuse", e, "run `belay doctor`"))?;
@@ -48,6 +55,11 @@ pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
     crate::report::put(&instance.dir.join("config.json"), &json)?;
+    let journal = match journal {
+        Some(journal) => journal,
+        None => belay_sys::dup_cloexec(instance.lock.as_fd())
+            .map_err(|e| Error::system("duplicate", "a lock", e, limits))?,
+    };
     Ok(Descriptors {
         config: memfile::from_json("belay-config", config)?,
         recorder: make_recorder(config)?,
@@ -58,6 +70,7 @@ pub fn prepare(config: &Config, instance: NewInstance) -> Result<Descriptors> {
         stderr_write,
         control: instance.control,
         lock: instance.lock,
+        journal,
         stdin,
         post,
         mail,
@@ -75,6 +88,12 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
     let control = Control::new(&memory, layout);
     control.format();
     control.set_options(config.option_bits());
+    if let Some(image) = &config.image {
+        // The daemon's image is what opens as this, and nothing else.
+        let path = image.path.0.as_bytes().to_vec();
+        let (device, inode) = (image.device, image.inode);
+        Area::new(&memory, layout).set_image(&area::Image { device, inode, path });
+    }
     Ok(file)
 }
 

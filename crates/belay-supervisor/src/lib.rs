@@ -18,6 +18,7 @@
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
+//! | [`image`] | which image a daemon works on under the policy `epoch`, and where its journal lies |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
@@ -33,6 +34,7 @@ mod connections;
 pub mod error;
 pub mod fusermount;
 pub mod handover;
+pub mod image;
 pub mod inflight;
 pub mod instances;
 pub mod keeper;

@@ -68,6 +68,24 @@ pub enum Command {
         belay qualify --check 'ntfsfix -n {}' -- ntfs-3g scratch.img /mnt/scratch"
     )]
     Qualify(Box<crate::qualify::Options>),
+    /// Bring a disk image to a checkpoint after a loss of power.
+    #[command(
+        long_about = "Bring a disk image to a checkpoint after a loss of power.\n\n\
+        Under the policy `epoch` an image is brought from one checkpoint to the next by way of a \
+        journal: IMAGE.belay-journal beside it, or where `belay run --journal` wanted it, or, if \
+        there was no place beside it, in $BELAY_JOURNAL_DIR (else /var/lib/belay/journals for root, \
+        $XDG_STATE_HOME/belay/journals or ~/.local/state/belay/journals for others). If the power \
+        goes meanwhile, what is in the journal is written to the image again, or, if the journal had \
+        not got that far, dropped; in both cases the image is at a checkpoint then. `belay run` does \
+        that by itself when it starts; this command is for whoever wants the image otherwise. The \
+        journal is removed in the end.\n\n\
+        With --json: one object {schema_version, image, dry_run, journals: [{path, done (nothing, \
+        dropped, discarded, applied), checkpoint, places, bytes}], error}.\n\n\
+        Exit status: 0 if the image is at a checkpoint, 1 if something is refused or failed; with \
+        --dry-run 3 if there is something to do.",
+        after_help = "Example: belay repair /srv/disk.img"
+    )]
+    Repair(Repair),
     /// Tell what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.
@@ -142,6 +160,13 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", default_value = "5s", hide = true,
         value_parser = humantime::parse_duration)]
     pub checkpoint_interval: Duration,
+    /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
+    /// tell.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub image: Option<PathBuf>,
+    /// Under the policy `epoch`: where the journal of the image is to lie, instead of beside it.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub journal: Option<PathBuf>,
     /// Keep copies of requests instead of having the kernel resend them.
     #[arg(long)]
     pub no_resend: bool,
@@ -249,6 +274,30 @@ pub struct Crash {
     #[arg(long, value_name = "DURATION", default_value = "1s",
         value_parser = humantime::parse_duration)]
     pub every: Duration,
+}
+
+/// `belay repair`.
+#[derive(Debug, Args)]
+pub struct Repair {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Where the journal is, if it is where nobody would look for it.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// Apply a journal that seems to belong to another image, or to an earlier state of it.
+    #[arg(long, conflicts_with = "discard")]
+    pub force: bool,
+    /// Drop the journal, whatever it holds.
+    #[arg(long)]
+    pub discard: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image: a file or block device.
+    pub image: PathBuf,
 }
 
 /// `belay doctor`.

@@ -7,6 +7,7 @@
 //! | [`profile`] | which policy a daemon needs |
 //! | [`preflight`] | whether a daemon can be held, before it is started |
 //! | [`qualify`] | which policy a daemon needs, found out by crashing it |
+//! | [`image`] | the disk image of a daemon that buffers, and its journal |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@
 mod cli;
 mod commands;
 mod doctor;
+mod image;
 mod messages;
 mod preflight;
 mod profile;

@@ -17,11 +17,9 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// How often a lock is tried, and how often a file that went meanwhile is looked for again.
+/// How often a file that went meanwhile is looked for again.
 const TRIES: u32 = 20;
 
 /// An image, and where its journal may lie.
@@ -194,7 +192,8 @@ impl Homes {
 
     /// Makes the folder of a home that is in belay's own.
     fn make_home(&self, home: &Path) -> Result<(), Error> {
-        let Some(folder) = home.parent().filter(|folder| self.image.parent() != Some(folder)) else {
+        let Some(folder) = home.parent().filter(|folder| self.image.parent() != Some(folder))
+        else {
             return Ok(());
         };
         let wrap = |why| Error::Io {
@@ -231,15 +230,11 @@ impl Homes {
                 Ok(()) if journal.is_in_place() => return Ok(Some(journal)),
                 // Removed by who had it, at its clean end.
                 Ok(()) => {}
-                // Somebody who looks has it for an instant.
-                Err(Errno::WOULDBLOCK) => sleep(Duration::from_millis(5)),
+                Err(Errno::WOULDBLOCK) => return Err(self.in_use(&journal.path)),
                 Err(why) => return Err(failed("lock the journal", &journal.path, why, JOURNAL)),
             }
         }
-        match open()? {
-            Some(journal) => Err(self.in_use(&journal.path)),
-            None => Ok(None),
-        }
+        Ok(None)
     }
 }
 

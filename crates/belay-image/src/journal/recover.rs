@@ -109,10 +109,11 @@ pub fn recover<F: Storage>(
     if let Some((header, check, facts)) = header {
         // As if the journal were new: what is written to the image from here on is not a stranger's,
         // should this be cut off.
-        journal
-            .write_at(0, &header.encode(check))
-            .and_then(|()| journal.sync())
-            .map_err(io("write the journal", journal, JOURNAL))?;
+        journal.write_at(0, &header.encode(check)).and_then(|()| journal.sync()).map_err(io(
+            "write the journal",
+            journal,
+            JOURNAL,
+        ))?;
         apply(journal, image, &header, &facts, progress)?;
     }
     mark_empty(journal)?;
@@ -120,13 +121,16 @@ pub fn recover<F: Storage>(
     Ok(done)
 }
 
+/// What a journal says that is to be applied: its header with the check value, and the image as it is.
+type Applicable = (Header, u128, Facts);
+
 /// What is to be done with a journal; if it is to be applied, what it says.
 fn judge<F: Storage>(
     journal: &F,
     image: &F,
     how: How,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Recovered, Option<(Header, u128, Facts)>), Error> {
+) -> Result<(Recovered, Option<Applicable>), Error> {
     let parsed = match inspect_header(journal) {
         Ok(parsed) => parsed,
         Err(Error::Version { .. }) if how.discard => Parsed::Torn,

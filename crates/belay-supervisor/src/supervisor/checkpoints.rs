@@ -1,7 +1,7 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
 use super::{SECOND, Supervisor};
-use crate::committer::{self, Committer};
+use crate::committer::{Committer, Place};
 use crate::process::Exit;
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, options};
@@ -16,13 +16,16 @@ impl Supervisor {
         if !self.has_epochs() {
             return;
         }
-        match belay_sys::dup_cloexec(self.device()) {
-            Ok(device) => {
-                self.committer =
-                    Some(Committer::start(Arc::clone(&self.memory), self.layout, device));
-            }
+        match self.commit_place() {
+            Ok(place) => self.committer = Some(Committer::start(place)),
             Err(why) => tracing::error!("cannot commit checkpoints: {why}"),
         }
+    }
+
+    fn commit_place(&self) -> Result<Place, String> {
+        let image = self.config.image.clone().ok_or("no image is known")?;
+        let device = belay_sys::dup_cloexec(self.device()).map_err(|why| why.to_string())?;
+        Ok(Place { memory: Arc::clone(&self.memory), layout: self.layout, device, image })
     }
 
     /// The daemon has said that something has changed.
@@ -57,19 +60,17 @@ impl Supervisor {
         self.complete || self.book.generation == 0
     }
 
-    /// No further generation is to come: what can be committed is.
-    pub(super) fn end_epochs(&mut self, exit: Option<Exit>) {
+    /// No further generation is to come: what can be committed is. `false` if something was lost.
+    pub(super) fn end_epochs(&mut self, exit: Option<Exit>) -> bool {
         if !self.has_epochs() {
-            return;
+            return true;
         }
         if let Some(committer) = self.committer.take() {
             committer.finish();
         }
         let clean = exit == Some(Exit::Code(0));
-        let ended = belay_sys::dup_cloexec(self.device())
-            .map_err(|why| why.to_string())
-            .and_then(|device| committer::end(&self.memory, self.layout, device, clean));
-        if let Err(why) = ended {
+        let ended = self.commit_place().and_then(|place| place.end(clean));
+        if let Err(why) = &ended {
             tracing::error!("{why}");
         }
         if !clean {
@@ -78,5 +79,6 @@ impl Supervisor {
                  done since is not on it"
             );
         }
+        ended.is_ok()
     }
 }

@@ -129,7 +129,7 @@ impl Supervisor {
         }
         self.drain_stderr();
         self.finish_effects();
-        self.end_epochs(self.book.last_exit);
+        let code = if self.end_epochs(self.book.last_exit) { code } else { code.max(1) };
         if let Some(mount) = &self.book.mount
             && !self.book.gave_up
         {

@@ -4,6 +4,7 @@ mod crash;
 mod manual;
 pub(crate) mod mounts;
 mod qualify;
+mod repair;
 mod run;
 mod status;
 mod stop;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Crash(options) => crash::run(&options),
         Command::Restart(options) => crash::restart(&options),
         Command::Qualify(options) => qualify::run(&options),
+        Command::Repair(options) => repair::run(&options),
         Command::Doctor(options) => crate::doctor::run(&options),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),

@@ -1,12 +1,13 @@
 //! `belay run`: checks, then becomes the keeper.
 
 use crate::cli::Run;
+use crate::image::{self, Wishes};
 use crate::preflight::{binary, machine, mountpoint, shim};
 use crate::profile::{self, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, VERSION};
 use belay_supervisor::text::OsText;
-use belay_supervisor::{instances, keeper, process};
+use belay_supervisor::{Policy, instances, keeper, process};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -20,15 +21,22 @@ pub fn run(options: &Run) -> Result<i32> {
     let shim = shim::find()?;
     let state_dir = options.state.path();
     let guessed = mountpoint::guess(&options.command);
+    let others = instances::list(&state_dir);
     if let Some(path) = &guessed {
-        mountpoint::check(path, &instances::list(&state_dir))?;
+        mountpoint::check(path, &others)?;
     }
-    instances::clean(&state_dir);
-    let hint = guessed.as_deref().unwrap_or(Path::new(name));
-    let instance = instances::create(&state_dir, hint)?;
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
     let chosen = profile::choose(options.policy.into(), options.inode_numbers.into(), &program)?;
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.source);
+    let wishes = Wishes {
+        epochs: chosen.policy == Policy::Epoch,
+        image: options.image.as_deref(),
+        journal: options.journal.as_deref(),
+    };
+    let (image, journal) = image::prepare(&options.command, wishes, &others)?.unzip();
+    instances::clean(&state_dir);
+    let hint = guessed.as_deref().unwrap_or(Path::new(name));
+    let instance = instances::create(&state_dir, hint)?;
     let config = Config {
         version: VERSION,
         program,
@@ -44,6 +52,7 @@ pub fn run(options: &Run) -> Result<i32> {
         memory_limit: options.memory_limit,
         policy: chosen.policy,
         checkpoint_ms: millis(options.checkpoint_interval),
+        image,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         verbose: options.verbose,
@@ -52,7 +61,7 @@ pub fn run(options: &Run) -> Result<i32> {
     };
     let dir = instance.dir.clone();
     let descriptors =
-        keeper::prepare(&config, instance).inspect_err(|_| instances::retire(&dir))?;
+        keeper::prepare(&config, instance, journal).inspect_err(|_| instances::retire(&dir))?;
     Ok(keeper::run(&config, descriptors).inspect_err(|_| instances::retire(&dir))?)
 }
 

@@ -1,0 +1,258 @@
+//! A daemon's disk image before the daemon may read it: which it is, that nobody else has it, and what is to
+//! be done about a commit that a loss of power has cut off.
+
+use anyhow::{Result, bail};
+use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
+use belay_supervisor::image::{Image, identity, journal_folder};
+use belay_supervisor::instances::Instance;
+use rustix::fd::OwnedFd;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// What was done with one journal, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The journal.
+    pub journal: PathBuf,
+    /// What was done.
+    pub what: Recovered,
+}
+
+impl Done {
+    /// For people. `image`: of which image.
+    pub fn show(&self, image: &Path) -> String {
+        let (image, journal) = (image.display(), self.journal.display());
+        let size = |contents: &Contents| {
+            let Contents { epoch, bytes, runs, .. } = contents;
+            format!("checkpoint {epoch} ({bytes} bytes in {runs} places)")
+        };
+        match &self.what {
+            Recovered::Nothing => {
+                format!("{image}: no commit was cut off; its journal {journal} is empty")
+            }
+            Recovered::Dropped => format!(
+                "{image}: a commit was cut off before it reached the image, and is dropped ({journal} is not whole): \
+                 the image is at the checkpoint before"
+            ),
+            Recovered::Discarded(contents) => format!(
+                "{image}: {} is dropped from {journal}, as asked for: the image may have a part of it, have it \
+                 checked",
+                size(contents)
+            ),
+            Recovered::Applied(contents) => format!(
+                "{image}: a commit was cut off, and is finished: {} from {journal} are on the image",
+                size(contents)
+            ),
+        }
+    }
+}
+
+/// The journals of an image, looked for and locked.
+pub struct Journals {
+    /// The image, and where its journal may lie.
+    pub homes: Homes,
+    left: Vec<Kept>,
+}
+
+impl Journals {
+    /// Those of the image at `path`; `asked` is where the user wants its journal.
+    ///
+    /// # Errors
+    /// If the image is not there, or a journal is in use, lost, or not to be trusted.
+    pub fn find(path: &Path, asked: Option<&Path>, forget: bool) -> Result<Self> {
+        let homes = Homes::of(path, asked, &journal_folder())?;
+        let left = homes.left(forget)?;
+        Ok(Self { homes, left })
+    }
+
+    /// Refuses an image that a living belay has, also by another name of it.
+    ///
+    /// # Errors
+    /// By which process.
+    pub fn check_free(&self, instances: &[Instance]) -> Result<()> {
+        let own = identity(self.homes.meta());
+        for config in instances.iter().filter(|i| i.alive).filter_map(Instance::config) {
+            if let Some(image) = config.image.filter(|image| (image.device, image.inode) == own) {
+                bail!(
+                    "{}: belay process {} holds it already, as {}; see `belay status`, and end that with `belay \
+                     stop` first",
+                    self.homes.image().display(),
+                    config.keeper_pid,
+                    image.path.show()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`Journals::settle`] would do.
+    ///
+    /// # Errors
+    /// If it would fail.
+    pub fn plan(&self, how: How) -> Result<Vec<Done>> {
+        self.check_one(how)?;
+        let image = || HostFile::image(self.homes.image());
+        let done = self.left.iter().map(|kept| {
+            let what = plan(kept.journal(), &image()?, how, &mut |_| {})?;
+            Ok(Done { journal: kept.path().to_owned(), what })
+        });
+        done.collect()
+    }
+
+    /// Finishes or drops what a loss of power has left, and removes the journals. Nothing is changed if there
+    /// are none.
+    ///
+    /// # Errors
+    /// If a journal is refused, or a file cannot be read or written.
+    pub fn settle(self, how: How) -> Result<(Homes, Vec<Done>)> {
+        self.check_one(how)?;
+        let mut done = Vec::new();
+        for kept in &self.left {
+            let image = HostFile::image(self.homes.image())?;
+            let what = kept.recover(&image, how, &mut |_| {})?;
+            done.push(Done { journal: kept.path().to_owned(), what });
+        }
+        for kept in self.left {
+            kept.remove(&HostFile::image(self.homes.image())?)?;
+        }
+        Ok((self.homes, done))
+    }
+
+    /// Of two journals that hold a commit nobody knows which is the last.
+    fn check_one(&self, how: How) -> Result<()> {
+        if self.left.len() < 2 || how.discard {
+            return Ok(());
+        }
+        let mut whole = Vec::new();
+        for kept in &self.left {
+            if matches!(kept.inspect(&mut |_| {})?, Found::Whole(_)) {
+                whole.push(kept.path().display().to_string());
+            }
+        }
+        if whole.len() > 1 {
+            let image = self.homes.image().display().to_string();
+            return Err(Error::Several { image, journals: whole.join(" and ") }.into());
+        }
+        Ok(())
+    }
+}
+
+/// What the user says of the image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes<'a> {
+    /// The daemon buffers: there must be one image, and it needs a journal.
+    pub epochs: bool,
+    /// This is it.
+    pub image: Option<&'a Path>,
+    /// Where its journal is to lie.
+    pub journal: Option<&'a Path>,
+}
+
+/// Makes a daemon's image ready for its start; gives it with the lock on its journal, if it needs one.
+///
+/// # Errors
+/// If it cannot be told, is in use, or has a journal that is refused.
+pub fn prepare(
+    command: &[OsString],
+    wishes: Wishes<'_>,
+    instances: &[Instance],
+) -> Result<Option<(Image, OwnedFd)>> {
+    if !wishes.epochs {
+        // No journal is needed; but one may be there of a run before.
+        for path in named(command) {
+            settle(Journals::find(&path, None, false)?)?;
+        }
+        return Ok(None);
+    }
+    let path = match wishes.image {
+        Some(path) => path.to_path_buf(),
+        None => only(named(command))?,
+    };
+    let journals = Journals::find(&path, wishes.journal, false)?;
+    journals.check_free(instances)?;
+    let homes = settle(journals)?;
+    let kept = homes.make()?;
+    if wishes.journal.is_some() && kept.pointer().is_none() && kept.path() != path {
+        tracing::debug!("the journal of {} is {}", path.display(), kept.path().display());
+    }
+    let image = Image::new(homes.image(), homes.meta(), &kept);
+    Ok(Some((image, kept.into_lock())))
+}
+
+fn settle(journals: Journals) -> Result<Homes> {
+    let (homes, done) = journals.settle(How::default())?;
+    for done in done {
+        if done.what == Recovered::Nothing {
+            tracing::debug!("{}", done.show(homes.image()));
+        } else {
+            tracing::info!("{}", done.show(homes.image()));
+        }
+    }
+    Ok(homes)
+}
+
+/// The files and block devices in a daemon's command line: arguments that are one, else what options name.
+fn named(command: &[OsString]) -> Vec<PathBuf> {
+    let arguments = command.get(1..).unwrap_or_default();
+    let is_image = |path: &&Path| {
+        path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
+    };
+    let words = arguments.iter().map(Path::new).filter(is_image).map(Path::to_path_buf);
+    let mut found: Vec<PathBuf> = words.collect();
+    if found.is_empty() {
+        let values = arguments.iter().flat_map(|word| values(word));
+        found.extend(values.map(Path::new).filter(is_image).map(Path::to_path_buf));
+    }
+    found
+}
+
+/// What an option's word may name: what is behind `=`, up to a comma.
+fn values(word: &OsStr) -> impl Iterator<Item = &OsStr> {
+    word.as_bytes().split(|byte| *byte == b',').filter_map(|piece| {
+        let at = piece.iter().position(|byte| *byte == b'=')?;
+        piece.get(at + 1..).filter(|value| !value.is_empty()).map(OsStr::from_bytes)
+    })
+}
+
+fn only(mut found: Vec<PathBuf>) -> Result<PathBuf> {
+    match (found.pop(), found.pop()) {
+        (Some(one), None) => Ok(one),
+        (Some(other), Some(one)) => bail!(
+            "both {} and {} are files: name the disk image with --image",
+            one.display(),
+            other.display()
+        ),
+        (None, _) => bail!(
+            "the policy `epoch` is for daemons on a disk image, and the daemon's command line names none that is \
+             there: name it with --image"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_the_one_file_that_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let (one, two) = (path("one"), path("two"));
+        std::fs::write(&one, "").unwrap();
+        std::fs::write(&two, "").unwrap();
+        let found = |line: String| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            only(named(&words))
+        };
+        let dir = dir.path().display();
+        assert_eq!(found(format!("{two} -o rw,x=1 {one} {dir}")).unwrap(), Path::new(&one));
+        // Behind an option only if there is nothing else.
+        assert_eq!(found(format!("d -o key={two} {one} {dir}")).unwrap(), Path::new(&one));
+        assert_eq!(found(format!("d -o rw,dev={two},x {dir}")).unwrap(), Path::new(&two));
+        for line in [format!("{one} {dir}"), format!("d {one} {two} {dir}")] {
+            assert!(found(line).unwrap_err().to_string().contains("--image"));
+        }
+    }
+}
