@@ -62,7 +62,9 @@ impl Shim {
                 Some(slot) => self.read_into(slot, buffer, len),
             };
             let Ok(got) = usize::try_from(n) else {
-                self.read_failed(slot);
+                if self.read_failed(slot) {
+                    continue;
+                }
                 return n;
             };
             // SAFETY: the kernel has just filled `got` bytes of the daemon's buffer, which is the
@@ -75,14 +77,18 @@ impl Shim {
         }
     }
 
+    /// Whether the daemon is not to hear of it yet.
     #[cold]
-    fn read_failed(&self, slot: Option<Slot>) {
+    fn read_failed(&self, slot: Option<Slot>) -> bool {
         let errno = real::errno();
         self.unclaim(slot);
+        let mut goes_on = false;
         if errno == libc::ENODEV {
             disconnected();
+            goes_on = self.epoch_goes_on();
         }
         real::set_errno(errno);
+        goes_on
     }
 
     #[inline]
@@ -184,18 +190,24 @@ impl Shim {
                 Before::Again
             }
             Some(Work::Seal) => Before::Again,
-            None if settling || starved => self.wait_a_little(),
+            None if settling || starved => self.wait_a_little(settling),
             None => Before::Read,
         }
     }
 
     /// While requests are being settled, or wait for a slot, nobody may sleep in the kernel for long:
     /// one of them may turn out to hold up the others, and a slot may become free unheard.
-    fn wait_a_little(&self) -> Before {
+    fn wait_a_little(&self, settling: bool) -> Before {
         let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         match rustix::event::poll(&mut fds, Some(&timeout)) {
             Ok(0) => {
+                self.session().tick(now());
+                Before::Again
+            }
+            // The mount is gone; what was acknowledged is still being done again.
+            Ok(_) if settling && fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR)) => {
+                self.nap();
                 self.session().tick(now());
                 Before::Again
             }

@@ -57,6 +57,9 @@ pub struct Book {
     pub reports: u64,
     /// Whether the kernel did what RESEND asks for.
     pub resend: Option<bool>,
+    /// Daemons that were started when the mount had gone, to do again what one had acknowledged.
+    #[serde(default)]
+    pub last_starts: u32,
     /// Belay gave up on this mount.
     pub gave_up: bool,
 }

@@ -1,11 +1,19 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
 use super::{SECOND, Supervisor};
+use crate::clock;
 use crate::committer::{Committer, Place};
+use crate::ledger::{Detection, Stop};
+use crate::mounts;
 use crate::process::Exit;
+use belay_image::overlay::{self, Overlay};
+use belay_oplog::Oplog;
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, options};
 use std::sync::Arc;
+
+/// How many daemons may be started to bring about a clean end.
+const LAST_STARTS: u32 = 2;
 
 impl Supervisor {
     fn has_epochs(&self) -> bool {
@@ -60,6 +68,47 @@ impl Supervisor {
         self.complete || self.book.generation == 0
     }
 
+    /// The daemon has ended with the mount, or is to, but not cleanly: what it had acknowledged is not all on
+    /// its image. Another one is started on the last checkpoint, is given it again, and finds the mount gone.
+    /// `false` if that is not called for, or was to no avail.
+    pub(super) fn start_once_more(&mut self, pid: u32, exit: Exit, died_ns: u64) -> bool {
+        if !self.has_epochs()
+            || exit == Exit::Code(0)
+            || self.book.mount.is_none()
+            || self.book.last_starts >= LAST_STARTS
+        {
+            return false;
+        }
+        self.book.last_starts += 1;
+        if let Some(mount) = &self.book.mount {
+            mounts::detach(mount);
+            if !mounts::is_disconnected(self.device()) {
+                mounts::abort(mount);
+            }
+        }
+        if self.book.stop.is_some() {
+            // It is given as much time as the one before.
+            let since_ns = clock::now();
+            self.book.stop = Some(Stop { since_ns, told: false, at_once: false });
+        }
+        tracing::warn!(
+            "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
+            exit.show()
+        );
+        self.crashed(pid, exit, Detection::Death, died_ns);
+        true
+    }
+
+    /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
+    fn unsaved(&self) -> Option<usize> {
+        let size = overlay::Capacity::MOUNT;
+        let epoch = Overlay::new(&self.memory, self.layout.epochs, size).epoch().ok()?;
+        let at = self.layout.epochs + size.words();
+        let memory = Arc::clone(&self.memory);
+        let log = Oplog::open(memory, at, belay_oplog::Capacity::MOUNT, epoch).ok()?;
+        Some(log.sizes().records)
+    }
+
     /// No further generation is to come: what can be committed is. `false` if something was lost.
     pub(super) fn end_epochs(&mut self, exit: Option<Exit>) -> bool {
         if !self.has_epochs() {
@@ -69,16 +118,23 @@ impl Supervisor {
             committer.finish();
         }
         let clean = exit == Some(Exit::Code(0));
+        let unsaved = if clean { Some(0) } else { self.unsaved() };
         let ended = self.commit_place().and_then(|place| place.end(clean));
         if let Err(why) = &ended {
             tracing::error!("{why}");
         }
-        if !clean {
-            tracing::warn!(
+        match unsaved {
+            Some(0) if clean => {}
+            Some(0) => tracing::warn!(
+                "the daemon did not come to a clean end: its image is as it was at the last checkpoint, with all that \
+                 was acknowledged"
+            ),
+            _ => tracing::error!(
                 "the daemon did not come to a clean end: its image is as it was at the last checkpoint, and what was \
-                 done since is not on it"
-            );
+                 acknowledged since is lost ({} requests)",
+                unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
+            ),
         }
-        ended.is_ok()
+        ended.is_ok() && unsaved == Some(0)
     }
 }

@@ -71,6 +71,9 @@ impl Supervisor {
         let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
             return;
         };
+        if self.book.last_starts > 0 && mounts::is_disconnected(self.device()) {
+            return; // it finds that out by itself, when it is done
+        }
         // Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked
         // to give it up.
         match (process.try_clone(), self.book.mount.clone()) {

@@ -92,6 +92,9 @@ impl Supervisor {
             return;
         }
         let exit = self.await_exit_of(pid, exit);
+        if self.start_once_more(pid, exit, died_ns) {
+            return;
+        }
         self.book.last_exit = Some(exit);
         self.daemon = None;
         self.spawned = None;

@@ -7,9 +7,11 @@
 //! | [`image`] | what becomes of reads and writes of the image |
 //! | [`checkpoint`] | when a checkpoint is made, and what is done for it here |
 //! | [`clock`] | what the daemon takes for the time |
+//! | [`end`] | what is done when the mount is gone |
 
 mod checkpoint;
 pub(crate) mod clock;
+mod end;
 mod image;
 
 use crate::start::Shim;
@@ -38,6 +40,8 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// So much has collected that a checkpoint is due.
     due: AtomicBool,
+    /// When the kernel first said that the mount is gone; 0: not yet.
+    ending: AtomicU64,
 }
 
 impl Shim {

@@ -1,0 +1,50 @@
+//! The end of the mount. The kernel gives no notice of it: reads of the device fail, and the daemon would write what it
+//! holds and end. Before it hears of that a last checkpoint is made, so that a daemon that dies while it ends loses
+//! nothing. The requests for it are belay's own and need no kernel; a successor of such a daemon does its roll-forward
+//! in the same way.
+
+use crate::effects::{Policy, policy};
+use crate::start::{Shim, now};
+use belay_session::Phase;
+use rustix::time::Timespec;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// How long the daemon may take for it, in ns. What it does not get done its successor does.
+const PATIENCE: u64 = 30_000_000_000;
+/// How long to wait for other threads, and for the committer.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+impl Shim {
+    /// The kernel has said that the mount is gone. Whether the daemon is not to hear of it yet: there may be
+    /// work for it.
+    #[cold]
+    pub(crate) fn epoch_goes_on(&self) -> bool {
+        if policy() != Policy::Epoch {
+            return false;
+        }
+        let now = now();
+        let begun = self.epochs.ending.compare_exchange(0, now, Relaxed, Relaxed);
+        if begun.is_err_and(|since| now.saturating_sub(since) > PATIENCE) {
+            return false;
+        }
+        let mut session = self.session();
+        session.reap();
+        let unsaved = session.log_sizes().is_some_and(|sizes| sizes.records > 0);
+        match session.phase() {
+            Phase::Open if !unsaved => return false,
+            Phase::Open if self.overlay().can_seal().unwrap_or(false) => {
+                session.begin_checkpoint(now);
+            }
+            _ => {}
+        }
+        self.pending.store(true, Release);
+        drop(session);
+        self.nap();
+        true
+    }
+
+    /// Waits a little, but for no message of the kernel's. Not a cancellation point.
+    pub(crate) fn nap(&self) {
+        let _ = rustix::thread::nanosleep(&NAP);
+    }
+}
