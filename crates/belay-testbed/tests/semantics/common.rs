@@ -185,13 +185,14 @@ impl Trap {
 
     /// Waits until the call is held. (That a request is in flight is not enough: it may be one before.)
     pub fn await_catch(&self) {
-        let caught = || {
-            let log = std::fs::read_to_string(self.log.path().join("log")).unwrap();
-            let calls =
-                log.lines().filter(|line| !line.starts_with("strace: ") && line.contains('('));
-            calls.count() as u32 >= self.nth
-        };
-        assert!(until(caught), "the call did not come");
+        assert!(until(|| self.has_caught()), "the call did not come");
+    }
+
+    /// Whether the call is held, or was.
+    pub fn has_caught(&self) -> bool {
+        let log = std::fs::read_to_string(self.log.path().join("log")).unwrap();
+        let calls = log.lines().filter(|line| !line.starts_with("strace: ") && line.contains('('));
+        calls.count() as u32 >= self.nth
     }
 }
 

@@ -10,7 +10,7 @@ use belay_testbed::{Belay, Signal, cache_dir, mounts};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{LIMIT, await_status, number};
+use crate::common::{LIMIT, Trap, await_status, number};
 
 /// A `belay run` in a directory of its own.
 pub struct Custom {
@@ -41,6 +41,15 @@ pub fn low_level_program() -> PathBuf {
 impl Custom {
     /// Starts `belay run ARGUMENTS -- WORDS`.
     pub fn start(arguments: &[&str], words: impl FnOnce(&Place<'_>) -> Vec<OsString>) -> Self {
+        Self::start_with(&[], arguments, words)
+    }
+
+    /// The same with variables in its environment.
+    pub fn start_with(
+        variables: &[(&str, &Path)],
+        arguments: &[&str],
+        words: impl FnOnce(&Place<'_>) -> Vec<OsString>,
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("belay-custom-").tempdir_in("/dev/shm").unwrap();
         let path = dir.path().canonicalize().unwrap();
         let (mountpoint, behind, log) = (path.join("mnt"), path.join("back"), path.join("log"));
@@ -49,6 +58,7 @@ impl Custom {
         std::fs::write(behind.join("file"), "text").unwrap();
         let belay = Belay::find().unwrap();
         let mut command = belay.command();
+        command.envs(variables.iter().copied());
         command.arg("run").args(arguments).arg("--");
         command.args(words(&Place { mountpoint: &mountpoint, behind: &behind, dir: &path }));
         let process = Process::start(command, &log).unwrap();
@@ -122,8 +132,27 @@ impl Custom {
         status.unwrap_or_else(|| panic!("belay does not end\n{}", self.log()))
     }
 
+    /// Kills belay and the daemon at one instant, as a loss of power does, and takes away what is left of the mount.
+    /// A process in a trap goes when that is gone.
+    pub fn kill_all(&mut self, trap: Option<Trap>) {
+        let others = ["supervisor", "daemon"].map(|role| self.pid(role));
+        let group = i32::try_from(self.process.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process_group(group.unwrap(), Signal::KILL).unwrap();
+        drop(trap);
+        assert!(self.process.wait(LIMIT).unwrap().is_some(), "belay survives SIGKILL");
+        for other in others {
+            assert!(belay_testbed::process::wait_for_exit(other, LIMIT).unwrap());
+        }
+        mounts::unmount_by_force(&self.mountpoint);
+    }
+
     pub fn is_mounted(&self) -> bool {
         mounts::find(&self.mountpoint).unwrap().is_some()
+    }
+
+    /// `belay stop`.
+    pub fn stop(&self) {
+        self.belay.stop(&self.mountpoint).unwrap();
     }
 
     /// Runs a program on the mountpoint, such as `umount`.

@@ -1,0 +1,158 @@
+//! S46: how a mount under the policy `epoch` ends, and what is on its image then.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use belay_testbed::process::run;
+use belay_testbed::{Kind, Signal};
+
+use crate::common::LIMIT;
+use crate::custom::Custom;
+use crate::disk::Disk;
+
+const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
+
+/// How a mount is ended.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Tool(&'static [&'static str]),
+    Signal(&'static str),
+    Stop,
+    /// Somebody has a file open: the daemon is asked to give the mount up.
+    Busy,
+    Aborted,
+}
+
+const WAYS: [Way; 7] = [
+    Way::Tool(&["umount"]),
+    Way::Tool(&["fusermount", "-u"]),
+    Way::Signal("keeper"),
+    Way::Signal("daemon"),
+    Way::Stop,
+    Way::Busy,
+    Way::Aborted,
+];
+
+/// Leaves something that no checkpoint has.
+fn work(mount: &Custom) {
+    fs::create_dir(mount.at("dir")).unwrap();
+    fs::write(mount.at("one"), "one").unwrap();
+    fs::rename(mount.at("one"), mount.at("two")).unwrap();
+    File::create(mount.at("long")).unwrap().write_all(&[5; 300_000]).unwrap();
+    // A release comes after its close, and makes fuse2fs write.
+    mount.wait_for("release", |status| {
+        status["open_handles"] == 0 && status["requests"]["in_flight"] == 0
+    });
+}
+
+fn end(mount: &mut Custom, way: Way) -> Option<i32> {
+    let mut open = None;
+    match way {
+        Way::Tool(words) => mount.tool(words),
+        Way::Signal(role) => {
+            mount.signal(role, Signal::TERM);
+        }
+        Way::Stop => mount.stop(),
+        Way::Busy => {
+            open = Some(File::open(mount.at("two")).unwrap());
+            mount.signal("keeper", Signal::TERM);
+        }
+        Way::Aborted => {
+            belay_testbed::mounts::ensure_control_files().unwrap();
+            let found = belay_testbed::mounts::find(&mount.mountpoint).unwrap().unwrap();
+            let control = format!("/sys/fs/fuse/connections/{}/abort", found.device.1);
+            fs::write(control, "1").unwrap();
+        }
+    }
+    let code = mount.end().code();
+    drop(open);
+    code
+}
+
+/// All that was acknowledged is on the image, which is clean, and nothing of belay is left there.
+fn is_whole(disk: &Disk, context: &str) {
+    assert_eq!(disk.beside(), ["image"], "{context}");
+    disk.check();
+    let files = disk.files();
+    assert_eq!(files.get("two").map(Vec::as_slice), Some(&b"one"[..]), "{context}");
+    assert!(files.get("long").is_some_and(|long| *long == [5; 300_000]), "{context}");
+    assert!(!files.contains_key("one"), "{context}");
+}
+
+/// S46: however the mount ends.
+#[test]
+fn s46_what_was_acknowledged_is_on_the_image_at_the_end() {
+    for (i, way) in WAYS.into_iter().enumerate() {
+        let disk = Disk::new(KINDS[i % 3]);
+        let mut mount = disk.hold(&[]);
+        work(&mount);
+        assert_eq!(end(&mut mount, way), Some(0), "{way:?}: {}", mount.log());
+        assert!(!mount.is_mounted());
+        is_whole(&disk, &format!("{way:?}"));
+    }
+}
+
+/// The library that dies at the end of fuse2fs.
+fn library(dir: &Path) -> PathBuf {
+    let path = dir.join("ends.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/ends.c");
+    let mut build = Command::new("cc");
+    build.args(["-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"]).arg(&path).arg(source);
+    let output = run(build, LIMIT).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    path
+}
+
+/// A mount whose daemons die where `deaths` says, one after the other.
+fn dies(way: Way, kind: Kind, deaths: &[&str]) -> (Disk, Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let library = library(dir.path());
+    let disk = Disk::new(kind);
+    let variables = [("LD_PRELOAD", library.as_path()), ("BELAY_TEST_DIES", dir.path())];
+    let mut mount = disk.hold_with(&variables, &[]);
+    work(&mount);
+    for (i, place) in deaths.iter().enumerate() {
+        File::create(dir.path().join(format!("{place}-{i}"))).unwrap();
+    }
+    let code = end(&mut mount, way);
+    for (i, place) in deaths.iter().enumerate() {
+        assert!(!dir.path().join(format!("{place}-{i}")).exists(), "nothing died in {place}");
+    }
+    assert!(!mount.is_mounted());
+    (disk, code, mount.log())
+}
+
+/// S46: a daemon that dies while it ends loses nothing: another one does it again, without a mount.
+#[test]
+fn s46_a_daemon_that_dies_at_its_end_loses_nothing() {
+    for (i, way) in WAYS.into_iter().enumerate() {
+        for deaths in [&["end"][..], &["flush"], &["flush", "end"], &["flush", "flush"]] {
+            let (disk, code, log) = dies(way, KINDS[i % 3], deaths);
+            let context = format!("{way:?}, {deaths:?}: {log}");
+            assert_eq!(code, Some(0), "{context}");
+            assert!(log.contains("another one is started"), "{context}");
+            is_whole(&disk, &context);
+        }
+    }
+}
+
+/// S46: also if no daemon comes to a clean end, as long as it can be made to write.
+#[test]
+fn s46_daemons_that_always_die_at_their_end_lose_nothing() {
+    let (disk, code, log) = dies(Way::Tool(&["umount"]), Kind::Fuse2fsExt4, &["end"; 3]);
+    assert_eq!(code, Some(137), "{log}"); // the daemon's own end
+    assert!(log.contains("with all that was acknowledged"), "{log}");
+    is_whole(&disk, &log);
+}
+
+/// S46: what cannot be had on the image is said, and belay's exit status is no success.
+#[test]
+fn s46_what_is_lost_is_said() {
+    let (disk, code, log) = dies(Way::Stop, Kind::Fuse2fsExt4, &["flush"; 3]);
+    assert_ne!(code, Some(0), "{log}");
+    assert!(log.contains("is lost (") && log.contains("requests)"), "{log}");
+    disk.check();
+    assert_eq!(disk.beside(), ["image"]);
+}
