@@ -1,6 +1,7 @@
 //! Which system calls have an effect outside of the process.
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use libc::{O_CREAT, O_TRUNC};
 use nix::unistd::Pid;
@@ -100,6 +101,52 @@ pub(crate) fn effect(process: Pid, thread: Pid, call: &Call) -> Option<&'static 
         Into(n) => leads_out(process, call.args[n]),
     };
     counts.then_some(name)
+}
+
+/// The name of a call that reads a file, or a disk; nothing for any other.
+pub(crate) fn access(process: Pid, call: &Call) -> Option<&'static str> {
+    let name = match call.number {
+        libc::SYS_read => "read",
+        libc::SYS_readv => "readv",
+        libc::SYS_pread64 => "pread64",
+        _ => return None,
+    };
+    is_file(process, call.args[0]).then_some(name)
+}
+
+/// The name of a call by which something is done to one of these files; nothing for any other.
+pub(crate) fn commits(
+    process: Pid,
+    thread: Pid,
+    call: &Call,
+    files: &[PathBuf],
+) -> Option<&'static str> {
+    let (name, fd) = match call.number {
+        libc::SYS_fsync => ("fsync", call.args[0]),
+        libc::SYS_fdatasync => ("fdatasync", call.args[0]),
+        libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_openat => {
+            let name = effect(process, thread, call)?;
+            let path = if call.number == libc::SYS_unlink { call.args[0] } else { call.args[1] };
+            return files.iter().any(|file| is_at(thread, path, file)).then_some(name);
+        }
+        _ => (effect(process, thread, call)?, call.args[0]),
+    };
+    let target = link(process, fd)?;
+    files.contains(&target).then_some(name)
+}
+
+/// Whether there is this path at an address.
+fn is_at(thread: Pid, address: u64, path: &Path) -> bool {
+    let wanted = path.as_os_str().as_encoded_bytes();
+    let found = memory::bytes(thread, address, wanted.len() + 1);
+    found.split_last() == Some((&0, wanted))
+}
+
+/// Whether a descriptor is a regular file or a block device.
+fn is_file(process: Pid, fd: u64) -> bool {
+    let fd = fd & u64::from(u32::MAX);
+    let kind = std::fs::metadata(format!("/proc/{process}/fd/{fd}")).map(|meta| meta.file_type());
+    kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device())
 }
 
 fn flag_bits(flags: i32) -> u64 {

@@ -6,16 +6,22 @@
 //! or behind them and what the daemon dies of there; without one the tracer only tells what it saw, which is how one
 //! learns how many points a request has.
 //!
+//! Where the daemon's calls end in a library that keeps what they would do (belay's shim, under a policy that holds back
+//! writes), there are no system calls to stop at. Then the tracer stops at the library's functions ([`Scope`]). And
+//! it can follow another process than the daemon: whoever brings its writes to the disk.
+//!
 //! | module | question |
 //! | --- | --- |
 //! | [`plan`] | where is the crash to be, and what was seen |
 //! | `calls` | which system calls have effects, and which touch the device |
+//! | `breakpoints` | where do threads stop at functions of a library instead of system calls |
 //! | `registers` | what does a stopped thread ask the kernel for |
 //! | `memory` | what is in the buffers of a stopped thread |
 //! | `watch` | which request is being served, and where is it |
 //! | `tracer` | how are threads attached, resumed and let go |
 #![forbid(unsafe_code)]
 
+mod breakpoints;
 mod calls;
 mod memory;
 pub mod plan;
@@ -23,5 +29,5 @@ mod registers;
 mod tracer;
 mod watch;
 
-pub use plan::{Effect, Fault, FaultSignal, Plan, Point, Report, Request, Target};
+pub use plan::{Effect, Fault, FaultSignal, Plan, Point, Report, Request, Scope, Target};
 pub use tracer::Tracer;

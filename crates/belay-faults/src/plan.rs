@@ -1,11 +1,31 @@
 //! What a tracer is asked for, and what it says in the end.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use belay_wire::Opcode;
 use serde::{Deserialize, Serialize};
+
+/// By what a request, or another piece of work, is followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// A request of the kernel's, by the system calls of the thread that serves it.
+    #[default]
+    Calls,
+    /// A request as the daemon sees it, by the functions that it calls instead of the C library's: those of a library
+    /// that was loaded before that. Its effects are all accesses to files, also if no system call comes of them.
+    Library {
+        /// The file name of the library.
+        name: String,
+        /// Whether a request is meant that the library has made by itself.
+        injected: bool,
+    },
+    /// No request, but what a process does to these files, by its system calls: from the first on until it writes to the
+    /// FUSE device.
+    Files(Vec<PathBuf>),
+}
 
 /// Which request is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +36,10 @@ pub struct Target {
     pub contains: Option<Vec<u8>>,
     /// How many such requests are let through before.
     pub skip: u32,
+    /// How it is followed.
+    pub scope: Scope,
+    /// A process that is killed together with the one that is followed.
+    pub company: Option<u32>,
 }
 
 impl Target {
@@ -29,6 +53,13 @@ impl Target {
     #[must_use]
     pub fn containing(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.contains = Some(bytes.into());
+        self
+    }
+
+    /// Followed in this way.
+    #[must_use]
+    pub fn within(mut self, scope: Scope) -> Self {
+        self.scope = scope;
         self
     }
 }
@@ -97,6 +128,8 @@ impl FromStr for Point {
 pub enum FaultSignal {
     /// A wild access to memory by the thread that serves the request; the daemon's own handler runs, if it has one.
     Segv,
+    /// An assertion that has failed in the thread that serves the request.
+    Abrt,
     /// An end from outside, which nothing can catch.
     Kill,
 }
@@ -105,6 +138,7 @@ impl fmt::Display for FaultSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Segv => "SEGV",
+            Self::Abrt => "ABRT",
             Self::Kill => "KILL",
         })
     }
@@ -117,8 +151,9 @@ impl FromStr for FaultSignal {
         let upper = text.to_ascii_uppercase();
         match upper.strip_prefix("SIG").unwrap_or(&upper) {
             "SEGV" => Ok(Self::Segv),
+            "ABRT" => Ok(Self::Abrt),
             "KILL" => Ok(Self::Kill),
-            _ => bail!("unknown signal {text:?}: use SEGV or KILL"),
+            _ => bail!("unknown signal {text:?}: use SEGV, ABRT or KILL"),
         }
     }
 }
@@ -202,7 +237,9 @@ mod tests {
     #[test]
     fn signals_have_names() {
         assert_eq!("sigsegv".parse::<FaultSignal>().unwrap(), FaultSignal::Segv);
-        assert_eq!(FaultSignal::Kill.to_string(), "KILL");
+        for signal in [FaultSignal::Segv, FaultSignal::Abrt, FaultSignal::Kill] {
+            assert_eq!(signal.to_string().parse::<FaultSignal>().unwrap(), signal);
+        }
         assert!("HUP".parse::<FaultSignal>().is_err());
     }
 }

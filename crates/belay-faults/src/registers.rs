@@ -72,3 +72,79 @@ pub(crate) fn lead_astray(thread: Pid) -> nix::Result<()> {
     r.pc = 0;
     ptrace::setregs(thread, r)
 }
+
+/// What it takes to stop a thread at a function.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod functions {
+    use super::{Call, Pid, ptrace};
+    use crate::memory;
+
+    /// The instruction that stops a thread, and whether there is one here.
+    pub(crate) const BREAK: Option<u8> = Some(0xcc);
+    const EINTR: i64 = 4;
+    /// What the kernel's own code for "to be done again" looks like (ERESTARTSYS to ERESTART_RESTARTBLOCK).
+    const AGAIN: std::ops::RangeInclusive<i64> = -516..=-512;
+
+    /// The address at which a thread has run into that instruction; it is put back to there.
+    pub(crate) fn back_up(thread: Pid, is_one: impl Fn(u64) -> bool) -> nix::Result<Option<u64>> {
+        let mut r = ptrace::getregs(thread)?;
+        let at = r.rip.wrapping_sub(1);
+        if !is_one(at) {
+            return Ok(None);
+        }
+        r.rip = at;
+        ptrace::setregs(thread, r)?;
+        Ok(Some(at))
+    }
+
+    /// The call of the function at whose entry a thread is stopped, as the system call `number`; where it returns to; the
+    /// stack pointer then.
+    pub(crate) fn entered(thread: Pid, number: i64) -> nix::Result<(Call, u64, u64)> {
+        let r = ptrace::getregs(thread)?;
+        let call = Call { number, args: [r.rdi, r.rsi, r.rdx, r.rcx, r.r8, r.r9] };
+        Ok((call, memory::word(thread, r.rsp), r.rsp.wrapping_add(8)))
+    }
+
+    /// The stack pointer.
+    pub(crate) fn stack(thread: Pid) -> nix::Result<u64> {
+        Ok(ptrace::getregs(thread)?.rsp)
+    }
+
+    /// Has the system call that a thread has been taken out of, and would make again, return EINTR instead, if `wanted`
+    /// says so of it.
+    pub(crate) fn interrupt(thread: Pid, wanted: impl Fn(&Call) -> bool) -> nix::Result<()> {
+        let call = super::call(thread)?;
+        let mut r = ptrace::getregs(thread)?;
+        if AGAIN.contains(&super::result(thread)?) && wanted(&call) {
+            r.rax = u64::from_ne_bytes((-EINTR).to_ne_bytes());
+            r.orig_rax = u64::MAX;
+            ptrace::setregs(thread, r)?;
+        }
+        Ok(())
+    }
+}
+
+/// Not on this machine.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) mod functions {
+    use super::{Call, Pid};
+    use nix::errno::Errno;
+
+    pub(crate) const BREAK: Option<u8> = None;
+
+    pub(crate) fn back_up(_: Pid, _: impl Fn(u64) -> bool) -> nix::Result<Option<u64>> {
+        Err(Errno::ENOSYS)
+    }
+
+    pub(crate) fn entered(_: Pid, _: i64) -> nix::Result<(Call, u64, u64)> {
+        Err(Errno::ENOSYS)
+    }
+
+    pub(crate) fn stack(_: Pid) -> nix::Result<u64> {
+        Err(Errno::ENOSYS)
+    }
+
+    pub(crate) fn interrupt(_: Pid, _: impl Fn(&Call) -> bool) -> nix::Result<()> {
+        Ok(())
+    }
+}

@@ -16,7 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
-use crate::plan::{FaultSignal, Plan, Report};
+use crate::breakpoints::{Breakpoints, Stop};
+use crate::plan::{FaultSignal, Plan, Report, Scope};
 use crate::registers;
 use crate::watch::Watch;
 
@@ -81,7 +82,10 @@ struct Loop {
     /// The process is a child of this one: its end is left for whoever started it.
     ours: bool,
     signal: FaultSignal,
+    company: Option<Pid>,
     watch: Watch,
+    /// Set if threads are to stop at functions and not at system calls.
+    breakpoints: Option<Breakpoints>,
     threads: HashSet<Pid>,
     /// No longer traced. A thread may be heard of itself before its creator tells of it.
     gone: HashSet<Pid>,
@@ -125,10 +129,18 @@ impl Loop {
         for thread in &threads {
             let _ = ptrace::interrupt(*thread);
         }
+        let breakpoints = match &plan.target.scope {
+            Scope::Library { name, .. } => Some(Breakpoints::set(leader, name)?),
+            Scope::Calls | Scope::Files(_) => None,
+        };
+        let company =
+            plan.target.company.and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
         Ok(Self {
             leader,
             ours: parent_of(leader)? == Pid::this(),
             signal,
+            company,
+            breakpoints,
             watch: Watch::new(leader, plan),
             fresh: threads.clone(),
             threads,
@@ -194,11 +206,18 @@ impl Loop {
                 {
                     self.threads.insert(new);
                 }
-                self.fresh.remove(&thread);
+                if self.fresh.remove(&thread) && self.breakpoints.is_some() {
+                    Breakpoints::send_round(self.leader, thread)?;
+                }
                 self.resume(thread, None)
             }
+            WaitStatus::Stopped(thread, Signal::SIGTRAP) if self.breakpoints.is_some() => {
+                self.trapped(thread)
+            }
             WaitStatus::Stopped(thread, signal) => {
-                if self.falling == Some(thread) && signal == Signal::SIGSEGV {
+                if self.falling == Some(thread)
+                    && matches!(signal, Signal::SIGSEGV | Signal::SIGABRT)
+                {
                     self.falling = None;
                 }
                 self.resume(thread, Some(signal))
@@ -211,21 +230,55 @@ impl Loop {
     fn call(&mut self, thread: Pid) -> nix::Result<()> {
         let entry = ptrace::syscall_info(thread)?.op == libc::PTRACE_SYSCALL_INFO_ENTRY;
         let here = if entry { self.watch.enters(thread)? } else { self.watch.leaves(thread)? };
-        if !here {
-            return self.resume(thread, None);
+        if here { self.crash(thread, entry) } else { self.resume(thread, None) }
+    }
+
+    /// A thread has run into a breakpoint.
+    fn trapped(&mut self, thread: Pid) -> nix::Result<()> {
+        let Some(breakpoints) = &mut self.breakpoints else { return Ok(()) };
+        let (at, here) = match breakpoints.stopped(thread)? {
+            Stop::Elsewhere => return self.resume(thread, Some(Signal::SIGTRAP)),
+            Stop::Stepped => return self.resume(thread, None),
+            Stop::Passing(at) => (at, false),
+            Stop::Return(at) => (at, self.watch.returns(thread)?),
+            Stop::Entry(at, call) => {
+                let here = self.watch.calls(thread, call);
+                if self.watch.is_inside(thread) {
+                    breakpoints.expect_return(thread)?;
+                }
+                (at, here)
+            }
+        };
+        if here {
+            return self.crash(thread, false);
         }
+        match &mut self.breakpoints {
+            Some(breakpoints) if !self.leaving => breakpoints.pass(thread, at),
+            _ => self.resume(thread, None),
+        }
+    }
+
+    /// This is the point. At its `entry` a system call is not made.
+    fn crash(&mut self, thread: Pid, entry: bool) -> nix::Result<()> {
         self.watch.report.crashed = true;
+        if self.signal != FaultSignal::Kill && entry {
+            registers::cancel(thread)?;
+        }
         match self.signal {
             // A call at whose entry the thread dies is not made, nor is anything run after one.
-            FaultSignal::Kill => kill(self.leader, Signal::SIGKILL),
+            FaultSignal::Kill => {
+                let done = kill(self.leader, Signal::SIGKILL);
+                self.company.map_or(Ok(()), |other| kill(other, Signal::SIGKILL)).and(done)
+            }
             FaultSignal::Segv => {
-                if entry {
-                    registers::cancel(thread)?;
-                }
                 self.falling = Some(thread);
                 // A true fault, which no mask keeps away (mergerfs has one), rather than a signal that is sent.
                 registers::lead_astray(thread)?;
                 ptrace::cont(thread, None)
+            }
+            FaultSignal::Abrt => {
+                self.falling = Some(thread);
+                ptrace::cont(thread, Signal::SIGABRT)
             }
         }
     }
@@ -236,7 +289,11 @@ impl Loop {
             self.ended(thread);
             return Ok(());
         }
-        ptrace::syscall(thread, signal)
+        match &self.breakpoints {
+            Some(breakpoints) if breakpoints.is_passing(thread) => ptrace::step(thread, signal),
+            Some(_) => ptrace::cont(thread, signal),
+            None => ptrace::syscall(thread, signal),
+        }
     }
 
     fn ended(&mut self, thread: Pid) {
@@ -244,6 +301,9 @@ impl Loop {
         self.threads.remove(&thread);
         self.fresh.remove(&thread);
         self.watch.ended(thread);
+        if let Some(breakpoints) = &mut self.breakpoints {
+            breakpoints.ended(thread);
+        }
         if self.falling == Some(thread) {
             self.falling = None;
         }
@@ -253,6 +313,9 @@ impl Loop {
     fn leave_if_idle(&mut self) {
         if self.rung && !self.leaving && self.falling.is_none() && !self.watch.replying() {
             self.leaving = true;
+            if let Some(breakpoints) = &mut self.breakpoints {
+                breakpoints.remove();
+            }
             for thread in &self.threads {
                 let _ = ptrace::interrupt(*thread);
             }

@@ -2,6 +2,8 @@
 //!
 //! The thread that takes the message from the device serves the request: its effects count. The reply is known by its
 //! number, whichever thread writes it, so daemons that answer from another thread are followed too.
+//!
+//! The calls may be system calls or those of a library's functions: both have an entry, an exit and the same arguments.
 
 use std::collections::HashMap;
 
@@ -9,15 +11,17 @@ use belay_wire::{InHeader, Opcode, OutHeader};
 use nix::unistd::Pid;
 use zerocopy::FromBytes;
 
-use crate::calls::{effect, is_device};
+use crate::calls::{access, commits, effect, is_device};
 use crate::memory;
-use crate::plan::{Effect, Plan, Point, Report, Request};
+use crate::plan::{Effect, Plan, Point, Report, Request, Scope};
 use crate::registers::{self, Call};
 
 const IN_HEADER: usize = size_of::<InHeader>();
 const OUT_HEADER: usize = size_of::<OutHeader>();
-/// The bits of `unique` that count requests; the upper ones are marks.
-const NUMBER: u64 = (1 << 62) - 1;
+/// The bits of `unique` that tell requests apart; the uppermost is the kernel's mark of one that it sends again.
+const NUMBER: u64 = (1 << 63) - 1;
+/// The bit that belay's own requests have.
+const INJECTED: u64 = 1 << 62;
 
 /// What a call at whose exit a thread will stop is to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +84,19 @@ impl Watch {
 
     /// A thread is about to make a system call. True if it is to crash here.
     pub(crate) fn enters(&mut self, thread: Pid) -> nix::Result<bool> {
-        let call = registers::call(thread)?;
+        Ok(self.calls(thread, registers::call(thread)?))
+    }
+
+    /// Whether the thread is in a call that matters.
+    pub(crate) fn is_inside(&self, thread: Pid) -> bool {
+        self.threads.get(&thread).is_some_and(|thread| thread.inside.is_some())
+    }
+
+    /// A thread makes a call. True if it is to crash here.
+    pub(crate) fn calls(&mut self, thread: Pid, call: Call) -> bool {
         let role = self.role(thread, &call);
         self.threads.entry(thread).or_default().inside = role.map(|role| (role, call));
-        Ok(match role {
+        match role {
             Some(Role::Effect(k)) => self.is_at(Point::BeforeEffect(k)),
             Some(Role::Reply) => {
                 if let Some(active) = &mut self.active {
@@ -92,11 +105,16 @@ impl Watch {
                 self.is_at(Point::BeforeReply)
             }
             _ => false,
-        })
+        }
     }
 
     /// A thread has made a system call. True if it is to crash here.
     pub(crate) fn leaves(&mut self, thread: Pid) -> nix::Result<bool> {
+        self.returns(thread)
+    }
+
+    /// A call has returned. True if the thread is to crash here.
+    pub(crate) fn returns(&mut self, thread: Pid) -> nix::Result<bool> {
         let Some((role, call)) = self.threads.entry(thread).or_default().inside.take() else {
             return Ok(false);
         };
@@ -138,6 +156,11 @@ impl Watch {
 
     /// What a call that a thread enters is to the request, if anything.
     fn role(&mut self, thread: Pid, call: &Call) -> Option<Role> {
+        if let Scope::Files(files) = &self.plan.target.scope {
+            let name = commits(self.process, thread, call, files);
+            let over = name.is_none() && is_write(call) && is_device(self.process, call.args[0]);
+            return self.step(thread, name, over);
+        }
         match call.number {
             libc::SYS_read | libc::SYS_readv => {
                 let piped = self.threads.get(&thread).is_some_and(|t| t.piped);
@@ -155,16 +178,49 @@ impl Watch {
             libc::SYS_splice if ours && is_device(self.process, call.args[2]) => {
                 return Some(Role::Reply);
             }
-            libc::SYS_write | libc::SYS_writev if is_device(self.process, call.args[0]) => {
+            _ if is_write(call) && is_device(self.process, call.args[0]) => {
                 let answered = replied_to(thread, call)?;
                 return (answered & NUMBER == active.unique & NUMBER).then_some(Role::Reply);
             }
             _ => {}
         }
-        let name = ours.then(|| effect(self.process, thread, call)).flatten()?;
+        if !ours {
+            return None;
+        }
+        let found = effect(self.process, thread, call);
+        let name = match self.plan.target.scope {
+            Scope::Library { .. } => found.or_else(|| access(self.process, call)),
+            Scope::Calls | Scope::Files(_) => found,
+        };
+        self.effect(name?)
+    }
+
+    /// A further effect.
+    fn effect(&mut self, name: &'static str) -> Option<Role> {
         let request = self.report.request.as_mut()?;
         request.effects.push(Effect { call: name, result: None });
         u32::try_from(request.effects.len()).ok().map(Role::Effect)
+    }
+
+    /// What a call is to the work on some files: a step of it, its end, or nothing.
+    fn step(&mut self, thread: Pid, name: Option<&'static str>, over: bool) -> Option<Role> {
+        if over && self.active.is_some_and(|active| active.serving == thread) {
+            return Some(Role::Reply);
+        }
+        let name = name?;
+        if self.report.request.is_none() {
+            // Until the end, the tracer waits for it.
+            self.active = Some(Active { serving: thread, unique: 0, replying: true });
+            self.report.request = Some(Request {
+                opcode: "commit".to_owned(),
+                unique: 0,
+                node: 0,
+                effects: Vec::new(),
+                replied: false,
+            });
+        }
+        self.active?;
+        self.effect(name)
     }
 
     /// A thread has taken a message, perhaps. True if it is the request that is meant.
@@ -185,9 +241,11 @@ impl Watch {
             active.serving = Pid::from_raw(0);
         }
         let target = &self.plan.target;
+        let injected = matches!(target.scope, Scope::Library { injected: true, .. });
         let contains = |needle: &[u8]| body.windows(needle.len().max(1)).any(|w| w == needle);
         if self.report.request.is_some()
             || !target.opcodes.contains(&opcode)
+            || injected != (header.unique & INJECTED != 0)
             || !target.contains.as_deref().is_none_or(contains)
         {
             return false;
@@ -206,6 +264,10 @@ impl Watch {
         });
         true
     }
+}
+
+fn is_write(call: &Call) -> bool {
+    matches!(call.number, libc::SYS_write | libc::SYS_writev)
 }
 
 /// The number of the request that a write to the device answers; 0 for notifications.
