@@ -52,6 +52,10 @@ TEST_SOAK_SEED ?= 20
 # And the fault study: the operations with most effects.
 TEST_STUDY_BEDS ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
 TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
+# The same on disk images whose daemons buffer, in little: every so many of the points.
+TEST_MEMBRANE_BEDS ?= fuse2fs-ext2,fuse2fs-ext4
+TEST_MEMBRANE_ROWS ?= create,mkdir:accesses,rename-over:accesses,release:accesses,append,flush:FSYNCDIR,commit:supervisor,commit:both
+TEST_MEMBRANE_EVERY ?= 5
 
 .PHONY: help
 help: ## This list
@@ -136,12 +140,13 @@ suites: setup build ## pjdfstest and fsx, held under fire against bare, test by 
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
 
 .PHONY: study
-study: setup build ## Fault study after Re-FUSE, into docs/fault-study.md (STUDY_BEDS, STUDY_CRASHES, STUDY_FLAGS, ...)
+study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-study.md (STUDY_BEDS, STUDY_CRASHES, STUDY_FLAGS, ...)
 	@scripts/setup-study
 	@mkdir -p $(STUDY_OUT)
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
 	@scripts/guarded $(RELEASE)/belay-chaos study random --crashes $(STUDY_CRASHES) --out $(STUDY_OUT) \
 	  $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/guarded $(RELEASE)/belay-chaos study membrane --no-verdict --out $(STUDY_OUT)
 	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS)) $(STUDY_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
 	@scripts/fault-study $(STUDY_OUT)
@@ -150,6 +155,8 @@ study: setup build ## Fault study after Re-FUSE, into docs/fault-study.md (STUDY
 study-short:
 	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --beds $(TEST_STUDY_BEDS) --ops $(TEST_STUDY_OPS) \
 	  --signals KILL --out $(CHECKED)/study
+	@scripts/guarded $(CHECKED)/belay-chaos study membrane --columns belay --beds $(TEST_MEMBRANE_BEDS) --rows $(TEST_MEMBRANE_ROWS) \
+	  --every $(TEST_MEMBRANE_EVERY) --signals SEGV --out $(CHECKED)/study
 
 .PHONY: bless
 bless: ## Print the tables that come from the code into docs/ again

@@ -109,3 +109,52 @@ fn bad_names_are_explained() {
         assert!(text.contains(word), "{text}");
     }
 }
+
+/// A daemon that keeps changes in its memory, followed by its accesses to the image and in the flush of a checkpoint, and
+/// the supervisor in its commit. Needs belay beside this program, as `make test` builds it.
+#[test]
+fn checkpoints_keep_what_daemons_buffer() {
+    if !can_mount()
+        || !Path::new(env!("CARGO_BIN_EXE_belay-chaos")).with_file_name("belay").exists()
+    {
+        eprintln!("skipped: no belay beside belay-chaos");
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
+    let args = "study membrane --beds fuse2fs-ext2 --every 8 \
+                --rows rename,rename:accesses,flush:FSYNCDIR,commit:supervisor,commit:both";
+    command.args(args.split_whitespace()).arg("--out").arg(out.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = std::fs::read(out.path().join("membrane.json")).unwrap();
+    let study: Value = serde_json::from_slice(&json).unwrap();
+    let run = |row: &str, column: &str| {
+        let runs = study["dry_runs"].as_array().unwrap();
+        runs.iter().find(|r| r["row"] == row && r["column"] == column).unwrap().clone()
+    };
+    let calls = |run: &Value| -> Vec<String> {
+        let effects = run["effects"].as_array().unwrap();
+        effects.iter().map(|e| e["call"].as_str().unwrap().to_owned()).collect()
+    };
+    // The bare daemon writes everything to the disk at a rename. Under belay it does the same, and nothing of it is a
+    // system call.
+    let writes = |calls: &[String]| calls.iter().filter(|call| call.contains("write")).count();
+    for (row, column) in [("rename", "bare"), ("rename:accesses", "belay")] {
+        let run = run(row, column);
+        assert!(writes(&calls(&run)) > 4, "{run}");
+    }
+    assert_eq!(calls(&run("rename", "belay")), [] as [String; 0]);
+    assert!(writes(&calls(&run("flush:FSYNCDIR", "belay"))) > 4);
+    // Journal and image, each made durable.
+    let commit = calls(&run("commit:supervisor", "belay"));
+    assert_eq!(commit.iter().filter(|call| *call == "fsync").count(), 2, "{commit:?}");
+    let experiments = study["experiments"].as_array().unwrap();
+    let wrong = |column: &str| {
+        let of = experiments.iter().filter(|e| e["column"] == column);
+        of.filter(|e| e["consistent"] == false || e["checked"] != true).count()
+    };
+    assert_eq!(wrong("belay"), 0);
+    // What was not safe is lost with the daemon's memory, and with part of it the rest makes no sense.
+    assert!(wrong("bare") > 0 && wrong("restart") > 0);
+}

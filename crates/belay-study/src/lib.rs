@@ -5,6 +5,7 @@
 //!
 //! | module | question |
 //! | --- | --- |
+//! | [`aim`] | who is to be crashed, and during what |
 //! | [`operation`] | which operations, on which tree |
 //! | [`subject`] | what must be known of a mounted daemon |
 //! | [`trial`] | how is one experiment made |
@@ -16,6 +17,7 @@
 //! | [`table`] | how is it told |
 #![forbid(unsafe_code)]
 
+pub mod aim;
 pub mod digest;
 pub mod operation;
 pub mod outcome;
@@ -27,9 +29,10 @@ pub mod table;
 pub mod tree;
 pub mod trial;
 
-pub use operation::{OPERATIONS, Operation, User};
+pub use aim::{Aim, Victim};
+pub use operation::{FURTHER, OPERATIONS, Operation, User};
 pub use outcome::{Application, Judged, Outcome};
-pub use record::{Crash, DryRun};
+pub use record::{Crash, DryRun, Told};
 pub use snapshot::{Look, Snapshot};
 pub use stock::{Names, Stock};
 pub use subject::{Source, Subject};

@@ -33,6 +33,8 @@ pub struct Operation {
     pub act: fn(&Path) -> io::Result<String>,
     /// The time that it sets, so that it matters.
     pub sets_time: Option<i64>,
+    /// What it needs besides the tree that all start from.
+    pub(crate) needs: fn(&Path) -> io::Result<()>,
 }
 
 impl Operation {
@@ -51,8 +53,9 @@ impl Operation {
     /// # Errors
     /// When there is no such operation; the message lists those that there are.
     pub fn parse(name: &str) -> anyhow::Result<&'static Self> {
-        OPERATIONS.iter().find(|op| op.name == name).ok_or_else(|| {
-            let names: Vec<_> = OPERATIONS.iter().map(|op| op.name).collect();
+        let mut all = OPERATIONS.iter().chain(FURTHER);
+        all.find(|op| op.name == name).ok_or_else(|| {
+            let names: Vec<_> = OPERATIONS.iter().chain(FURTHER).map(|op| op.name).collect();
             anyhow::anyhow!("unknown operation {name:?}: there are {}", names.join(", "))
         })
     }
@@ -66,19 +69,22 @@ const MAKE: &[Opcode] = &[Opcode::CREATE, Opcode::MKNOD];
 const RENAME: &[Opcode] = &[Opcode::RENAME, Opcode::RENAME2];
 
 macro_rules! operations {
-    ($($name:literal: $opcodes:expr, $contains:expr => $act:expr;)*) => {
-        /// All of them, in the order of the tables.
-        pub const OPERATIONS: &[Operation] = &[$(Operation {
+    ($(#[$doc:meta])* $list:ident: $($name:literal: $opcodes:expr, $contains:expr => $act:expr;)*) => {
+        $(#[$doc])*
+        pub const $list: &[Operation] = &[$(Operation {
             name: $name,
             opcodes: $opcodes,
             contains: $contains,
             act: $act,
             sets_time: if matches!($name.as_bytes(), b"utime") { Some(TIME) } else { None },
+            needs: if matches!($name.as_bytes(), b"removexattr") { set_attribute } else { nothing },
         }),*];
     };
 }
 
 operations! {
+    /// Those of every study, in the order of the tables.
+    OPERATIONS:
     "create": MAKE, Some("new") => |dir| make(dir, OpenOptions::new().write(true).create(true));
     "mkdir": &[Opcode::MKDIR], Some("new") => |dir| {
         done(fs::DirBuilder::new().mode(0o750).create(dir.join("new")))
@@ -154,6 +160,73 @@ operations! {
     };
 }
 
+operations! {
+    /// What file systems on a disk image are asked for besides.
+    FURTHER:
+    "lookup": &[Opcode::LOOKUP], Some("three") => |dir| {
+        fs::metadata(dir.join("full/three")).map(|meta| format!("{} bytes", meta.len()))
+    };
+    "mknod": &[Opcode::MKNOD], Some("new") => |dir| {
+        done(nix::unistd::mkfifo(&dir.join("new"), nix::sys::stat::Mode::S_IRUSR).map_err(Into::into))
+    };
+    "move-directory": RENAME, Some("full") => |dir| {
+        done(fs::rename(dir.join("full"), dir.join("dir").join("full")))
+    };
+    "chown": &[Opcode::SETATTR], None => |dir| {
+        let meta = fs::metadata(dir.join("file"))?;
+        done(std::os::unix::fs::chown(dir.join("file"), Some(meta.uid()), Some(meta.gid())))
+    };
+    "lengthen": &[Opcode::SETATTR], None => |dir| {
+        done(nix::unistd::truncate(&dir.join("file"), 30_000).map_err(io::Error::from))
+    };
+    "punch-hole": &[Opcode::FALLOCATE], None => |dir| {
+        let file = OpenOptions::new().write(true).open(dir.join("file"))?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, flags, 1000, 6000)?;
+        close(file)
+    };
+    "getxattr": &[Opcode::GETXATTR], Some("user.study") => |dir| {
+        let len = rustix::fs::getxattr(dir.join("file"), "user.study", &mut [0; 64])?;
+        Ok(format!("{len} bytes"))
+    };
+    "listxattr": &[Opcode::LISTXATTR], None => |dir| {
+        let len = rustix::fs::listxattr(dir.join("file"), &mut [0; 64])?;
+        Ok(format!("{len} bytes"))
+    };
+    "removexattr": &[Opcode::REMOVEXATTR], Some("user.study") => |dir| {
+        done(rustix::fs::removexattr(dir.join("file"), "user.study").map_err(Into::into))
+    };
+    "opendir": &[Opcode::OPENDIR], None => |dir| close(File::open(dir.join("full"))?);
+    "statfs": &[Opcode::STATFS], None => |dir| {
+        rustix::fs::statvfs(dir.join("file")).map(|all| format!("{} blocks", all.f_blocks)).map_err(Into::into)
+    };
+    "flush": &[Opcode::FLUSH], None => write_in_the_middle;
+    "release": &[Opcode::RELEASE], None => write_in_the_middle;
+    "fsync": &[Opcode::FSYNC], None => |dir| {
+        let file = OpenOptions::new().write(true).open(dir.join("file"))?;
+        file.write_all_at(&[b's'; 3000], 1000)?;
+        file.sync_all()?;
+        close(file)
+    };
+}
+
+fn nothing(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Gives `file` an extended attribute, where there are any.
+fn set_attribute(dir: &Path) -> io::Result<()> {
+    let flags = XattrFlags::empty();
+    let _ = rustix::fs::setxattr(dir.join("file"), "user.study", b"value", flags);
+    Ok(())
+}
+
+fn write_in_the_middle(dir: &Path) -> io::Result<String> {
+    let file = OpenOptions::new().write(true).open(dir.join("file"))?;
+    file.write_all_at(&[b'm'; 3000], 1000)?;
+    close(file)
+}
+
 fn done(result: io::Result<()>) -> io::Result<String> {
     result.map(|()| "done".to_owned())
 }
@@ -205,8 +278,8 @@ pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
     let content: Vec<u8> = (0..SIZE).map(|n| b'a' + u8::try_from(n % 23).unwrap_or(0)).collect();
     fs::write(dir.join("file"), content)?;
     fs::write(dir.join("other"), "another file")?;
-    fs::set_permissions(dir.join("other"), PermissionsExt::from_mode(0o600))?;
-    symlink("file", dir.join("symlink"))?;
+    unless_missing(fs::set_permissions(dir.join("other"), PermissionsExt::from_mode(0o600)))?;
+    unless_missing(symlink("file", dir.join("symlink")))?;
     fs::create_dir(dir.join("dir"))?;
     fs::create_dir(dir.join("full"))?;
     for name in ["one", "two", "three"] {
@@ -218,6 +291,29 @@ pub fn prepare(dir: &Path, user: User) -> io::Result<()> {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     close(file).map(drop)
 }
+
+/// Not every file system has modes and symbolic links.
+fn unless_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ENOSYS as i32) => Ok(()),
+        result => result,
+    }
+}
+
+/// Changes that nobody has asked to be made safe, in a directory of the tree: a daemon that keeps some of them in its
+/// memory has something to lose.
+///
+/// # Errors
+/// Those of the calls that it takes.
+pub fn leave_unsaved(dir: &Path, user: User) -> io::Result<()> {
+    user.assume();
+    let dir = dir.join("unsaved");
+    fs::create_dir(&dir)?;
+    (0..UNSAVED).try_for_each(|n| fs::create_dir(dir.join(format!("d{n:02}"))))
+}
+
+/// Directories of [`leave_unsaved`]: more than fuse2fs has cached blocks, and few enough for one cluster of a FAT.
+const UNSAVED: usize = 30;
 
 /// How long a file may take to be released after it was closed.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -261,13 +357,28 @@ mod tests {
     fn operations_do_something_and_twice_the_same() {
         let names: HashSet<_> = OPERATIONS.iter().map(|op| op.name).collect();
         assert_eq!(names.len(), 22);
+        assert!(FURTHER.iter().all(|op| !names.contains(op.name)));
         let temp = tempfile::tempdir().unwrap();
-        let quiet = ["open", "read", "readdir", "readlink", "stat"];
-        for op in OPERATIONS {
+        let quiet = [
+            "open",
+            "read",
+            "readdir",
+            "readlink",
+            "stat",
+            "lookup",
+            "chown",
+            "getxattr",
+            "listxattr",
+            "opendir",
+            "statfs",
+        ];
+        for op in OPERATIONS.iter().chain(FURTHER) {
             let look = Look { links: true, time: op.sets_time, free: false };
             let run = |name: String| {
                 let dir = temp.path().join(name);
                 prepare(&dir, User::Own).unwrap();
+                (op.needs)(&dir).unwrap();
+                leave_unsaved(&dir, User::Own).unwrap();
                 let before = Snapshot::read(&dir, look).unwrap();
                 let result = (op.act)(&dir).map_err(|e| e.raw_os_error());
                 (result, before, Snapshot::read(&dir, look).unwrap())

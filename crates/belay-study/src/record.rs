@@ -54,6 +54,20 @@ impl DryRun {
     }
 }
 
+/// What others have said of a crash; nothing where nobody was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// How the process was seen to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// What who holds the daemon has said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noticed: Option<String>,
+    /// Whether the file system's own checker was content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checked: Option<bool>,
+}
+
 /// A crash, and what it led to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Crash {
@@ -68,6 +82,9 @@ pub struct Crash {
     /// What was found.
     #[serde(flatten)]
     pub judged: Judged,
+    /// What others have said.
+    #[serde(flatten)]
+    pub told: Told,
     /// How long it took.
     pub seconds: f64,
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use belay_faults::Fault;
 
+use crate::aim::Aim;
 use crate::operation::Operation;
 use crate::record::{Crash, DryRun};
 use crate::subject::Source;
 use crate::trial::{Place, Undisturbed};
 
-/// How often a point that was not reached is tried again.
-const ATTEMPTS: u32 = 3;
+/// How often a point that was not reached is tried.
+const ATTEMPTS: u32 = 5;
 
 /// Names of directories that no experiment has been in. Clones count on together.
 #[derive(Clone, Debug, Default)]
@@ -35,12 +36,20 @@ pub struct Stock<S: Source> {
     names: Names,
     /// How long an operation may take.
     limit: Duration,
+    unsaved: bool,
 }
 
 impl<S: Source> Stock<S> {
     /// An empty stock.
     pub fn new(source: S, names: Names, limit: Duration) -> Self {
-        Self { source, ready: None, names, limit }
+        Self { source, ready: None, names, limit, unsaved: false }
+    }
+
+    /// From now on each tree has changes that nobody has asked to be made safe.
+    #[must_use]
+    pub fn with_unsaved_changes(mut self) -> Self {
+        self.unsaved = true;
+        self
     }
 
     /// Where its subjects come from.
@@ -71,7 +80,8 @@ impl<S: Source> Stock<S> {
     fn at<T>(&mut self, what: impl FnOnce(&Place<'_, S::Subject>) -> Result<T>) -> Result<T> {
         let subject = self.take()?;
         let name = self.names.next();
-        let result = what(&Place { subject: &subject, name, limit: self.limit })?;
+        let (limit, unsaved) = (self.limit, self.unsaved);
+        let result = what(&Place { subject: &subject, name, limit, unsaved })?;
         self.put(subject);
         Ok(result)
     }
@@ -96,10 +106,27 @@ impl<S: Source> Stock<S> {
     /// # Errors
     /// If it cannot be done.
     pub fn observed(&mut self, op: &'static Operation, expected: &Undisturbed) -> Result<DryRun> {
+        self.observed_at(op, &Aim::of(op), expected)
+    }
+
+    /// The same, with another aim than the operation's own request.
+    ///
+    /// # Errors
+    /// If it cannot be done.
+    pub fn observed_at(
+        &mut self,
+        op: &'static Operation,
+        aim: &Aim,
+        expected: &Undisturbed,
+    ) -> Result<DryRun> {
+        let mut attempts = 1;
         loop {
             let fresh = self.ready.is_none();
-            let (report, differences) = self.at(|place| place.observed(op, expected))?;
-            if fresh || report.request.is_some() {
+            let (report, differences) = self.at(|place| place.observed(op, aim, expected))?;
+            // What is followed by functions may be missed.
+            let again = aim.may_miss() && attempts < ATTEMPTS;
+            attempts += 1;
+            if report.request.is_some() || (fresh && !again) {
                 return Ok(DryRun::new(report, differences));
             }
             // The kernel may have learnt in that mount's life that the daemon does not know such requests.
@@ -118,14 +145,29 @@ impl<S: Source> Stock<S> {
         call: Option<&'static str>,
         expected: &Undisturbed,
     ) -> Result<Crash> {
+        self.disturbed_at(op, &Aim::of(op), (fault, call), expected)
+    }
+
+    /// The same, with another aim than the operation's own request.
+    ///
+    /// # Errors
+    /// If the experiment cannot be made.
+    pub fn disturbed_at(
+        &mut self,
+        op: &'static Operation,
+        aim: &Aim,
+        (fault, call): (Fault, Option<&'static str>),
+        expected: &Undisturbed,
+    ) -> Result<Crash> {
         let began = Instant::now();
         let bare = self.source.is_bare();
         let mut attempts = 1;
         loop {
             let subject = self.take()?;
-            let place = Place { subject: &subject, name: self.names.next(), limit: self.limit };
+            let (limit, unsaved) = (self.limit, self.unsaved);
+            let place = Place { subject: &subject, name: self.names.next(), limit, unsaved };
             let findings = place
-                .disturbed(op, fault, expected, bare)
+                .disturbed(op, (aim, fault), expected, bare)
                 .with_context(|| format!("{} {}", fault.point, fault.signal))?;
             // One that something was wrong with is taken away as it is.
             if !bare && findings.judged.is_all_right() {
@@ -141,6 +183,7 @@ impl<S: Source> Stock<S> {
                     signal,
                     reached,
                     judged: findings.judged,
+                    told: findings.told,
                     seconds,
                 });
             }

@@ -1,8 +1,8 @@
 //! What the study must know of a mounted daemon, and of where such mounts come from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::operation::User;
 use crate::snapshot::{Look, Snapshot};
@@ -17,6 +17,29 @@ pub trait Subject {
     /// # Errors
     /// If there is none, or nobody knows.
     fn daemon_pid(&self) -> Result<u32>;
+
+    /// The process that holds the daemon, if it is held.
+    ///
+    /// # Errors
+    /// If there is none, or nobody knows.
+    fn supervisor_pid(&self) -> Result<u32> {
+        bail!("nobody holds the daemon")
+    }
+
+    /// The files that whoever holds the daemon brings its writes to.
+    fn commit_files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// What whoever holds the daemon has said of its end, or of its own, in a word. To be asked once, after a crash.
+    fn noticed(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the file system's own checker was content with what [`Subject::look_behind`] has had it look at.
+    fn checked(&self) -> Option<bool> {
+        None
+    }
 
     /// Who does the work.
     fn user(&self) -> User;

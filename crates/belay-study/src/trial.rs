@@ -5,11 +5,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use belay_faults::{Fault, Plan, Report, Tracer};
+use belay_faults::{Fault, Plan, Report, Scope, Tracer};
 use nix::errno::Errno;
 
+use crate::aim::{Aim, Victim};
 use crate::operation::{self, Operation};
 use crate::outcome::{Application, Judged, Outcome};
+use crate::record::Told;
 use crate::snapshot::{Look, Snapshot};
 use crate::subject::Subject;
 
@@ -41,6 +43,8 @@ pub struct Place<'a, S> {
     pub name: String,
     /// How long anything may take.
     pub limit: Duration,
+    /// Whether there are changes that nobody has asked to be made safe.
+    pub unsaved: bool,
 }
 
 /// What an operation does if nothing disturbs it.
@@ -65,6 +69,8 @@ pub(crate) struct Findings {
     pub report: Report,
     /// What it was worth.
     pub judged: Judged,
+    /// What others have said.
+    pub told: Told,
 }
 
 impl<S: Subject> Place<'_, S> {
@@ -84,9 +90,14 @@ impl<S: Subject> Place<'_, S> {
     }
 
     /// Makes the tree and waits until the daemon has nothing left to do.
-    fn prepare(&self) -> Result<()> {
-        let (dir, user) = (self.front(), self.subject.user());
-        limited(self.limit, move || operation::prepare(&dir, user))
+    fn prepare(&self, op: &'static Operation) -> Result<()> {
+        let (dir, user, unsaved) = (self.front(), self.subject.user(), self.unsaved);
+        let all = move || {
+            operation::prepare(&dir, user)?;
+            (op.needs)(&dir)?;
+            if unsaved { operation::leave_unsaved(&dir, user) } else { Ok(()) }
+        };
+        limited(self.limit, all)
             .context("it did not end")
             .and_then(|result| result.map_err(Into::into))
             .context("making the tree")?;
@@ -116,8 +127,8 @@ impl<S: Subject> Place<'_, S> {
     }
 
     /// The tree behind the mount before any operation.
-    pub(crate) fn untouched(&self, op: &Operation) -> Result<Option<Snapshot>> {
-        self.prepare()?;
+    pub(crate) fn untouched(&self, op: &'static Operation) -> Result<Option<Snapshot>> {
+        self.prepare(op)?;
         self.look_behind(op)
     }
 
@@ -127,7 +138,7 @@ impl<S: Subject> Place<'_, S> {
         op: &'static Operation,
         used: bool,
     ) -> Result<(Outcome, Snapshot, Option<Snapshot>)> {
-        self.prepare()?;
+        self.prepare(op)?;
         let outcome = self.act(op);
         self.settle();
         let front = self.look_in_front(op)?;
@@ -138,11 +149,29 @@ impl<S: Subject> Place<'_, S> {
         Ok((outcome, front, self.look_behind(op)?))
     }
 
-    fn traced(&self, op: &'static Operation, fault: Option<Fault>) -> Result<(Outcome, Report)> {
-        self.prepare()?;
-        let pid = self.subject.daemon_pid()?;
-        let tracer = Tracer::attach(pid, Plan { target: op.target(), fault })?;
+    fn traced(
+        &self,
+        op: &'static Operation,
+        aim: &Aim,
+        fault: Option<Fault>,
+    ) -> Result<(Outcome, Report)> {
+        self.prepare(op)?;
+        let mut target = aim.target.clone();
+        let pid = match aim.victim {
+            Victim::Daemon => self.subject.daemon_pid()?,
+            Victim::Supervisor | Victim::Both => {
+                target.scope = Scope::Files(self.subject.commit_files());
+                self.subject.supervisor_pid()?
+            }
+        };
+        if aim.victim == Victim::Both {
+            target.company = Some(self.subject.daemon_pid()?);
+        }
+        let tracer = Tracer::attach(pid, Plan { target, fault })?;
         let outcome = self.act(op);
+        if aim.comes_late() {
+            self.settle();
+        }
         let report = tracer.finish()?;
         Ok((outcome, report))
     }
@@ -151,9 +180,10 @@ impl<S: Subject> Place<'_, S> {
     pub(crate) fn observed(
         &self,
         op: &'static Operation,
+        aim: &Aim,
         expected: &Undisturbed,
     ) -> Result<(Report, String)> {
-        let (outcome, report) = self.traced(op, None)?;
+        let (outcome, report) = self.traced(op, aim, None)?;
         self.settle();
         let mut text = self.look_in_front(op)?.difference(&expected.front);
         text += &self.trouble();
@@ -168,11 +198,12 @@ impl<S: Subject> Place<'_, S> {
     pub(crate) fn disturbed(
         &self,
         op: &'static Operation,
-        fault: Fault,
+        (aim, fault): (&Aim, Fault),
         expected: &Undisturbed,
         bare: bool,
     ) -> Result<Findings> {
-        let (outcome, report) = self.traced(op, Some(fault))?;
+        let (outcome, report) = self.traced(op, aim, Some(fault))?;
+        let noticed = report.crashed.then(|| self.subject.noticed()).flatten();
         let application = outcome.judge(&expected.outcome);
         let text = |error: anyhow::Error| format!("{error:#}\n");
         let (differences, trouble);
@@ -198,7 +229,8 @@ impl<S: Subject> Place<'_, S> {
             usable: trouble.is_empty(),
             trouble,
         };
-        Ok(Findings { report, judged })
+        let told = Told { end: report.end.clone(), noticed, checked: self.subject.checked() };
+        Ok(Findings { report, judged, told })
     }
 
     /// Why the mount cannot be used; empty if it can.

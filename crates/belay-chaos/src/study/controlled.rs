@@ -3,14 +3,10 @@
 //! | module | question |
 //! | --- | --- |
 //! | `belay_study` | which operations, on which tree; how is one experiment made and judged |
-//! | `subject` | on which daemons |
-//! | `image` | what is on an image without its daemon |
 //! | `model` | words and results |
 //! | `table` | how is it shown |
 
-mod image;
 mod model;
-mod subject;
 mod table;
 
 use std::path::PathBuf;
@@ -24,9 +20,10 @@ use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::column::Column;
+use super::subject::Beds;
 use crate::interrupt;
-use model::{Column, Experiment, Observed, Only, Study};
-use subject::Beds;
+use model::{Experiment, Observed, Only, Study};
 
 /// Daemons of the study.
 const BEDS: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
@@ -163,8 +160,13 @@ impl Lab<'_> {
     }
 
     fn stock(&self, kind: Kind, column: Column) -> Stock<Beds> {
-        let beds =
-            Beds { kind, column, workdir: self.args.workdir.clone(), limit: self.args.op_timeout };
+        let beds = Beds {
+            kind,
+            column,
+            best: vec!["--policy".to_owned(), "auto".to_owned()],
+            workdir: self.args.workdir.clone(),
+            limit: self.args.op_timeout,
+        };
         Stock::new(beds, Names::default(), self.args.op_timeout)
     }
 

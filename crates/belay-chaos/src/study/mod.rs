@@ -3,10 +3,17 @@
 //! | module | question |
 //! | --- | --- |
 //! | `controlled` | a crash at every point of every operation: who notices? |
+//! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
+//! | `column` | bare, restarted only, or held |
+//! | `subject`, `image` | beds as subjects of an experiment, and what is on an image without its daemon |
 
+mod column;
 mod controlled;
+mod image;
+mod membrane;
 mod random;
+mod subject;
 
 use anyhow::Result;
 
@@ -21,6 +28,8 @@ pub struct StudyArgs {
 enum Which {
     /// Crash the daemon at every point of the request of every operation: bare, restarted only, and held
     Controlled(controlled::ControlledArgs),
+    /// The same on disk images whose daemons keep changes in memory, and at every step of a checkpoint and its commit
+    Membrane(membrane::MembraneArgs),
     /// Crash the daemon at random moments of real programs' work
     Random(random::RandomArgs),
 }
@@ -29,6 +38,7 @@ enum Which {
 pub fn run(args: &StudyArgs) -> Result<bool> {
     match &args.which {
         Which::Controlled(args) => controlled::run(args),
+        Which::Membrane(args) => membrane::run(args),
         Which::Random(args) => random::run(args),
     }
 }

@@ -185,7 +185,7 @@ impl Qualification {
 pub mod tests {
     use super::*;
     use belay_faults::{Effect, FaultSignal};
-    use belay_study::{Application, Judged};
+    use belay_study::{Application, Judged, Told};
 
     pub fn experiment(policy: Tried, point: &str, good: bool) -> Experiment {
         Experiment {
@@ -205,6 +205,7 @@ pub mod tests {
                     usable: true,
                     trouble: String::new(),
                 },
+                told: Told::default(),
                 seconds: 0.1,
             },
             replay: format!("belay qualify --only mkdir/{point}/KILL"),

@@ -5,40 +5,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use belay_faults::{FaultSignal, Point};
 use belay_study::{Crash, DryRun, Operation};
-use belay_testbed::{Kind, Mode};
+use belay_testbed::Kind;
 use serde::Serialize;
 
-/// How the daemon is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Column {
-    /// On its own.
-    Bare,
-    /// Held, and requests in flight are issued again without a thought: what a restart alone gives.
-    Restart,
-    /// Held, with the policy that belay chooses.
-    Belay,
-}
-
-impl Column {
-    /// How a bed is run for this column.
-    pub fn mode(self) -> Mode {
-        let policy = match self {
-            Self::Bare => return Mode::Bare,
-            Self::Restart => "blind",
-            Self::Belay => "auto",
-        };
-        Mode::Held { extra_args: vec!["--policy".to_owned(), policy.to_owned()] }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Restart => "restart",
-            Self::Belay => "belay",
-        }
-    }
-}
+use crate::study::column::Column;
 
 /// One experiment, as it can be named on the command line.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use belay_study::{Application, OPERATIONS, table};
 
-use super::model::{Column, Experiment, Study};
+use super::model::{Experiment, Study};
+use crate::study::column::Column;
 
 /// So many failures are told on the page.
 const TOLD: usize = 50;
@@ -147,7 +148,7 @@ pub fn account(e: &Experiment) -> String {
 #[cfg(test)]
 mod tests {
     use belay_faults::FaultSignal;
-    use belay_study::{Crash, DryRun, Judged};
+    use belay_study::{Crash, DryRun, Judged, Told};
     use belay_testbed::Kind;
 
     use super::*;
@@ -172,6 +173,7 @@ mod tests {
                     usable: application == Application::Ok,
                     trouble: String::new(),
                 },
+                told: Told::default(),
                 seconds: 0.0,
             },
             replay: "again".to_owned(),
