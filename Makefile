@@ -57,11 +57,17 @@ TEST_MEMBRANE_BEDS ?= fuse2fs-ext2,fuse2fs-ext4
 TEST_MEMBRANE_ROWS ?= create,mkdir:accesses,rename-over:accesses,release:accesses,append,flush:FSYNCDIR,commit:supervisor,commit:both
 TEST_MEMBRANE_EVERY ?= 5
 
+# make powercuts: losses of power; the machine is emulated in make powercuts-vm
+CUTS ?=
+POWER_FLAGS ?=
+POWER_VM_FLAGS ?=
+TEST_POWER_FLAGS ?= --cuts 15 --also 3 --seed 4
+
 .PHONY: help
 help: ## This list
 	@echo 'usage: make TARGET [VARIABLE=VALUE ...]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  examples:'
 	@echo '    make demo KILLS=200'
@@ -82,7 +88,7 @@ demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KIL
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
 
 .PHONY: test
-test: setup format lint build-checked unit doc soak-short study-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc soak-short study-short powercuts-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -123,6 +129,21 @@ soak: setup build ## Random operations under fire, compared with the bare daemon
 	@scripts/guarded $(RELEASE)/belay-chaos soak \
 	  $(if $(DURATION),--duration $(DURATION)) $(if $(KILLS),--kills $(KILLS)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(SOAK_FLAGS)
+
+.PHONY: powercuts
+powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts $(or $(CUTS),2000) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(BEDS),--beds $(BEDS)) $(POWER_FLAGS)
+
+.PHONY: powercuts-vm
+powercuts-vm: setup build ## Cut the power of an emulated machine, 50 times (CUTS, SEED, BEDS)
+	@scripts/setup-vm target/vm $(RELEASE)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut-vm --machine target/vm --cuts $(or $(CUTS),50) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(POWER_VM_FLAGS)
+
+.PHONY: powercuts-short
+powercuts-short:
+	@scripts/guarded $(CHECKED)/belay-chaos powercut $(TEST_POWER_FLAGS)
 
 .PHONY: bench
 bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/ (BENCH_BEDS, BENCH_FLAGS, ...)

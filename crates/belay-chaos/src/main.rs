@@ -9,6 +9,7 @@ mod interrupt;
 mod killer;
 mod ops;
 mod pool;
+mod powercut;
 mod report;
 mod soak;
 mod study;
@@ -42,6 +43,20 @@ enum Command {
     Suite(suite::SuiteArgs),
     /// Crash daemons systematically, and tabulate what applications and file systems see of it
     Study(study::StudyArgs),
+    /// Kill belay, daemon and applications at once, lose what was not synced, and check what is left on the image
+    ///
+    /// The image lies on a disk of this program's own, which notes each write and sync. When the power goes, of what was not
+    /// synced any part may be missing. After `belay repair` the image has to be clean, with all that was acknowledged as
+    /// durable, and each application's files as they were at one instant.
+    Powercut(powercut::PowercutArgs),
+    /// Cut the power of an emulated machine in which belay works, and check what is left on the image
+    ///
+    /// As `powercut`, but the kernel is lost as well with all that it had not written yet. Needs what `scripts/setup-vm`
+    /// prepares, and root for a loop device.
+    PowercutVm(powercut::vm::VmArgs),
+    /// The machine that loses its power (started by `powercut`)
+    #[command(hide = true)]
+    PowercutMachine(powercut::MachineArgs),
     /// Carry out operations for a soak (started by it)
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -53,6 +68,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Suite(args) => suite::run(&args),
         Command::Study(args) => study::run(&args),
+        Command::Powercut(args) => powercut::run(&args),
+        Command::PowercutVm(args) => powercut::vm::run(&args),
+        Command::PowercutMachine(args) => powercut::machine::run(&args),
         Command::Worker(args) => worker::serve(&args).map(|()| true),
     };
     match result {

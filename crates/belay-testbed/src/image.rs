@@ -1,5 +1,6 @@
 //! Images of disks: empty ones for daemons that work on one, and the word of the file system's own checker.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::Kind;
+use crate::command::{self, Parts};
 use crate::process::run_ok;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,6 +53,16 @@ pub fn reader(kind: Kind, image: &Path, mountpoint: &Path) -> Result<Command> {
     let mut command = tool(words).context("no daemon to read an image with")?;
     command.arg(image).arg(mountpoint);
     Ok(command)
+}
+
+/// The command line of the daemon that mounts an image for writing, in the foreground; the program first.
+///
+/// # Errors
+/// For a kind without an image.
+pub fn daemon(kind: Kind, image: &Path, mountpoint: &Path) -> Result<Vec<OsString>> {
+    anyhow::ensure!(!kind.backed_by_directory(), "a {kind} bed has no image");
+    let (sshd, extra, repeatable) = (None, &[] as &[String], false);
+    command::daemon(&Parts { kind, backing: image, mountpoint, sshd, extra, repeatable })
 }
 
 /// Starts a line for a tool of an administrator's, which may be in `/usr/sbin` alone.

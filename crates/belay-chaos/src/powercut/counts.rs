@@ -1,0 +1,73 @@
+//! What was done, and what was seen, as numbers.
+
+use std::fmt;
+
+use super::repair::Done;
+
+/// What was done, and what was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Machines that were killed.
+    pub cuts: u64,
+    /// Losses of power that were tried on the records of those.
+    pub also: u64,
+    /// Of both: when something was written and not synced.
+    pub undecided: u64,
+    /// Losses of power in a repair.
+    pub in_repairs: u64,
+    /// What the repairs said.
+    applied: u64,
+    dropped: u64,
+    nothing: u64,
+    /// Steps that were acknowledged as durable, and found to be there.
+    pub durable: u64,
+    /// Steps that were found to be there, durable or not.
+    pub found: u64,
+    /// Lives in which something was wrong.
+    pub wrong: u64,
+}
+
+impl Counts {
+    /// Counts what a repair has done.
+    pub fn note(&mut self, done: Done) {
+        match done {
+            Done::Nothing => self.nothing += 1,
+            Done::Dropped => self.dropped += 1,
+            Done::Applied => self.applied += 1,
+        }
+    }
+
+    /// Adds those of another bed.
+    pub fn add(&mut self, other: &Self) {
+        self.cuts += other.cuts;
+        self.also += other.also;
+        self.undecided += other.undecided;
+        self.in_repairs += other.in_repairs;
+        self.applied += other.applied;
+        self.dropped += other.dropped;
+        self.nothing += other.nothing;
+        self.durable += other.durable;
+        self.found += other.found;
+        self.wrong += other.wrong;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} cuts, and {} on their records ({} with writes not yet synced), {} in repairs; journals: {} applied, {} \
+             dropped, {} empty; {} durable steps there of {} found; {} wrong",
+            self.cuts,
+            self.also,
+            self.undecided,
+            self.in_repairs,
+            self.applied,
+            self.dropped,
+            self.nothing,
+            self.durable,
+            self.found,
+            self.wrong
+        )
+    }
+}

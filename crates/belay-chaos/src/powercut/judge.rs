@@ -1,0 +1,151 @@
+//! What a machine has told until its power went, and whether what is on its image afterwards agrees with that.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::check;
+use super::machine::{self, Told};
+use super::serve::Power;
+use super::work::Tree;
+
+/// Steps of an application in a life, at most.
+pub const STEPS: usize = 1500;
+
+/// What a machine has told, and how many changes the disk had seen by then.
+pub type Heard = Vec<(Told, usize)>;
+
+/// What is known of the end of a life.
+pub struct End {
+    /// For each application, how many of its steps are durable for sure.
+    pub durable: Vec<usize>,
+    /// And how many it may have begun.
+    begun: Vec<usize>,
+}
+
+/// Knows what the applications do, and what former lives of an image have left on it.
+pub struct Judge {
+    /// Of the applications.
+    pub seed: u64,
+    /// How many there are.
+    pub clients: usize,
+    /// The number of the life.
+    pub life: u64,
+    /// What former lives have left, by folder.
+    pub settled: BTreeMap<String, Tree>,
+}
+
+impl Judge {
+    /// What is certain at the end of a life, or before one of its changes.
+    pub fn end(&self, heard: &Heard, cut: Option<usize>) -> Result<End> {
+        let clients = self.clients;
+        let mut end = End { durable: vec![0; clients], begun: vec![STEPS; clients] };
+        let mut last = vec![0; clients];
+        let syncs: Vec<Vec<bool>> = (0..clients).map(|client| self.syncs(client, heard)).collect();
+        for (told, changes) in heard {
+            match told {
+                Told::Failed(why) => bail!("before the power went: {why}"),
+                Told::Done(client, step) => {
+                    ensure!(*client < clients, "there is no client {client}");
+                    last[*client] = step + 1;
+                    let is_sync = syncs[*client].get(*step) == Some(&true);
+                    if is_sync && cut.is_none_or(|cut| *changes <= cut) {
+                        end.durable[*client] = step + 1;
+                    }
+                }
+                Told::Mounted => {}
+            }
+        }
+        end.begun.iter_mut().zip(last).for_each(|(begun, last)| *begun = (last + 1).min(STEPS));
+        Ok(end)
+    }
+
+    /// Which of the steps that an application has done made things durable.
+    fn syncs(&self, client: usize, heard: &Heard) -> Vec<bool> {
+        let last = heard.iter().filter_map(|(told, _)| match told {
+            Told::Done(who, step) if *who == client => Some(step + 1),
+            _ => None,
+        });
+        let script = machine::client(self.seed, self.life, client);
+        script.take(last.max().unwrap_or(0)).map(|step| step.is_sync()).collect()
+    }
+
+    /// Finds for each application how far it has come.
+    pub fn compare(&self, found: &Tree, end: &End) -> Result<Found> {
+        let mut trees = self.settled.clone();
+        let (mut durable, mut steps) = (0, 0);
+        for (folder, tree) in &self.settled {
+            let (count, text) = check::difference(tree, &check::part(found, folder));
+            ensure!(count == 0, "what a former life has left is not as it was: {text}");
+        }
+        for client in 0..self.clients {
+            let folder = format!("life{}-{client}", self.life);
+            let tree = check::part(found, &folder);
+            let script = machine::client(self.seed, self.life, client).take(end.begun[client]);
+            let place = check::place(&tree, script, end.durable[client])
+                .with_context(|| format!("application {client}"))?;
+            durable += end.durable[client] as u64;
+            steps += place as u64;
+            if !tree.is_empty() {
+                trees.insert(folder, tree);
+            }
+        }
+        let known = |path: &str| trees.contains_key(path.split('/').next().unwrap_or_default());
+        if let Some(path) = found.keys().find(|path| !known(path)) {
+            bail!("/{path} is there, and nobody made it");
+        }
+        Ok(Found { trees, durable, steps })
+    }
+}
+
+/// What was found to be right on an image.
+pub struct Found {
+    /// What this life and the former ones have left, by folder.
+    pub trees: BTreeMap<String, Tree>,
+    /// Steps of this life's applications that were acknowledged as durable.
+    pub durable: u64,
+    /// Steps of theirs that are there.
+    pub steps: u64,
+}
+
+/// Listens to a machine.
+pub struct Listener {
+    heard: Arc<Mutex<Heard>>,
+    thread: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Listens until the end of `output`.
+    pub fn start(output: impl Read + Send + 'static, power: &Arc<Power>) -> Self {
+        let heard = Arc::new(Mutex::new(Heard::new()));
+        let (notes, power) = (Arc::clone(&heard), Arc::clone(power));
+        Self { heard, thread: std::thread::spawn(move || listen(output, &notes, &power)) }
+    }
+
+    /// Whether something was told that is wanted.
+    pub fn has(&self, wanted: impl Fn(&Told) -> bool) -> bool {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().any(|(told, _)| wanted(told))
+    }
+
+    /// All that was told by a machine that has ended.
+    pub fn finish(self) -> Heard {
+        let _ = self.thread.join();
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Notes what a machine tells, until its end.
+fn listen(output: impl Read, heard: &Mutex<Heard>, power: &Power) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let (on, changes) = power.changes();
+        let Some(told) = Told::parse(&line) else { continue };
+        // Without power everything fails.
+        if on || !matches!(told, Told::Failed(_)) {
+            heard.lock().unwrap_or_else(PoisonError::into_inner).push((told, changes));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! One life of a machine: it starts, applications work, the power goes; then the image is repaired (and the power goes in
+//! that as well, now and then), and looked at.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use belay_testbed::process::{self, Process};
+use belay_testbed::{Kind, image};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::counts::Counts;
+use super::disk::Disk;
+use super::judge::{End, Heard, Judge, Listener, STEPS};
+use super::repair::repair;
+use super::serve::{Changes, Power};
+use super::work::Tree;
+use super::{PowercutArgs, check};
+
+const MIB: u64 = 12;
+const IMAGE: &str = "image";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The place where machines live and die.
+pub struct Bench<'a> {
+    args: &'a PowercutArgs,
+    kind: Kind,
+    rng: ChaCha12Rng,
+    pub counts: Counts,
+    power: Arc<Power>,
+    folder: PathBuf,
+    /// The disk as it is when the power is back.
+    disk: Disk,
+    judge: Judge,
+    _mount: fuser::BackgroundSession,
+    dir: TempDir,
+}
+
+impl<'a> Bench<'a> {
+    /// Makes a disk, and mounts it.
+    pub fn new(args: &'a PowercutArgs, kind: Kind, seed: u64) -> Result<Self> {
+        ensure!(kind.is_fuse2fs(), "{kind} has no image that is known to be read here");
+        let shm = PathBuf::from("/dev/shm");
+        let parent = args.workdir.clone().unwrap_or(shm);
+        let dir = tempfile::Builder::new()
+            .prefix("belay-bed-power-")
+            .disable_cleanup(args.keep)
+            .tempdir_in(&parent)
+            .with_context(|| format!("making a directory in {}", parent.display()))?;
+        let folder = dir.path().join("disk");
+        for path in [&folder, &dir.path().join("mnt"), &dir.path().join("state")] {
+            std::fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;
+        }
+        let power = Arc::new(Power::new(args.lying_disk));
+        let mount = power.mount(&folder)?;
+        Ok(Self {
+            args,
+            kind,
+            rng: ChaCha12Rng::seed_from_u64(seed ^ (kind as u64) << 40),
+            counts: Counts::default(),
+            power,
+            folder,
+            disk: Disk::default(),
+            judge: Judge { seed, clients: args.clients, life: 0, settled: BTreeMap::new() },
+            _mount: mount,
+            dir,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A machine lives and dies, and what it leaves is looked at.
+    pub fn life(&mut self) -> Result<()> {
+        if self.judge.life.is_multiple_of(self.args.lives) {
+            let fresh = self.path("fresh");
+            image::make(self.kind, &fresh, MIB)?;
+            self.disk = Disk::with(IMAGE, 2, std::fs::read(&fresh).context("reading an image")?);
+            self.judge.settled.clear();
+        }
+        self.judge.life += 1;
+        let before = self.disk.clone();
+        let (heard, disk, log) = self.machine()?;
+        self.counts.cuts += 1;
+        // What else could have happened in this life.
+        let mut replayed = before;
+        let mut at = 0;
+        for cut in self.other_cuts(log.len()) {
+            while at < cut {
+                replayed.apply(&log[at].0, log[at].1);
+                at += 1;
+            }
+            let end = self.judge.end(&heard, Some(cut))?;
+            let platter = self.lose(&replayed);
+            self.recover(platter, &end).with_context(|| {
+                format!("life {}, had the power gone at change {cut}", self.judge.life)
+            })?;
+            self.counts.also += 1;
+        }
+        let end = self.judge.end(&heard, None)?;
+        let platter = self.lose(&disk);
+        let (disk, trees) =
+            self.recover(platter, &end).with_context(|| format!("life {}", self.judge.life))?;
+        self.disk = disk;
+        self.judge.settled = trees;
+        Ok(())
+    }
+
+    /// Changes before which the power is to have gone as well.
+    fn other_cuts(&mut self, changes: usize) -> Vec<usize> {
+        if self.args.also == 0 {
+            return (0..changes).collect();
+        }
+        let mut cuts: Vec<usize> =
+            (0..self.args.also).map(|_| self.rng.random_range(0..=changes)).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts
+    }
+
+    /// Runs a machine until its power goes.
+    fn machine(&mut self) -> Result<(Heard, Disk, Changes)> {
+        // Half of them at a change of the disk, half at any instant.
+        let at_change = self.rng.random_bool(0.5).then(|| self.rng.random_range(0..120));
+        let instant = Duration::from_micros(match self.rng.random_range(0..10) {
+            0 => self.rng.random_range(0..300_000), // maybe before the mount
+            _ => self.rng.random_range(100_000..900_000),
+        });
+        let interval = ["20ms", "100ms", "5s"][self.rng.random_range(0..3)];
+        self.power.on(self.disk.clone(), at_change);
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--"]);
+        // Process 1 must be one that waits for nothing: the others are killed when it has ended.
+        command.args(["sh", "-c", "\"$@\" & wait", "sh"]);
+        command.arg(std::env::current_exe().context("finding this program's own path")?);
+        command.args(["powercut-machine", "--kind", self.kind.name(), "--image"]);
+        command.arg(self.folder.join(IMAGE)).arg("--mountpoint").arg(self.path("mnt"));
+        command.arg("--state-dir").arg(self.path("state"));
+        command.args([
+            "--seed",
+            &self.judge.seed.to_string(),
+            "--life",
+            &self.judge.life.to_string(),
+        ]);
+        command.args(["--clients", &self.args.clients.to_string(), "--steps", &STEPS.to_string()]);
+        let more = self.args.belay_args.iter().map(String::as_str);
+        command.args(
+            more.chain(["--checkpoint-interval", interval]).map(|arg| format!("--belay-arg={arg}")),
+        );
+        let log = File::create(self.path("machine.log")).context("creating a log")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let child = command.spawn().context("starting unshare (of util-linux)")?;
+        let mut outer = Process::adopt(child, "unshare");
+        let output = outer.child().stdout.take().context("no output to read")?;
+        let listener = Listener::start(output, &self.power);
+        let limit = if at_change.is_some() { Duration::from_secs(3) } else { instant };
+        self.power.wait_off(limit);
+        let (disk, changes) = self.power.off();
+        self.kill(&mut outer)?;
+        Ok((listener.finish(), disk, changes))
+    }
+
+    /// Kills the machine, and waits until nothing of it is left.
+    fn kill(&self, outer: &mut Process) -> Result<()> {
+        let pid = outer.pid();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let init = || -> Option<u32> {
+            std::fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok()
+        };
+        while outer.exited()?.is_none() {
+            if let Some(init) = init() {
+                // Process 1 of a namespace: its end is that of all others.
+                process::kill(init, Signal::KILL)?;
+                ensure!(process::wait_for_exit(init, LIMIT)?, "the machine did not end");
+                break;
+            }
+            std::thread::yield_now();
+        }
+        outer.signal(Signal::KILL)?;
+        ensure!(outer.wait(LIMIT)?.is_some(), "unshare did not end");
+        Ok(())
+    }
+
+    /// What the disk has kept.
+    fn lose(&mut self, disk: &Disk) -> Disk {
+        self.counts.undecided += u64::from(disk.undecided() > 0);
+        let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
+        disk.after(|| self.rng.random_bool(share))
+    }
+
+    /// Repairs what is on a disk, maybe with further losses of power, and looks at it.
+    fn recover(&mut self, mut disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
+        while self.rng.random_ratio(1, 4) {
+            self.power.on(disk, Some(self.rng.random_range(0..8)));
+            let _ = repair(&self.folder.join(IMAGE));
+            let (left, _) = self.power.off();
+            disk = self.lose(&left);
+            self.counts.in_repairs += 1;
+        }
+        self.power.on(disk, None);
+        self.counts.note(repair(&self.folder.join(IMAGE))?);
+        let (disk, _) = self.power.off();
+        ensure!(
+            disk.undecided() == 0,
+            "{} changes are not durable after a repair",
+            disk.undecided()
+        );
+        let content = disk.find(IMAGE).and_then(|inode| disk.content(inode)).context("no image")?;
+        let path = self.path("repaired");
+        std::fs::write(&path, &content.bytes).context("writing an image")?;
+        image::check(self.kind, &path)?;
+        let found = check::read_image(&path, &self.path("found"))?;
+        let found = self.judge.compare(&found, end)?;
+        self.counts.durable += found.durable;
+        self.counts.found += found.steps;
+        Ok((disk, found.trees))
+    }
+}

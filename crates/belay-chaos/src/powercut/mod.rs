@@ -1,0 +1,106 @@
+//! Losses of power: belay, the daemon and the applications are gone in one instant, with all their memory, and of what was
+//! written to the disk and not synced any part may be missing.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`work`] | what the applications do, and what the tree is after each step |
+//! | [`machine`] | what runs on the machine that loses its power |
+//! | [`disk`] | what a disk may have kept |
+//! | [`serve`] | the disk as a mounted folder, and the switch |
+//! | [`check`] | whether what is on the image afterwards is right |
+//! | [`judge`] | what a machine has told, and whether the image agrees |
+//! | [`repair`] | `belay repair` |
+//! | [`life`] | one life of a machine, its end, and what comes after it |
+//! | [`vm`] | the same with an emulated machine and its kernel |
+//! | [`counts`] | the figures |
+
+mod check;
+mod counts;
+mod disk;
+mod judge;
+mod life;
+pub mod machine;
+mod repair;
+mod serve;
+pub mod vm;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use belay_testbed::Kind;
+
+use crate::interrupt;
+use counts::Counts;
+use life::Bench;
+pub use machine::MachineArgs;
+
+/// Arguments of `powercut`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PowercutArgs {
+    /// How many times everything is killed, altogether
+    #[arg(long, default_value_t = 20)]
+    cuts: u64,
+    /// Losses of power at other changes of the disk, that are tried on the record of each life; 0: at every one
+    #[arg(long, default_value_t = 8)]
+    also: u64,
+    /// Seed of the applications, the instants, and what the disk keeps [default: random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Daemons on images, by name, separated by commas
+    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3])]
+    beds: Vec<Kind>,
+    /// Applications at work at once
+    #[arg(long, default_value_t = 2)]
+    clients: usize,
+    /// Lives of an image before a new one is made
+    #[arg(long, default_value_t = 6)]
+    lives: u64,
+    /// Where to put what is needed [default: /dev/shm]
+    #[arg(long)]
+    workdir: Option<PathBuf>,
+    /// Leave the files of a life behind in which something was wrong
+    #[arg(long)]
+    keep: bool,
+    /// The disk says that it has made things durable, and has not: that must be found to be wrong
+    #[arg(long, hide = true)]
+    lying_disk: bool,
+    /// Further argument for `belay run` (repeatable)
+    #[arg(long = "belay-arg", allow_hyphen_values = true)]
+    belay_args: Vec<String>,
+}
+
+/// Cuts the power; true if everything was right each time.
+pub fn run(args: &PowercutArgs) -> Result<bool> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let interrupted = interrupt::flag()?;
+    println!("powercut: seed {seed}, {} applications", args.clients);
+    let mut total = Counts::default();
+    let beds = args.beds.len().max(1) as u64;
+    for (index, kind) in args.beds.iter().enumerate() {
+        let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
+        let started = Instant::now();
+        let mut bench = Bench::new(args, *kind, seed)
+            .with_context(|| format!("preparing losses of power on {kind}"))?;
+        while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
+            if let Err(why) = bench.life() {
+                bench.counts.wrong += 1;
+                println!("{kind}: WRONG after {} cuts: {why:#}", bench.counts.cuts);
+                println!(
+                    "  replay: belay-chaos powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --lives {}",
+                    bench.counts.cuts.max(20),
+                    args.also,
+                    args.clients,
+                    args.lives
+                );
+                break;
+            }
+        }
+        println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
+        total.add(&bench.counts);
+    }
+    println!("total: {total}");
+    Ok(total.wrong == 0)
+}

@@ -1,0 +1,274 @@
+//! The same with a whole machine: an emulated one loses its power, with its kernel and all that this kernel had not
+//! written yet. Its disk is the one that may lose what was not synced; here a sync is the flush of a drive's cache.
+//!
+//! The disk has an ext4, of the machine's own kernel, and on that lie belay's image and journal. Afterwards this machine's
+//! kernel mounts it, which replays the journal of that ext4, and the image is repaired and looked at.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use belay_testbed::process::{self, Process};
+use belay_testbed::{Kind, image, mounts};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::check;
+use super::counts::Counts;
+use super::disk::Disk;
+use super::judge::{Heard, Judge, Listener, STEPS};
+use super::machine::Told;
+use super::repair::repair;
+use super::serve::Power;
+use crate::interrupt;
+
+const DISK: &str = "disk.raw";
+const DISK_MIB: u64 = 48;
+const IMAGE_MIB: u64 = 12;
+const LIMIT: Duration = Duration::from_secs(60);
+/// An emulated machine starts slowly, the more so if others are at work.
+const BOOT: Duration = Duration::from_secs(300);
+
+/// Arguments of `powercut-vm`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct VmArgs {
+    /// How many times the machine loses its power, altogether
+    #[arg(long, default_value_t = 5)]
+    cuts: u64,
+    /// Seed of the applications, the instants, and what the disk keeps [default: random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Daemons on images, by name, separated by commas
+    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3])]
+    beds: Vec<Kind>,
+    /// Applications at work at once
+    #[arg(long, default_value_t = 2)]
+    clients: usize,
+    /// Lives of an image before a new one is made
+    #[arg(long, default_value_t = 5)]
+    lives: u64,
+    /// What `scripts/setup-vm` has prepared
+    #[arg(long, default_value = "target/vm")]
+    machine: PathBuf,
+    /// Where to put what is needed [default: /dev/shm]
+    #[arg(long)]
+    workdir: Option<PathBuf>,
+    /// Leave the files of a life behind in which something was wrong
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Cuts the power of emulated machines; true if everything was right each time.
+pub fn run(args: &VmArgs) -> Result<bool> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    for file in ["vmlinuz", "initrd"] {
+        let path = args.machine.join(file);
+        ensure!(path.is_file(), "{} is missing: run scripts/setup-vm", path.display());
+    }
+    let interrupted = interrupt::flag()?;
+    println!("powercut-vm: seed {seed}, {} applications", args.clients);
+    let mut total = Counts::default();
+    let beds = args.beds.len().max(1) as u64;
+    for (index, kind) in args.beds.iter().enumerate() {
+        let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
+        let started = Instant::now();
+        let mut bench = Bench::new(args, *kind, seed)?;
+        while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
+            if let Err(why) = bench.life() {
+                bench.counts.wrong += 1;
+                println!("{kind}: WRONG after {} cuts: {why:#}", bench.counts.cuts);
+                println!(
+                    "  replay: belay-chaos powercut-vm --seed {seed} --beds {kind} --cuts {cuts}"
+                );
+                break;
+            }
+        }
+        println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
+        total.add(&bench.counts);
+    }
+    println!("total: {total}");
+    Ok(total.wrong == 0)
+}
+
+struct Bench<'a> {
+    args: &'a VmArgs,
+    kind: Kind,
+    rng: ChaCha12Rng,
+    counts: Counts,
+    power: Arc<Power>,
+    disk: Disk,
+    judge: Judge,
+    _mount: fuser::BackgroundSession,
+    dir: TempDir,
+}
+
+/// Unmounts when it goes.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        mounts::unmount_by_force(&self.0);
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a VmArgs, kind: Kind, seed: u64) -> Result<Self> {
+        ensure!(kind.is_fuse2fs(), "the emulated machine has no {kind}");
+        let parent = args.workdir.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
+        let dir = tempfile::Builder::new()
+            .prefix("belay-bed-vm-")
+            .disable_cleanup(args.keep)
+            .tempdir_in(&parent)
+            .with_context(|| format!("making a directory in {}", parent.display()))?;
+        for name in ["disk", "mnt", "content"] {
+            let path = dir.path().join(name);
+            std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        }
+        let power = Arc::new(Power::default());
+        let mount = power.mount(&dir.path().join("disk"))?;
+        Ok(Self {
+            args,
+            kind,
+            rng: ChaCha12Rng::seed_from_u64(seed ^ (kind as u64) << 40),
+            counts: Counts::default(),
+            power,
+            disk: Disk::default(),
+            judge: Judge { seed, clients: args.clients, life: 0, settled: BTreeMap::new() },
+            _mount: mount,
+            dir,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn life(&mut self) -> Result<()> {
+        if self.judge.life.is_multiple_of(self.args.lives) {
+            self.disk = self.fresh()?;
+            self.judge.settled.clear();
+        }
+        self.judge.life += 1;
+        let (heard, disk) = self.machine()?;
+        self.counts.cuts += 1;
+        let end = self.judge.end(&heard, None)?;
+        self.counts.undecided += u64::from(disk.undecided() > 0);
+        let share = [0.0, 0.03, 0.5, 0.97, 1.0][self.rng.random_range(0..5)];
+        let disk = disk.after(|| self.rng.random_bool(share));
+        let life = || format!("life {}", self.judge.life);
+        let (bytes, done) = self.repaired(&disk).with_context(life)?;
+        self.counts.note(done);
+        let found = check::read_image(&self.path("repaired"), &self.path("found"))?;
+        let found = self.judge.compare(&found, &end).with_context(life)?;
+        self.counts.durable += found.durable;
+        self.counts.found += found.steps;
+        self.judge.settled = found.trees;
+        self.disk = Disk::with(DISK, 2, bytes);
+        Ok(())
+    }
+
+    /// A disk with a new image on it.
+    fn fresh(&self) -> Result<Disk> {
+        let raw = self.path("new.raw");
+        image::make(self.kind, &self.path("content").join("image"), IMAGE_MIB)?;
+        let file = std::fs::File::create(&raw).context("creating a disk")?;
+        file.set_len(DISK_MIB << 20).context("setting the size of a disk")?;
+        let mut mke2fs = tool("mke2fs");
+        mke2fs.args(["-F", "-q", "-t", "ext4", "-d"]).arg(self.path("content")).arg(&raw);
+        process::run_ok(mke2fs, LIMIT)?;
+        Ok(Disk::with(DISK, 2, std::fs::read(&raw).context("reading a disk")?))
+    }
+
+    /// Starts the machine, and cuts its power.
+    fn machine(&mut self) -> Result<(Heard, Disk)> {
+        self.power.on(self.disk.clone(), None);
+        let console = self.path("console.log");
+        let interval = ["100ms", "1s", "5s"][self.rng.random_range(0..3)];
+        let Judge { seed, clients, life, .. } = &self.judge;
+        let append = format!(
+            "console=ttyS0 panic=-1 -- --kind {} --seed {seed} --clients {clients} --life {life} --steps {STEPS} \
+             --belay-arg=--checkpoint-interval --belay-arg={interval}",
+            self.kind
+        );
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "512", "-nodefaults", "-display", "none"]);
+        qemu.arg("-no-reboot").arg("-kernel").arg(self.args.machine.join("vmlinuz"));
+        qemu.arg("-initrd").arg(self.args.machine.join("initrd")).args(["-append", &append]);
+        let disk = self.path("disk").join(DISK);
+        // Its writes go to the drive's cache, and its flushes are this disk's syncs.
+        qemu.arg("-drive").arg(format!(
+            "file={},format=raw,if=virtio,cache=writeback,file.locking=off",
+            disk.display()
+        ));
+        qemu.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
+        qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+        qemu.stderr(std::fs::File::create(self.path("qemu.log")).context("creating a log")?);
+        let child = qemu.spawn().context("starting qemu-system-x86_64 (see scripts/setup-vm)")?;
+        let mut qemu = Process::adopt(child, "qemu-system-x86_64");
+        let output = qemu.child().stdout.take().context("no output to read")?;
+        let listener = Listener::start(output, &self.power);
+        let deadline = Instant::now() + BOOT;
+        // Now and then it dies before the mount.
+        let early = self.rng.random_ratio(1, 12);
+        if early {
+            self.power.cut_in(self.rng.random_range(0..60));
+        }
+        while !listener.has(|told| matches!(told, Told::Mounted | Told::Failed(_))) {
+            if self.power.wait_off(Duration::from_millis(50)) {
+                break;
+            }
+            qemu.must_run()?;
+            if Instant::now() > deadline {
+                bail!("the emulated machine did not mount in {BOOT:?}; see {}", console.display());
+            }
+        }
+        let instant = Duration::from_millis(self.rng.random_range(0..6000));
+        if self.rng.random() {
+            self.power.cut_in(self.rng.random_range(0..300));
+        }
+        self.power.wait_off(instant);
+        let (disk, _) = self.power.off();
+        qemu.signal(Signal::KILL)?;
+        ensure!(qemu.wait(LIMIT)?.is_some(), "qemu did not end");
+        Ok((listener.finish(), disk))
+    }
+
+    /// Mounts what the disk has kept, repairs the image and has it checked. Gives the disk as it is then.
+    fn repaired(&self, disk: &Disk) -> Result<(Vec<u8>, super::repair::Done)> {
+        let content = disk.find(DISK).and_then(|inode| disk.content(inode)).context("no disk")?;
+        let (raw, mountpoint) = (self.path("after.raw"), self.path("mnt"));
+        std::fs::write(&raw, &content.bytes).context("writing a disk")?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ext4", "-o", "loop"]).arg(&raw).arg(&mountpoint);
+        process::run_ok(mount, LIMIT).context("mounting the disk of a machine that has died")?;
+        let mounted = Mounted(mountpoint.clone());
+        let done = repair(&mountpoint.join("image"))?;
+        let path = self.path("repaired");
+        std::fs::copy(mountpoint.join("image"), &path).context("copying the image")?;
+        mounts::unmount_clean(&mountpoint, LIMIT)?;
+        drop(mounted);
+        image::check(self.kind, &path)?;
+        check_disk(&raw)?;
+        Ok((std::fs::read(&raw).context("reading a disk")?, done))
+    }
+}
+
+/// What the machine's own file system is on must be in order too, or the disk has lost what no disk may lose.
+fn check_disk(raw: &Path) -> Result<()> {
+    let mut e2fsck = tool("e2fsck");
+    e2fsck.args(["-f", "-n"]).arg(raw);
+    process::run_ok(e2fsck, LIMIT).context("checking the machine's disk itself").map(drop)
+}
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}

@@ -1,0 +1,29 @@
+//! Losses of power: that which must be noticed is.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+/// A disk that forgets what it has promised to keep makes belay break its own promises.
+#[test]
+fn a_disk_that_lies_is_noticed() {
+    let can_mount = File::options().read(true).write(true).open("/dev/fuse").is_ok()
+        && std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
+    let belay = std::path::Path::new(env!("CARGO_BIN_EXE_belay-chaos")).with_file_name("belay");
+    if !can_mount || !belay.is_file() {
+        eprintln!(
+            "skipped: mounting takes root and /dev/fuse, and holding takes {}",
+            belay.display()
+        );
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
+    command.args(["powercut", "--cuts", "10", "--also", "0", "--seed", "4"]);
+    let output = command.args(["--beds", "fuse2fs-ext4", "--lying-disk"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        text.contains("WRONG") && text.contains("replay: belay-chaos powercut --seed 4"),
+        "{text}"
+    );
+}
