@@ -19,6 +19,8 @@ pub struct Counts {
     applied: u64,
     dropped: u64,
     nothing: u64,
+    /// Different images that the checker has seen after repairs.
+    pub images: u64,
     /// Steps that were acknowledged as durable, and found to be there.
     pub durable: u64,
     /// Steps that were found to be there, durable or not.
@@ -46,6 +48,7 @@ impl Counts {
         self.applied += other.applied;
         self.dropped += other.dropped;
         self.nothing += other.nothing;
+        self.images += other.images;
         self.durable += other.durable;
         self.found += other.found;
         self.wrong += other.wrong;
@@ -57,7 +60,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} cuts, and {} on their records ({} with writes not yet synced), {} in repairs; journals: {} applied, {} \
-             dropped, {} empty; {} durable steps there of {} found; {} wrong",
+             dropped, {} empty; {} different images; {} durable steps there of {} found; {} wrong",
             self.cuts,
             self.also,
             self.undecided,
@@ -65,6 +68,7 @@ impl fmt::Display for Counts {
             self.applied,
             self.dropped,
             self.nothing,
+            self.images,
             self.durable,
             self.found,
             self.wrong

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use super::pages::Pages;
+
 /// A disk writes a sector whole or not at all.
 const SECTOR: usize = 512;
 
@@ -34,7 +36,7 @@ enum Pending {
 #[derive(Clone, Debug)]
 pub struct Content {
     /// What is in it.
-    pub bytes: Vec<u8>,
+    pub bytes: Pages,
     /// When it was last written to.
     pub modified: SystemTime,
 }
@@ -57,9 +59,9 @@ pub struct Disk {
 
 impl Disk {
     /// A disk with one file, all of it durable.
-    pub fn with(name: &str, inode: u64, bytes: Vec<u8>) -> Self {
+    pub fn with(name: &str, inode: u64, bytes: &[u8]) -> Self {
         let mut disk = Self::default();
-        let content = Content { bytes, modified: SystemTime::now() };
+        let content = Content { bytes: Pages::new(bytes), modified: SystemTime::now() };
         disk.files.insert(inode, File { now: content.clone(), durable: content, pending: vec![] });
         disk.names.insert(name.to_owned(), inode);
         disk.durable_names = disk.names.clone();
@@ -89,6 +91,11 @@ impl Disk {
     /// Things of which each may be lost or not, if the power goes now.
     pub fn undecided(&self) -> usize {
         self.pending_names.len() + self.files.values().map(|file| file.pending.len()).sum::<usize>()
+    }
+
+    /// How often [`Self::after`] asks at most.
+    pub fn questions(&self) -> usize {
+        self.undecided() + self.files.values().filter(|file| !file.pending.is_empty()).count()
     }
 
     /// Does what is asked for.
@@ -122,7 +129,7 @@ impl Disk {
                 if let Some(inode) = inode
                     && !self.files.contains_key(inode)
                 {
-                    let empty = Content { bytes: vec![], modified: now };
+                    let empty = Content { bytes: Pages::default(), modified: now };
                     let file = File { now: empty.clone(), durable: empty, pending: vec![] };
                     self.files.insert(*inode, file);
                 }
@@ -170,18 +177,10 @@ impl Disk {
 }
 
 impl Pending {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    fn apply(&self, bytes: &mut Pages) {
         match self {
-            Self::Piece(at, piece) => {
-                let end = at + piece.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                if let Some(place) = bytes.get_mut(*at..end) {
-                    place.copy_from_slice(piece);
-                }
-            }
-            Self::Length(length) => bytes.resize(*length, 0),
+            Self::Piece(at, piece) => bytes.write(*at, piece),
+            Self::Length(length) => bytes.resize(*length),
         }
     }
 }
@@ -196,32 +195,32 @@ mod tests {
 
     #[test]
     fn what_is_not_synced_may_be_lost() {
-        let mut disk = Disk::with("image", 2, vec![0; 2048]);
+        let mut disk = Disk::with("image", 2, &[0; 2048]);
         disk.apply(&Op::Write(2, 512, vec![1; 1024]), now());
         assert_eq!(disk.undecided(), 2);
-        assert_eq!(disk.content(2).unwrap().bytes[512..1536], [1; 1024]);
-        assert_eq!(disk.after(|| false).content(2).unwrap().bytes, [0; 2048]);
-        assert_eq!(disk.after(|| true).content(2).unwrap().bytes[512..1536], [1; 1024]);
+        assert_eq!(disk.content(2).unwrap().bytes.to_vec()[512..1536], [1; 1024]);
+        assert_eq!(disk.after(|| false).content(2).unwrap().bytes.to_vec(), [0; 2048]);
+        assert_eq!(disk.after(|| true).content(2).unwrap().bytes.to_vec()[512..1536], [1; 1024]);
         let mut second = [false, true, false].into_iter();
         let torn = disk.after(|| second.next().unwrap());
         let expected: Vec<u8> = [[0; 512], [0; 512], [1; 512], [0; 512]].concat();
-        assert_eq!(torn.content(2).unwrap().bytes, expected);
+        assert_eq!(torn.content(2).unwrap().bytes.to_vec(), expected);
         disk.apply(&Op::Sync(2), now());
         assert_eq!(disk.undecided(), 0);
-        assert_eq!(disk.after(|| false).content(2).unwrap().bytes[512..1536], [1; 1024]);
+        assert_eq!(disk.after(|| false).content(2).unwrap().bytes.to_vec()[512..1536], [1; 1024]);
     }
 
     #[test]
     fn names_need_a_sync_of_their_own() {
-        let mut disk = Disk::with("image", 2, vec![]);
+        let mut disk = Disk::with("image", 2, &[]);
         let inode = disk.free_inode();
         disk.apply(&Op::Name("journal".to_owned(), Some(inode)), now());
         disk.apply(&Op::Write(inode, 0, vec![7; 10]), now());
         disk.apply(&Op::Sync(inode), now());
         assert_eq!(disk.after(|| false).find("journal"), None);
-        assert_eq!(disk.after(|| true).content(inode).unwrap().bytes, [7; 10]);
+        assert_eq!(disk.after(|| true).content(inode).unwrap().bytes.to_vec(), [7; 10]);
         disk.apply(&Op::SyncNames, now());
-        assert_eq!(disk.after(|| false).content(inode).unwrap().bytes, [7; 10]);
+        assert_eq!(disk.after(|| false).content(inode).unwrap().bytes.to_vec(), [7; 10]);
         disk.apply(&Op::Name("journal".to_owned(), None), now());
         assert_eq!(disk.find("journal"), None);
         assert_eq!(disk.after(|| false).find("journal"), Some(inode));

@@ -12,9 +12,6 @@ use super::machine::{self, Told};
 use super::serve::Power;
 use super::work::Tree;
 
-/// Steps of an application in a life, at most.
-pub const STEPS: usize = 1500;
-
 /// What a machine has told, and how many changes the disk had seen by then.
 pub type Heard = Vec<(Told, usize)>;
 
@@ -32,6 +29,8 @@ pub struct Judge {
     pub seed: u64,
     /// How many there are.
     pub clients: usize,
+    /// Steps of each in a life, at most.
+    pub steps: usize,
     /// The number of the life.
     pub life: u64,
     /// What former lives have left, by folder.
@@ -42,7 +41,7 @@ impl Judge {
     /// What is certain at the end of a life, or before one of its changes.
     pub fn end(&self, heard: &Heard, cut: Option<usize>) -> Result<End> {
         let clients = self.clients;
-        let mut end = End { durable: vec![0; clients], begun: vec![STEPS; clients] };
+        let mut end = End { durable: vec![0; clients], begun: vec![self.steps; clients] };
         let mut last = vec![0; clients];
         let syncs: Vec<Vec<bool>> = (0..clients).map(|client| self.syncs(client, heard)).collect();
         for (told, changes) in heard {
@@ -59,7 +58,10 @@ impl Judge {
                 Told::Mounted => {}
             }
         }
-        end.begun.iter_mut().zip(last).for_each(|(begun, last)| *begun = (last + 1).min(STEPS));
+        end.begun
+            .iter_mut()
+            .zip(last)
+            .for_each(|(begun, last)| *begun = (last + 1).min(self.steps));
         Ok(end)
     }
 

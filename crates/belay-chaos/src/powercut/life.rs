@@ -1,11 +1,12 @@
 //! One life of a machine: it starts, applications work, the power goes; then the image is repaired (and the power goes in
 //! that as well, now and then), and looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -18,7 +19,8 @@ use tempfile::TempDir;
 
 use super::counts::Counts;
 use super::disk::Disk;
-use super::judge::{End, Heard, Judge, Listener, STEPS};
+use super::judge::{End, Heard, Judge, Listener};
+use super::pages::Pages;
 use super::repair::repair;
 use super::serve::{Changes, Power};
 use super::work::Tree;
@@ -26,11 +28,14 @@ use super::{PowercutArgs, check};
 
 const MIB: u64 = 12;
 const IMAGE: &str = "image";
+/// So many things that may be lost or not are tried in all combinations.
+const ALL: usize = 6;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The place where machines live and die.
 pub struct Bench<'a> {
     args: &'a PowercutArgs,
+    interrupted: &'a AtomicBool,
     kind: Kind,
     rng: ChaCha12Rng,
     pub counts: Counts,
@@ -39,13 +44,20 @@ pub struct Bench<'a> {
     /// The disk as it is when the power is back.
     disk: Disk,
     judge: Judge,
+    /// The images of this life that were found to be clean, by their hash.
+    seen: HashMap<u128, Tree>,
     _mount: fuser::BackgroundSession,
     dir: TempDir,
 }
 
 impl<'a> Bench<'a> {
     /// Makes a disk, and mounts it.
-    pub fn new(args: &'a PowercutArgs, kind: Kind, seed: u64) -> Result<Self> {
+    pub fn new(
+        args: &'a PowercutArgs,
+        kind: Kind,
+        seed: u64,
+        interrupted: &'a AtomicBool,
+    ) -> Result<Self> {
         ensure!(kind.is_fuse2fs(), "{kind} has no image that is known to be read here");
         let shm = PathBuf::from("/dev/shm");
         let parent = args.workdir.clone().unwrap_or(shm);
@@ -62,13 +74,21 @@ impl<'a> Bench<'a> {
         let mount = power.mount(&folder)?;
         Ok(Self {
             args,
+            interrupted,
             kind,
             rng: ChaCha12Rng::seed_from_u64(seed ^ (kind as u64) << 40),
             counts: Counts::default(),
             power,
             folder,
             disk: Disk::default(),
-            judge: Judge { seed, clients: args.clients, life: 0, settled: BTreeMap::new() },
+            judge: Judge {
+                seed,
+                clients: args.clients,
+                steps: args.steps,
+                life: 0,
+                settled: BTreeMap::new(),
+            },
+            seen: HashMap::new(),
             _mount: mount,
             dir,
         })
@@ -83,10 +103,11 @@ impl<'a> Bench<'a> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             let fresh = self.path("fresh");
             image::make(self.kind, &fresh, MIB)?;
-            self.disk = Disk::with(IMAGE, 2, std::fs::read(&fresh).context("reading an image")?);
+            self.disk = Disk::with(IMAGE, 2, &std::fs::read(&fresh).context("reading an image")?);
             self.judge.settled.clear();
         }
         self.judge.life += 1;
+        self.seen.clear();
         let before = self.disk.clone();
         let (heard, disk, log) = self.machine()?;
         self.counts.cuts += 1;
@@ -98,12 +119,16 @@ impl<'a> Bench<'a> {
                 replayed.apply(&log[at].0, log[at].1);
                 at += 1;
             }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             let end = self.judge.end(&heard, Some(cut))?;
-            let platter = self.lose(&replayed);
-            self.recover(platter, &end).with_context(|| {
-                format!("life {}, had the power gone at change {cut}", self.judge.life)
-            })?;
-            self.counts.also += 1;
+            for platter in self.outcomes(&replayed) {
+                self.recover(platter, &end).with_context(|| {
+                    format!("life {}, had the power gone at change {cut}", self.judge.life)
+                })?;
+                self.counts.also += 1;
+            }
         }
         let end = self.judge.end(&heard, None)?;
         let platter = self.lose(&disk);
@@ -117,7 +142,7 @@ impl<'a> Bench<'a> {
     /// Changes before which the power is to have gone as well.
     fn other_cuts(&mut self, changes: usize) -> Vec<usize> {
         if self.args.also == 0 {
-            return (0..changes).collect();
+            return (0..=changes).collect();
         }
         let mut cuts: Vec<usize> =
             (0..self.args.also).map(|_| self.rng.random_range(0..=changes)).collect();
@@ -150,7 +175,12 @@ impl<'a> Bench<'a> {
             "--life",
             &self.judge.life.to_string(),
         ]);
-        command.args(["--clients", &self.args.clients.to_string(), "--steps", &STEPS.to_string()]);
+        command.args([
+            "--clients",
+            &self.args.clients.to_string(),
+            "--steps",
+            &self.args.steps.to_string(),
+        ]);
         let more = self.args.belay_args.iter().map(String::as_str);
         command.args(
             more.chain(["--checkpoint-interval", interval]).map(|arg| format!("--belay-arg={arg}")),
@@ -196,6 +226,39 @@ impl<'a> Bench<'a> {
         disk.after(|| self.rng.random_bool(share))
     }
 
+    /// What a disk may have kept: one of that, or, if every change is tried, all that is possible where that is not too
+    /// much, and else the extremes and some more.
+    fn outcomes(&mut self, disk: &Disk) -> Vec<Disk> {
+        if self.args.also > 0 {
+            return vec![self.lose(disk)];
+        }
+        let asked = disk.questions();
+        self.counts.undecided += u64::from(asked > 0);
+        if asked <= ALL {
+            let bit = |bits: u32, number: &mut u32| {
+                *number += 1;
+                bits >> (*number - 1) & 1 == 1
+            };
+            return (0..1u32 << asked)
+                .map(|bits| {
+                    let mut number = 0;
+                    disk.after(|| bit(bits, &mut number))
+                })
+                .collect();
+        }
+        let mut outcomes = vec![disk.after(|| false), disk.after(|| true)];
+        // As they came, up to one of them.
+        let mut left = self.rng.random_range(1..asked);
+        outcomes.push(disk.after(|| {
+            left = left.saturating_sub(1);
+            left > 0
+        }));
+        for share in [0.03, 0.5, 0.97] {
+            outcomes.push(disk.after(|| self.rng.random_bool(share)));
+        }
+        outcomes
+    }
+
     /// Repairs what is on a disk, maybe with further losses of power, and looks at it.
     fn recover(&mut self, mut disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
         while self.rng.random_ratio(1, 4) {
@@ -214,13 +277,25 @@ impl<'a> Bench<'a> {
             disk.undecided()
         );
         let content = disk.find(IMAGE).and_then(|inode| disk.content(inode)).context("no image")?;
-        let path = self.path("repaired");
-        std::fs::write(&path, &content.bytes).context("writing an image")?;
-        image::check(self.kind, &path)?;
-        let found = check::read_image(&path, &self.path("found"))?;
+        let found = self.look(&content.bytes)?;
         let found = self.judge.compare(&found, end)?;
         self.counts.durable += found.durable;
         self.counts.found += found.steps;
         Ok((disk, found.trees))
+    }
+
+    /// Has an image checked, and reads it. The same one is looked at once in a life.
+    fn look(&mut self, bytes: &Pages) -> Result<Tree> {
+        let hash = bytes.hash();
+        if let Some(tree) = self.seen.get(&hash) {
+            return Ok(tree.clone());
+        }
+        let path = self.path("repaired");
+        std::fs::write(&path, bytes.to_vec()).context("writing an image")?;
+        image::check(self.kind, &path)?;
+        let tree = check::read_image(&path, &self.path("found"))?;
+        self.counts.images += 1;
+        self.seen.insert(hash, tree.clone());
+        Ok(tree)
     }
 }

@@ -6,6 +6,7 @@
 //! | [`work`] | what the applications do, and what the tree is after each step |
 //! | [`machine`] | what runs on the machine that loses its power |
 //! | [`disk`] | what a disk may have kept |
+//! | [`pages`] | bytes whose copies cost nothing |
 //! | [`serve`] | the disk as a mounted folder, and the switch |
 //! | [`check`] | whether what is on the image afterwards is right |
 //! | [`judge`] | what a machine has told, and whether the image agrees |
@@ -20,6 +21,7 @@ mod disk;
 mod judge;
 mod life;
 pub mod machine;
+mod pages;
 mod repair;
 mod serve;
 pub mod vm;
@@ -55,6 +57,9 @@ pub struct PowercutArgs {
     /// Applications at work at once
     #[arg(long, default_value_t = 2)]
     clients: usize,
+    /// Steps of an application in a life, at most
+    #[arg(long, default_value_t = 1500)]
+    steps: usize,
     /// Lives of an image before a new one is made
     #[arg(long, default_value_t = 6)]
     lives: u64,
@@ -82,17 +87,18 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     for (index, kind) in args.beds.iter().enumerate() {
         let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
         let started = Instant::now();
-        let mut bench = Bench::new(args, *kind, seed)
+        let mut bench = Bench::new(args, *kind, seed, &interrupted)
             .with_context(|| format!("preparing losses of power on {kind}"))?;
         while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
             if let Err(why) = bench.life() {
                 bench.counts.wrong += 1;
                 println!("{kind}: WRONG after {} cuts: {why:#}", bench.counts.cuts);
                 println!(
-                    "  replay: belay-chaos powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --lives {}",
+                    "  replay: belay-chaos powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
                     bench.counts.cuts.max(20),
                     args.also,
                     args.clients,
+                    args.steps,
                     args.lives
                 );
                 break;

@@ -270,9 +270,10 @@ impl Filesystem for Served {
         if !state.on {
             return reply.error(Errno::EIO);
         }
-        let bytes = state.disk.content(ino.0).map(|content| content.bytes.as_slice());
-        let there = bytes.unwrap_or_default().get(offset as usize..).unwrap_or_default();
-        reply.data(&there[..there.len().min(size as usize)]);
+        match state.disk.content(ino.0) {
+            Some(content) => reply.data(&content.bytes.read(offset as usize, size as usize)),
+            None => reply.error(Errno::ENOENT),
+        }
     }
 
     fn write(

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use super::check;
 use super::counts::Counts;
 use super::disk::Disk;
-use super::judge::{Heard, Judge, Listener, STEPS};
+use super::judge::{Heard, Judge, Listener};
 use super::machine::Told;
 use super::repair::repair;
 use super::serve::Power;
@@ -31,6 +31,8 @@ use crate::interrupt;
 const DISK: &str = "disk.raw";
 const DISK_MIB: u64 = 48;
 const IMAGE_MIB: u64 = 12;
+/// Steps of an application in a life, at most.
+const STEPS: usize = 1500;
 const LIMIT: Duration = Duration::from_secs(60);
 /// An emulated machine starts slowly, the more so if others are at work.
 const BOOT: Duration = Duration::from_secs(300);
@@ -139,7 +141,13 @@ impl<'a> Bench<'a> {
             counts: Counts::default(),
             power,
             disk: Disk::default(),
-            judge: Judge { seed, clients: args.clients, life: 0, settled: BTreeMap::new() },
+            judge: Judge {
+                seed,
+                clients: args.clients,
+                steps: STEPS,
+                life: 0,
+                settled: BTreeMap::new(),
+            },
             _mount: mount,
             dir,
         })
@@ -166,10 +174,11 @@ impl<'a> Bench<'a> {
         self.counts.note(done);
         let found = check::read_image(&self.path("repaired"), &self.path("found"))?;
         let found = self.judge.compare(&found, &end).with_context(life)?;
+        self.counts.images += 1;
         self.counts.durable += found.durable;
         self.counts.found += found.steps;
         self.judge.settled = found.trees;
-        self.disk = Disk::with(DISK, 2, bytes);
+        self.disk = Disk::with(DISK, 2, &bytes);
         Ok(())
     }
 
@@ -182,7 +191,7 @@ impl<'a> Bench<'a> {
         let mut mke2fs = tool("mke2fs");
         mke2fs.args(["-F", "-q", "-t", "ext4", "-d"]).arg(self.path("content")).arg(&raw);
         process::run_ok(mke2fs, LIMIT)?;
-        Ok(Disk::with(DISK, 2, std::fs::read(&raw).context("reading a disk")?))
+        Ok(Disk::with(DISK, 2, &std::fs::read(&raw).context("reading a disk")?))
     }
 
     /// Starts the machine, and cuts its power.
@@ -243,7 +252,7 @@ impl<'a> Bench<'a> {
     fn repaired(&self, disk: &Disk) -> Result<(Vec<u8>, super::repair::Done)> {
         let content = disk.find(DISK).and_then(|inode| disk.content(inode)).context("no disk")?;
         let (raw, mountpoint) = (self.path("after.raw"), self.path("mnt"));
-        std::fs::write(&raw, &content.bytes).context("writing a disk")?;
+        std::fs::write(&raw, content.bytes.to_vec()).context("writing a disk")?;
         let mut mount = Command::new("mount");
         mount.args(["-t", "ext4", "-o", "loop"]).arg(&raw).arg(&mountpoint);
         process::run_ok(mount, LIMIT).context("mounting the disk of a machine that has died")?;
