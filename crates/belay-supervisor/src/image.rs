@@ -2,11 +2,45 @@
 //! it is believed.
 
 use crate::text::OsText;
-use belay_image::journal::{self, Error, Facts, HostFile, Kept, Storage};
+use belay_image::journal::{self, Error, Facts, HostFile, Kept, Recovered, Storage};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// What was done at the start about a commit that a loss of power had cut off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtStart {
+    /// There was none.
+    #[default]
+    Nothing,
+    /// It had not reached the image, and was dropped.
+    Dropped,
+    /// It was finished.
+    Applied,
+}
+
+impl AtStart {
+    /// The name as in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Dropped => "dropped",
+            Self::Applied => "applied",
+        }
+    }
+}
+
+impl From<&Recovered> for AtStart {
+    fn from(done: &Recovered) -> Self {
+        match done {
+            Recovered::Nothing => Self::Nothing,
+            Recovered::Dropped | Recovered::Discarded(_) => Self::Dropped,
+            Recovered::Applied(_) => Self::Applied,
+        }
+    }
+}
 
 /// An image, and its journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +55,8 @@ pub struct Image {
     pub journal: OsText,
     /// The link that leads to the journal.
     pub pointer: Option<OsText>,
+    /// What was done at the start.
+    pub at_start: AtStart,
 }
 
 /// By what an image is known, whatever its path: device and inode.
@@ -45,7 +81,7 @@ pub fn journal_folder() -> PathBuf {
 
 impl Image {
     /// The image at `path`, whose journal is `journal`.
-    pub fn new(path: &Path, meta: &Metadata, journal: &Kept) -> Self {
+    pub fn new(path: &Path, meta: &Metadata, journal: &Kept, at_start: AtStart) -> Self {
         let (device, inode) = identity(meta);
         Self {
             path: path.into(),
@@ -53,6 +89,7 @@ impl Image {
             inode,
             journal: journal.path().into(),
             pointer: journal.pointer().map(Into::into),
+            at_start,
         }
     }
 

@@ -4,6 +4,7 @@
 //! [`SCHEMA_VERSION`] growing. All times are in microseconds unless the name says otherwise.
 
 use crate::blackout::Summary;
+use crate::image::AtStart;
 use crate::process::Exit;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -63,6 +64,8 @@ pub struct Status {
     pub restored: Restored,
     /// What was done about the daemon's effects.
     pub effects: Effects,
+    /// The daemon's image, under the policy `epoch`.
+    pub image: Option<Image>,
     /// Nodes that the kernel knows.
     pub nodes_cached: u64,
     /// Open files and directories.
@@ -141,6 +144,21 @@ pub struct Effects {
     pub finished: u64,
     /// Transactions that were too long.
     pub torn: u64,
+}
+
+/// An image between checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Its path.
+    pub path: String,
+    /// Where its journal lies.
+    pub journal: String,
+    /// What was done at the start about a commit that a loss of power had cut off.
+    pub at_start: AtStart,
+    /// The number of the epoch under way.
+    pub epoch: u64,
+    /// The last one that is on the image, safe against loss of power.
+    pub committed: u64,
 }
 
 /// A daemon.
@@ -235,6 +253,17 @@ impl Status {
                 e.committed, e.finished, e.torn
             )?;
         }
+        if let Some(image) = &self.image {
+            writeln!(
+                out,
+                "  image       {} at checkpoint {}, epoch {} under way; journal {}, at start {}",
+                image.path,
+                image.committed,
+                image.epoch,
+                image.journal,
+                image.at_start.name()
+            )?;
+        }
         writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
         if self.degraded {
             writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
@@ -259,6 +288,13 @@ mod tests {
             requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
             effects: Effects { replayed: 3, ..Effects::default() },
+            image: Some(Image {
+                path: "/srv/disk.img".into(),
+                journal: "/srv/disk.img.belay-journal".into(),
+                at_start: AtStart::Applied,
+                epoch: 4,
+                committed: 2,
+            }),
             nodes_cached: 5,
             open_handles: 1,
             policy: "reconcile".into(),
@@ -286,6 +322,8 @@ mod tests {
             r#""failed":0,"poisoned":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0},"#,
             r#""effects":{"replayed":3,"probed":0,"diverged":0,"untagged":0,"handed_over":0,"#,
             r#""committed":0,"finished":0,"torn":0},"#,
+            r#""image":{"path":"/srv/disk.img","journal":"/srv/disk.img.belay-journal","#,
+            r#""at_start":"applied","epoch":4,"committed":2},"#,
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
-use belay_supervisor::image::{Image, identity, journal_folder};
+use belay_supervisor::image::{AtStart, Image, identity, journal_folder};
 use belay_supervisor::instances::Instance;
 use rustix::fd::OwnedFd;
 use std::ffi::{OsStr, OsString};
@@ -21,9 +21,10 @@ pub struct Done {
 }
 
 impl Done {
-    /// For people. `image`: of which image.
-    pub fn show(&self, image: &Path) -> String {
+    /// For people. `image`: of which image. `dry`: it was not done.
+    pub fn show(&self, image: &Path, dry: bool) -> String {
         let (image, journal) = (image.display(), self.journal.display());
+        let is = if dry { "would be" } else { "is" };
         let size = |contents: &Contents| {
             let Contents { epoch, bytes, runs, .. } = contents;
             format!("checkpoint {epoch} ({bytes} bytes in {runs} places)")
@@ -33,16 +34,16 @@ impl Done {
                 format!("{image}: no commit was cut off; its journal {journal} is empty")
             }
             Recovered::Dropped => format!(
-                "{image}: a commit was cut off before it reached the image, and is dropped ({journal} is not whole): \
+                "{image}: a commit was cut off before it reached the image, and {is} dropped ({journal} is not whole): \
                  the image is at the checkpoint before"
             ),
             Recovered::Discarded(contents) => format!(
-                "{image}: {} is dropped from {journal}, as asked for: the image may have a part of it, have it \
+                "{image}: {} {is} dropped from {journal}, as asked for: the image may have a part of it, have it \
                  checked",
                 size(contents)
             ),
             Recovered::Applied(contents) => format!(
-                "{image}: a commit was cut off, and is finished: {} from {journal} are on the image",
+                "{image}: a commit was cut off, and {is} finished: {} from {journal}",
                 size(contents)
             ),
         }
@@ -172,25 +173,30 @@ pub fn prepare(
     };
     let journals = Journals::find(&path, wishes.journal, false)?;
     journals.check_free(instances)?;
-    let homes = settle(journals)?;
+    let (homes, at_start) = settle(journals)?;
     let kept = homes.make()?;
-    if wishes.journal.is_some() && kept.pointer().is_none() && kept.path() != path {
-        tracing::debug!("the journal of {} is {}", path.display(), kept.path().display());
+    if !homes.is_found(&kept) {
+        tracing::warn!(
+            "the journal {} is found by nobody who does not name it: after a loss of power, give --journal again \
+             (to `belay repair` as well)",
+            kept.path().display()
+        );
     }
-    let image = Image::new(homes.image(), homes.meta(), &kept);
+    let image = Image::new(homes.image(), homes.meta(), &kept, at_start);
     Ok(Some((image, kept.into_lock())))
 }
 
-fn settle(journals: Journals) -> Result<Homes> {
+fn settle(journals: Journals) -> Result<(Homes, AtStart)> {
     let (homes, done) = journals.settle(How::default())?;
+    let at_start = done.iter().map(|done| AtStart::from(&done.what)).max();
     for done in done {
         if done.what == Recovered::Nothing {
-            tracing::debug!("{}", done.show(homes.image()));
+            tracing::debug!("{}", done.show(homes.image(), false));
         } else {
-            tracing::info!("{}", done.show(homes.image()));
+            tracing::info!("{}", done.show(homes.image(), false));
         }
     }
-    Ok(homes)
+    Ok((homes, at_start.unwrap_or_default()))
 }
 
 /// The files and block devices in a daemon's command line: arguments that are one, else what options name.

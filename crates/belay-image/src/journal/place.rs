@@ -138,6 +138,11 @@ impl Homes {
         Err(Error::NoPlace { image: self.image.display().to_string(), why })
     }
 
+    /// Whether a journal is found by whoever knows nothing but the image.
+    pub fn is_found(&self, kept: &Kept) -> bool {
+        kept.pointer.is_some() || self.homes.contains(&kept.path)
+    }
+
     /// Leaves a link to the journal in the first home that takes one. `None` if none does.
     fn point_to(&self, journal: &Path) -> Result<Option<PathBuf>, Error> {
         for home in &self.homes {

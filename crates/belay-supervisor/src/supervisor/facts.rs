@@ -2,8 +2,11 @@
 
 use super::{SECOND, Supervisor};
 use crate::clock;
-use crate::status::{Daemon, Effects, Process, Requests, Restored, SCHEMA_VERSION, State, Status};
+use crate::status::{
+    Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status,
+};
 use belay_effects::area::{Area, Tally};
+use belay_image::overlay::{self, Overlay};
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, flags, options};
 use std::sync::Arc;
@@ -44,6 +47,18 @@ impl Supervisor {
         }
     }
 
+    fn image(&self) -> Option<Image> {
+        let image = self.config.image.as_ref()?;
+        let overlay = Overlay::new(&*self.memory, self.layout.epochs, overlay::Capacity::MOUNT);
+        Some(Image {
+            path: image.path.show(),
+            journal: image.journal.show(),
+            at_start: image.at_start,
+            epoch: overlay.epoch().unwrap_or(0),
+            committed: overlay.committed().unwrap_or(0),
+        })
+    }
+
     pub(super) fn status(&self) -> Status {
         let control = self.control();
         let count = |counter| control.counter(counter);
@@ -72,6 +87,7 @@ impl Supervisor {
                 streams: count(Counter::StreamsRestored),
             },
             effects: self.effects(),
+            image: self.image(),
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),

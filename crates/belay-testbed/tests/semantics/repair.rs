@@ -242,7 +242,7 @@ fn s45_refused_journals_stop_the_start() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let output = disk.repair(&["--dry-run", "--force"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("would be: "), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("would be finished"), "{output:?}");
     assert!(fs::read(disk.journal()).unwrap() == journal);
     let output = disk.repair(&["--force"]);
     assert!(output.status.success(), "{output:?}");

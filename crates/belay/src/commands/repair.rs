@@ -30,9 +30,8 @@ pub fn run(options: &Repair) -> Result<i32> {
     }
     let done = result?;
     if !options.json {
-        let would = if options.dry_run { "would be: " } else { "" };
         for done in &done {
-            writeln!(out, "{would}{}", done.show(&options.image))?;
+            writeln!(out, "{}", done.show(&options.image, options.dry_run))?;
         }
         if done.is_empty() {
             writeln!(out, "{}: no journal of belay, nothing to do", options.image.display())?;
