@@ -301,6 +301,9 @@ impl Shim {
         let settling = session.phase() == Phase::Settling;
         if policy() == Policy::Epoch {
             session.set_time(clock::real());
+            if opcode(message) == Opcode::DESTROY {
+                self.epochs.destroyed.store(true, Relaxed);
+            }
         }
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {

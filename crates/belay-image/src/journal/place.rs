@@ -59,7 +59,8 @@ impl Homes {
             vec![beside(&path), folder.join(name(path.as_os_str(), path.as_os_str().as_bytes()))]
         } else if kind.is_block_device() {
             let key = device_key(meta.rdev(), Path::new("/sys"));
-            key.iter().map(|key| folder.join(name(path.as_os_str(), key))).collect()
+            // Nothing of its path: it may have another one after a restart.
+            key.iter().map(|key| folder.join(name(OsStr::from_bytes(key), key))).collect()
         } else {
             return Err(wrap(ErrorKind::InvalidInput.into()));
         };

@@ -9,7 +9,7 @@ use crate::process::Exit;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Store;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, flags, options};
 use std::sync::Arc;
 
 /// How many daemons may be started to bring about a clean end.
@@ -73,7 +73,7 @@ impl Supervisor {
     /// `false` if that is not called for, or was to no avail.
     pub(super) fn start_once_more(&mut self, pid: u32, exit: Exit, died_ns: u64) -> bool {
         if !self.has_epochs()
-            || exit == Exit::Code(0)
+            || self.is_clean_end(exit)
             || self.book.mount.is_none()
             || self.book.last_starts >= LAST_STARTS
         {
@@ -99,6 +99,13 @@ impl Supervisor {
         true
     }
 
+    /// Whether the daemon, which has ended, has written all that it held. When it has found the mount gone, all
+    /// is in a checkpoint, or else it could not write, whatever it says.
+    fn is_clean_end(&self, exit: Exit) -> bool {
+        exit == Exit::Code(0)
+            && (!self.control().has(flags::DISCONNECTED) || self.unsaved() == Some(0))
+    }
+
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
     fn unsaved(&self) -> Option<usize> {
         let size = overlay::Capacity::MOUNT;
@@ -117,7 +124,7 @@ impl Supervisor {
         if let Some(committer) = self.committer.take() {
             committer.finish();
         }
-        let clean = exit == Some(Exit::Code(0));
+        let clean = exit.is_some_and(|exit| self.is_clean_end(exit));
         let unsaved = if clean { Some(0) } else { self.unsaved() };
         let ended = self.commit_place().and_then(|place| place.end(clean));
         if let Err(why) = &ended {

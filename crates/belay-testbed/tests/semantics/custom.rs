@@ -135,9 +135,13 @@ impl Custom {
     /// Kills belay and the daemon at one instant, as a loss of power does, and takes away what is left of the mount.
     /// A process in a trap goes when that is gone.
     pub fn kill_all(&mut self, trap: Option<Trap>) {
-        let others = ["supervisor", "daemon"].map(|role| self.pid(role));
+        // None of them if belay has just ended, or is about to.
+        let status = self.status().unwrap_or_default();
+        let pid = |role| status.pointer(role).and_then(Value::as_u64);
+        let others = ["/supervisor/pid", "/daemon/pid"].into_iter().filter_map(pid);
+        let others: Vec<u32> = others.map(|pid| pid.try_into().unwrap()).collect();
         let group = i32::try_from(self.process.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process_group(group.unwrap(), Signal::KILL).unwrap();
+        let _ = rustix::process::kill_process_group(group.unwrap(), Signal::KILL);
         drop(trap);
         assert!(self.process.wait(LIMIT).unwrap().is_some(), "belay survives SIGKILL");
         for other in others {

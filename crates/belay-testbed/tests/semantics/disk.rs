@@ -16,6 +16,30 @@ use crate::custom::Custom;
 
 pub const EPOCH: [&str; 4] = ["--policy", "epoch", "--checkpoint-interval", "1h"];
 
+/// Where journals lie that cannot be beside their image.
+pub const FOLDER: &str = "BELAY_JOURNAL_DIR";
+
+/// A file as a block device.
+pub struct Loop(pub PathBuf);
+
+impl Loop {
+    /// `None` where there are none.
+    pub fn attach(file: &Path) -> Option<Self> {
+        let mut command = Command::new("/sbin/losetup");
+        command.args(["--find", "--show"]).arg(file);
+        let output = run(command, LIMIT).ok().filter(|output| output.status.success())?;
+        Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let mut command = Command::new("/sbin/losetup");
+        command.arg("--detach").arg(&self.0);
+        let _ = run(command, LIMIT);
+    }
+}
+
 /// An image in a directory of its own.
 pub struct Disk {
     pub kind: Kind,
@@ -50,11 +74,16 @@ impl Disk {
 
     /// Starts belay on the image under the policy `epoch`, without waiting for anything.
     pub fn start(&self, variables: &[(&str, &Path)], arguments: &[&str]) -> Custom {
+        Self::start_on(&self.image(), variables, arguments)
+    }
+
+    /// The same on any image.
+    pub fn start_on(image: &Path, variables: &[(&str, &Path)], arguments: &[&str]) -> Custom {
         let arguments: Vec<&str> = EPOCH.iter().chain(arguments).copied().collect();
         Custom::start_with(variables, &arguments, |place| {
             let words = ["fuse2fs", "-f", "-o", "allow_other,default_permissions,fakeroot"];
             let words = words.into_iter().map(OsString::from);
-            words.chain([self.image().into(), place.mountpoint.into()]).collect()
+            words.chain([image.into(), place.mountpoint.into()]).collect()
         })
     }
 
@@ -64,7 +93,11 @@ impl Disk {
     }
 
     pub fn hold_with(&self, variables: &[(&str, &Path)], arguments: &[&str]) -> Custom {
-        let mount = self.start(variables, arguments);
+        Self::serving(self.start(variables, arguments))
+    }
+
+    /// Waits until it serves.
+    pub fn serving(mount: Custom) -> Custom {
         mount.wait_for("service", |status| status["state"] == "serving");
         fs::metadata(&mount.mountpoint).unwrap();
         mount
@@ -72,9 +105,14 @@ impl Disk {
 
     /// `belay repair ARGUMENTS IMAGE`.
     pub fn repair(&self, arguments: &[&str]) -> Output {
+        self.repair_of(&self.image(), arguments)
+    }
+
+    /// The same of any image.
+    pub fn repair_of(&self, image: &Path, arguments: &[&str]) -> Output {
         let mut command = Belay::find().unwrap().command();
-        command.arg("repair").args(arguments).arg(self.image());
-        command.env("BELAY_JOURNAL_DIR", self.at("folder"));
+        command.arg("repair").args(arguments).arg(image);
+        command.env(FOLDER, self.at("folder"));
         run(command, LIMIT).unwrap()
     }
 

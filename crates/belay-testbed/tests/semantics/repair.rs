@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use belay_testbed::Kind;
 
-use crate::common::{Trap, When, call, until};
+use crate::common::{Trap, When, call, names, until};
 use crate::custom::Custom;
-use crate::disk::Disk;
+use crate::disk::{Disk, FOLDER, Loop};
 
 /// What a commit of some files takes; the calls that are not made are not waited for.
 const STEPS: u32 = 18;
 const CALLS: &str = "^(pwrite64|pwritev|fsync)$";
+
+const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 
 /// Writes a file and has it made durable.
 fn save(path: &Path, bytes: &[u8]) {
@@ -183,6 +185,33 @@ fn s44_killed_at_random_instants() {
     assert!(!promised.is_empty(), "no fsync came to its end");
 }
 
+/// S44: at random instants of the end.
+#[test]
+fn s44_killed_while_it_ends() {
+    let seed = u64::from(std::process::id());
+    for round in 0..12 {
+        let disk = Disk::new(KINDS[round % 3]);
+        let mut mount = disk.hold(&[]);
+        save(&mount.at("old"), b"old");
+        fs::write(mount.at("new"), [9; 40_000]).unwrap();
+        mount.tool(&["umount"]);
+        // The instant is to be a random one.
+        let wait = (seed * 7919 + round as u64 * 104_729) % 12_000;
+        std::thread::sleep(Duration::from_micros(wait));
+        mount.kill_all(None);
+        if round % 2 == 0 {
+            disk.repaired();
+        } else {
+            drop(disk.hold(&[]));
+        }
+        assert_eq!(disk.beside(), ["image"]);
+        disk.check();
+        let files = disk.files();
+        assert_eq!(files.get("old").map(Vec::as_slice), Some(&b"old"[..]), "{wait} us");
+        assert!(files.get("new").is_none_or(|new| *new == [9; 40_000]), "{wait} us");
+    }
+}
+
 /// S45: an image is one belay's, by whatever name it is called; `belay repair` is refused as well.
 #[test]
 fn s45_an_image_is_held_once() {
@@ -212,7 +241,12 @@ fn s45_an_image_is_held_once() {
 /// A commit in the journal that has not reached the image.
 fn cut_off(arguments: &[&str]) -> Disk {
     let disk = Disk::new(Kind::Fuse2fsExt4);
-    let mut mount = disk.hold(arguments);
+    cut_off_in(disk.hold(arguments));
+    disk
+}
+
+/// Leaves one.
+fn cut_off_in(mut mount: Custom) {
     save(&mount.at("file"), b"text");
     // The journal is durable, and the image as it was: the mark that it is empty comes last of all.
     let trap = Trap::set_for_one(committer(&mount), CALLS, 6, When::Before);
@@ -221,7 +255,6 @@ fn cut_off(arguments: &[&str]) -> Disk {
     assert!(until(|| trap.has_caught()));
     mount.kill_all(Some(trap));
     assert!(caller.result().is_err());
-    disk
 }
 
 /// S45: a journal that may not be the image's stops the start and says what can be done.
@@ -298,6 +331,36 @@ fn s44_a_journal_elsewhere_is_found_again() {
         disk.check();
         assert!(disk.files().contains_key("more"));
     }
+}
+
+/// S44: what lies on a device is found again when the device has another name, and not by another one that has its name.
+#[test]
+fn s44_devices_are_known_by_what_they_are() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    fs::copy(disk.image(), disk.at("other")).unwrap();
+    let Some(device) = Loop::attach(&disk.image()) else {
+        eprintln!("skipped: no loop devices here");
+        return;
+    };
+    let folder = disk.at("folder");
+    let variables = [(FOLDER, folder.as_path())];
+    cut_off_in(Disk::serving(Disk::start_on(&device.0, &variables, &[])));
+    assert_eq!(names(&folder).len(), 1);
+    // Another file gets its place, perhaps its very name.
+    drop(device);
+    let other = Loop::attach(&disk.at("other")).unwrap();
+    let device = Loop::attach(&disk.image()).unwrap();
+    let output = disk.repair_of(&other.0, &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nothing to do"), "{output:?}");
+    assert_eq!(names(&folder).len(), 1);
+    let output = disk.repair_of(&device.0, &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("is finished"), "{output:?}");
+    assert_eq!(names(&folder).len(), 0);
+    drop((device, other));
+    disk.check();
+    assert!(disk.files().contains_key("more"));
 }
 
 /// S45: what is no journal of belay's is left alone, and stops the start.

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belay_testbed::process::run;
+use belay_testbed::process::{kill, run};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::LIMIT;
+use crate::common::{LIMIT, Trap, When};
 use crate::custom::Custom;
 use crate::disk::Disk;
 
@@ -155,4 +155,22 @@ fn s46_what_is_lost_is_said() {
     assert!(log.contains("is lost (") && log.contains("requests)"), "{log}");
     disk.check();
     assert_eq!(disk.beside(), ["image"]);
+}
+
+/// S46: also if the supervisor dies in the last commit.
+#[test]
+fn s46_a_supervisor_that_dies_in_the_last_commit() {
+    for step in [1, 2, 3, 5, 8] {
+        let disk = Disk::new(Kind::Fuse2fsExt4);
+        let mut mount = disk.hold(&[]);
+        work(&mount);
+        let supervisor = mount.pid("supervisor");
+        let trap = Trap::set(supervisor, "^(fsync|unlink)$", step, When::Before);
+        mount.tool(&["umount"]);
+        trap.await_catch();
+        kill(supervisor, Signal::KILL).unwrap();
+        drop(trap);
+        assert_eq!(mount.end().code(), Some(0), "step {step}: {}", mount.log());
+        is_whole(&disk, &format!("step {step}"));
+    }
 }

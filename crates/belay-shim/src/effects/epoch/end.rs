@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// How long the daemon may take for it, in ns. What it does not get done its successor does.
 const PATIENCE: u64 = 30_000_000_000;
+/// How often it is tried.
+const TRIES: u32 = 20;
 /// How long to wait for other threads, and for the committer.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
@@ -19,7 +21,7 @@ impl Shim {
     /// work for it.
     #[cold]
     pub(crate) fn epoch_goes_on(&self) -> bool {
-        if policy() != Policy::Epoch {
+        if policy() != Policy::Epoch || self.epochs.destroyed.load(Relaxed) {
             return false;
         }
         let now = now();
@@ -33,6 +35,9 @@ impl Shim {
         match session.phase() {
             Phase::Open if !unsaved => return false,
             Phase::Open if self.overlay().can_seal().unwrap_or(false) => {
+                if self.epochs.last_tries.fetch_add(1, Relaxed) >= TRIES {
+                    return false; // it cannot write
+                }
                 session.begin_checkpoint(now);
             }
             _ => {}

@@ -19,7 +19,7 @@ use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Capacity;
 use belay_sys::Mapping;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, RwLock};
 
 const OVERLAY: overlay::Capacity = overlay::Capacity::MOUNT;
@@ -42,6 +42,10 @@ pub(crate) struct Epochs {
     due: AtomicBool,
     /// When the kernel first said that the mount is gone; 0: not yet.
     ending: AtomicU64,
+    /// How often a last checkpoint was begun.
+    last_tries: AtomicU32,
+    /// The daemon was told to end by the kernel itself, and is not asked for anything any more.
+    pub(crate) destroyed: AtomicBool,
 }
 
 impl Shim {
