@@ -31,6 +31,11 @@ pub(crate) const SYNCS: OpcodeSet =
 /// Requests that change nothing and may take for ever.
 const UNENDING: OpcodeSet = OpcodeSet::new(&[Opcode::SETLKW, Opcode::POLL]);
 
+/// Whether a task is what a request has left to be done: others may wait for it that had begun.
+fn clears_up(task: &Task) -> bool {
+    matches!(task.job, Job::RemoveHidden(_) | Job::Unhide(..))
+}
+
 /// How far the checkpoint under way is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Flush {
@@ -143,6 +148,7 @@ impl<M: Memory> Session<M> {
         self.phase != Phase::Quiescing
             || (task.id <= self.epochs.boundary && !task.throttled)
             || matches!(task.job, Job::Flush)
+            || self.epochs.flush == Flush::No && clears_up(task)
     }
 
     /// Takes a checkpoint further. `true` when the epoch can end.
@@ -173,6 +179,7 @@ impl<M: Memory> Session<M> {
         let works = |active: &Active| !UNENDING.has(active.opcode);
         let goes_on = |task: &Task| {
             task.id <= self.epochs.boundary && task.awaits.is_none() && !task.throttled
+                || clears_up(task)
         };
         !self.active.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
     }

@@ -3,8 +3,9 @@
 
 mod talk;
 
-use belay_wire::abi::MkdirIn;
-use belay_wire::{Attr, AttrOut, EntryOut, Opcode, ROOT_ID, Request, build};
+use belay_session::Work;
+use belay_wire::abi::{MkdirIn, WriteIn, WriteOut};
+use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
 
@@ -158,4 +159,86 @@ fn requests_that_take_inode_numbers_do_not_overtake_each_other() {
     // Only where there is a log to be in order.
     let mut talk = Talk::new();
     assert!(ask(&mut talk, Opcode::MKDIR, "d") && ask(&mut talk, Opcode::MKDIR, "e"));
+}
+
+/// A directory that is to be removed waits for a hidden file in it to be removed first, which is to be done once that is
+/// closed. A checkpoint that begins in between must not wait for the first and hold up the second.
+#[test]
+fn what_is_left_to_be_done_is_part_of_a_checkpoint() {
+    let mut talk = Talk::logged();
+    let dir = make(&mut talk, ROOT_ID, "d", 10, 110);
+    assert!(talk.ask(dir, |ids| build::lookup(ids, b"f")).is_some());
+    let file = talk.reply(talk.unique, link(11, 111).as_bytes()).unwrap().nodeid;
+    let handle = talk.open(file);
+    assert!(talk.ask(dir, |ids| build::unlink(ids, b"f")).is_none());
+    let (opcode, names, unique) = talk.next();
+    assert_eq!((opcode, names[0].as_str()), (Opcode::RENAME, "f"));
+    let hidden = names[1].clone();
+    talk.reply(unique, &[]);
+    assert!(matches!(talk.session.work(0), Some(Work::Answer(_))));
+    talk.session.on_delivered(talk.unique);
+
+    assert!(talk.ask(file, |ids| build::release(ids, handle, 0, false)).is_some());
+    let release = talk.unique;
+    assert!(
+        talk.ask(ROOT_ID, |ids| build::request(ids, Opcode::RMDIR, &[b"d\0"])).is_none(),
+        "there is a file in it"
+    );
+    let rmdir = talk.unique;
+    assert!(talk.session.begin_checkpoint(0));
+    talk.reply(release, &[]);
+    let (opcode, names, unique) = talk.next();
+    assert_eq!((opcode, names), (Opcode::UNLINK, vec![hidden]));
+    talk.reply(unique, &[]);
+    while let Some(message) = talk.next_message() {
+        let (opcode, _, unique) = told(&message);
+        match opcode {
+            Opcode::FORGET => {}
+            Opcode::RMDIR => {
+                assert_eq!(unique, rmdir);
+                talk.reply(unique, &[]);
+            }
+            // Only then is the daemon made to write.
+            Opcode::OPENDIR => return,
+            other => panic!("{other}"),
+        }
+    }
+    panic!("no flush");
+}
+
+/// Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own: its inode
+/// number is not free then, and the next file gets another one than before the crash. So the roll-forward closes what it
+/// has opened to write to it before it takes its name.
+#[test]
+fn a_file_that_is_written_to_again_is_closed_before_its_name_goes() {
+    let mut talk = Talk::logged();
+    let (file, _) = talk.lookup("a", 10, 7);
+    talk.lookup("b", 11, 8);
+    let handle = talk.open(file);
+    let write = WriteIn { fh: handle, size: 3, ..WriteIn::default() };
+    let body = [write.as_bytes(), b"abc"];
+    assert!(talk.ask(file, |ids| build::request(ids, Opcode::WRITE, &body)).is_some());
+    let written = WriteOut { size: 3, padding: 0 };
+    talk.reply(talk.unique, written.as_bytes());
+    assert!(talk.ask(file, |ids| build::release(ids, handle, 0, false)).is_some());
+    talk.reply(talk.unique, &[]);
+    assert!(talk.ask(ROOT_ID, |ids| build::rename(ids, ROOT_ID, b"b", b"a")).is_some());
+    talk.reply(talk.unique, &[]);
+
+    talk.die();
+    let mut asked = Vec::new();
+    while let Some(message) = talk.next_message() {
+        let (opcode, names, unique) = told(&message);
+        match opcode {
+            Opcode::LOOKUP if names[0] == "a" => talk.reply(unique, link(70, 7).as_bytes()),
+            Opcode::LOOKUP => talk.reply(unique, link(71, 8).as_bytes()),
+            Opcode::OPEN => talk.reply(unique, OpenOut { fh: 5, ..OpenOut::default() }.as_bytes()),
+            Opcode::WRITE => talk.reply(unique, written.as_bytes()),
+            Opcode::FORGET => continue,
+            _ => talk.reply(unique, &[]),
+        };
+        asked.push(opcode);
+    }
+    asked.retain(|opcode| *opcode != Opcode::LOOKUP);
+    assert_eq!(asked, [Opcode::OPEN, Opcode::WRITE, Opcode::RELEASE, Opcode::RENAME]);
 }

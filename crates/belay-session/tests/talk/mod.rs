@@ -100,12 +100,17 @@ impl Talk {
 
     /// The daemon's reply; if it is an entry, what the kernel gets.
     pub fn reply(&mut self, unique: u64, body: &[u8]) -> Option<EntryOut> {
+        self.answer(unique, body)
+    }
+
+    /// The daemon's reply, and what the kernel gets if that is something else.
+    pub fn answer<T: FromBytes>(&mut self, unique: u64, body: &[u8]) -> Option<T> {
         let message = build::reply(unique, body);
         let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
         self.session.on_delivered(unique);
         match outgoing {
             Outgoing::Replace(reply) => {
-                EntryOut::read_from_prefix(&reply.as_bytes()[16..]).ok().map(|(entry, _)| entry)
+                T::read_from_prefix(&reply.as_bytes()[16..]).ok().map(|(reply, _)| reply)
             }
             _ => None,
         }
@@ -118,9 +123,11 @@ impl Talk {
         (entry.nodeid, entry.attr.ino)
     }
 
-    pub fn open(&mut self, node: u64) {
+    /// OPEN: the kernel's handle.
+    pub fn open(&mut self, node: u64) -> u64 {
         assert!(self.ask(node, |ids| build::open(ids, 0)).is_some());
-        self.reply(self.unique, OpenOut { fh: 1, ..OpenOut::default() }.as_bytes());
+        let open = OpenOut { fh: 1, ..OpenOut::default() };
+        self.answer(self.unique, open.as_bytes()).map_or(0, |open: OpenOut| open.fh)
     }
 
     /// Renames `b` over the open file `a`, up to what comes behind the LINK that keeps that file: its hidden name, and
