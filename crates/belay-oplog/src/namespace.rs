@@ -98,6 +98,11 @@ impl Namespace {
         }
     }
 
+    /// What a name means at this point, 0 for nothing; `None` if no record says so.
+    pub fn at(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        self.changed.get(&(parent, name.to_vec())).copied()
+    }
+
     /// What the kernel knows the node as now that it knew as `key`, had forgotten, and asked for anew, as far as records
     /// tell.
     pub fn renewed(&self, key: u64) -> u64 {

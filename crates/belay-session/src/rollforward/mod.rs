@@ -9,9 +9,11 @@
 //! | --- | --- |
 //! | [`ask`] | what the daemon is asked for a record |
 //! | [`answer`] | what its answer means |
+//! | [`close`] | when what was opened to write to it is closed |
 
 mod answer;
 mod ask;
+mod close;
 
 use crate::injection::Injection;
 use crate::session::Session;
@@ -147,6 +149,10 @@ impl<M: Memory> Session<M> {
             return Step::Inject(message, Injection::Forward(Forwarded::Close));
         }
         loop {
+            if let Some((id, fh)) = forward.next_to_close() {
+                let message = build::release(self.injected_ids(id), fh, O_RDWR, false);
+                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+            }
             if let Some(issue) = &forward.current {
                 let Some(found) = self.next_of(issue, forward) else {
                     self.next_record(forward);
@@ -174,11 +180,8 @@ impl<M: Memory> Session<M> {
                 }
                 _ => forward.over = true,
             }
-            if forward.over {
-                let Some((key, fh)) = forward.handles.pop_first() else { return Step::Done };
-                let id = forward.ids.get(&key).map_or(0, |told| told.id);
-                let message = build::release(self.injected_ids(id), fh, O_RDWR, false);
-                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+            if forward.over && forward.handles.is_empty() {
+                return Step::Done;
             }
         }
     }

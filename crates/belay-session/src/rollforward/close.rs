@@ -1,0 +1,42 @@
+//! When the roll-forward closes what it has opened to write to it: before the file's name goes, when it has many open,
+//! and at the end.
+//!
+//! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
+//! inode number, and its room, would not be free then for what comes next, as they were before the crash.
+
+use super::RollForward;
+use belay_oplog::Issue;
+
+/// How many files are kept open, to be written to again.
+const MOST: usize = 64;
+
+impl RollForward {
+    /// The daemon's node and handle that are to be closed now, if any.
+    pub(super) fn next_to_close(&mut self) -> Option<(u64, u64)> {
+        let key = match &self.current {
+            // Not one that the current request needs: it would be opened and closed for ever.
+            None if self.over || self.handles.len() > MOST => self.handles.keys().next().copied(),
+            Some(issue) if self.run == 0 => {
+                self.handles.keys().copied().find(|key| self.loses(*key, issue))
+            }
+            _ => None,
+        };
+        let key = key?;
+        let fh = self.handles.remove(&key)?;
+        Some((self.ids.get(&key).map_or(0, |told| told.id), fh))
+    }
+
+    /// Whether a request takes a name from the file that is known as `key`, or was once.
+    fn loses(&self, key: u64, issue: &Issue) -> bool {
+        let id = |key: u64| self.ids.get(&key).map(|told| told.id);
+        let same = |other: u64| {
+            self.names.renewed(other) == self.names.renewed(key)
+                || id(other).is_some_and(|other| Some(other) == id(key))
+        };
+        let mut lost = issue.record.names.iter().filter(|change| change.before != change.after);
+        lost.any(|change| {
+            let known = self.names.at(change.parent, &change.name).unwrap_or(0);
+            [change.before, known].into_iter().any(|other| other != 0 && same(other))
+        })
+    }
+}
