@@ -6,9 +6,8 @@ use crate::capacity::Place;
 use crate::pages::{Piece, Slots};
 use crate::record::{Draft, EVERY_FILE, Facts, PIECE, Spoilt};
 use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
-use belay_wire::request::HEADER;
-use belay_wire::{Opcode, Request, get_u64, node_fields};
-use std::collections::{HashMap, HashSet};
+use belay_wire::{Opcode, Request};
+use std::collections::HashMap;
 
 /// A record.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +42,6 @@ struct Stretch {
 pub(crate) struct Index {
     pub(crate) records: Vec<Known>,
     files: HashMap<u64, Stretch>,
-    keys: HashSet<u64>,
     /// Records to be issued again.
     pub(crate) live: usize,
     /// Words that these would take if they were written anew.
@@ -92,15 +90,10 @@ impl Index {
         at: usize,
         staged: bool,
     ) -> Result<(), Spoilt> {
-        let Draft { facts, body, names, pieces } = *draft;
+        let Draft { facts, body, pieces, .. } = *draft;
         if !pieces.iter().all(|piece| slots.link(place, piece.slot, staged)) {
             return Err(Spoilt);
         }
-        self.keys.extend([facts.node, facts.entry.key]);
-        self.keys.extend(names.iter().flat_map(|name| [name.parent, name.before, name.after]));
-        let header = InHeader { opcode: facts.opcode, ..InHeader::default() };
-        let further = node_fields(&Request { header, body });
-        self.keys.extend(further.iter().filter_map(|at| get_u64(body, at.checked_sub(HEADER)?)));
         let words = draft.words();
         self.live += 1;
         self.live_words += words;
@@ -165,10 +158,5 @@ impl Index {
             self.live -= 1;
             self.live_words -= known.own_words;
         }
-    }
-
-    /// Whether any record names the node `key`.
-    pub(crate) fn mentions(&self, key: u64) -> bool {
-        key != 0 && self.keys.contains(&key)
     }
 }

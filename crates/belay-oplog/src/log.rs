@@ -148,12 +148,6 @@ impl<M: Memory> Oplog<M> {
         }
     }
 
-    /// Whether a record names the node `key`: then it, and what leads to it from the root, must stay among the names
-    /// that [`crate::Namespace::path`] is given, unless a record removes them.
-    pub fn mentions(&self, key: u64) -> bool {
-        self.index.mentions(key)
-    }
-
     /// Bytes of the memory that hold nothing now, for giving back what a long epoch took.
     pub fn spare(&self) -> [Range<usize>; 3] {
         let half = self.place.capacity.half();

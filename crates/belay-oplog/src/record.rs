@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Words of a record in front of the body.
-pub(crate) const HEAD: usize = 16;
+pub(crate) const HEAD: usize = 15;
 /// Byte of a record at which its check value is.
 const CHECK: usize = 8;
 /// Words of a piece.
@@ -52,8 +52,6 @@ pub struct Facts {
     pub size: u64,
     /// What a reply with an entry said of the node.
     pub entry: Entry,
-    /// The key of the handle that a CREATE or OPEN gave; 0 for none.
-    pub handle: u64,
 }
 
 /// What a reply with an entry said of the node.
@@ -132,7 +130,6 @@ impl Draft<'_> {
             facts.size,
             facts.entry.key,
             facts.entry.ino,
-            facts.handle,
             pair(facts.entry.mode, self.body.len() as u32),
             pair(self.names.len() as u32, self.pieces.len() as u32),
         ];
@@ -197,7 +194,7 @@ impl Record {
     fn parse(bytes: &[u8], of_epoch: u64) -> Option<Self> {
         let mut rest = Reader(bytes);
         let [first, _, epoch, unique, time, user, process, node] = rest.words()?;
-        let [file, other, size, key, ino, handle, mode, counts] = rest.words()?;
+        let [file, other, size, key, ino, mode, counts] = rest.words()?;
         let body = rest.bytes(low(mode) as usize)?.to_vec();
         let mut names = Vec::new();
         for _ in 0..high(counts) {
@@ -229,7 +226,6 @@ impl Record {
             errno: low(process) as i32,
             size,
             entry: Entry { key, ino, mode: high(mode) },
-            handle,
         };
         let whole = epoch == of_epoch && rest.0.is_empty();
         whole.then_some(Self { facts, body, names, pieces, words: low(first) as usize })

@@ -4,13 +4,15 @@
 mod common;
 
 use belay_oplog::Capacity;
-use common::world::{Op, Seen, World, op};
+use common::world::{Op, Seen, World, crowded, op};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-fn steps(length: usize) -> impl Strategy<Value = Vec<(Op, Option<u16>)>> {
-    prop::collection::vec((op(), prop::option::weighted(0.08, any::<u16>())), 1..length)
+type Steps = Vec<(Op, Option<u16>)>;
+
+fn steps(op: impl Strategy<Value = Op>, length: usize) -> impl Strategy<Value = Steps> {
+    prop::collection::vec((op, prop::option::weighted(0.08, any::<u16>())), 1..length)
 }
 
 fn live(capacity: Capacity, steps: &[(Op, Option<u16>)]) -> Seen {
@@ -25,44 +27,61 @@ fn live(capacity: Capacity, steps: &[(Op, Option<u16>)]) -> Seen {
 }
 
 const ROOMY: Capacity = Capacity { record_bytes: 24 << 10, pages: 48 };
-/// Runs out of everything, and writes its records anew time and again.
+/// Runs out of pages.
 const TIGHT: Capacity = Capacity { record_bytes: 4 << 10, pages: 6 };
+/// Runs out of room for records, and writes them anew time and again.
+const CROWDED: Capacity = Capacity { record_bytes: 4 << 10, pages: 24 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_death_leaves_what_was_acknowledged(steps in steps(48)) {
+    fn every_death_leaves_what_was_acknowledged(steps in steps(op(), 48)) {
         live(ROOMY, &steps);
     }
 
     #[test]
-    fn also_where_there_is_no_room(steps in steps(96)) {
+    fn also_where_there_is_no_room(steps in steps(op(), 96)) {
         live(TIGHT, &steps);
     }
+
+    #[test]
+    fn also_where_records_are_written_anew(steps in steps(crowded(), 96)) {
+        live(CROWDED, &steps);
+    }
+}
+
+/// What comes about in the tests above, in 40 sequences of their kind.
+fn sum(capacity: Capacity, steps: &impl Strategy<Value = Steps>) -> Seen {
+    let mut runner = TestRunner::deterministic();
+    let mut all = Seen::default();
+    for _ in 0..40 {
+        let steps = steps.new_tree(&mut runner).expect("a sequence").current();
+        let seen = live(capacity, &steps);
+        all.deaths += seen.deaths;
+        all.successors += seen.successors;
+        all.checkpoints += seen.checkpoints;
+        all.retracted += seen.retracted;
+        all.no_page += seen.no_page;
+        all.full += seen.full;
+        all.compactions += seen.compactions;
+        all.joined += seen.joined;
+        all.robbed += seen.robbed;
+        all.records += seen.records;
+    }
+    println!("{all:?}");
+    assert!(all.deaths > 10_000 && all.successors > 50 && all.checkpoints > 20, "{all:?}");
+    assert!(all.retracted > 100 && all.joined > 100, "{all:?}");
+    all
 }
 
 /// That what the tests above are about comes about in them.
 #[test]
 fn everything_happens() {
-    for capacity in [ROOMY, TIGHT] {
-        let mut runner = TestRunner::deterministic();
-        let mut all = Seen::default();
-        for _ in 0..40 {
-            let steps = steps(80).new_tree(&mut runner).expect("a sequence").current();
-            let seen = live(capacity, &steps);
-            all.deaths += seen.deaths;
-            all.successors += seen.successors;
-            all.checkpoints += seen.checkpoints;
-            all.retracted += seen.retracted;
-            all.full += seen.full;
-            all.compactions += seen.compactions;
-            all.joined += seen.joined;
-            all.robbed += seen.robbed;
-            all.records += seen.records;
-        }
-        println!("{all:?}");
-        assert!(all.deaths > 10_000 && all.successors > 50 && all.checkpoints > 20, "{all:?}");
-        assert!(all.retracted > 100 && all.joined > 100 && all.robbed > 10, "{all:?}");
-    }
+    let roomy = sum(ROOMY, &steps(op(), 80));
+    assert!(roomy.robbed > 10, "{roomy:?}");
+    let tight = sum(TIGHT, &steps(op(), 80));
+    assert!(tight.robbed > 10 && tight.no_page > 20, "{tight:?}");
+    let crowded = sum(CROWDED, &steps(crowded(), 96));
+    assert!(crowded.full > 20 && crowded.compactions > 20, "{crowded:?}");
 }

@@ -59,7 +59,6 @@ impl<M: Memory> Session<M> {
             errno: 0,
             size,
             entry,
-            handle: 0,
         }
     }
 
