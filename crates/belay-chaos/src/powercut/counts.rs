@@ -9,6 +9,8 @@ use super::repair::Done;
 pub struct Counts {
     /// Machines that were killed.
     pub cuts: u64,
+    /// Of them, those that had come to an orderly end before.
+    pub ended: u64,
     /// Losses of power that were tried on the records of those.
     pub also: u64,
     /// Of both: when something was written and not synced.
@@ -42,6 +44,7 @@ impl Counts {
     /// Adds those of another bed.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
+        self.ended += other.ended;
         self.also += other.also;
         self.undecided += other.undecided;
         self.in_repairs += other.in_repairs;
@@ -59,9 +62,10 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} cuts, and {} on their records ({} with writes not yet synced), {} in repairs; journals: {} applied, {} \
+            "{} cuts ({} after an orderly end), and {} on their records ({} with writes not yet synced), {} in repairs; journals: {} applied, {} \
              dropped, {} empty; {} different images; {} durable steps there of {} found; {} wrong",
             self.cuts,
+            self.ended,
             self.also,
             self.undecided,
             self.in_repairs,

@@ -55,7 +55,10 @@ impl Judge {
                         end.durable[*client] = step + 1;
                     }
                 }
-                Told::Mounted => {}
+                Told::Ended if cut.is_none_or(|cut| *changes <= cut) => {
+                    end.durable.clone_from(&last);
+                }
+                Told::Mounted | Told::Ended => {}
             }
         }
         end.begun

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use super::counts::Counts;
 use super::disk::Disk;
 use super::judge::{End, Heard, Judge, Listener};
+use super::machine::Told;
 use super::pages::Pages;
 use super::repair::repair;
 use super::serve::{Changes, Power};
@@ -30,6 +31,8 @@ const MIB: u64 = 12;
 const IMAGE: &str = "image";
 /// So many things that may be lost or not are tried in all combinations.
 const ALL: usize = 6;
+/// Steps of an application in a life that ends by itself.
+const SHORT: usize = 25;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The place where machines live and die.
@@ -111,6 +114,8 @@ impl<'a> Bench<'a> {
         let before = self.disk.clone();
         let (heard, disk, log) = self.machine()?;
         self.counts.cuts += 1;
+        let ended = heard.iter().any(|(told, _)| *told == Told::Ended);
+        self.counts.ended += u64::from(ended);
         // What else could have happened in this life.
         let mut replayed = before;
         let mut at = 0;
@@ -132,9 +137,11 @@ impl<'a> Bench<'a> {
         }
         let end = self.judge.end(&heard, None)?;
         let platter = self.lose(&disk);
-        let (disk, trees) =
-            self.recover(platter, &end).with_context(|| format!("life {}", self.judge.life))?;
-        self.disk = disk;
+        let (repaired, trees) = self
+            .recover(platter.clone(), &end)
+            .with_context(|| format!("life {}", self.judge.life))?;
+        // Often nobody calls `belay repair`: then the next `belay run` has to.
+        self.disk = if self.rng.random() { repaired } else { platter };
         self.judge.settled = trees;
         Ok(())
     }
@@ -160,6 +167,9 @@ impl<'a> Bench<'a> {
             _ => self.rng.random_range(100_000..900_000),
         });
         let interval = ["20ms", "100ms", "5s"][self.rng.random_range(0..3)];
+        // Some lives come to an orderly end, or lose their power in it.
+        let leave = self.rng.random_ratio(1, 4);
+        self.judge.steps = if leave { self.args.steps.min(SHORT) } else { self.args.steps };
         self.power.on(self.disk.clone(), at_change);
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--"]);
@@ -179,8 +189,11 @@ impl<'a> Bench<'a> {
             "--clients",
             &self.args.clients.to_string(),
             "--steps",
-            &self.args.steps.to_string(),
+            &self.judge.steps.to_string(),
         ]);
+        if leave {
+            command.arg("--leave");
+        }
         let more = self.args.belay_args.iter().map(String::as_str);
         command.args(
             more.chain(["--checkpoint-interval", interval]).map(|arg| format!("--belay-arg={arg}")),
@@ -263,13 +276,13 @@ impl<'a> Bench<'a> {
     fn recover(&mut self, mut disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
         while self.rng.random_ratio(1, 4) {
             self.power.on(disk, Some(self.rng.random_range(0..8)));
-            let _ = repair(&self.folder.join(IMAGE));
+            let _ = repair(&self.folder.join(IMAGE), &self.path("state"));
             let (left, _) = self.power.off();
             disk = self.lose(&left);
             self.counts.in_repairs += 1;
         }
         self.power.on(disk, None);
-        self.counts.note(repair(&self.folder.join(IMAGE))?);
+        self.counts.note(repair(&self.folder.join(IMAGE), &self.path("state"))?);
         let (disk, _) = self.power.off();
         ensure!(
             disk.undecided() == 0,

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use belay_testbed::{Belay, Kind, image, mounts};
 
 use super::work::Script;
+
+const START: Duration = Duration::from_secs(60);
+const END: Duration = Duration::from_secs(30);
 
 /// Arguments of the hidden command `powercut-machine`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +43,9 @@ pub struct MachineArgs {
     /// Steps of each application, after which it waits
     #[arg(long)]
     pub steps: usize,
+    /// Unmount after those, instead of waiting
+    #[arg(long)]
+    pub leave: bool,
     /// Further argument for `belay run` (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     pub belay_args: Vec<String>,
@@ -52,6 +58,8 @@ pub enum Told {
     Mounted,
     /// An application is done with a step, and with all before.
     Done(usize, usize),
+    /// The file system was unmounted, and belay has ended.
+    Ended,
     /// Something failed.
     Failed(String),
 }
@@ -61,6 +69,7 @@ impl Told {
         match self {
             Self::Mounted => "power: mounted\n".to_owned(),
             Self::Done(client, step) => format!("power: done {client} {step}\n"),
+            Self::Ended => "power: ended\n".to_owned(),
             Self::Failed(why) => format!("power: failed {}\n", why.replace('\n', " ")),
         }
     }
@@ -75,6 +84,7 @@ impl Told {
                 let (client, step) = rest.split_once(' ')?;
                 Self::Done(client.parse().ok()?, step.parse().ok()?)
             }
+            "ended" => Self::Ended,
             "failed" => Self::Failed(rest.to_owned()),
             _ => return None,
         })
@@ -110,7 +120,7 @@ fn work(args: &MachineArgs) -> Result<()> {
     belay.args(&args.belay_args).arg("--").args(words).stdin(Stdio::null());
     // What belay and the daemon say must not come between the lines.
     let mut child = quiet(belay)?.spawn().context("starting belay")?;
-    mounts::wait(&args.mountpoint, true, Duration::from_secs(60), || match child.try_wait()? {
+    mounts::wait(&args.mountpoint, true, START, || match child.try_wait()? {
         Some(status) => bail!("belay ended before the mount: {status}"),
         None => Ok(()),
     })?;
@@ -121,6 +131,12 @@ fn work(args: &MachineArgs) -> Result<()> {
             scope.spawn(move || apply(args, client));
         }
     });
+    if args.leave {
+        mounts::unmount_clean(&args.mountpoint, END)?;
+        let status = child.wait().context("waiting for belay")?;
+        ensure!(status.success(), "belay ended with {status}");
+        tell(&Told::Ended);
+    }
     Ok(())
 }
 
@@ -161,7 +177,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_back() {
-        for told in [Told::Mounted, Told::Done(1, 20), Told::Failed("a b".to_owned())] {
+        for told in [Told::Mounted, Told::Done(1, 20), Told::Ended, Told::Failed("a b".to_owned())]
+        {
             assert_eq!(Told::parse(&told.line()), Some(told));
         }
         assert_eq!(Told::parse("[ 1.0] noise power: done 0 7\r\n"), Some(Told::Done(0, 7)));

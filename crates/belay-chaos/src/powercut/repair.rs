@@ -1,14 +1,18 @@
 //! `belay repair`, as it is called after a loss of power.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
-use belay_image::journal::{HostFile, How, Recovered, beside, recover};
+use anyhow::{Context, Result, bail};
+use belay_testbed::{Belay, process};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// What it found in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Nothing.
+    /// Nothing, or there was none.
     Nothing,
     /// A commit that had not got as far as the image.
     Dropped,
@@ -16,14 +20,23 @@ pub enum Done {
     Applied,
 }
 
-/// Repairs an image.
-pub fn repair(path: &Path) -> Result<Done> {
-    let image = HostFile::image(path)?;
-    let Some(journal) = HostFile::journal(&beside(path))? else { return Ok(Done::Nothing) };
-    Ok(match recover(&journal, &image, How::default(), &mut |_| {})? {
-        Recovered::Nothing => Done::Nothing,
-        Recovered::Dropped => Done::Dropped,
-        Recovered::Applied(_) => Done::Applied,
-        Recovered::Discarded(_) => bail!("a repair discarded what nobody wanted it to"),
-    })
+/// Repairs an image. `state_dir` is where belay would note that it has it.
+pub fn repair(image: &Path, state_dir: &Path) -> Result<Done> {
+    let mut command = Belay::find()?.command();
+    command.args(["repair", "--json", "--state-dir"]).arg(state_dir).arg(image);
+    let output = process::run_ok(command, LIMIT)?;
+    let said: Value =
+        serde_json::from_slice(&output.stdout).context("`belay repair --json` said no JSON")?;
+    let journals =
+        said["journals"].as_array().context("`belay repair --json` names no journals")?;
+    let mut all = Done::Nothing;
+    for journal in journals {
+        all = match journal["done"].as_str() {
+            Some("nothing") => all,
+            Some("dropped") => Done::Dropped,
+            Some("applied") => Done::Applied,
+            other => bail!("`belay repair` has done {other:?}, which nobody wanted it to"),
+        };
+    }
+    Ok(all)
 }

@@ -128,7 +128,7 @@ impl<'a> Bench<'a> {
             .disable_cleanup(args.keep)
             .tempdir_in(&parent)
             .with_context(|| format!("making a directory in {}", parent.display()))?;
-        for name in ["disk", "mnt", "content"] {
+        for name in ["disk", "mnt", "content", "state"] {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
         }
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
         mount.args(["-t", "ext4", "-o", "loop"]).arg(&raw).arg(&mountpoint);
         process::run_ok(mount, LIMIT).context("mounting the disk of a machine that has died")?;
         let mounted = Mounted(mountpoint.clone());
-        let done = repair(&mountpoint.join("image"))?;
+        let done = repair(&mountpoint.join("image"), &self.path("state"))?;
         let path = self.path("repaired");
         std::fs::copy(mountpoint.join("image"), &path).context("copying the image")?;
         mounts::unmount_clean(&mountpoint, LIMIT)?;
