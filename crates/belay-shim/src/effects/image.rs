@@ -204,6 +204,9 @@ impl Shim {
         // With O_DIRECT what is written must lie as the disk wants it, which the log does not.
         const NOT_THOSE: c_int =
             libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_PATH | libc::O_DIRECT;
+        if policy() == Policy::Epoch {
+            return self.epoch_opened(fd, flags);
+        }
         if self.ready.load(Relaxed)
             || flags & libc::O_ACCMODE == libc::O_RDONLY
             || flags & NOT_THOSE != 0
@@ -227,9 +230,6 @@ impl Shim {
         if known && descriptors::add_image(fd) {
             area.set_image(&image);
             self.image.fd.store(fd, Relaxed);
-            if policy() == Policy::Epoch {
-                self.epoch_opened(length(file).unwrap_or(u64::MAX));
-            }
         }
     }
 
@@ -377,13 +377,6 @@ fn failed(why: &str) -> ! {
          what was committed is kept and written as soon as that works"
     );
     std::process::abort();
-}
-
-/// How long an image is that was just opened.
-fn length(image: BorrowedFd<'_>) -> Option<u64> {
-    let end = rustix::fs::seek(image, rustix::fs::SeekFrom::End(0)).ok()?;
-    rustix::fs::seek(image, rustix::fs::SeekFrom::Start(0)).ok()?;
-    Some(end)
 }
 
 fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {

@@ -47,6 +47,12 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
         let fd = open_changing(dir, path, flags, mode, make) as c_int;
         descriptors::remove(fd); // its number may have been another's
+        if fd >= 0
+            && policy() == Policy::Epoch
+            && let Some(shim) = shim()
+        {
+            shim.epoch_opened(fd, flags);
+        }
         return fd;
     }
     let fd = make() as c_int;

@@ -20,6 +20,7 @@ mod locks;
 mod memory;
 mod names;
 mod namespaces;
+mod opens;
 mod poison;
 mod processes;
 mod repair;

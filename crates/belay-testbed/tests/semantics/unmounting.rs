@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use belay_testbed::process::{kill, run};
@@ -95,30 +95,30 @@ fn s46_what_was_acknowledged_is_on_the_image_at_the_end() {
 }
 
 /// The library that dies at the end of fuse2fs.
-fn library(dir: &Path) -> PathBuf {
-    let path = dir.join("ends.so");
+fn compile(path: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/ends.c");
     let mut build = Command::new("cc");
-    build.args(["-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"]).arg(&path).arg(source);
+    build.args(["-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"]).arg(path).arg(source);
     let output = run(build, LIMIT).unwrap();
     assert!(output.status.success(), "{output:?}");
-    path
 }
 
-/// A mount whose daemons die where `deaths` says, one after the other.
-fn dies(way: Way, kind: Kind, deaths: &[&str]) -> (Disk, Option<i32>, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let library = library(dir.path());
+/// A mount whose daemons die where `deaths` says, one after the other. `dir` is for what that needs.
+fn dies(dir: &Path, way: Way, kind: Kind, deaths: &[&str]) -> (Disk, Option<i32>, String) {
+    let library = dir.join("ends.so");
+    if !library.is_file() {
+        compile(&library);
+    }
     let disk = Disk::new(kind);
-    let variables = [("LD_PRELOAD", library.as_path()), ("BELAY_TEST_DIES", dir.path())];
+    let variables = [("LD_PRELOAD", library.as_path()), ("BELAY_TEST_DIES", dir)];
     let mut mount = disk.hold_with(&variables, &[]);
     work(&mount);
     for (i, place) in deaths.iter().enumerate() {
-        File::create(dir.path().join(format!("{place}-{i}"))).unwrap();
+        File::create(dir.join(format!("{place}-{i}"))).unwrap();
     }
     let code = end(&mut mount, way);
     for (i, place) in deaths.iter().enumerate() {
-        assert!(!dir.path().join(format!("{place}-{i}")).exists(), "nothing died in {place}");
+        assert!(!dir.join(format!("{place}-{i}")).exists(), "nothing died in {place}");
     }
     assert!(!mount.is_mounted());
     (disk, code, mount.log())
@@ -127,9 +127,10 @@ fn dies(way: Way, kind: Kind, deaths: &[&str]) -> (Disk, Option<i32>, String) {
 /// S46: a daemon that dies while it ends loses nothing: another one does it again, without a mount.
 #[test]
 fn s46_a_daemon_that_dies_at_its_end_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
     for (i, way) in WAYS.into_iter().enumerate() {
         for deaths in [&["end"][..], &["flush"], &["flush", "end"], &["flush", "flush"]] {
-            let (disk, code, log) = dies(way, KINDS[i % 3], deaths);
+            let (disk, code, log) = dies(dir.path(), way, KINDS[i % 3], deaths);
             let context = format!("{way:?}, {deaths:?}: {log}");
             assert_eq!(code, Some(0), "{context}");
             assert!(log.contains("another one is started"), "{context}");
@@ -141,7 +142,9 @@ fn s46_a_daemon_that_dies_at_its_end_loses_nothing() {
 /// S46: also if no daemon comes to a clean end, as long as it can be made to write.
 #[test]
 fn s46_daemons_that_always_die_at_their_end_lose_nothing() {
-    let (disk, code, log) = dies(Way::Tool(&["umount"]), Kind::Fuse2fsExt4, &["end"; 3]);
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, code, log) =
+        dies(dir.path(), Way::Tool(&["umount"]), Kind::Fuse2fsExt4, &["end"; 3]);
     assert_eq!(code, Some(137), "{log}"); // the daemon's own end
     assert!(log.contains("with all that was acknowledged"), "{log}");
     is_whole(&disk, &log);
@@ -150,7 +153,8 @@ fn s46_daemons_that_always_die_at_their_end_lose_nothing() {
 /// S46: what cannot be had on the image is said, and belay's exit status is no success.
 #[test]
 fn s46_what_is_lost_is_said() {
-    let (disk, code, log) = dies(Way::Stop, Kind::Fuse2fsExt4, &["flush"; 3]);
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, code, log) = dies(dir.path(), Way::Stop, Kind::Fuse2fsExt4, &["flush"; 3]);
     assert_ne!(code, Some(0), "{log}");
     assert!(log.contains("is lost (") && log.contains("requests)"), "{log}");
     disk.check();

@@ -1,9 +1,12 @@
 //! Reads and writes of the image: through the overlay.
 
+use crate::descriptors;
 use crate::real;
 use crate::start::Shim;
 use belay_image::overlay::Refused;
 use libc::c_int;
+use rustix::fs::FileType;
+use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,15 +42,63 @@ impl Shim {
         done.map_or_else(|_| fail(libc::EIO) as c_int, |()| 0)
     }
 
-    /// The daemon has opened its image, which is `length` bytes long, in this life: what the dead
+    /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, what
+    /// it reads and writes there goes through the overlay. At the first time in its life what the dead
     /// generation wrote since the last checkpoint is dropped.
-    pub(crate) fn epoch_opened(&self, length: u64) {
+    pub(crate) fn epoch_opened(&self, fd: c_int, flags: c_int) {
+        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+            return;
+        }
+        // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        if !self.is_image_file(file) {
+            return;
+        }
+        if flags & (libc::O_DIRECT | libc::O_APPEND | libc::O_TRUNC) != 0 {
+            refuse_image("past the page cache, for appending only, or emptied");
+        }
+        if !descriptors::add_image(fd) {
+            refuse_image("by a descriptor of too high a number");
+        }
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        if self.epochs.opened.swap(true, Relaxed) {
+            return;
+        }
+        let length = length(file).unwrap_or(u64::MAX);
         if let Err(why) = self.overlay().discard_current(length) {
             eprintln!("belay: {why}: the daemon cannot be given its image");
             std::process::abort();
         }
     }
+
+    /// Whether an open file is the image, by whatever name.
+    fn is_image_file(&self, file: BorrowedFd<'_>) -> bool {
+        let (Some(image), Ok(stat)) = (self.area().image(), rustix::fs::fstat(file)) else {
+            return false;
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => (stat.st_dev, stat.st_ino) == (image.device, image.inode),
+            FileType::BlockDevice => (stat.st_rdev, 0) == (image.device, image.inode),
+            _ => false,
+        }
+    }
+}
+
+/// What would be written in this way could not be kept back.
+#[cold]
+fn refuse_image(how: &str) -> ! {
+    eprintln!(
+        "belay: the daemon opens its image {how}: the policy `epoch` cannot hold it so; give it other options, or \
+         choose another policy"
+    );
+    std::process::abort();
+}
+
+/// How long an image is that was just opened.
+fn length(image: BorrowedFd<'_>) -> Option<u64> {
+    let end = rustix::fs::seek(image, rustix::fs::SeekFrom::End(0)).ok()?;
+    rustix::fs::seek(image, rustix::fs::SeekFrom::Start(0)).ok()?;
+    Some(end)
 }
 
 fn fail(errno: c_int) -> isize {

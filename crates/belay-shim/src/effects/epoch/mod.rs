@@ -40,6 +40,8 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// So much has collected that a checkpoint is due.
     due: AtomicBool,
+    /// The daemon has opened its image in this life.
+    opened: AtomicBool,
     /// When the kernel first said that the mount is gone; 0: not yet.
     ending: AtomicU64,
     /// How often a last checkpoint was begun.
