@@ -227,7 +227,7 @@ impl<M: Memory> Session<M> {
         if task.failed.is_some() {
             return Step::Done;
         }
-        if self.log.is_some() && self.is_numbering(0) {
+        if self.is_moving(node) || self.log.is_some() && self.is_numbering(0) {
             return Step::Blocked;
         }
         let dentry = self
@@ -244,6 +244,18 @@ impl<M: Memory> Session<M> {
         };
         let message = build::unlink(self.injected_ids(id), &name);
         Step::Inject(message, Injection::RemoveHidden { node })
+    }
+
+    /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
+    fn is_moving(&self, file: Node) -> bool {
+        self.injections.values().any(|(_, injection)| match injection {
+            Injection::HideByRename { node }
+            | Injection::HideByLink { node }
+            | Injection::HideTarget { node }
+            | Injection::MoveHidden { node, .. }
+            | Injection::Unhide { node } => *node == file,
+            _ => false,
+        })
     }
 
     pub(crate) fn removed_hidden(&mut self, id: u64, node: Node) {
