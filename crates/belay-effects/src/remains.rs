@@ -15,19 +15,23 @@ const CHECK: usize = 0;
 // Eight words from here on: generation | machine, signal | si_code, address, sender | process,
 // thread | opcode, unique, address of the stack, bytes of the stack | bytes of the maps.
 const GENERATION: usize = 1;
-const BODY_CHECK: usize = 9; // over stack and maps
+const BODY_CHECK: usize = 9; // over stack, maps and message
+const MESSAGE_LENGTH: usize = 10;
 const REGISTERS: usize = 16;
 const STACK: usize = 64;
 const MAPS: usize = STACK + STACK_BYTES / 8;
+const MESSAGE: usize = MAPS + MAPS_BYTES / 8;
 
 /// How much of the stack is kept.
 pub const STACK_BYTES: usize = 64 << 10;
 /// How much of the memory map is kept.
 pub const MAPS_BYTES: usize = 128 << 10;
+/// How much of its last message is kept.
+pub const MESSAGE_BYTES: usize = 1024;
 /// How many registers there is room for.
 pub const REGISTERS_MAX: usize = STACK - REGISTERS;
 
-const _: () = assert!(MAPS + MAPS_BYTES / 8 <= belay_recorder::layout::REMAINS_WORDS);
+const _: () = assert!(MESSAGE + MESSAGE_BYTES / 8 <= belay_recorder::layout::REMAINS_WORDS);
 
 /// The kind of machine that registers are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Head {
     pub stack_bytes: usize,
     /// How many bytes of the memory map are kept.
     pub maps_bytes: usize,
+    /// How many bytes of the message are kept.
+    pub message_bytes: usize,
 }
 
 impl Head {
@@ -93,6 +99,8 @@ pub struct Remains {
     pub stack: Vec<u8>,
     /// The text of `/proc/PID/maps`, from its beginning.
     pub maps: Vec<u8>,
+    /// What the C library has said when it gave up: a failed assertion, a heap that is spoilt.
+    pub message: Vec<u8>,
 }
 
 /// Where the stack goes: byte offset in the memory, and bytes.
@@ -105,12 +113,17 @@ pub fn maps_room(layout: &Layout) -> (usize, usize) {
     ((layout.remains + MAPS) * 8, MAPS_BYTES)
 }
 
+/// Where the message goes: byte offset in the memory, and bytes.
+pub fn message_room(layout: &Layout) -> (usize, usize) {
+    ((layout.remains + MESSAGE) * 8, MESSAGE_BYTES)
+}
+
 /// Declares what lies in the area, if anything, not to be true any more.
 pub fn clear<M: Memory>(memory: &M, layout: &Layout) {
     memory.store(layout.remains + CHECK, 0);
 }
 
-/// Writes the head, when stack and memory map are in their places; they are then true.
+/// Writes the head, when stack, memory map and message are in their places; they are then true.
 pub fn seal<M: Memory>(memory: &M, layout: &Layout, head: &Head) {
     let at = layout.remains;
     clear(memory, layout);
@@ -129,10 +142,12 @@ pub fn seal<M: Memory>(memory: &M, layout: &Layout, head: &Head) {
             pair(stack as u32, maps as u32),
         ],
     );
+    let message = head.message_bytes.min(MESSAGE_BYTES);
+    memory.store(at + MESSAGE_LENGTH, message as u64);
     let words = |from: usize, bytes: usize| {
         (0..bytes.div_ceil(8)).map(move |word| memory.load(at + from + word))
     };
-    let body = words(STACK, stack).chain(words(MAPS, maps));
+    let body = words(STACK, stack).chain(words(MAPS, maps)).chain(words(MESSAGE, message));
     memory.store(at + BODY_CHECK, check(u64::from(head.generation), body));
     let whole = words(GENERATION, (STACK - GENERATION) * 8);
     memory.store(at + CHECK, check(u64::from(head.generation), whole));
@@ -166,6 +181,7 @@ fn look<M: Memory>(memory: &M, layout: &Layout, generation: u32) -> Option<(Head
         stack_at,
         lengths,
         body,
+        message,
         ..,
     ] = words;
     let machine = match generation_machine as u32 {
@@ -190,6 +206,7 @@ fn look<M: Memory>(memory: &M, layout: &Layout, generation: u32) -> Option<(Head
         stack_at,
         stack_bytes: (high(lengths) as usize).min(STACK_BYTES),
         maps_bytes: (lengths as u32 as usize).min(MAPS_BYTES),
+        message_bytes: usize::try_from(message).unwrap_or(MESSAGE_BYTES).min(MESSAGE_BYTES),
     };
     (head.generation == generation).then_some((head, body))
 }
@@ -204,16 +221,18 @@ pub fn read<M: Memory>(memory: &M, layout: &Layout, generation: u32) -> Option<R
         bytes
     };
     let (mut stack, mut maps) = (take(STACK, head.stack_bytes), take(MAPS, head.maps_bytes));
+    let mut message = take(MESSAGE, head.message_bytes);
     let words = |bytes: &[u8]| -> Vec<u64> {
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
     };
-    let found = check(u64::from(generation), words(&stack).into_iter().chain(words(&maps)));
-    if found != expected {
-        (head.stack_bytes, head.maps_bytes) = (0, 0);
+    let all = [words(&stack), words(&maps), words(&message)].into_iter().flatten();
+    if check(u64::from(generation), all) != expected {
+        (head.stack_bytes, head.maps_bytes, head.message_bytes) = (0, 0, 0);
     }
     stack.truncate(head.stack_bytes);
     maps.truncate(head.maps_bytes);
-    Some(Remains { head, stack, maps })
+    message.truncate(head.message_bytes);
+    Some(Remains { head, stack, maps, message })
 }
 
 /// A number for words, never 0. It has to see accidents, not attacks.

@@ -28,16 +28,19 @@ fn head() -> Head {
         stack_at: 0x7fff_0000_1238,
         stack_bytes: 29,
         maps_bytes: 17,
+        message_bytes: 11,
     }
 }
 
 const STACK: &[u8] = b"the stack, of twenty-nine byt";
 const MAPS: &[u8] = b"1-2 r-xp 0 0:0 0\n";
+const MESSAGE: &[u8] = b"it is spoil";
 
 fn leave(memory: &Mortal, layout: &Layout) {
     remains::clear(memory, layout);
     memory.store_bytes(remains::stack_room(layout).0 / 8, STACK);
     memory.store_bytes(remains::maps_room(layout).0 / 8, MAPS);
+    memory.store_bytes(remains::message_room(layout).0 / 8, MESSAGE);
     remains::seal(memory, layout, &head());
 }
 
@@ -49,6 +52,7 @@ fn what_is_left_is_found_by_its_generation() {
     leave(&memory, &layout);
     let found = remains::read(&memory, &layout, 3).expect("remains");
     assert_eq!((found.head, &found.stack[..], &found.maps[..]), (head(), STACK, MAPS));
+    assert_eq!(found.message, MESSAGE);
     assert_eq!(remains::read_head(&memory, &layout, 3), Some(head()));
     assert_eq!(remains::read(&memory, &layout, 2), None);
     remains::clear(&memory, &layout);
@@ -87,10 +91,13 @@ fn no_word_can_be_altered_unseen() {
             memory.store(at, altered);
             // Behind what is kept, and between its parts, there is nothing to alter.
             if let Some(found) = remains::read(&memory, &layout, 3) {
-                let head = Head { stack_bytes: 29, maps_bytes: 17, ..found.head };
+                let head =
+                    Head { stack_bytes: 29, maps_bytes: 17, message_bytes: 11, ..found.head };
                 assert_eq!(head, true_one.head, "word {word}");
-                let kept = found.stack == true_one.stack && found.maps == true_one.maps;
-                let dropped = found.stack.is_empty() && found.maps.is_empty();
+                let parts =
+                    |r: &remains::Remains| [r.stack.clone(), r.maps.clone(), r.message.clone()];
+                let kept = parts(&found) == parts(&true_one);
+                let dropped = parts(&found).iter().all(Vec::is_empty);
                 assert!(kept || dropped, "word {word}");
             }
         }
@@ -102,10 +109,12 @@ fn no_word_can_be_altered_unseen() {
 fn lengths_that_cannot_be_are_cut() {
     let layout = layout();
     let memory = Mortal::new(&layout);
-    let endless = Head { stack_bytes: usize::MAX, maps_bytes: usize::MAX, ..head() };
+    let most = usize::MAX;
+    let endless = Head { stack_bytes: most, maps_bytes: most, message_bytes: most, ..head() };
     remains::seal(&memory, &layout, &endless);
     let found = remains::read(&memory, &layout, 3).expect("remains");
     assert_eq!((found.stack.len(), found.maps.len()), (STACK_BYTES, MAPS_BYTES));
+    assert_eq!(found.message.len(), remains::MESSAGE_BYTES);
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use decisions::Decision;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -32,6 +32,7 @@ const W_INIT_STATE: usize = 63;
 const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
 const W_INIT_REPLY: usize = 96; // length, then up to 31 words
 const W_DECISION_TOP: usize = 128;
+const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
 
@@ -363,6 +364,21 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares what the death of `generation` says. By the supervisor, before the next one starts.
     pub fn set_blame(&self, generation: u32, blame: Blame) {
         self.memory.store(W_BLAME, pair(generation, blame as u32));
+    }
+
+    /// What the reply was like for which `generation` was ended, if that is why it was: three lines, the rule, the
+    /// request and the reply.
+    pub fn violation(&self, generation: u32) -> Option<Vec<u8>> {
+        let text = self.take(W_VIOLATION + 1, 127);
+        let of = self.memory.load(W_VIOLATION);
+        (of == u64::from(generation) + 1 && !text.is_empty()).then_some(text)
+    }
+
+    /// Declares why `generation` is about to be ended. By its shim, once.
+    pub fn set_violation(&self, generation: u32, text: &[u8]) {
+        self.memory.store(W_VIOLATION, 0);
+        self.put(W_VIOLATION + 1, 127, text);
+        self.memory.store(W_VIOLATION, u64::from(generation) + 1);
     }
 
     /// After how many crashes a request is poison, see [`crate::Solo::is_poison`].

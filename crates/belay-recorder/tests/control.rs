@@ -244,7 +244,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 5));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 6));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
@@ -268,6 +268,10 @@ fn words_are_where_the_document_has_them() {
     assert_eq!(control.blame(), (0, Blame::Unknown));
     control.set_poison_after(2);
     assert_eq!((memory.load(9), control.poison_after()), (2, 2));
+    assert_eq!(control.violation(0), None);
+    control.set_violation(4, b"rule");
+    assert_eq!((memory.load(256), memory.load(257)), (5, 4));
+    assert_eq!((control.violation(4), control.violation(3)), (Some(b"rule".to_vec()), None));
     control.ask_for_checkpoint();
     assert_eq!((memory.load(10), control.checkpoints_asked()), (1, 1));
     control.reach(Instant::FirstReply, 7);

@@ -9,7 +9,7 @@
 use crate::session::Session;
 use belay_recorder::{Layout, Memory, Slot, free_slot, record_reply};
 use belay_wire::abi::OutHeader;
-use belay_wire::{Opcode, OpcodeSet};
+use belay_wire::{Opcode, OpcodeSet, Request, Rule, Shape};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -48,12 +48,19 @@ pub struct Expected {
     pub(crate) unique: u64,
     pub(crate) slot: Slot,
     pub(crate) recorded: bool,
+    pub(crate) shape: Shape,
 }
 
 impl Expected {
-    pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode) -> Option<Self> {
+    pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode, shape: Shape) -> Option<Self> {
         let recorded = CHANGE_FILES.has(opcode);
-        (recorded || READS.has(opcode)).then_some(Self { unique, slot, recorded })
+        (recorded || READS.has(opcode)).then_some(Self { unique, slot, recorded, shape })
+    }
+
+    /// Which rule the reply breaks, if one.
+    #[inline]
+    pub fn broken(&self, head: &[u8], body: &[u8]) -> Option<Rule> {
+        self.shape.broken(&crate::message::read(head)?, body)
     }
 
     /// To be called before the reply (its header `head`, and `body`) is written to the kernel.
@@ -88,31 +95,36 @@ const RECORDED: u64 = 1 << 32;
 /// The requests that are expected back.
 #[derive(Debug)]
 pub struct Direct {
-    /// `unique`, or 0 if the entry is free; slot, and [`RECORDED`].
-    entries: [(AtomicU64, AtomicU64); ENTRIES],
+    entries: [Entry; ENTRIES],
 }
+
+/// `unique`, or 0 if the entry is free; slot, and [`RECORDED`]; what its reply may be like.
+type Entry = (AtomicU64, AtomicU64, AtomicU64);
 
 impl Default for Direct {
     fn default() -> Self {
-        Self { entries: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; ENTRIES] }
+        Self {
+            entries: [const { (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; ENTRIES],
+        }
     }
 }
 
 impl Direct {
     /// The kernel counts in steps of two.
     #[inline]
-    fn entry(&self, unique: u64) -> Option<&(AtomicU64, AtomicU64)> {
+    fn entry(&self, unique: u64) -> Option<&Entry> {
         self.entries.get((unique >> 1) as usize % ENTRIES)
     }
 
     /// Notes a request, if there is room. Only for one caller at a time: the one that has the session.
     #[inline]
     fn expect(&self, expected: Expected) -> bool {
-        let Some((unique, slot)) = self.entry(expected.unique) else { return false };
+        let Some((unique, slot, shape)) = self.entry(expected.unique) else { return false };
         let free = unique.load(Acquire) == 0;
         if free {
             let recorded = if expected.recorded { RECORDED } else { 0 };
             slot.store(u64::from(expected.slot.0) | recorded, Relaxed);
+            shape.store(expected.shape.to_word(), Relaxed);
             unique.store(expected.unique, Release);
         }
         free
@@ -122,13 +134,13 @@ impl Direct {
     /// replies a daemon may send.
     #[inline]
     pub fn take(&self, unique: u64) -> Option<Expected> {
-        let (entry, slot) = self.entry(unique)?;
+        let (entry, slot, shape) = self.entry(unique)?;
         if unique == 0 || entry.load(Acquire) != unique {
             return None;
         }
-        let slot = slot.load(Relaxed);
+        let (slot, shape) = (slot.load(Relaxed), Shape::from_word(shape.load(Relaxed)));
         entry.compare_exchange(unique, 0, Release, Relaxed).ok()?;
-        Some(Expected { unique, slot: Slot(slot as u32), recorded: slot & RECORDED != 0 })
+        Some(Expected { unique, slot: Slot(slot as u32), recorded: slot & RECORDED != 0, shape })
     }
 }
 
@@ -136,19 +148,20 @@ impl<M: Memory> Session<M> {
     /// The request that was recorded last has nothing to do with recovery; its reply may need no
     /// session.
     #[inline]
-    pub(crate) fn expect_last(&mut self) {
+    pub(crate) fn expect_last(&mut self, request: &Request<'_>) {
         // Where requests are copied, readers wait for slots, and must hear of each.
         // And what is to be logged is logged by the session.
-        self.expects = !self.keeps_copies() && self.log.is_none();
+        let expects = !self.keeps_copies() && self.log.is_none();
+        self.expects = expects.then(|| Shape::of(request));
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
     /// called before the daemon gets the request.
     #[inline]
     pub fn let_go(&mut self, direct: &Direct) {
-        if std::mem::take(&mut self.expects)
+        if let Some(shape) = self.expects.take()
             && let Some(active) = self.active.last_mut()
-            && let Some(expected) = Expected::new(active.unique, active.slot, active.opcode)
+            && let Some(expected) = Expected::new(active.unique, active.slot, active.opcode, shape)
         {
             active.sent = direct.expect(expected);
         }
@@ -160,13 +173,13 @@ mod tests {
     use super::*;
 
     fn expected(unique: u64, slot: u32, opcode: Opcode) -> Expected {
-        Expected::new(unique, Slot(slot), opcode).expect("a request of that kind")
+        Expected::new(unique, Slot(slot), opcode, Shape::ANY).expect("a request of that kind")
     }
 
     #[test]
     fn what_changes_the_session_is_not_expected() {
         for opcode in Opcode::ALL {
-            let changes = Expected::new(2, Slot(1), *opcode).is_none();
+            let changes = Expected::new(2, Slot(1), *opcode, Shape::ANY).is_none();
             let names = ["READ", "WRITE", "STATFS", "READLINK", "FALLOCATE", "SETXATTR", "FSYNC"];
             assert!(!changes || !names.contains(&opcode.name()), "{opcode}");
             let names = ["LOOKUP", "GETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];

@@ -13,6 +13,7 @@
 //! | `replies` | a reply from the daemon: record, translate, pass on |
 //! | `direct` | replies that need no session |
 //! | `effects` | what a reply changes |
+//! | `faults` | replies that break the protocol |
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
 //! | `tasks` | parked requests, one step at a time |
@@ -37,6 +38,7 @@ pub mod decision;
 mod direct;
 mod effects;
 mod entries;
+mod faults;
 mod forget;
 pub mod handshake;
 mod hide;
@@ -58,6 +60,7 @@ mod task;
 mod tasks;
 
 pub use direct::{Direct, Expected};
+pub use faults::describe_reply;
 pub use message::{Message, Outgoing};
 pub use requests::Incoming;
 pub use session::{KICK, Phase, Session, Work};

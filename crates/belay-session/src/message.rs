@@ -2,7 +2,7 @@
 
 use belay_recorder::{InFlight, MAX_REPLY};
 use belay_wire::abi::{EntryOut, InHeader, OutHeader, Rename2In, RenameIn};
-use belay_wire::{Opcode, Request};
+use belay_wire::{Opcode, Request, Rule};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A reply of at most [`MAX_REPLY`] bytes, without an allocation.
@@ -61,6 +61,8 @@ pub enum Outgoing {
     Swallow,
     /// Nothing; the daemon's write fails with this errno.
     Refuse(i32),
+    /// Nothing: the reply breaks this rule, and the daemon is to serve no longer, as if it had crashed.
+    Fault(Rule),
 }
 
 /// The header of a recorded request, as the kernel sent it but for lengths.

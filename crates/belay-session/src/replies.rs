@@ -6,7 +6,9 @@ use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
 use belay_recorder::{MAX_REPLY, Memory, Node, Slot, SlotState};
 use belay_wire::abi::{Attr, EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
-use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, UNIQUE_RESEND, attr_offset};
+use belay_wire::{
+    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, attr_offset,
+};
 use std::borrow::Cow;
 
 const ENOENT: i32 = 2;
@@ -47,7 +49,7 @@ impl<M: Memory> Session<M> {
         }
         let unique = header.unique & !UNIQUE_RESEND;
         let Some(index) = self.active.iter().rposition(|active| active.unique == unique) else {
-            return Outgoing::Pass;
+            return self.on_unknown(unique);
         };
         let Some(&Active { slot, opcode, sent, .. }) = self.active.get(index) else {
             return Outgoing::Pass;
@@ -55,7 +57,11 @@ impl<M: Memory> Session<M> {
         if sent && !taken {
             return Outgoing::Pass; // the daemon answers twice; the first answer is under way
         }
-        let outgoing = self.effects(slot, opcode, &header, head, body);
+        let body = body();
+        if let Some(rule) = self.broken(slot, opcode, &header, &body) {
+            return Outgoing::Fault(rule);
+        }
+        let outgoing = self.effects(slot, opcode, &header, head, || body);
         self.replied(unique);
         match outgoing {
             Outgoing::Swallow => return outgoing, // the daemon is asked for more
@@ -82,6 +88,9 @@ impl<M: Memory> Session<M> {
         let message = whole(head, body);
         if header.unique == 0 {
             return self.on_notification(header.error, message);
+        }
+        if self.is_unasked(header.unique) {
+            return Outgoing::Fault(Rule::Unique);
         }
         if let Some((task, injection)) = self.injections.remove(&header.unique) {
             self.absorb(task, injection, &message);

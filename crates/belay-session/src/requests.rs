@@ -101,7 +101,7 @@ impl<M: Memory> Session<M> {
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
-            self.expect_last();
+            self.expect_last(&request);
             let _ = put_u64(message, NODEID, ids.node);
             if let Some((at, id)) = ids.handle {
                 let _ = put_u64(message, at, id);
@@ -116,6 +116,9 @@ impl<M: Memory> Session<M> {
     fn on_special_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         let opcode = request.opcode();
+        if opcode != Opcode::NOTIFY_REPLY {
+            self.see(request.header.unique); // of that, the daemon has chosen it
+        }
         match opcode {
             Opcode::FORGET | Opcode::BATCH_FORGET => {
                 self.unclaim(slot);
@@ -302,6 +305,7 @@ impl<M: Memory> Session<M> {
     #[inline]
     fn record(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
         let unique = request.header.unique & !UNIQUE_RESEND;
+        self.see(unique);
         let Some(slot) = slot.or_else(|| self.free_slots.pop()) else { return false };
         self.fill(request, slot, SlotState::Started);
         if let Some((index, old)) = self.slot_of(unique) {
@@ -312,6 +316,12 @@ impl<M: Memory> Session<M> {
         }
         self.active.push(Active { unique, slot, opcode: request.opcode(), sent: false });
         true
+    }
+
+    /// The kernel has made this request.
+    #[inline]
+    fn see(&mut self, unique: u64) {
+        self.newest = self.newest.max(unique & !UNIQUE_RESEND);
     }
 
     #[inline]

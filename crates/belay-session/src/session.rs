@@ -12,7 +12,7 @@ use crate::task::Task;
 use belay_oplog::Oplog;
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
-use belay_wire::Opcode;
+use belay_wire::{Opcode, Shape};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
@@ -74,8 +74,10 @@ pub struct Session<M> {
     pub(crate) phase: Phase,
     pub(crate) free_slots: Vec<Slot>,
     pub(crate) active: Vec<Active>,
-    /// The reply to what was let through last may need no session.
-    pub(crate) expects: bool,
+    /// The latest request of the kernel that any daemon may know of.
+    pub(crate) newest: u64,
+    /// The reply to what was let through last may need no session, and is to be like this.
+    pub(crate) expects: Option<Shape>,
     /// The slot of the reply that is to be written now.
     pub(crate) sending: Option<Slot>,
     /// Slots of the dead generation whose requests have not come back yet.
@@ -144,7 +146,8 @@ impl<M: Memory> Session<M> {
             phase: if generation == 0 { Phase::Open } else { Phase::Settling },
             free_slots: Vec::new(),
             active: Vec::new(),
-            expects: false,
+            expects: None,
+            newest: 0,
             sending: None,
             leftovers: HashMap::new(),
             known,

@@ -5,11 +5,13 @@ use crate::real;
 use crate::start::Shim;
 use belay_recorder::control::flags;
 use belay_recorder::{Slot, free_slot};
-use belay_session::{Expected, Outgoing, Phase};
-use belay_wire::{UNIQUE_RESEND, get_u64};
+use belay_session::{Expected, Outgoing, Phase, describe_reply};
+use belay_wire::rules::broken_header;
+use belay_wire::{OutHeader, Rule, UNIQUE_RESEND, get_u64};
 use libc::{c_int, iovec};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use zerocopy::FromBytes;
 
 /// `unique` bit of requests that belay puts to the daemon by itself.
 const INJECTED: u64 = 1 << 62;
@@ -57,6 +59,9 @@ impl Shim {
         if self.is_init_reply(head) {
             return self.init_outgoing(&[head, &body()].concat(), pass);
         }
+        if let Some(rule) = broken(head, total) {
+            self.fault(rule, head, total, &body());
+        }
         let unique = get_u64(head, 8).unwrap_or(0);
         if policy() == Policy::Journal
             && unique & INJECTED == 0
@@ -85,13 +90,14 @@ impl Shim {
             && !self.pending.load(Acquire)
             && self.replied.load(Relaxed)
         {
-            return self.settle(&expected, head, body, pass);
+            return self.settle(&expected, head, total, body, pass);
         }
         if unique & INJECTED != 0 {
             self.effects_decided(unique); // what the session makes of it comes after it
         }
         let mut session = self.session();
-        let outgoing = session.on_reply(head, body, taken.is_some());
+        let body = body();
+        let outgoing = session.on_reply(head, || Cow::Borrowed(&body), taken.is_some());
         let slot = session.take_sending();
         let kick = session.take_kick();
         let settling = session.phase() == Phase::Settling;
@@ -118,6 +124,7 @@ impl Shim {
                 real::set_errno(errno);
                 -1
             }
+            Outgoing::Fault(rule) => self.fault(rule, head, total, &body),
         };
         if !self.replied.load(Relaxed) && written >= 0 && unique != 0 {
             self.note_reply(unique);
@@ -136,17 +143,40 @@ impl Shim {
         &self,
         expected: &Expected,
         head: &[u8],
+        total: usize,
         body: impl FnOnce() -> Cow<'a, [u8]>,
         pass: impl Fn() -> isize,
     ) -> isize {
+        let body = body();
+        if let Some(rule) = expected.broken(head, &body) {
+            self.fault(rule, head, total, &body);
+        }
         if expected.is_recorded() {
-            expected.replying(&*self.memory, &self.layout, head, &body());
+            expected.replying(&*self.memory, &self.layout, head, &body);
         }
         self.effects_decided(get_u64(head, 8).unwrap_or(0));
         let written = pass();
         expected.delivered(&*self.memory, &self.layout);
         self.freed.store(true, Release);
         written
+    }
+
+    /// The daemon gives a reply that no sound daemon gives: it is ended here, with that on record, and its successor
+    /// is given the request again. By `abort`, so that the report shows where in the daemon that was.
+    #[cold]
+    fn fault(&self, rule: Rule, head: &[u8], total: usize, body: &[u8]) -> ! {
+        let header = OutHeader::read_from_prefix(head).map(|(header, _)| header);
+        let reply = match &header {
+            Ok(header) => describe_reply(header, total, body),
+            Err(_) => format!("{total} bytes"),
+        };
+        let request = self.session().describe_in_hand(header.map_or(0, |header| header.unique));
+        let line = |text: &str| text.replace(char::is_control, " ");
+        // The request last, as that alone may be long.
+        let text = format!("{rule}\n{}\n{}", line(&reply), line(&request));
+        self.control().set_violation(self.generation, text.as_bytes());
+        eprintln!("belay: the daemon's reply is not passed on: {rule}: {request}; reply {reply}");
+        std::process::abort();
     }
 
     #[cold]
@@ -203,6 +233,15 @@ impl Shim {
             }
             _ => self.session().on_delivered(unique),
         }
+    }
+}
+
+/// Which rule of the protocol a message breaks by its header alone.
+#[inline]
+fn broken(head: &[u8], total: usize) -> Option<Rule> {
+    match OutHeader::read_from_prefix(head) {
+        Ok((header, _)) => broken_header(&header, total),
+        Err(_) => Some(Rule::Header),
     }
 }
 

@@ -118,6 +118,30 @@ pub enum Detection {
     Restart,
     /// A new supervisor found the daemon gone or half started.
     Takeover,
+    /// It gave a reply that breaks the protocol, and was ended for that.
+    Violation {
+        /// What is wrong with the reply.
+        rule: String,
+        /// What it answers.
+        request: String,
+        /// How it begins.
+        reply: String,
+    },
+}
+
+impl Detection {
+    /// From what a shim has put on record.
+    pub fn violation(text: &[u8]) -> Self {
+        // Whatever is there, the daemon may have written it.
+        let plain = |line: Option<&str>| -> String {
+            let text = line.unwrap_or_default().chars();
+            text.map(|c| if c.is_control() { ' ' } else { c }).collect()
+        };
+        let text = String::from_utf8_lossy(text);
+        let mut lines = text.splitn(3, '\n');
+        let (rule, reply) = (plain(lines.next()), plain(lines.next()));
+        Self::Violation { rule, reply, request: plain(lines.next()) }
+    }
 }
 
 /// A crash, from the death of a generation to the end of its recovery.

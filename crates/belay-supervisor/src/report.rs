@@ -265,6 +265,9 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::Requested { signal } => format!("`belay crash`: {signal}"),
         Detection::Restart => "`belay restart`".to_owned(),
         Detection::Takeover => "a new supervisor".to_owned(),
+        Detection::Violation { rule, request, reply } => {
+            format!("a reply that was not passed on, as {rule}: {request}; reply {reply}")
+        }
     }
 }
 
@@ -297,6 +300,7 @@ pub(crate) fn example() -> Report {
             thread: 4243,
             request: Some(crate::autopsy::Work { unique: 8, request: "UNLINK".into() }),
             registers: BTreeMap::from([("rip".to_owned(), "0x5555".to_owned())]),
+            message: Some("Assertion `x' failed".into()),
             backtrace: Some(vec![Frame {
                 address: "0x5555".into(),
                 module: Some("/usr/bin/daemon".into()),
@@ -353,6 +357,7 @@ mod tests {
             "SIGSEGV, nothing is mapped at the address, address 0x10",
             "in thread 4243, on UNLINK unique 8",
             "rip 0x5555",
+            "message: Assertion `x' failed",
             "0x5555 remove_entry (daemon.c:40) in /usr/bin/daemon at 0x555",
             "unique 8: unlink, errno 13",
             "unique 8: this is not all, or not to be trusted",

@@ -75,7 +75,9 @@ pub enum Worth {
 pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> Blame {
     match detection {
         Detection::Hang { .. } => Blame::Hang,
-        Detection::Memory { .. } | Detection::StartTimeout => Blame::Own,
+        Detection::Memory { .. } | Detection::StartTimeout | Detection::Violation { .. } => {
+            Blame::Own
+        }
         Detection::NotStarted { .. }
         | Detection::Requested { .. }
         | Detection::Restart

@@ -17,6 +17,7 @@
 //! | [`describe`] | that message in one line, for crash reports |
 //! | [`fields`] | where node ids and handles sit, for patching in place |
 //! | [`reply`] | a view over one daemon-to-kernel message |
+//! | [`rules`] | what a reply must not be |
 //! | [`dirents`] | directory listings, read and written |
 //! | [`build`] | whole messages, made from scratch |
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod fields;
 pub mod opcode;
 pub mod reply;
 pub mod request;
+pub mod rules;
 
 pub use abi::{
     Attr, AttrOut, Dirent, DirentPlus, EntryOut, InHeader, InitIn, InitOut, OpenOut, OutHeader,
@@ -49,3 +51,4 @@ pub use fields::{Fields, get_u64, handle_fields, node_fields, put_u64};
 pub use opcode::{Opcode, OpcodeSet};
 pub use reply::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Reply, attr_offset, is_entry_reply};
 pub use request::{Names, Request};
+pub use rules::{Rule, Shape};

@@ -290,6 +290,7 @@ impl Life {
             && !self.pending
         {
             let store = self.session.store();
+            assert_eq!(expected.broken(head, &message[16..]), None, "a sound daemon");
             expected.replying(store.memory(), store.layout(), head, &message[16..]);
             let errno = out.kernel.borrow_mut().write(message);
             out.clock.tick();
@@ -316,6 +317,7 @@ impl Life {
             Outgoing::ReplaceLong(message) => self.replaced(&message, slot, unique, out),
             Outgoing::Swallow => 0,
             Outgoing::Refuse(errno) => errno,
+            Outgoing::Fault(rule) => panic!("a sound daemon: {rule}"),
         };
         if kick {
             out.clock.tick();

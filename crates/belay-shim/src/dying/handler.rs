@@ -39,6 +39,7 @@ pub(crate) fn install() {
         return;
     }
     super::prepare_thread();
+    remains::prepare();
     for signal in DEADLY {
         // SAFETY: a zeroed sigaction is a valid value of that plain C structure.
         let mut present: libc::sigaction = unsafe { zeroed() };

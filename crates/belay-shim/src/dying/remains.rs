@@ -5,6 +5,7 @@ use crate::effects::tag;
 use crate::start::Shim;
 use belay_effects::remains::{self, Head, Machine, REGISTERS_MAX};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const PAGE: usize = 4096;
 
@@ -59,6 +60,7 @@ pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *
         stack_at,
         stack_bytes,
         maps_bytes: copy_maps(shim),
+        message_bytes: copy_message(shim),
     };
     remains::seal(&*shim.memory, &shim.layout, &head);
 }
@@ -72,7 +74,40 @@ fn place(shim: &Shim, at: usize) -> *mut c_void {
 /// read begins a little above. Gives where that is and how much there was.
 fn copy_stack(shim: &Shim, top: u64) -> (u64, usize) {
     let (room_at, room) = remains::stack_room(&shim.layout);
-    let Ok(mut from) = usize::try_from(top) else { return (0, 0) };
+    let Ok(from) = usize::try_from(top) else { return (0, 0) };
+    copy(shim, from, room_at, room)
+}
+
+/// Where glibc keeps the address of the last message of a failed assertion or of its heap; 0 where there is no such place.
+static MESSAGE: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds out what cannot be found out in a handler.
+pub(super) fn prepare() {
+    // SAFETY: dlsym(3) with a NUL-terminated literal; it keeps no pointer.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__abort_msg".as_ptr()) };
+    MESSAGE.store(found as usize, Relaxed);
+}
+
+/// Copies what the C library has said when it gave up: behind its length, up to a zero. Gives how much there was.
+fn copy_message(shim: &Shim) -> usize {
+    let place = MESSAGE.load(Relaxed) as *const AtomicUsize;
+    if place.is_null() {
+        return 0;
+    }
+    // SAFETY: the address of a pointer-sized, aligned variable of libc's, which is never unloaded; libc stores to it
+    // atomically.
+    let message = unsafe { (*place).load(Relaxed) };
+    if message == 0 {
+        return 0;
+    }
+    let (room_at, room) = remains::message_room(&shim.layout);
+    let (_, done) = copy(shim, message.wrapping_add(size_of::<libc::c_uint>()), room_at, room);
+    done
+}
+
+/// Copies `room` bytes from `from` on to the recorder, byte `room_at`, or as much as there is. What cannot be read at the
+/// beginning is passed over. Gives where that is and how much there was.
+fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usize) {
     let mut start = None;
     let mut done = 0;
     for _ in 0..room / PAGE + 16 {

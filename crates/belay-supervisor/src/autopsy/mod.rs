@@ -10,6 +10,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`maps`] | what lay where in the process |
+//! | `message` | what the daemon said of why it gave up |
 //! | `module` | what a program file says: unwind tables, names, lines |
 //! | `open` | whether a file may be looked at |
 //! | [`unwind`] | which functions had called which |
@@ -18,6 +19,7 @@
 pub mod journal;
 pub mod later;
 pub mod maps;
+mod message;
 mod module;
 mod open;
 pub mod unwind;
@@ -25,6 +27,7 @@ pub mod unwind;
 use crate::process::signal_name;
 use belay_effects::remains::{Head, Machine};
 use belay_wire::Opcode;
+pub use message::message;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,6 +50,9 @@ pub struct Site {
     pub request: Option<Work>,
     /// The registers, in hexadecimal.
     pub registers: BTreeMap<String, String>,
+    /// What the daemon, or its C library, said of why it gave up; `null` if it said nothing.
+    #[serde(default)]
+    pub message: Option<String>,
     /// Which functions had called which, the innermost first; `null` until it is known, and if it
     /// cannot be found out.
     pub backtrace: Option<Vec<Frame>>,
@@ -105,6 +111,7 @@ impl From<&Head> for Site {
             request: (head.unique != 0)
                 .then(|| Work { unique: head.unique, request: Opcode(head.opcode).to_string() }),
             registers: names.iter().zip(&head.registers).map(register).collect(),
+            message: None,
             backtrace: None,
         }
     }
@@ -160,6 +167,7 @@ impl Site {
             }
             None => format!("in thread {}", self.thread),
         });
+        lines.extend(self.message.iter().map(|message| format!("message: {message}")));
         let shown = |(name, value)| format!("{name} {value}");
         let registers: Vec<String> = self.registers.iter().map(shown).collect();
         lines.extend(registers.chunks(4).map(|four| four.join("  ")));

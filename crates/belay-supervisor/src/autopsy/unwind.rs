@@ -157,8 +157,9 @@ mod tests {
             stack_at: STACK,
             stack_bytes: stack.len(),
             maps_bytes: maps.len(),
+            message_bytes: 0,
         };
-        Remains { head, stack, maps: maps.into_bytes() }
+        Remains { head, stack, maps: maps.into_bytes(), message: Vec::new() }
     }
 
     const BASE: u64 = 0x5555_0000_0000;

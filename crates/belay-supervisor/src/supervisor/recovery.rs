@@ -5,7 +5,7 @@
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
 use super::{SECOND, Supervisor};
-use crate::autopsy::Site;
+use crate::autopsy::{self, Site};
 use crate::clock;
 use crate::handover::Descriptors;
 use crate::inflight::{Requests, Snapshot};
@@ -290,7 +290,10 @@ impl Supervisor {
         // A supervisor that took over has not read them yet.
         let left = || Self::remains_of(&self.fds, &self.layout, crash.generation);
         let remains = crash.remains.clone().or_else(left);
-        report.crash = remains.as_ref().map(|remains| Site::from(&remains.head));
+        report.crash = remains.as_ref().map(|remains| Site {
+            message: autopsy::message(&remains.message, &crash.stderr),
+            ..Site::from(&remains.head)
+        });
         let reports = self.config.instance.join("reports");
         let poisoned = report.counters.get("poisoned").copied().unwrap_or(0);
         match report.write(&reports) {

@@ -87,7 +87,12 @@ impl Supervisor {
         if verdict == Verdict::Crash {
             let cause = self.cause.take();
             let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
-            let detection = fresh.map_or(Detection::Death, |(detection, _)| detection);
+            let violation = self.control().violation(self.book.generation);
+            let detection = match (fresh, violation) {
+                (_, Some(text)) => Detection::violation(&text),
+                (Some((detection, _)), None) => detection,
+                (None, None) => Detection::Death,
+            };
             self.crashed(pid, exit, detection, died_ns);
             return;
         }

@@ -31,3 +31,4 @@ mod unprivileged;
 mod unprivileged_ends;
 mod user;
 mod variants;
+mod violations;
