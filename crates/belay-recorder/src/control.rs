@@ -113,10 +113,12 @@ pub enum Counter {
     Poisoned,
     /// Requests issued again from the op-log: answered before a crash, and not yet part of a checkpoint.
     RolledForward,
+    /// How long daemons took for these, and for what had to be asked on the way, in nanoseconds.
+    RolledForwardDaemon,
 }
 
 /// Names of the counters, in their order, for status output.
-pub const COUNTER_NAMES: [&str; 13] = [
+pub const COUNTER_NAMES: [&str; 14] = [
     "requests",
     "reissued",
     "reconciled",
@@ -130,6 +132,7 @@ pub const COUNTER_NAMES: [&str; 13] = [
     "hidden",
     "poisoned",
     "rolled_forward",
+    "rolled_forward_daemon_ns",
 ];
 
 /// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.

@@ -256,9 +256,9 @@ fn words_are_where_the_document_has_them() {
     assert_eq!((control.options(), control.max_write()), (5, 6));
     control.count(Counter::Poisoned, 2);
     assert_eq!(memory.load(16 + 11), 2);
-    assert_eq!(COUNTER_NAMES.len(), Counter::RolledForward as usize + 1);
+    assert_eq!(COUNTER_NAMES.len(), Counter::RolledForwardDaemon as usize + 1);
     assert_eq!(control.counters().nth(11), Some(("poisoned", 2)));
-    assert_eq!(control.counters().last(), Some(("rolled_forward", 0)));
+    assert_eq!(control.counters().last(), Some(("rolled_forward_daemon_ns", 0)));
     assert_eq!(control.blame(), (0, Blame::Unknown));
     for blame in [Blame::Own, Blame::Hang, Blame::Unknown] {
         control.set_blame(9, blame);

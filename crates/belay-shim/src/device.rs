@@ -174,6 +174,7 @@ impl Shim {
             Some(Work::Deliver(message)) => self.effects_begin(&session, message),
             _ => None,
         };
+        let forwards = session.is_rolling_forward();
         drop(session);
         if let Some(Work::Deliver(message)) = &work {
             let turn = self.effects_turn(message);
@@ -184,7 +185,12 @@ impl Shim {
             self.kick();
         }
         match work {
-            Some(Work::Deliver(message)) => Before::Deliver(message),
+            Some(Work::Deliver(message)) => {
+                if forwards {
+                    self.epoch_forwarded();
+                }
+                Before::Deliver(message)
+            }
             Some(Work::Answer(message)) => {
                 self.answer(&message);
                 Before::Again

@@ -93,6 +93,7 @@ impl Shim {
             return self.settle(&expected, head, total, body, pass);
         }
         if unique & INJECTED != 0 {
+            self.epoch_answered();
             self.effects_decided(unique); // what the session makes of it comes after it
         }
         let mut session = self.session();

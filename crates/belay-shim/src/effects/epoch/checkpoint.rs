@@ -6,6 +6,7 @@
 use super::clock;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
+use belay_recorder::control::Counter;
 use belay_session::Session;
 use belay_sys::Mapping;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,5 +60,19 @@ impl Shim {
             _ => session.abandon_checkpoint(),
         }
         self.tell();
+    }
+
+    /// The daemon is given a request of the roll-forward: how long it takes for these is told apart.
+    pub(crate) fn epoch_forwarded(&self) {
+        self.epochs.forwarded.store(now(), Relaxed);
+    }
+
+    /// It has answered a request of belay's own.
+    pub(crate) fn epoch_answered(&self) {
+        let since = self.epochs.forwarded.swap(0, Relaxed);
+        if since != 0 {
+            let took = now().saturating_sub(since);
+            self.control().count(Counter::RolledForwardDaemon, took);
+        }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Epochs {
     last_tries: AtomicU32,
     /// The daemon was told to end by the kernel itself, and is not asked for anything any more.
     pub(crate) destroyed: AtomicBool,
+    /// When the daemon was given what it is just working on for the roll-forward; 0 for nothing.
+    forwarded: AtomicU64,
 }
 
 impl Shim {
