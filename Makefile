@@ -35,6 +35,9 @@ BENCH_NODES ?= 1000000
 BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
 BENCH_OUT ?= target/bench
+# Of daemons that buffer: sizes are a fraction of the paper's, see the page
+MEMBRANE_FLAGS ?= --sessions 8 --rounds 16 --file-mib 256 --files 100 --macro-rounds 6 --build-rounds 4
+RECOVERY_FLAGS ?= --crashes 30
 
 # make study: with these flags, the costs (Tables 6 and 7) take about an hour
 STUDY_OUT ?= target/study
@@ -153,6 +156,9 @@ bench: setup build ## Cost, memory and blackout against the bare daemon, into do
 	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --kills $(BENCH_KILLS)
 	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --beds bindfs --kills $(BENCH_KILLS) \
 	  --nodes $(BENCH_NODES) --open-files 10000
+	@scripts/setup-study
+	@scripts/guarded $(RELEASE)/belay-bench membrane --out $(BENCH_OUT) $(MEMBRANE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench recovery --out $(BENCH_OUT) $(RECOVERY_FLAGS)
 	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
 
 .PHONY: suites

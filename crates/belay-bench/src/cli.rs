@@ -13,6 +13,8 @@ use crate::model::{
     VERSION,
 };
 use crate::ops::Op;
+use crate::recovery::{self, RecoveryArgs};
+use crate::refuse::membrane::{self, MembraneArgs};
 use crate::refuse::{self, RefuseArgs};
 use crate::restart::{self, RestartArgs};
 use crate::{blackout, cost, memory, report};
@@ -36,6 +38,10 @@ enum Command {
     Refuse(RefuseArgs),
     /// What one crash in the middle of a sort costs, as in the Re-FUSE study
     Restart(RestartArgs),
+    /// What holding a daemon that buffers costs whole programs: the benchmarks of the Membrane study
+    Membrane(MembraneArgs),
+    /// How long a recovery takes by how much there is to be recovered, as in the Membrane study
+    Recovery(RecoveryArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
 }
@@ -151,6 +157,8 @@ pub fn run() -> Result<bool> {
         Command::Blackout(args) => run_blackout(&args),
         Command::Refuse(args) => refuse::run(&args),
         Command::Restart(args) => restart::run(&args),
+        Command::Membrane(args) => membrane::run(&args),
+        Command::Recovery(args) => recovery::run(&args),
         Command::Report(args) => {
             for path in report::write(&args.input, &args.out)? {
                 println!("{}", path.display());
@@ -368,6 +376,8 @@ mod tests {
             "belay-bench report --in a --out b",
             "belay-bench refuse --beds sshfs --rounds 2 --macro-rounds 0 --file-mib 4 --no-control",
             "belay-bench refuse --workloads sort,openssh,postmark --scale paper --pin none",
+            "belay-bench membrane --beds fuse2fs-ext2,fusefat --rounds 2 --workloads sort --scale tiny --policy epoch",
+            "belay-bench recovery --beds fusefat --crashes 5 --series dirty,changes --records 10,100 --dirty-mb 1",
             "belay-bench restart --beds avfs --crashes 5 --plain 2 --size-mb 10 --signal KILL",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

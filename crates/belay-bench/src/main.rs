@@ -5,6 +5,8 @@
 //! - `blackout`: the pause that an application sees when the daemon is killed ([`blackout`]).
 //! - `refuse`: time of whole programs, as in the paper's Tables 6 and 7 ([`refuse`]).
 //! - `restart`: what one crash costs a program, as in its Table 8 ([`restart`]).
+//! - `membrane`: the same of daemons that buffer, as in Membrane's Tables 4 and 5 ([`refuse::membrane`]).
+//! - `recovery`: how long a recovery takes by how much there is to be recovered, as in its Table 6 ([`recovery`]).
 //! - `report`: tables, plots and CSV from the results of the others ([`report`]).
 //!
 //! All but the last each write one results file, whose format [`model`] documents.
@@ -23,6 +25,7 @@ mod ops;
 mod pairs;
 mod probe;
 mod procmem;
+mod recovery;
 mod refuse;
 mod report;
 mod restart;

@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::recovery::model::RecoveryRun;
 use crate::refuse::model::RefuseRun;
 use crate::restart::model::RestartRun;
 use crate::stats::Spread;
@@ -49,6 +50,10 @@ pub enum Results {
     Refuse(RefuseRun),
     /// `belay-bench restart`.
     Restart(RestartRun),
+    /// `belay-bench membrane`.
+    Membrane(RefuseRun),
+    /// `belay-bench recovery`.
+    Recovery(RecoveryRun),
 }
 
 /// Facts about the machine.

@@ -1,4 +1,4 @@
-//! The benchmarks of the Re-FUSE study, in little: they run from end to end, and their results can be read. No figure is
+//! The benchmarks of the Re-FUSE and Membrane studies, in little: they run from end to end, and their results can be read. No figure is
 //! judged here.
 
 use std::path::Path;
@@ -70,11 +70,46 @@ fn tables_come_out_of_short_runs() {
         assert!(at("attached") <= at("first_read") && at("first_read") <= at("ready"), "{crash}");
         assert!(crash["blackout_us"].as_f64().unwrap() >= at("ready"), "{crash}");
     }
-    for (page, row) in [("refuse.md", "| avfs | sort |"), ("restart.md", "| bindfs |")] {
+    // Daemons that buffer.
+    let membrane = "membrane --beds fuse2fs-ext2 --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
+                    --workloads sort --scale tiny --pin none";
+    bench(membrane, dir.path());
+    let run = json(&dir.path().join("membrane-unpinned.json"));
+    assert_eq!(run["results"]["beds"][0]["cases"].as_array().unwrap().len(), 7, "{run}");
+    let recovery = "recovery --beds fuse2fs-ext2 --crashes 2 --starts 2 --dirty-mb 2 --sessions 5 --records 300 --pin none";
+    bench(recovery, dir.path());
+    let run = json(&dir.path().join("recovery-unpinned.json"));
+    let cases = run["results"]["beds"][0]["cases"].as_array().unwrap();
+    let records = |series: &str| -> Vec<u64> {
+        let case = cases.iter().find(|case| case["series"] == series).unwrap();
+        case["crashes"].as_array().unwrap().iter().map(|c| c["records"].as_u64().unwrap()).collect()
+    };
+    for (series, expected) in [("empty", 0), ("sessions", 0), ("reads", 0), ("changes", 300)] {
+        assert_eq!(records(series), [expected; 2], "{series}");
+    }
+    // Of writes to the same pages the last ones are left.
+    assert!(records("rewrites").iter().all(|n| (1..=256).contains(n)), "{:?}", records("rewrites"));
+    for case in cases {
+        for crash in case["crashes"].as_array().unwrap() {
+            let of = |name: &str| crash[name].as_f64().unwrap();
+            assert!(
+                of("daemon_us") <= of("settle_us") && of("settle_us") <= of("blackout_us"),
+                "{case}"
+            );
+        }
+    }
+    for (page, row) in [
+        ("refuse.md", "| avfs | sort |"),
+        ("restart.md", "| bindfs |"),
+        ("membrane.md", "| fuse2fs-ext2 | sort |"),
+        ("recovery.md", "| 300 changes of times |"),
+    ] {
         let text = std::fs::read_to_string(dir.path().join(page)).unwrap();
         assert!(text.contains(row), "{text}");
     }
     // Beside them, `report` finds its own results or none, but is not put off.
     let report = format!("report --in {}", dir.path().display());
     bench(&report, &dir.path().join("page"));
+    let page = std::fs::read_to_string(dir.path().join("page/benchmarks.md")).unwrap();
+    assert!(page.contains("Table 6") && page.contains("| fuse2fs-ext2 | sort |"), "{page}");
 }

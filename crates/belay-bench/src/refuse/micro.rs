@@ -143,7 +143,7 @@ fn offsets(sizes: Sizes) -> Vec<u64> {
 }
 
 fn names(dir: &Path, sizes: Sizes) -> impl Iterator<Item = PathBuf> {
-    (0..sizes.files).map(move |number| dir.join(format!("file{number:05}")))
+    (0..sizes.files).map(move |number| dir.join(format!("f{number:05}")))
 }
 
 fn write_through(path: &Path, bytes: u64) -> std::io::Result<()> {
@@ -200,7 +200,7 @@ mod tests {
                     }
                     Micro::RandomWrite => assert_eq!(written, 25 * BLOCK, "round {round}"),
                     Micro::Create => {
-                        let last = fs::metadata(dir.path().join("files/file00002"))?;
+                        let last = fs::metadata(dir.path().join("files/f00002"))?;
                         assert_eq!(last.len(), 300_000);
                     }
                     Micro::Delete => {

@@ -7,6 +7,7 @@
 //! makes one ratio of it. The kernel's caches of a mount are emptied before each sample ([`cold`]).
 
 pub mod cold;
+pub mod membrane;
 pub mod micro;
 pub mod model;
 mod table;
@@ -39,16 +40,23 @@ pub struct RefuseArgs {
     /// Daemons, separated by commas, or `all`
     #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
     beds: Beds,
+    #[command(flatten)]
+    work: Work,
+}
+
+/// How much is done, in this study and in Membrane's.
+#[derive(Args, Clone, Debug)]
+pub struct Work {
     /// Starts of the daemons, best an even number, over which the rounds of the micro-benchmarks are spread
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     sessions: u16,
     /// Pairs of samples of each micro-benchmark; 0 for none
     #[arg(long, default_value_t = 12)]
     rounds: u16,
-    /// Size of the file that is read and written, in MiB (1,024 in the paper)
+    /// Size of the file that is read and written, in MiB (1,024 in the papers)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     file_mib: u64,
-    /// Files of 1 MB that are created and deleted (1,000 in the paper)
+    /// Files of 1 MB that are created and deleted (1,000 in the papers)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
     /// Pairs of runs of each macro-benchmark, best an even number; 0 for none
@@ -71,7 +79,7 @@ pub struct RefuseArgs {
     no_control: bool,
 }
 
-impl RefuseArgs {
+impl Work {
     /// Pairs of runs of a macro-benchmark, and whether there is a control.
     fn macro_rounds_of(&self, name: Name) -> (usize, bool) {
         match (name, self.build_rounds) {
@@ -79,6 +87,18 @@ impl RefuseArgs {
             _ => (self.macro_rounds.into(), !self.no_control),
         }
     }
+}
+
+/// One of the two studies.
+#[derive(Clone, Copy, Debug)]
+struct Study<'a> {
+    /// What its results are called.
+    name: &'static str,
+    work: &'a Work,
+    /// How its daemons are held.
+    held: &'a Mode,
+    paper: &'static table::Paper,
+    results: fn(RefuseRun) -> Results,
 }
 
 /// Which of the daemons of a session.
@@ -98,10 +118,6 @@ impl Side {
             sides.reverse();
         }
         sides
-    }
-
-    fn mode(self) -> Mode {
-        if self == Self::Held { Mode::held() } else { Mode::Bare }
     }
 }
 
@@ -140,149 +156,190 @@ fn us(duration: Duration) -> f64 {
 
 /// Measures, and writes `refuse.json` and `refuse.md`; false where something could not be measured.
 pub fn run(args: &RefuseArgs) -> Result<bool> {
-    let names = if args.workloads.is_empty() { Name::ALL.to_vec() } else { args.workloads.clone() };
-    let mut workloads = Vec::new();
-    if args.macro_rounds > 0 {
-        for name in names {
-            workloads.push(Workload::new(name, args.scale, 1, args.jobs)?);
-        }
-    }
-    let begun = Begun::new(&args.common, "refuse")?;
-    let mut run = RefuseRun {
-        scale: args.scale,
-        rounds: args.rounds.into(),
-        sessions: args.sessions.into(),
-        macro_rounds: args.macro_rounds.into(),
-        beds: Vec::new(),
+    let study = Study {
+        name: "refuse",
+        work: &args.work,
+        held: &Mode::held(),
+        paper: &table::REFUSE,
+        results: Results::Refuse,
     };
-    for kind in &args.beds.0 {
-        let mut bed = RefuseBed {
-            bed: kind.to_string(),
-            load: Load { before: machine::load(), after: 0.0 },
-            cases: Vec::new(),
-            failures: Vec::new(),
+    study.run(&args.common, &args.beds)
+}
+
+impl Study<'_> {
+    fn run(&self, common: &Common, beds: &Beds) -> Result<bool> {
+        let args = self.work;
+        let names =
+            if args.workloads.is_empty() { Name::ALL.to_vec() } else { args.workloads.clone() };
+        let mut workloads = Vec::new();
+        if args.macro_rounds > 0 {
+            for name in names {
+                workloads.push(Workload::new(name, args.scale, 1, args.jobs)?);
+            }
+        }
+        let begun = Begun::new(common, self.name)?;
+        let mut run = RefuseRun {
+            scale: args.scale,
+            rounds: args.rounds.into(),
+            sessions: args.sessions.into(),
+            macro_rounds: args.macro_rounds.into(),
+            beds: Vec::new(),
         };
-        let measure = |bed: &mut RefuseBed| -> Result<()> {
-            if args.rounds > 0 {
-                measure_micro(*kind, args, bed)?;
+        for kind in &beds.0 {
+            let mut bed = RefuseBed {
+                bed: kind.to_string(),
+                load: Load { before: machine::load(), after: 0.0 },
+                cases: Vec::new(),
+                unable: Vec::new(),
+                failures: Vec::new(),
+            };
+            if let Err(error) = self.measure(*kind, &workloads, &mut bed) {
+                bed.failures.push(Failure::new(kind, &error));
             }
-            for workload in &workloads {
-                let what = format!("{kind}, {}", workload.name());
-                let rounds = args.macro_rounds_of(workload.name());
-                match measure_macro(*kind, rounds, workload) {
-                    Ok(case) => bed.cases.extend(case),
-                    Err(error) => bed.failures.push(Failure::new(what, &error)),
+            bed.load.after = machine::load();
+            bed.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
+            run.beds.push(bed);
+            begun.write((self.results)(run.clone()))?;
+            let page = common.out().join(format!("{}.md", self.name));
+            fs::write(&page, table::markdown(self.paper, &run, &begun))
+                .with_context(|| format!("write {}", page.display()))?;
+        }
+        let page = table::markdown(self.paper, &run, &begun);
+        println!("{page}\nresults: {}", begun.path().display());
+        Ok(run.beds.iter().all(|bed| bed.failures.is_empty()))
+    }
+
+    fn measure(&self, kind: Kind, workloads: &[Workload], bed: &mut RefuseBed) -> Result<()> {
+        if self.work.rounds > 0 {
+            self.measure_micro(kind, bed)?;
+        }
+        for workload in workloads {
+            let what = format!("{kind}, {}", workload.name());
+            let rounds = self.work.macro_rounds_of(workload.name());
+            // Not counted: it finds the programs themselves on a cold disk. Its outcome is every later one's oracle.
+            let right = match self.once(kind, Side::Bare, workload).context("the first run, bare") {
+                Ok((_, right)) => right,
+                // There are daemons that do not do what every program takes for granted.
+                Err(error) if !kind.works_on_files() => {
+                    bed.unable.push(Failure::new(what, &error));
+                    continue;
+                }
+                Err(error) => {
+                    bed.failures.push(Failure::new(what, &error));
+                    continue;
+                }
+            };
+            match self.measure_macro(kind, rounds, workload, &right) {
+                Ok(case) => bed.cases.extend(case),
+                Err(error) => bed.failures.push(Failure::new(what, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, kind: Kind, side: Side, image_mib: u64) -> Result<Bed> {
+        raise_open_file_limit()?;
+        // As users run it: with its own caches, and the kernel's.
+        let options = BedOptions { image_mib, ..BedOptions::default() };
+        let mode = if side == Side::Held { self.held } else { &Mode::Bare };
+        Bed::start(kind, mode, &options)
+    }
+
+    fn measure_micro(&self, kind: Kind, result: &mut RefuseBed) -> Result<()> {
+        let args = self.work;
+        let sizes = Sizes { file: args.file_mib << 20, files: args.files, each: 1_000_000 };
+        let mut samples: Vec<(Micro, Samples)> =
+            Micro::ALL.iter().map(|micro| (*micro, Samples::default())).collect();
+        let (rounds, sessions) = (usize::from(args.rounds), usize::from(args.sessions));
+        for session in 0..sessions {
+            let order = Side::order(session, !args.no_control);
+            let beds: Vec<(Side, Bed)> = order
+                .iter()
+                .map(|side| {
+                    Ok((*side, self.start(kind, *side, 256 + (sizes.bytes() >> 20) * 5 / 4)?))
+                })
+                .collect::<Result<_>>()?;
+            // The first round warms the daemons up and is not counted.
+            for round in 0..=rounds * (session + 1) / sessions - rounds * session / sessions {
+                for (micro, samples) in &mut samples {
+                    let mut times = Vec::new();
+                    for (side, bed) in &beds {
+                        cold::empty_caches(bed)?;
+                        let time = micro.run(bed.root(), sizes);
+                        times.push((
+                            *side,
+                            time.with_context(|| format!("{micro} on the {side:?} mount"))?,
+                        ));
+                    }
+                    if round > 0 {
+                        samples.add(session, &times)?;
+                    }
                 }
             }
-            Ok(())
-        };
-        if let Err(error) = measure(&mut bed) {
-            bed.failures.push(Failure::new(kind, &error));
-        }
-        bed.load.after = machine::load();
-        bed.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
-        run.beds.push(bed);
-        begun.write(Results::Refuse(run.clone()))?;
-        let page = args.common.out().join("refuse.md");
-        fs::write(&page, table::markdown(&run, &begun))
-            .with_context(|| format!("write {}", page.display()))?;
-    }
-    println!("{}\nresults: {}", table::markdown(&run, &begun), begun.path().display());
-    Ok(run.beds.iter().all(|bed| bed.failures.is_empty()))
-}
-
-fn start(kind: Kind, side: Side, image_mib: u64) -> Result<Bed> {
-    raise_open_file_limit()?;
-    // As users run it: with its own caches, and the kernel's.
-    let options = BedOptions { image_mib, ..BedOptions::default() };
-    Bed::start(kind, &side.mode(), &options)
-}
-
-fn measure_micro(kind: Kind, args: &RefuseArgs, result: &mut RefuseBed) -> Result<()> {
-    let sizes = Sizes { file: args.file_mib << 20, files: args.files, each: 1_000_000 };
-    let mut samples: Vec<(Micro, Samples)> =
-        Micro::ALL.iter().map(|micro| (*micro, Samples::default())).collect();
-    let (rounds, sessions) = (usize::from(args.rounds), usize::from(args.sessions));
-    for session in 0..sessions {
-        let order = Side::order(session, !args.no_control);
-        let beds: Vec<(Side, Bed)> = order
-            .iter()
-            .map(|side| Ok((*side, start(kind, *side, 256 + (sizes.bytes() >> 20) * 5 / 4)?)))
-            .collect::<Result<_>>()?;
-        // The first round warms the daemons up and is not counted.
-        for round in 0..=rounds * (session + 1) / sessions - rounds * session / sessions {
-            for (micro, samples) in &mut samples {
-                let mut times = Vec::new();
-                for (side, bed) in &beds {
-                    cold::empty_caches(bed)?;
-                    let time = micro.run(bed.root(), sizes);
-                    times.push((
-                        *side,
-                        time.with_context(|| format!("{micro} on the {side:?} mount"))?,
-                    ));
-                }
-                if round > 0 {
-                    samples.add(session, &times)?;
-                }
+            for (_, bed) in beds {
+                let crashes = crate::beds::crashes(&bed)?;
+                ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
+                bed.stop()?;
             }
         }
-        for (_, bed) in beds {
-            let crashes = crate::beds::crashes(&bed)?;
-            ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
-            bed.stop()?;
-        }
+        let cases = samples.into_iter().filter_map(|(micro, samples)| {
+            samples.case(self.paper.micro, &micro.to_string(), micro.parameters(sizes))
+        });
+        result.cases.extend(cases);
+        result.cases.sort_by_key(|case| micro::row(&case.result.op));
+        Ok(())
     }
-    let cases = samples.into_iter().filter_map(|(micro, samples)| {
-        samples.case(6, &micro.to_string(), micro.parameters(sizes))
-    });
-    result.cases.extend(cases);
-    result.cases.sort_by_key(|case| micro::row(&case.result.op));
-    Ok(())
-}
 
-/// A round of a macro-benchmark is a session of its own: it leaves a file system in which it cannot be repeated.
-fn measure_macro(
-    kind: Kind,
-    (rounds, control): (usize, bool),
-    workload: &Workload,
-) -> Result<Option<RefuseCase>> {
-    let mut samples = Samples::default();
-    // Not counted: it finds the programs themselves on a cold disk. Its outcome is every later one's oracle.
-    let (_, right) = once(kind, Side::Bare, workload).context("the first run, bare")?;
-    for session in 0..rounds {
-        let mut times = Vec::new();
-        for side in Side::order(session, control) {
-            let (time, outcome) = once(kind, side, workload)
-                .with_context(|| format!("round {}, {side:?}", session + 1))?;
-            let found = right.differences(&outcome);
-            if let Some(first) = found.first() {
-                bail!("{side:?} came out otherwise in {} places, first: {first}", found.len());
+    /// A round of a macro-benchmark is a session of its own: it leaves a file system in which it cannot be repeated.
+    fn measure_macro(
+        &self,
+        kind: Kind,
+        (rounds, control): (usize, bool),
+        workload: &Workload,
+        right: &Outcome,
+    ) -> Result<Option<RefuseCase>> {
+        let mut samples = Samples::default();
+        for session in 0..rounds {
+            let mut times = Vec::new();
+            for side in Side::order(session, control) {
+                let (time, outcome) = self
+                    .once(kind, side, workload)
+                    .with_context(|| format!("round {}, {side:?}", session + 1))?;
+                let found = right.differences(&outcome);
+                if let Some(first) = found.first() {
+                    bail!("{side:?} came out otherwise in {} places, first: {first}", found.len());
+                }
+                times.push((side, time));
             }
-            times.push((side, time));
+            samples.add(session, &times)?;
+            let told: Vec<_> = times
+                .iter()
+                .map(|(side, time)| format!("{side:?} {:.2} s", time.as_secs_f64()))
+                .collect();
+            println!(
+                "{kind:<10} {:<10} round {}: {}",
+                workload.name(),
+                session + 1,
+                told.join(", ")
+            );
         }
-        samples.add(session, &times)?;
-        let told: Vec<_> = times
-            .iter()
-            .map(|(side, time)| format!("{side:?} {:.2} s", time.as_secs_f64()))
-            .collect();
-        println!("{kind:<10} {:<10} round {}: {}", workload.name(), session + 1, told.join(", "));
+        Ok(samples.case(self.paper.whole, &workload.name().to_string(), workload.describe()))
     }
-    Ok(samples.case(7, &workload.name().to_string(), workload.describe()))
-}
 
-fn once(kind: Kind, side: Side, workload: &Workload) -> Result<(Duration, Outcome)> {
-    let bed = start(kind, side, workload.image_mib())?;
-    workload.setup(bed.root())?;
-    cold::empty_caches(&bed)?;
-    let begin = Instant::now();
-    let done = workload.work(bed.root(), &Watch::limit(LIMIT))?;
-    let time = begin.elapsed();
-    let outcome = workload.look(bed.root(), &done)?;
-    workload.verify(&outcome)?;
-    let crashes = crate::beds::crashes(&bed)?;
-    ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
-    bed.stop()?;
-    Ok((time, outcome))
+    fn once(&self, kind: Kind, side: Side, workload: &Workload) -> Result<(Duration, Outcome)> {
+        let bed = self.start(kind, side, workload.image_mib())?;
+        workload.setup(bed.root())?;
+        cold::empty_caches(&bed)?;
+        let begin = Instant::now();
+        let done = workload.work(bed.root(), &Watch::limit(LIMIT))?;
+        let time = begin.elapsed();
+        let outcome = workload.look(bed.root(), &done)?;
+        workload.verify(&outcome)?;
+        let crashes = crate::beds::crashes(&bed)?;
+        ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
+        bed.stop()?;
+        Ok((time, outcome))
+    }
 }
 
 #[cfg(test)]

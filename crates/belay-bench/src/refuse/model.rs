@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{CostCase, Failure, Load};
 
-/// Results of `refuse`.
+/// Results of `refuse` and `membrane`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RefuseRun {
     /// Size of the macro-benchmarks.
@@ -29,6 +29,9 @@ pub struct RefuseBed {
     pub load: Load,
     /// One entry for each benchmark.
     pub cases: Vec<RefuseCase>,
+    /// What the bare daemon cannot do.
+    #[serde(default)]
+    pub unable: Vec<Failure>,
     /// What failed.
     pub failures: Vec<Failure>,
 }

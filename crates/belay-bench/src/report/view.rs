@@ -216,13 +216,17 @@ impl View {
                 self.blackout.push(blackout_view(name, run, blackout));
             }
             // These have tables of their own, written with them.
-            Results::Refuse(refuse) => {
+            Results::Refuse(refuse) | Results::Membrane(refuse) => {
                 self.warn_of_load(name, refuse.beds.iter().map(|b| b.load), run.machine.cpus);
                 refuse.beds.iter().for_each(|bed| self.fail(name, &bed.failures));
             }
             Results::Restart(restart) => {
                 self.warn_of_load(name, restart.beds.iter().map(|b| b.load), run.machine.cpus);
                 self.fail(name, &restart.failures);
+            }
+            Results::Recovery(recovery) => {
+                self.warn_of_load(name, recovery.beds.iter().map(|b| b.load), run.machine.cpus);
+                self.fail(name, &recovery.failures);
             }
         }
     }

@@ -145,7 +145,8 @@ fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<Restar
             at = at.mul_f64(0.7);
         };
         result.crashed_s.push(time.as_secs_f64());
-        result.crashes.push(report(&held, round + 1).with_context(what)?);
+        let told = report(&held, round + 1).and_then(|report| understand(&report));
+        result.crashes.push(told.with_context(what)?);
     }
     // In this order: where mounts are private, the held daemon's namespace has a copy of the bare one's mount, which
     // keeps that daemon from ending.
@@ -198,7 +199,7 @@ fn sort(
 }
 
 /// What belay reports of the crash with this number.
-fn report(bed: &Bed, number: u32) -> Result<Crash> {
+pub fn report(bed: &Bed, number: u32) -> Result<Value> {
     let deadline = Instant::now() + REPORT;
     let status = loop {
         let status = bed.belay_status()?;
@@ -211,9 +212,7 @@ fn report(bed: &Bed, number: u32) -> Result<Crash> {
     let dir = status.get("report_dir").and_then(Value::as_str).context("no report_dir")?;
     let path = Path::new(dir).join(format!("{number:04}.json"));
     let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-    let report = serde_json::from_slice(&text);
-    understand(&report.with_context(|| format!("read {}", path.display()))?)
-        .with_context(|| format!("in {}", path.display()))
+    serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
 }
 
 fn understand(report: &Value) -> Result<Crash> {

@@ -1,0 +1,157 @@
+//! Membrane's Table 6, with ours beside.
+
+use std::fmt::Write as _;
+
+use super::model::{RecoveryBed, RecoveryCase, RecoveryRun, Series};
+use crate::cli::Begun;
+use crate::stats::median;
+
+fn ms(us: Option<f64>) -> String {
+    us.map_or("-".to_owned(), |us| format!("{:.2}", us / 1e3))
+}
+
+fn mean(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
+}
+
+fn median_of(case: &RecoveryCase, of: impl Fn(&super::model::Crash) -> f64) -> Option<f64> {
+    median(&case.samples(of))
+}
+
+/// One case in a line, for the terminal.
+pub fn line(case: &RecoveryCase, bare_start: &[f64]) -> String {
+    let bare = median(bare_start);
+    format!(
+        "{:>6} {}: pause {} ms median, {} p99; bare start {} ms; op-log: {} requests, the daemon's part {} ms; belay's \
+         own {} ms; paper {} ms",
+        case.size,
+        case.series.unit(),
+        ms(median_of(case, |c| c.pause_us)),
+        ms(case.spread(|c| c.pause_us).map(|s| s.p99)),
+        ms(bare),
+        median_of(case, |c| c.records as f64).unwrap_or(0.0),
+        ms(median_of(case, |c| c.daemon_us)),
+        ms(bare.and_then(|bare| case.own_us(bare))),
+        case.series.paper(case.size).map_or("-".to_owned(), |ms| format!("{ms}")),
+    )
+}
+
+/// All tables.
+pub fn markdown(run: &RecoveryRun, begun: &Begun) -> String {
+    let mut text = format!(
+        "### Recovery time (Membrane's Table 6)\n\n\
+         The daemon dies, {} times for each line, with so much that is not part of a checkpoint (policy `{}`, none by \
+         time). *Pause*: what an application waits that asks for an attribute in that moment; of these: the bare daemon's \
+         start to its first answer; *done again*: what the successor takes for the requests of the op-log; the rest is \
+         *belay's own*. Milliseconds; medians where nothing is said.\n\n\
+         The paper makes its log records by reads, which leave no records here: they are one line, and there are two more. \
+         Of writes to the same pages the op-log keeps the last (the paper's page stealing); changes of times all have to \
+         be done again. When the op-log is half full a checkpoint is made, which empties it.\n\n",
+        run.crashes, run.policy
+    );
+    for bed in &run.beds {
+        table(&mut text, bed);
+    }
+    for failure in &run.failures {
+        let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
+    }
+    let _ = writeln!(text, "{}", begun.describe());
+    text
+}
+
+fn table(text: &mut String, bed: &RecoveryBed) {
+    let bare = median(&bed.bare_start_us);
+    let _ = write!(
+        text,
+        "#### {}\n\nStart of the bare daemon: {} ms.\n\n\
+         | at the crash | pause: mean | median | p99 | until the shim is loaded | start | op-log and in flight | requests done again \
+         | done again | belay's own | own, per request | files open again | paper |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        bed.bed,
+        ms(bare)
+    );
+    for case in &bed.cases {
+        let pauses = case.samples(|c| c.pause_us);
+        let amount = match case.series {
+            Series::Empty => "nothing".to_owned(),
+            series => format!("{} {}", case.size, series.unit()),
+        };
+        let reopened =
+            (case.series == Series::Sessions).then(|| median_of(case, |c| c.reopened_us));
+        let _ = writeln!(
+            text,
+            "| {amount} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            ms(mean(&pauses)),
+            ms(median(&pauses)),
+            ms(case.spread(|c| c.pause_us).map(|s| s.p99)),
+            ms(median_of(case, |c| c.attached_us)),
+            ms(median_of(case, |c| c.start_us)),
+            ms(median_of(case, |c| c.settle_us)),
+            median_of(case, |c| c.records as f64).unwrap_or(0.0),
+            ms(median_of(case, |c| c.daemon_us)),
+            ms(bare.and_then(|bare| case.own_us(bare))),
+            case.own_per_record_us().map_or("-".to_owned(), |us| format!("{us:.2} us")),
+            ms(reopened.flatten()),
+            case.series.paper(case.size).map_or("-".to_owned(), |ms| format!("{ms}")),
+        );
+    }
+    text.push('\n');
+    for series in Series::ALL {
+        let cases: Vec<_> = bed.cases.iter().filter(|case| case.series == series).collect();
+        if let Some(told) = growth(&cases) {
+            let _ = writeln!(text, "- {}: {told}", series.unit());
+        }
+    }
+    let over = bed.cases.iter().filter_map(|case| {
+        let (own, paper) = (case.own_us(bare?)? / 1e3, case.series.paper(case.size)?);
+        (own > paper)
+            .then(|| format!("{} {} ({own:.1} ms, paper {paper})", case.size, case.series.unit()))
+    });
+    let over: Vec<String> = over.collect();
+    let told = if over.is_empty() { "none".to_owned() } else { over.join(", ") };
+    let _ = writeln!(text, "- belay's own part above the paper's whole recovery: {told}\n");
+}
+
+/// How the pause grows from the least to the most.
+fn growth(cases: &[&RecoveryCase]) -> Option<String> {
+    let (first, last) = (cases.first()?, cases.last()?);
+    let pause = |case: &RecoveryCase| median_of(case, |c| c.pause_us);
+    let (least, most) = (pause(first)?, pause(last)?);
+    if first.size == 0 || last.size <= first.size {
+        return None;
+    }
+    let (times, longer) = (last.size as f64 / first.size as f64, most / least);
+    let how = if longer < times { "sub-linear" } else { "not sub-linear" };
+    Some(format!("{times:.0} times as many, {longer:.2} times the pause: {how}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::model::Crash;
+
+    fn case(size: u64, pause_us: f64) -> RecoveryCase {
+        let crash = Crash { pause_us, ..Crash::default() };
+        RecoveryCase { series: Series::Dirty, size, crashes: vec![crash; 2] }
+    }
+
+    #[test]
+    fn growth_is_told() {
+        let (one, other) = (case(10, 10_000.0), case(40, 20_000.0));
+        let told = growth(&[&one, &other]).unwrap();
+        assert_eq!(told, "4 times as many, 2.00 times the pause: sub-linear");
+        let steep = case(40, 50_000.0);
+        assert!(growth(&[&one, &steep]).unwrap().ends_with("not sub-linear"));
+        assert!(growth(&[&one]).is_none());
+        let bed = RecoveryBed {
+            bed: "fuse2fs-ext2".to_owned(),
+            bare_start_us: vec![2_000.0],
+            cases: vec![one, other],
+            ..RecoveryBed::default()
+        };
+        let mut text = String::new();
+        table(&mut text, &bed);
+        assert!(text.contains("| 10 MB of new files | 10.00 | 10.00 | 10.00 |"), "{text}");
+        assert!(text.contains("40 MB of new files (18.0 ms, paper 16.1)"), "{text}");
+    }
+}

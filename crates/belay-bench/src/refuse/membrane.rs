@@ -1,0 +1,37 @@
+//! What holding a daemon costs that keeps changes in its memory, under the policy `epoch`: Membrane's Tables 4 and 5.
+
+use anyhow::Result;
+use belay_testbed::Mode;
+use clap::Args;
+
+use super::{Study, Work, table};
+use crate::beds::Beds;
+use crate::cli::Common;
+use crate::model::Results;
+
+/// Arguments of `membrane`.
+#[derive(Args, Clone, Debug)]
+pub struct MembraneArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Daemons, separated by commas
+    #[arg(long, default_value = "fuse2fs-ext2,fuse2fs-ext3,fuse2fs-ext4,fusefat")]
+    beds: Beds,
+    #[command(flatten)]
+    work: Work,
+    /// The policy with which they are held
+    #[arg(long, default_value = "epoch")]
+    policy: String,
+}
+
+/// Measures, and writes `membrane.json` and `membrane.md`; false where something could not be measured.
+pub fn run(args: &MembraneArgs) -> Result<bool> {
+    let study = Study {
+        name: "membrane",
+        work: &args.work,
+        held: &Mode::Held { extra_args: vec!["--policy".to_owned(), args.policy.clone()] },
+        paper: &table::MEMBRANE,
+        results: Results::Membrane,
+    };
+    study.run(&args.common, &args.beds)
+}
