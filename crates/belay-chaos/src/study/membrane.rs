@@ -106,6 +106,20 @@ impl MembraneArgs {
     }
 }
 
+impl MembraneArgs {
+    fn write(&self, study: &Study) -> Result<()> {
+        let default = self.only.is_none().then(|| PathBuf::from("target/study"));
+        let Some(dir) = self.out.as_ref().or(default.as_ref()) else { return Ok(()) };
+        let json = serde_json::to_string_pretty(study).context("encoding the results")? + "\n";
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        for (name, text) in [("membrane.json", &json), ("membrane.md", &table::markdown(study))] {
+            let path = dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
 /// Runs a study; true if nothing speaks against belay.
 pub fn run(args: &MembraneArgs) -> Result<bool> {
     let rows = args.rows()?;
@@ -139,6 +153,8 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         if let Err(error) = lab.bed(kind) {
             lab.trouble(format!("{kind}: {error:#}"));
         }
+        // Also half of them: the next file system may take an hour.
+        args.write(&lab.study)?;
     }
     lab.bar.finish_and_clear();
     let study = lab.study;
@@ -146,15 +162,6 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         "{}",
         if args.only.is_some() { table::summary(&study) } else { table::markdown(&study) }
     );
-    let default = args.only.is_none().then(|| PathBuf::from("target/study"));
-    if let Some(dir) = args.out.as_ref().or(default.as_ref()) {
-        let json = serde_json::to_string_pretty(&study).context("encoding the results")? + "\n";
-        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        for (name, text) in [("membrane.json", &json), ("membrane.md", &table::markdown(&study))] {
-            let path = dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-    }
     Ok(study.is_good() || args.no_verdict)
 }
 
