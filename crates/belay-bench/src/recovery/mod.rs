@@ -162,12 +162,27 @@ fn crash(bed: &Bed, state: &mut State, signal: Signal, number: u32) -> Result<Cr
         statx(CWD, &probe, flags, StatxFlags::BASIC_STATS).context("asking for an attribute")?;
     let pause_us = begin.elapsed().as_secs_f64() * 1e6;
     ensure!(stat.stx_size == 64, "the file that was asked for is another one");
+    let cpu_us = cpu_time(bed.daemon_pid()?)?;
     let reopened_us = state.reopen()?;
     let report = restart::report(bed, number)?;
-    understand(&report, pause_us, reopened_us).with_context(|| format!("in report {number}"))
+    let crash = understand(&report).with_context(|| format!("in report {number}"))?;
+    Ok(Crash { pause_us, cpu_us, reopened_us, ..crash })
 }
 
-fn understand(report: &Value, pause_us: f64, reopened_us: f64) -> Result<Crash> {
+/// What a process's threads have used of the CPU, in microseconds.
+fn cpu_time(process: u32) -> Result<f64> {
+    let dir = format!("/proc/{process}/task");
+    let mut nanos = 0.0;
+    for thread in fs::read_dir(&dir).with_context(|| format!("list {dir}"))? {
+        let path = thread.with_context(|| format!("list {dir}"))?.path().join("schedstat");
+        // It may have ended just now.
+        let text = fs::read_to_string(path).unwrap_or_default();
+        nanos += text.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0);
+    }
+    Ok(nanos / 1e3)
+}
+
+fn understand(report: &Value) -> Result<Crash> {
     let outcome = report.get("outcome").and_then(Value::as_str).unwrap_or("missing");
     ensure!(outcome == "recovered", "the outcome is {outcome}");
     let at = |name: &str| {
@@ -178,14 +193,13 @@ fn understand(report: &Value, pause_us: f64, reopened_us: f64) -> Result<Crash> 
         report.pointer(&format!("/counters/{name}")).and_then(Value::as_f64).unwrap_or(0.0)
     };
     Ok(Crash {
-        pause_us,
         blackout_us: report.get("blackout_us").and_then(Value::as_f64).context("no blackout_us")?,
         attached_us: at("attached")?,
         start_us: at("ready")? - at("attached")?,
         settle_us: at("open")? - at("ready")?,
         daemon_us: counter("rolled_forward_daemon_ns") / 1e3,
         records: counter("rolled_forward") as u64,
-        reopened_us,
+        ..Crash::default()
     })
 }
 
@@ -200,10 +214,11 @@ mod tests {
         let report = json!({"outcome": "recovered", "blackout_us": 9000,
             "phases_us": {"spawned": 400, "attached": 1500, "first_read": 2000, "ready": 2500, "open": 8500},
             "counters": {"rolled_forward": 100, "rolled_forward_daemon_ns": 4_000_000}});
-        let crash = understand(&report, 9100.0, 0.0).unwrap();
+        let crash = understand(&report).unwrap();
         assert_eq!((crash.attached_us, crash.start_us, crash.settle_us), (1500.0, 1000.0, 6000.0));
         assert_eq!((crash.daemon_us, crash.records), (4000.0, 100));
-        assert!(understand(&json!({"outcome": "gave_up"}), 0.0, 0.0).is_err());
-        assert!(understand(&json!({"outcome": "recovered", "blackout_us": 1}), 0.0, 0.0).is_err());
+        assert!(cpu_time(std::process::id()).unwrap() > 0.0);
+        assert!(understand(&json!({"outcome": "gave_up"})).is_err());
+        assert!(understand(&json!({"outcome": "recovered", "blackout_us": 1})).is_err());
     }
 }

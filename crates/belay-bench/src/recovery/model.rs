@@ -112,6 +112,8 @@ pub struct Crash {
     pub daemon_us: f64,
     /// Requests that were issued again from the op-log.
     pub records: u64,
+    /// What the successor had used of the CPU by the answer above: it does not depend on who else uses the machine.
+    pub cpu_us: f64,
     /// Until all open files had been read from once more, after the answer above.
     pub reopened_us: f64,
 }

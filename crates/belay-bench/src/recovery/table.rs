@@ -42,7 +42,7 @@ pub fn markdown(run: &RecoveryRun, begun: &Begun) -> String {
         "### Recovery time (Membrane's Table 6)\n\n\
          The daemon dies, {} times for each line, with so much that is not part of a checkpoint (policy `{}`, none by \
          time). *Pause*: what an application waits that asks for an attribute in that moment; of these: the bare daemon's \
-         start to its first answer; *done again*: what the successor takes for the requests of the op-log; the rest is \
+         start to its first answer; *done again*: what the successor's daemon takes for the requests of the op-log; the rest is \
          *belay's own*. Milliseconds; medians where nothing is said.\n\n\
          The paper makes its log records by reads, which leave no records here: they are one line, and there are two more. \
          Of writes to the same pages the op-log keeps the last (the paper's page stealing); changes of times all have to \
@@ -65,8 +65,8 @@ fn table(text: &mut String, bed: &RecoveryBed) {
         text,
         "#### {}\n\nStart of the bare daemon: {} ms.\n\n\
          | at the crash | pause: mean | median | p99 | until the shim is loaded | start | op-log and in flight | requests done again \
-         | done again | belay's own | own, per request | files open again | paper |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+         | done again | belay's own | own, per request | CPU of the successor | files open again | paper |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         bed.bed,
         ms(bare)
     );
@@ -80,7 +80,7 @@ fn table(text: &mut String, bed: &RecoveryBed) {
             (case.series == Series::Sessions).then(|| median_of(case, |c| c.reopened_us));
         let _ = writeln!(
             text,
-            "| {amount} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {amount} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             ms(mean(&pauses)),
             ms(median(&pauses)),
             ms(case.spread(|c| c.pause_us).map(|s| s.p99)),
@@ -91,6 +91,7 @@ fn table(text: &mut String, bed: &RecoveryBed) {
             ms(median_of(case, |c| c.daemon_us)),
             ms(bare.and_then(|bare| case.own_us(bare))),
             case.own_per_record_us().map_or("-".to_owned(), |us| format!("{us:.2} us")),
+            ms(median_of(case, |c| c.cpu_us)),
             ms(reopened.flatten()),
             case.series.paper(case.size).map_or("-".to_owned(), |ms| format!("{ms}")),
         );
