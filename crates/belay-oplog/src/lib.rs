@@ -13,6 +13,7 @@
 //! | `head` | what is in the one word whose change changes the log |
 //! | [`log`] | how all of it changes by one store, and what a successor or a new epoch finds |
 //! | [`replay`] | what is to be issued again |
+//! | [`kept`] | an op-log in a file, for `belay replay` |
 //! | [`namespace`] | under which name a node is found on the last checkpoint, and at any point of the log |
 //!
 //! # What a death leaves
@@ -61,6 +62,7 @@ pub mod capacity;
 mod forged;
 mod head;
 mod index;
+pub mod kept;
 pub mod log;
 pub mod namespace;
 pub mod pages;

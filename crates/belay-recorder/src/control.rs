@@ -8,6 +8,7 @@ use crate::memory::{Memory, high, low, pair};
 use crate::solo::Blame;
 
 mod decisions;
+mod faults;
 pub use decisions::Decision;
 
 /// First word of every recorder.
@@ -26,6 +27,7 @@ const W_HELD: usize = 7;
 const W_BLAME: usize = 8; // generation | what its death says
 const W_POISON_AFTER: usize = 9;
 const W_CHECKPOINT: usize = 10;
+const W_FORWARD: usize = 13; // generation | record that it does again, and 1
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -68,6 +70,8 @@ pub mod options {
     pub const TRANSACTION: u64 = 1 << 4;
     /// Collect all writes to the image until a checkpoint.
     pub const EPOCH: u64 = 1 << 5;
+    /// What was done since the last checkpoint cannot be done again: show what that holds, and change nothing.
+    pub const READ_ONLY: u64 = 1 << 6;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
@@ -367,21 +371,6 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares what the death of `generation` says. By the supervisor, before the next one starts.
     pub fn set_blame(&self, generation: u32, blame: Blame) {
         self.memory.store(W_BLAME, pair(generation, blame as u32));
-    }
-
-    /// What the reply was like for which `generation` was ended, if that is why it was: three lines, the rule, the
-    /// request and the reply.
-    pub fn violation(&self, generation: u32) -> Option<Vec<u8>> {
-        let text = self.take(W_VIOLATION + 1, 127);
-        let of = self.memory.load(W_VIOLATION);
-        (of == u64::from(generation) + 1 && !text.is_empty()).then_some(text)
-    }
-
-    /// Declares why `generation` is about to be ended. By its shim, once.
-    pub fn set_violation(&self, generation: u32, text: &[u8]) {
-        self.memory.store(W_VIOLATION, 0);
-        self.put(W_VIOLATION + 1, 127, text);
-        self.memory.store(W_VIOLATION, u64::from(generation) + 1);
     }
 
     /// After how many crashes a request is poison, see [`crate::Solo::is_poison`].

@@ -272,6 +272,10 @@ fn words_are_where_the_document_has_them() {
     control.set_violation(4, b"rule");
     assert_eq!((memory.load(256), memory.load(257)), (5, 4));
     assert_eq!((control.violation(4), control.violation(3)), (Some(b"rule".to_vec()), None));
+    control.set_forward(3, Some(7));
+    assert_eq!((memory.load(13), control.forward()), (3 << 32 | 8, Some((3, 7))));
+    control.set_forward(3, None);
+    assert_eq!(control.forward(), None);
     control.ask_for_checkpoint();
     assert_eq!((memory.load(10), control.checkpoints_asked()), (1, 1));
     control.reach(Instant::FirstReply, 7);

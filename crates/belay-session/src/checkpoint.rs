@@ -101,7 +101,7 @@ impl<M: Memory> Session<M> {
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
     pub fn begin_checkpoint(&mut self, now: u64) -> bool {
-        if self.phase != Phase::Open || !self.has_epochs() {
+        if self.phase != Phase::Open || !self.has_epochs() || self.is_read_only() {
             return false;
         }
         self.phase = Phase::Quiescing;

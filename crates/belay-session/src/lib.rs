@@ -27,6 +27,7 @@
 //! | `logged` | what completed requests leave in the op-log |
 //! | `order` | requests that must not overtake each other on their way there |
 //! | `rollforward` | issuing it again |
+//! | `readonly` | showing the last checkpoint, where that cannot be done |
 //! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
@@ -49,6 +50,7 @@ mod message;
 mod notify;
 mod order;
 mod poison;
+mod readonly;
 mod reconcile;
 mod rename_over;
 mod replies;

@@ -98,6 +98,7 @@ impl<M: Memory> Session<M> {
             && !SPECIAL.has(request.opcode())
             && !self.is_throttled(request.opcode())
             && !self.awaits_turn(&request)
+            && !self.is_read_only()
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
@@ -196,6 +197,7 @@ impl<M: Memory> Session<M> {
         if !self.exclusive.is_empty() && self.is_excluded(request)
             || self.is_throttled(request.opcode())
             || self.awaits_turn(request)
+            || self.is_forbidden(request)
         {
             return true;
         }

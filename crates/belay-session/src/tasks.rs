@@ -207,6 +207,7 @@ impl<M: Memory> Session<M> {
         }
         match task.job.clone() {
             Job::Request(_) => self.advance_request(task),
+            Job::RemoveHidden(_) | Job::Unhide(..) if self.is_read_only() => Step::Done,
             Job::Relock(lock) => self.relock(task, lock),
             Job::Narrow(handle) => self.narrow_step(task, handle),
             Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
@@ -222,6 +223,9 @@ impl<M: Memory> Session<M> {
         }
         let message = task.message().to_vec();
         let Ok(request) = Request::parse(&message) else { return Step::Done };
+        if let Some(step) = self.forbid_step(task, &request) {
+            return step;
+        }
         if let Some(step) = self.sync_step(task, &request) {
             return step;
         }

@@ -62,6 +62,32 @@ pub struct Book {
     pub last_starts: u32,
     /// Belay gave up on this mount.
     pub gave_up: bool,
+    /// How often doing the op-log again has failed.
+    #[serde(default)]
+    pub forward: Forward,
+    /// The mount shows the last checkpoint, and nothing can be changed.
+    #[serde(default)]
+    pub read_only: Option<ReadOnly>,
+}
+
+/// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// Of the daemon's own making.
+    pub own: u32,
+    /// All, but for those that were asked for.
+    pub all: u32,
+}
+
+/// Why a mount is read-only, and what that keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadOnly {
+    /// Why.
+    pub reason: String,
+    /// Where what was acknowledged since the checkpoint is kept; `null` if nothing was, or it could not be.
+    pub oplog: Option<String>,
+    /// How many operations these are.
+    pub operations: u64,
 }
 
 /// When a generation began.
@@ -177,6 +203,9 @@ pub struct Crash {
     pub stderr: Vec<String>,
     /// Remaining processes of the dead generation that had to be killed.
     pub killed: Vec<u32>,
+    /// With this crash the mount became read-only.
+    #[serde(default)]
+    pub read_only: Option<ReadOnly>,
 }
 
 /// The file that the [`Book`] is kept in.

@@ -15,6 +15,7 @@
 //! | [`supervisor`] | the event loop: start, watch, restart, end |
 //! | [`verdict`] | what the end of a daemon's process means |
 //! | [`ledger`] | what a new supervisor must know of the old one |
+//! | `keep` | how an op-log is kept in a file |
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
@@ -37,6 +38,7 @@ pub mod handover;
 pub mod image;
 pub mod inflight;
 pub mod instances;
+mod keep;
 pub mod keeper;
 pub mod ledger;
 mod memfile;

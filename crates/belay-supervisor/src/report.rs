@@ -4,7 +4,7 @@ use crate::autopsy::journal::Journal;
 use crate::autopsy::{Frame, Site};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::ledger::Detection;
+use crate::ledger::{Detection, ReadOnly};
 use crate::process::Exit;
 use belay_recorder::control::Decision;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,9 @@ pub struct Report {
     pub killed: Vec<u32>,
     /// The daemon's last lines on standard error, oldest first.
     pub stderr: Vec<String>,
+    /// With this crash the mount became read-only: why, and where what was acknowledged is kept.
+    #[serde(default)]
+    pub read_only: Option<ReadOnly>,
 }
 
 /// How a recovery ended.
@@ -158,6 +161,15 @@ impl Report {
             Outcome::GaveUp => GAVE_UP,
         };
         writeln!(out, "outcome:    {outcome}")?;
+        if let Some(ReadOnly { reason, oplog, operations }) = &self.read_only {
+            let kept = match oplog {
+                Some(path) => {
+                    format!("the {operations} operations acknowledged since are kept in {path}")
+                }
+                None => "what was acknowledged since could not be kept".to_owned(),
+            };
+            writeln!(out, "read-only:  from now on, as at the last checkpoint: {reason}; {kept}")?;
+        }
         match self.blackout_us {
             Some(us) => writeln!(out, "blackout:   {us} us")?,
             None => writeln!(out, "blackout:   not over")?,
@@ -333,6 +345,11 @@ pub(crate) fn example() -> Report {
         counters: BTreeMap::from([("reconciled".to_owned(), 1)]),
         killed: vec![],
         stderr: vec!["assertion failed".into()],
+        read_only: Some(ReadOnly {
+            reason: "it failed".into(),
+            oplog: Some("/image.belay-oplog".into()),
+            operations: 3,
+        }),
     }
 }
 
@@ -362,6 +379,7 @@ mod tests {
             "unique 8: unlink, errno 13",
             "unique 8: this is not all, or not to be trusted",
             "2023-11-14T22:13:20.123Z",
+            "it failed; the 3 operations acknowledged since are kept in /image.belay-oplog",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -5,6 +5,7 @@
 
 use crate::blackout::Summary;
 use crate::image::AtStart;
+use crate::ledger::ReadOnly;
 use crate::process::Exit;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -91,6 +92,9 @@ pub struct Status {
     pub degraded: bool,
     /// Whether the kernel resends requests; if not, belay keeps copies.
     pub resend: bool,
+    /// Why nothing can be changed, and where what was acknowledged is kept; `null` as long as all is well.
+    #[serde(default)]
+    pub read_only: Option<ReadOnly>,
 }
 
 /// Requests of a mount.
@@ -265,6 +269,17 @@ impl Status {
             )?;
         }
         writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
+        if let Some(read_only) = &self.read_only {
+            writeln!(out, "  READ-ONLY   as at the last checkpoint: {}", read_only.reason)?;
+            match &read_only.oplog {
+                Some(path) => writeln!(
+                    out,
+                    "              {} operations acknowledged since are in {path}: see `belay replay --help`",
+                    read_only.operations
+                )?,
+                None => writeln!(out, "              what was acknowledged since is not kept")?,
+            }
+        }
         if self.degraded {
             writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
         }
@@ -307,6 +322,11 @@ mod tests {
             reports: 2,
             degraded: true,
             resend: true,
+            read_only: Some(ReadOnly {
+                reason: "r".into(),
+                oplog: Some("/i.belay-oplog".into()),
+                operations: 7,
+            }),
         }
     }
 
@@ -327,7 +347,8 @@ mod tests {
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,
-            r#""report_dir":"/run/belay/x/reports","reports":2,"degraded":true,"resend":true}"#,
+            r#""report_dir":"/run/belay/x/reports","reports":2,"degraded":true,"resend":true,"#,
+            r#""read_only":{"reason":"r","oplog":"/i.belay-oplog","operations":7}}"#,
         );
         assert_eq!(serde_json::to_string(&example()).expect("json"), expected);
     }
@@ -335,7 +356,15 @@ mod tests {
     #[test]
     fn people_see_what_matters() {
         let text = example().render();
-        for part in ["gave-up", "median 900 us", "1 in flight", "killed by SIGKILL", "DEGRADED"] {
+        for part in [
+            "gave-up",
+            "median 900 us",
+            "1 in flight",
+            "killed by SIGKILL",
+            "DEGRADED",
+            "READ-ONLY",
+            "/i.belay-oplog",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

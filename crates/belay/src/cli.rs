@@ -48,6 +48,24 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
+    /// Apply what was acknowledged and could not be done again: the op-log of a mount that became read-only.
+    #[command(
+        long_about = "Apply what was acknowledged and could not be done again.\n\n\
+        Under the policy `epoch`, a mount whose daemons die of doing again what was acknowledged since \
+        the last checkpoint becomes read-only, and these operations are kept in a file (`belay status` \
+        and the crash report name it). When the daemon is mended, unmount, mount the image again, with \
+        or without belay, and apply the file: the operations are carried out in their order by ordinary \
+        system calls below MOUNTPOINT, and the file notes how far it has come. What was applied is not \
+        applied again.\n\n\
+        At the first operation that does not come out as it did then, it stops; `--keep-going` goes on, \
+        `--skip` leaves out the one at which the last run stopped. At the end all is made durable \
+        (syncfs). If the machine, or a daemon without belay, dies before that, begin again with a copy \
+        of the image and of the file from before: keep both.\n\n\
+        Exit status: 0 if all is applied, 1 if something is not.",
+        after_help = "Examples:\n  belay replay --list disk.img.belay-oplog\n  \
+        belay replay disk.img.belay-oplog /mnt/disk"
+    )]
+    Replay(Replay),
     /// Find out which policy a daemon needs, by crashing it hundreds of times.
     #[command(
         long_about = "Find out which policy a daemon needs, by crashing it hundreds of times.\n\n\
@@ -298,6 +316,31 @@ pub struct Repair {
     pub json: bool,
     /// The image: a file or block device.
     pub image: PathBuf,
+}
+
+/// `belay replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The file.
+    pub file: PathBuf,
+    /// Where the file system is mounted.
+    #[arg(required_unless_present = "list")]
+    pub mount: Option<PathBuf>,
+    /// Only show what is in the file, and how far it has come.
+    #[arg(short, long, conflicts_with = "mount")]
+    pub list: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Go on after an operation that fails or comes out otherwise.
+    #[arg(short, long)]
+    pub keep_going: bool,
+    /// Leave out the operation at which the last run stopped.
+    #[arg(long)]
+    pub skip: bool,
+    /// Print JSON: one object for each operation, and one at the end.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `belay doctor`.

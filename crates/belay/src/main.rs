@@ -8,6 +8,7 @@
 //! | [`preflight`] | whether a daemon can be held, before it is started |
 //! | [`qualify`] | which policy a daemon needs, found out by crashing it |
 //! | [`image`] | the disk image of a daemon that buffers, and its journal |
+//! | [`replay`] | applying an op-log that was kept in a file |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod messages;
 mod preflight;
 mod profile;
 mod qualify;
+mod replay;
 mod size;
 
 use clap::Parser;

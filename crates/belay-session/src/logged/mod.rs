@@ -26,7 +26,7 @@ pub(crate) use facts::Before;
 use std::collections::HashSet;
 
 /// Requests that change what is on the image.
-const CHANGES: OpcodeSet = OpcodeSet::new(&[
+pub(crate) const CHANGES: OpcodeSet = OpcodeSet::new(&[
     Opcode::SETATTR,
     Opcode::SYMLINK,
     Opcode::MKNOD,

@@ -170,6 +170,8 @@ impl<M: Memory> Session<M> {
             let next = self.log.as_ref().map(|log| forward.replay.next(log));
             match next {
                 Some(Ok(Some(issue))) => {
+                    // Should the daemon die of it, the supervisor knows.
+                    self.control().set_forward(self.generation, Some(issue.number as u32));
                     forward.run = 0;
                     forward.current = Some(issue);
                 }
@@ -195,6 +197,7 @@ impl<M: Memory> Session<M> {
 
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
+        self.control().set_forward(self.generation, None);
         let mut forget = Vec::new();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const LAST_STARTS: u32 = 2;
 
 impl Supervisor {
-    fn has_epochs(&self) -> bool {
+    pub(super) fn has_epochs(&self) -> bool {
         self.config.option_bits() & options::EPOCH != 0
     }
 
@@ -45,13 +45,13 @@ impl Supervisor {
 
     /// When the next checkpoint is to be asked for.
     pub(super) fn next_checkpoint(&self) -> Option<u64> {
-        self.has_epochs().then_some(self.next_checkpoint.0)
+        (self.has_epochs() && self.book.read_only.is_none()).then_some(self.next_checkpoint.0)
     }
 
     /// Asks for a checkpoint if the last is long enough ago and somebody has done something since.
     pub(super) fn ask_for_checkpoint(&mut self, now: u64) {
         let (at, requests) = self.next_checkpoint;
-        if !self.has_epochs() || now < at {
+        if !self.has_epochs() || now < at || self.book.read_only.is_some() {
             return;
         }
         let served = self.control().counter(Counter::Requests);
@@ -76,6 +76,7 @@ impl Supervisor {
             || self.is_clean_end(exit)
             || self.book.mount.is_none()
             || self.book.last_starts >= LAST_STARTS
+            || self.book.read_only.is_some()
         {
             return false;
         }
@@ -124,23 +125,35 @@ impl Supervisor {
         if let Some(committer) = self.committer.take() {
             committer.finish();
         }
-        let clean = exit.is_some_and(|exit| self.is_clean_end(exit));
-        let unsaved = if clean { Some(0) } else { self.unsaved() };
+        // Of a mount that is read-only nothing comes behind the checkpoint, not even what its daemon wrote at its end.
+        let read_only = self.book.read_only.is_some();
+        let clean = !read_only && exit.is_some_and(|exit| self.is_clean_end(exit));
+        let unsaved = if clean || read_only { Some(0) } else { self.unsaved() };
+        let kept = match unsaved {
+            Some(0) => None,
+            _ => self.keep_oplog("the daemon did not come to a clean end").ok(),
+        };
         let ended = self.commit_place().and_then(|place| place.end(clean));
         if let Err(why) = &ended {
             tracing::error!("{why}");
         }
         match unsaved {
-            Some(0) if clean => {}
+            Some(0) if clean || read_only => {}
             Some(0) => tracing::warn!(
                 "the daemon did not come to a clean end: its image is as it was at the last checkpoint, with all that \
                  was acknowledged"
             ),
-            _ => tracing::error!(
-                "the daemon did not come to a clean end: its image is as it was at the last checkpoint, and what was \
-                 acknowledged since is lost ({} requests)",
-                unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
-            ),
+            _ => {
+                let count = unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
+                let fate = kept.map_or_else(
+                    || "lost".to_owned(),
+                    |(path, _)| format!("kept in {}: see `belay replay --help`", path.display()),
+                );
+                tracing::error!(
+                    "the daemon did not come to a clean end: its image is as it was at the last checkpoint, and what was \
+                     acknowledged since ({count} requests) is {fate}"
+                );
+            }
         }
         ended.is_ok() && unsaved == Some(0)
     }

@@ -104,6 +104,7 @@ impl Supervisor {
             reports: self.book.reports,
             degraded: control.has(flags::DEGRADED) || control.has(flags::INIT_MISMATCH),
             resend: control.options() & options::NO_RESEND == 0 && self.book.resend != Some(false),
+            read_only: self.book.read_only.clone(),
         }
     }
 }

@@ -34,6 +34,7 @@ impl Supervisor {
         self.control().clear_instants();
         let control = self.control();
         control.set_poison_after(self.config.poison_after);
+        self.set_read_only();
         self.book.life = Life {
             started_ns: clock::now(),
             requests: control.counter(Counter::Requests),

@@ -6,6 +6,7 @@
 //! | [`launch`] | how a generation is started |
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
+//! | [`readonly`] | what is done when the op-log cannot be done again |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
@@ -26,6 +27,7 @@ mod fence;
 mod launch;
 mod limits;
 mod link;
+mod readonly;
 mod recovery;
 mod takeover;
 mod watch;

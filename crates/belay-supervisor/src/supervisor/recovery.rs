@@ -43,7 +43,9 @@ impl Supervisor {
             return;
         }
         let dead = self.book.generation;
-        self.control().set_blame(dead, blame(exit, &detection, self.was_from_outside(dead, exit)));
+        let blame = blame(exit, &detection, self.was_from_outside(dead, exit));
+        self.control().set_blame(dead, blame);
+        self.count_forward(dead, blame, &detection);
         // Such a death counts against a request, and that has an end of its own.
         let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
         self.daemon = None;
@@ -71,6 +73,7 @@ impl Supervisor {
             remains: None,
             stderr: Vec::new(),
             killed: Vec::new(),
+            read_only: None,
         };
         self.resend();
         self.book.crashes += 1;
@@ -84,7 +87,8 @@ impl Supervisor {
             self.finish(0);
             return;
         }
-        let looping = self.is_crash_loop();
+        let mut looping = self.is_crash_loop();
+        looping &= !self.consider_read_only(looping);
         if !looping {
             self.launch_soon();
         }
@@ -376,6 +380,7 @@ impl Supervisor {
             counters: control.counters().enumerate().filter_map(grown).collect(),
             killed: crash.killed.clone(),
             stderr: crash.stderr.clone(),
+            read_only: crash.read_only.clone(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `belay run` with any command line, for what a [`belay_testbed::Bed`] does not do: daemons in the background, ends
 //! of all kinds, starts that fail.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Output};
 
 use belay_testbed::process::{Process, run};
 use belay_testbed::{Belay, Signal, cache_dir, mounts};
@@ -94,6 +94,13 @@ impl Custom {
     /// What belay and the daemon have said.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `belay ARGUMENTS`.
+    pub fn belay(arguments: &[&OsStr]) -> Output {
+        let mut command = Belay::find().unwrap().command();
+        command.args(arguments);
+        run(command, LIMIT).unwrap()
     }
 
     pub fn status(&self) -> Option<Value> {

@@ -24,6 +24,7 @@ mod opens;
 mod poison;
 mod processes;
 mod repair;
+mod replay;
 mod starts;
 mod transaction;
 mod unmounting;

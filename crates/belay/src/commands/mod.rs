@@ -23,6 +23,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Stop(options) => stop::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Restart(options) => crash::restart(&options),
+        Command::Replay(options) => crate::replay::run(&options),
         Command::Qualify(options) => qualify::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Doctor(options) => crate::doctor::run(&options),

@@ -18,6 +18,7 @@ use crate::start::Shim;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Capacity;
+use belay_recorder::control::options;
 use belay_sys::Mapping;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, RwLock};
@@ -70,6 +71,12 @@ impl Shim {
         let overlay = self.overlay();
         let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
         let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
+        if self.control().options() & options::READ_ONLY != 0 {
+            let mut session = self.session();
+            session.set_epochs(epoch, committed);
+            session.keep_no_log();
+            return Ok(());
+        }
         let at = self.layout.epochs + OVERLAY.words();
         let log = Oplog::open(Arc::clone(&self.memory), at, OPLOG, epoch)
             .map_err(|why| damaged(&why.to_string()))?;

@@ -1,0 +1,149 @@
+//! Keeping an op-log in a file, where it is safe from the end of belay and of the machine.
+
+use crate::image::Image;
+use belay_image::overlay::{self, Overlay};
+use belay_oplog::Oplog;
+use belay_oplog::kept::{Head, Step, Text, encode, steps};
+use belay_recorder::{Layout, Node, Store};
+use belay_sys::Mapping;
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Behind the image's name.
+const SUFFIX: &str = ".belay-oplog";
+/// Files of one image that are kept.
+const MOST: u32 = 1000;
+
+/// What is to be kept of an op-log.
+#[derive(Debug)]
+pub struct Acknowledged {
+    epoch: u64,
+    steps: Vec<Step>,
+}
+
+impl Acknowledged {
+    /// What the recorder has. No daemon may be at work.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn read(memory: &Arc<Mapping>, layout: Layout) -> Result<Self, String> {
+        let overlay = Overlay::new(memory, layout.epochs, overlay::Capacity::MOUNT);
+        let epoch = overlay.epoch().map_err(|why| why.to_string())?;
+        let at = layout.epochs + overlay::Capacity::MOUNT.words();
+        let log = Oplog::open(Arc::clone(memory), at, belay_oplog::Capacity::MOUNT, epoch)
+            .map_err(|why| why.to_string())?;
+        let root = Store::new(Arc::clone(memory), layout).key(Node::ROOT);
+        let steps = steps(&log, root).map_err(|why| why.to_string())?;
+        Ok(Self { epoch, steps })
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// What operation comes from that record, for people.
+    pub fn describe(&self, record: u32) -> Option<String> {
+        let step = self.steps.iter().find(|step| step.record == u64::from(record))?;
+        let (path, _) = step.operation.paths();
+        let path = path.map(Text::show).unwrap_or_default();
+        Some(format!("{} \"{path}\"", step.operation.name()))
+    }
+
+    /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that cannot be, into
+    /// `reports`; durably. Gives the file.
+    ///
+    /// # Errors
+    /// Those of writing, in both places.
+    pub fn keep(
+        self,
+        head: Head,
+        image: Option<&Image>,
+        reports: &Path,
+    ) -> Result<PathBuf, String> {
+        let path = image.map(|image| image.path.as_path());
+        let name = path.map(|path| Text(path.as_os_str().as_bytes().to_vec())).unwrap_or_default();
+        let head = Head { epoch: self.epoch, image: name, ..head };
+        let bytes = encode(&head, &self.steps).ok_or("it is too large for a file")?;
+        let beside = image.map(|image| {
+            let (path, journal) = (image.path.as_path(), image.journal.as_path());
+            let here = if path.parent() == journal.parent() { path } else { journal };
+            let mut place = here.as_os_str().to_owned();
+            place.push(SUFFIX);
+            PathBuf::from(place)
+        });
+        let inside = reports.join(SUFFIX.trim_start_matches('.'));
+        let mut failed = String::new();
+        for place in beside.into_iter().chain([inside]) {
+            match put(&place, &bytes) {
+                Ok(path) => return Ok(path),
+                Err(why) => failed += &format!("{}: {why}; ", place.display()),
+            }
+        }
+        Err(failed.trim_end_matches("; ").to_owned())
+    }
+}
+
+/// Writes a new file that is whole and durable, or not there; for its owner alone. If there is one of that name, a number
+/// is added.
+fn put(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
+    let folder = File::open(folder)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut name = path.file_name().ok_or(io::ErrorKind::NotFound)?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    // One of that name is of a process that was this one's predecessor, and came to no end.
+    let _ = rustix::fs::unlinkat(&folder, &name, rustix::fs::AtFlags::empty());
+    let mut file =
+        File::from(rustix::fs::openat(&folder, &name, flags, Mode::from_raw_mode(0o600))?);
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let placed = written.and_then(|()| {
+        for number in 0..MOST {
+            let mut place = path.as_os_str().to_owned();
+            if number > 0 {
+                place.push(format!(".{number}"));
+            }
+            let place = PathBuf::from(place);
+            let to = place.file_name().ok_or(io::ErrorKind::NotFound)?;
+            match rustix::fs::renameat_with(&folder, &name, &folder, to, RenameFlags::NOREPLACE) {
+                Ok(()) => return folder.sync_all().map(|()| place),
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    });
+    if placed.is_err() {
+        let _ = rustix::fs::unlinkat(&folder, &name, rustix::fs::AtFlags::empty());
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn nothing_is_written_over() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image.belay-oplog");
+        let first = put(&path, b"one").expect("put");
+        let second = put(&path, b"two").expect("put");
+        assert_eq!((first.clone(), second.clone()), (path, dir.path().join("image.belay-oplog.1")));
+        assert_eq!(std::fs::read(&first).expect("read"), b"one");
+        assert_eq!(std::fs::read(&second).expect("read"), b"two");
+        assert_eq!(std::fs::metadata(&first).expect("stat").mode() & 0o7777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 2);
+        assert!(put(Path::new("/nowhere/image"), b"x").is_err());
+    }
+}

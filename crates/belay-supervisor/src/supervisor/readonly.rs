@@ -1,0 +1,112 @@
+//! When what was acknowledged since the last checkpoint cannot be done again: the mount becomes read-only, and it is kept.
+//!
+//! Membrane gives up a file system whose recovery fails. Here nobody is to lose what was acknowledged: it goes to a file
+//! for `belay replay`, and what the checkpoint holds can be read meanwhile.
+
+use super::Supervisor;
+use crate::clock;
+use crate::keep::Acknowledged;
+use crate::ledger::{Detection, Forward, ReadOnly};
+use belay_oplog::kept::Head;
+use belay_recorder::Blame;
+use belay_recorder::control::{Instant, options};
+use std::path::PathBuf;
+
+/// Roll-forwards that may fail by the daemon's own doing.
+const OWN: u32 = 2;
+
+impl Supervisor {
+    /// Generation `dead` has died: counts whether that was in the roll-forward.
+    pub(super) fn count_forward(&mut self, dead: u32, blame: Blame, detection: &Detection) {
+        let failed = self.control().forward().is_some_and(|(generation, _)| generation == dead);
+        let planned = matches!(
+            detection,
+            Detection::Requested { .. } | Detection::Restart | Detection::Takeover
+        );
+        let forward = &mut self.book.forward;
+        if failed && !planned {
+            forward.all += 1;
+            forward.own += u32::from(blame != Blame::Unknown);
+        } else if !failed && self.control().instant(Instant::Open) != 0 {
+            self.book.forward = Forward::default();
+        }
+    }
+
+    /// Makes the mount read-only if that is all that is left. `looping`: belay would give it up.
+    pub(super) fn consider_read_only(&mut self, looping: bool) -> bool {
+        let Forward { own, all } = self.book.forward;
+        if !self.has_epochs() || self.book.read_only.is_some() {
+            return false;
+        }
+        // Of deaths that may have come from outside, `--max-crashes` has the say.
+        if own < OWN && !looping {
+            return false;
+        }
+        let kept = Acknowledged::read(&self.memory, self.layout);
+        if kept.as_ref().is_ok_and(Acknowledged::is_empty) {
+            return false; // it is not the op-log that daemons die of
+        }
+        let record = self.control().forward().map(|(_, record)| record);
+        let what = kept.as_ref().ok().zip(record).and_then(|(kept, record)| kept.describe(record));
+        let reason = match (own.max(all), what) {
+            (0, _) => "daemons did not come to do again what was acknowledged".to_owned(),
+            (times, None) => format!("doing again what was acknowledged failed {times} times"),
+            (times, Some(what)) => {
+                format!("doing again what was acknowledged failed {times} times, last at {what}")
+            }
+        };
+        let operations = kept.as_ref().map_or(0, |kept| kept.len() as u64);
+        let kept = kept.and_then(|kept| self.keep(kept, &reason));
+        let place = self.mountpoint();
+        match &kept {
+            Ok(path) => tracing::error!(
+                "{place} is read-only from now on, as it was at the last checkpoint: {reason}. The {operations} operations \
+                 acknowledged since are kept in {}; when the daemon is mended, unmount, mount again, and run `belay replay \
+                 {} {place}`",
+                path.display(),
+                path.display()
+            ),
+            Err(why) => tracing::error!(
+                "{place} is read-only from now on, as it was at the last checkpoint: {reason}. What was acknowledged since \
+                 could not be kept: {why}"
+            ),
+        }
+        let oplog = kept.ok().map(|path| path.display().to_string());
+        let read_only = ReadOnly { reason, oplog, operations };
+        self.control().set_forward(0, None);
+        if let Some(crash) = &mut self.book.crash {
+            crash.read_only = Some(read_only.clone());
+        }
+        self.book.read_only = Some(read_only);
+        self.book.forward = Forward::default();
+        (self.book.unproductive, self.book.idle) = (0, 0);
+        self.keep_book();
+        true
+    }
+
+    fn keep(&self, kept: Acknowledged, reason: &str) -> Result<PathBuf, String> {
+        let head = Head {
+            mountpoint: self.mountpoint(),
+            command: self.config.command_line(),
+            time: clock::rfc3339(clock::wall_ms()),
+            reason: reason.to_owned(),
+            ..Head::default()
+        };
+        kept.keep(head, self.config.image.as_ref(), &self.config.instance.join("reports"))
+    }
+
+    /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.
+    pub(super) fn keep_oplog(&self, reason: &str) -> Result<(PathBuf, usize), String> {
+        let kept = Acknowledged::read(&self.memory, self.layout)?;
+        let operations = kept.len();
+        Ok((self.keep(kept, reason)?, operations))
+    }
+
+    /// Tells the next generation what the book says.
+    pub(super) fn set_read_only(&self) {
+        let control = self.control();
+        if self.book.read_only.is_some() {
+            control.set_options(control.options() | options::READ_ONLY);
+        }
+    }
+}
