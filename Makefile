@@ -135,14 +135,18 @@ soak: setup build ## Random operations under fire, compared with the bare daemon
 
 .PHONY: powercuts
 powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)
-	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts $(or $(CUTS),2000) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(BEDS),--beds $(BEDS)) $(POWER_FLAGS)
+	@mkdir -p $(STUDY_OUT)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts $(or $(CUTS),2000) --also 1 $(if $(SEED),--seed $(SEED)) \
+	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-random.md $(POWER_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts 9 --also 0 --steps 12 $(if $(SEED),--seed $(SEED)) \
+	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-every.md $(POWER_FLAGS)
 
 .PHONY: powercuts-vm
 powercuts-vm: setup build ## Cut the power of an emulated machine, 50 times (CUTS, SEED, BEDS)
+	@mkdir -p $(STUDY_OUT)
 	@scripts/setup-vm target/vm $(RELEASE)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut-vm --machine target/vm --cuts $(or $(CUTS),50) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(POWER_VM_FLAGS)
+	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-vm.md $(POWER_VM_FLAGS)
 
 .PHONY: powercuts-short
 powercuts-short:

@@ -41,6 +41,22 @@ impl Counts {
         }
     }
 
+    /// As cells of a table's row.
+    pub fn cells(&self) -> String {
+        let journals = format!("{}, {}, {}", self.applied, self.dropped, self.nothing);
+        let (durable, found) = (self.durable, self.found);
+        format!(
+            "| {} | {} | {} | {} | {} | {journals} | {} | {durable} | {found} | {} |",
+            self.cuts,
+            self.ended,
+            self.also,
+            self.undecided,
+            self.in_repairs,
+            self.images,
+            self.wrong
+        )
+    }
+
     /// Adds those of another bed.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;

@@ -14,6 +14,7 @@
 //! | [`life`] | one life of a machine, its end, and what comes after it |
 //! | [`vm`] | the same with an emulated machine and its kernel |
 //! | [`counts`] | the figures |
+//! | [`page`] | the figures as a page |
 
 mod check;
 mod counts;
@@ -21,6 +22,7 @@ mod disk;
 mod judge;
 mod life;
 pub mod machine;
+mod page;
 mod pages;
 mod repair;
 mod serve;
@@ -38,6 +40,11 @@ use crate::interrupt;
 use counts::Counts;
 use life::Bench;
 pub use machine::MachineArgs;
+
+/// For the page.
+const HOW: &str = "belay, the daemon and two applications are killed in one instant, at a random change of the disk or at any time; of what the \
+     disk was not asked to sync any part is missing afterwards, by sectors and names. Then `belay repair` (or the next `belay \
+     run`), the file system's checker, and a comparison with what the applications did.";
 
 /// Arguments of `powercut`.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,6 +73,9 @@ pub struct PowercutArgs {
     /// Where to put what is needed [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
+    /// Write the figures here, as a page in Markdown
+    #[arg(long)]
+    page: Option<PathBuf>,
     /// Leave the files of a life behind in which something was wrong
     #[arg(long)]
     keep: bool,
@@ -83,6 +93,7 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
     println!("powercut: seed {seed}, {} applications", args.clients);
     let mut total = Counts::default();
+    let mut rows = Vec::new();
     let beds = args.beds.len().max(1) as u64;
     for (index, kind) in args.beds.iter().enumerate() {
         let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
@@ -106,7 +117,15 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
         }
         println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
         total.add(&bench.counts);
+        rows.push((*kind, bench.counts.clone()));
     }
     println!("total: {total}");
+    if let Some(path) = &args.page {
+        let PowercutArgs { cuts, also, clients, steps, .. } = args;
+        let command = format!(
+            "powercut --cuts {cuts} --also {also} --clients {clients} --steps {steps} --seed {seed}"
+        );
+        page::write(path, HOW, &command, &rows)?;
+    }
     Ok(total.wrong == 0)
 }

@@ -24,10 +24,14 @@ use super::counts::Counts;
 use super::disk::Disk;
 use super::judge::{Heard, Judge, Listener};
 use super::machine::Told;
+use super::page;
 use super::repair::repair;
 use super::serve::Power;
 use crate::interrupt;
 
+/// For the page.
+const HOW: &str = "An emulated machine (qemu) with a kernel of its own is killed: image and journal lie on the ext4 of its drive, which has \
+     lost any part of what was not flushed. Then the same is done as above.";
 const DISK: &str = "disk.raw";
 const DISK_MIB: u64 = 48;
 const IMAGE_MIB: u64 = 12;
@@ -61,6 +65,9 @@ pub struct VmArgs {
     /// Where to put what is needed [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
+    /// Write the figures here, as a page in Markdown
+    #[arg(long)]
+    page: Option<PathBuf>,
     /// Leave the files of a life behind in which something was wrong
     #[arg(long)]
     keep: bool,
@@ -76,6 +83,7 @@ pub fn run(args: &VmArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
     println!("powercut-vm: seed {seed}, {} applications", args.clients);
     let mut total = Counts::default();
+    let mut rows = Vec::new();
     let beds = args.beds.len().max(1) as u64;
     for (index, kind) in args.beds.iter().enumerate() {
         let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
@@ -93,8 +101,13 @@ pub fn run(args: &VmArgs) -> Result<bool> {
         }
         println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
         total.add(&bench.counts);
+        rows.push((*kind, bench.counts.clone()));
     }
     println!("total: {total}");
+    if let Some(path) = &args.page {
+        let command = format!("powercut-vm --cuts {} --seed {seed}", args.cuts);
+        page::write(path, HOW, &command, &rows)?;
+    }
     Ok(total.wrong == 0)
 }
 
