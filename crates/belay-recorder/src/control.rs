@@ -7,8 +7,10 @@ use crate::layout::Layout;
 use crate::memory::{Memory, high, low, pair};
 use crate::solo::Blame;
 
+mod checkpoints;
 mod decisions;
 mod faults;
+pub use checkpoints::{Checkpoints, FlushBy};
 pub use decisions::Decision;
 
 /// First word of every recorder.
@@ -26,7 +28,6 @@ const W_FENCE: usize = 6;
 const W_HELD: usize = 7;
 const W_BLAME: usize = 8; // generation | what its death says
 const W_POISON_AFTER: usize = 9;
-const W_CHECKPOINT: usize = 10;
 const W_FORWARD: usize = 13; // generation | record that it does again, and 1
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
@@ -337,17 +338,6 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares that no generation before `generation` can do anything any more.
     pub fn set_fence(&self, generation: u32) {
         self.memory.store(W_FENCE, u64::from(generation));
-    }
-
-    /// How many checkpoints the supervisor has asked for.
-    #[inline]
-    pub fn checkpoints_asked(&self) -> u64 {
-        self.memory.load(W_CHECKPOINT)
-    }
-
-    /// Asks for a further one. Only the supervisor does.
-    pub fn ask_for_checkpoint(&self) {
-        self.memory.store(W_CHECKPOINT, self.checkpoints_asked().wrapping_add(1));
     }
 
     /// The generation whose connections, if it has any, the supervisor holds, so that its death

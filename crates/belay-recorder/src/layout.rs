@@ -31,7 +31,7 @@ impl Capacity {
         heap_words: 1 << 29,
         copy_bytes: (1 << 20) + (8 << 10),
         effect_bytes: 64 << 20,
-        epoch_bytes: 512 << 20,
+        epoch_bytes: 768 << 20,
     };
     /// A small one for simulations and tests.
     pub const SMALL: Self = Self {

@@ -4,7 +4,7 @@
 mod common;
 
 use belay_recorder::control::{
-    COUNTER_NAMES, Counter, Decision, InitState, Instant, Lease, MAGIC, flags,
+    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Lease, MAGIC, flags,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
 use belay_recorder::{Blame, Capacity, Control, Layout, Memory};
@@ -294,6 +294,31 @@ fn words_are_where_the_document_has_them() {
     let at = LAYOUT.decisions;
     let words: Vec<_> = (at..at + 6).map(|at| memory.load(at)).collect();
     assert_eq!(words, [1, 6 << 32 | 2, 50, 5, 7 << 32 | 2, 10]);
+}
+
+#[test]
+fn words_about_checkpoints_are_where_the_document_has_them() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    assert_eq!(control.checkpoints(), Checkpoints::default());
+    assert_eq!(control.retiring(), None);
+    for (word, flush) in
+        [FlushBy::FsyncDir, FlushBy::Flush, FlushBy::Restart].into_iter().enumerate()
+    {
+        let wishes =
+            Checkpoints { flush, syncs_wait: true, dirty_bytes: 7, log_bytes: 8, overlay_bytes: 9 };
+        control.set_checkpoints(&wishes);
+        let words: Vec<_> = (192..196).map(|at| memory.load(at)).collect();
+        assert_eq!(words, [1 << 32 | word as u64, 7, 8, 9]);
+        assert_eq!(control.checkpoints(), wishes);
+    }
+    control.set_retiring(0);
+    assert_eq!((memory.load(196), control.retiring()), (1 << 32, Some(0)));
+    control.count_failed_checkpoint(38);
+    control.count_failed_checkpoint(5);
+    assert_eq!((memory.load(197), control.checkpoints_failed()), (2 << 32 | 5, (2, 5)));
+    control.set_logged(3, 4);
+    assert_eq!((memory.load(198), memory.load(199), control.logged()), (3, 4, (3, 4)));
 }
 
 /// What a memory without a word for the flags does: nothing, and soon.

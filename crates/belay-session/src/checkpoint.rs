@@ -12,9 +12,9 @@ use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::logged::Placed;
 use crate::message::read;
-use crate::session::{Active, Phase, Session};
+use crate::session::{Active, Phase, Session, Work};
 use crate::task::{Job, Step, Task};
-use belay_recorder::control::options;
+use belay_recorder::control::{FlushBy, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::OutHeader;
 use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
@@ -24,6 +24,10 @@ const O_RDWR: u32 = 2;
 /// How long a checkpoint may hold up all requests before it has begun to flush, in ns. A request that
 /// takes longer is none of its business: the next one will find it done.
 const PATIENCE: u64 = 500_000_000;
+
+/// How long after a failed checkpoint the next one is tried, in ns.
+const PAUSE: u64 = 1_000_000_000;
+const EIO: i32 = 5;
 
 /// Requests by which an application asks for what it wrote to be safe.
 pub(crate) const SYNCS: OpcodeSet =
@@ -46,12 +50,16 @@ pub(crate) enum Flush {
     Opening,
     /// It is open by this handle.
     Open(u64),
-    /// The daemon is writing.
+    /// The daemon is writing what it has, for the directory that is open by this handle.
     Syncing(u64),
     /// It has written; the handle is to be closed.
     Synced(u64),
     /// It is being closed.
     Closing,
+    /// The daemon is writing what it has, for a FLUSH.
+    Flushing,
+    /// The daemon was told that the mount has gone.
+    Retiring,
     /// All is written: the epoch can end.
     Done,
     /// The daemon could not write.
@@ -72,6 +80,11 @@ pub(crate) struct Epochs {
     /// When that began.
     since: u64,
     flush: Flush,
+    /// The epoch of which requests that came back after a crash or restart are: nothing has been answered
+    /// since. 0 if something has.
+    settled: u64,
+    /// A checkpoint has failed: when the next one may begin.
+    again: u64,
 }
 
 impl<M: Memory> Session<M> {
@@ -101,7 +114,8 @@ impl<M: Memory> Session<M> {
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
     pub fn begin_checkpoint(&mut self, now: u64) -> bool {
-        if self.phase != Phase::Open || !self.has_epochs() || self.is_read_only() {
+        let may = self.phase == Phase::Open && self.has_epochs() && !self.is_read_only();
+        if !may || now < self.epochs.again {
             return false;
         }
         self.phase = Phase::Quiescing;
@@ -119,6 +133,7 @@ impl<M: Memory> Session<M> {
             log.restart(current);
             self.placed = Placed::default();
         }
+        self.tell_log_sizes();
         self.tasks.iter_mut().for_each(|task| task.throttled = false);
         self.end_checkpoint();
     }
@@ -151,19 +166,23 @@ impl<M: Memory> Session<M> {
             || self.epochs.flush == Flush::No && clears_up(task)
     }
 
-    /// Takes a checkpoint further. `true` when the epoch can end.
-    pub(crate) fn checkpoint_step(&mut self, now: u64) -> bool {
+    /// Takes a checkpoint further.
+    pub(crate) fn checkpoint_step(&mut self, now: u64) -> Option<Work> {
         self.reap();
         match self.epochs.flush {
-            Flush::Done => return true,
-            Flush::Failed(_) => {
-                self.end_checkpoint();
-                return false;
+            Flush::Done => return Some(Work::Seal),
+            Flush::Failed(errno) => {
+                self.flush_failed(errno, now);
+                return None;
             }
             Flush::No => {}
-            _ => return false,
+            _ => return None,
         }
         if self.is_quiesced() {
+            if self.control().checkpoints().flush == FlushBy::Restart {
+                self.epochs.flush = Flush::Retiring;
+                return Some(Work::Retire);
+            }
             let flushes = self.tasks.iter().any(|task| matches!(task.job, Job::Flush));
             if !flushes {
                 self.park_errand(Job::Flush);
@@ -171,7 +190,32 @@ impl<M: Memory> Session<M> {
         } else if now.saturating_sub(self.epochs.since) > PATIENCE {
             self.end_checkpoint();
         }
-        false
+        None
+    }
+
+    /// Whether the daemon is to be given nothing more: it was told that the mount has gone.
+    pub fn is_retiring(&self) -> bool {
+        self.phase == Phase::Quiescing && self.epochs.flush == Flush::Retiring
+    }
+
+    /// The daemon could not write what it has. Who waits for that hears of it; the others go on, and what they do
+    /// stays in the op-log.
+    fn flush_failed(&mut self, errno: i32, now: u64) {
+        let told = if errno > 0 { errno } else { EIO };
+        self.control().count_failed_checkpoint(told);
+        self.epochs.again = now.saturating_add(PAUSE);
+        self.epochs.wanted = 0;
+        for task in &mut self.tasks {
+            if task.awaits.is_some_and(|awaited| awaited >= self.epochs.current) {
+                task.failed = Some(told);
+            }
+        }
+        self.end_checkpoint();
+    }
+
+    /// Nothing is to be issued again: what was answered before this life is part of the epoch before.
+    pub(crate) fn note_settled(&mut self) {
+        self.epochs.settled = self.epochs.current.saturating_sub(1);
     }
 
     /// Whether all that had begun has ended.
@@ -191,7 +235,9 @@ impl<M: Memory> Session<M> {
             return Step::Done;
         };
         let ids = self.injected_ids(root);
+        let by = self.control().checkpoints().flush;
         let (message, flush) = match self.epochs.flush {
+            Flush::No if by == FlushBy::Flush => (build::flush(ids, 0), Flush::Flushing),
             Flush::No => (build::opendir(ids, O_RDWR), Flush::Opening),
             Flush::Open(fh) => (build::fsyncdir(ids, fh), Flush::Syncing(fh)),
             Flush::Synced(fh) => (build::release(ids, fh, O_RDWR, true), Flush::Closing),
@@ -207,6 +253,7 @@ impl<M: Memory> Session<M> {
         self.epochs.flush = match (self.epochs.flush, errno, open) {
             (Flush::Opening, 0, Some(open)) => Flush::Open(open.fh),
             (Flush::Syncing(fh), 0, _) => Flush::Synced(fh),
+            (Flush::Flushing, 0, _) => Flush::Done,
             // What closing says is not about what was written before.
             (Flush::Closing, ..) => Flush::Done,
             (_, errno, _) => Flush::Failed(errno),
@@ -229,11 +276,17 @@ impl<M: Memory> Session<M> {
         if !self.has_epochs() || !SYNCS.has(request.opcode()) {
             return None;
         }
-        let awaited = *task.awaits.get_or_insert(self.epochs.current);
+        let came = match (&task.resent, self.epochs.settled) {
+            (Some(_), settled) if settled > 0 => settled,
+            _ => self.epochs.current,
+        };
+        let awaited = *task.awaits.get_or_insert(came);
         if self.epochs.durable >= awaited {
             return Some(self.answer(task, &build::reply_ok(request.header.unique)));
         }
-        self.epochs.wanted = self.epochs.wanted.max(awaited);
+        if awaited >= self.epochs.current && !self.control().checkpoints().syncs_wait {
+            self.epochs.wanted = self.epochs.wanted.max(awaited);
+        }
         Some(Step::Blocked)
     }
 }

@@ -63,6 +63,9 @@ pub enum Work {
     /// All that the daemon holds is on its image, and nothing is under way: end the epoch, then call
     /// [`Session::sealed`].
     Seal,
+    /// Nothing is under way, and this daemon writes what it holds only at its end: tell it that the mount has gone. The
+    /// supervisor ends the epoch when the daemon has ended as it should, and starts another one.
+    Retire,
 }
 
 /// What the kernel believes of a mount. See the crate's documentation.

@@ -104,8 +104,10 @@ impl<M: Memory> Session<M> {
                     }
                 }
             }
-            if self.phase == Phase::Quiescing && self.checkpoint_step(now) {
-                return Some(Work::Seal);
+            if self.phase == Phase::Quiescing
+                && let Some(work) = self.checkpoint_step(now)
+            {
+                return Some(work);
             }
             let from = if self.phase == Phase::Settling { 0 } else { tried };
             let index = (from..self.tasks.len()).find(|i| {
@@ -299,10 +301,15 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// A request fails because of the crash: reported, and nothing else suffers.
+    /// A request fails because of a crash, or since a checkpoint cannot be made: reported, and nothing else suffers.
     pub(crate) fn fail(&mut self, task: &mut Task, errno: i32) -> Step {
         self.count(Counter::Failed);
-        self.report(task, 0, errno, "what it needs could not be restored");
+        let why = if task.awaits.is_some() {
+            "the daemon could not write what it holds"
+        } else {
+            "what it needs could not be restored"
+        };
+        self.report(task, 0, errno, why);
         let reply = build::reply_error(task.unique(), errno);
         self.answer(task, &reply)
     }

@@ -12,6 +12,7 @@ mod poison;
 mod scripts;
 mod sim;
 
+use belay_recorder::control::FlushBy;
 use sim::daemon::Flavour;
 use sim::disk::EXCHANGE;
 use sim::generate::random_ops;
@@ -48,6 +49,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
         plan: Vec::new(),
         poison: Vec::new(),
         epochs: false,
+        flush: FlushBy::FsyncDir,
     }
 }
 
@@ -70,8 +72,17 @@ fn at_every_step(name: &str) {
             let clients = vec![ops.clone()];
             let seed = 5 + i as u64;
             let (plan, poison) = (Vec::new(), Vec::new());
-            let setup =
-                Setup { clients, flavour, resend, threads, seed, plan, epochs: false, poison };
+            let setup = Setup {
+                clients,
+                flavour,
+                resend,
+                threads,
+                seed,
+                plan,
+                epochs: false,
+                flush: FlushBy::FsyncDir,
+                poison,
+            };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
             let stride = if i == 0 || soak() > 1 { 1 } else { 3 };
@@ -95,8 +106,17 @@ fn again_and_again(name: &str) {
         let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
         let clients = vec![ops.clone()];
         let (plan, poison) = (Vec::new(), Vec::new());
-        let setup =
-            Setup { clients, flavour, resend, threads, seed: round, plan, epochs: false, poison };
+        let setup = Setup {
+            clients,
+            flavour,
+            resend,
+            threads,
+            seed: round,
+            plan,
+            epochs: false,
+            flush: FlushBy::FsyncDir,
+            poison,
+        };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {
             let spread = *rng.pick(&[60, 300, 1000]);

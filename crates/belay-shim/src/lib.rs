@@ -16,6 +16,7 @@
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod collect;
 mod descriptors;
 mod device;
 mod dying;

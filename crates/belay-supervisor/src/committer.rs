@@ -12,6 +12,7 @@ use belay_recorder::{Layout, Store};
 use belay_sys::Mapping;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +34,12 @@ pub struct Place {
     pub layout: Layout,
     /// To wake the daemon by: a duplicate of the FUSE device.
     pub device: OwnedFd,
+    /// To wake the supervisor by: a duplicate of its event counter.
+    pub event: OwnedFd,
     /// The image.
     pub image: Image,
+    /// When something was committed last, CLOCK_MONOTONIC nanoseconds; 0 for never.
+    pub last: Arc<AtomicU64>,
 }
 
 /// The thread that commits. It ends with this.
@@ -42,18 +47,25 @@ pub struct Place {
 pub struct Committer {
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    last: Arc<AtomicU64>,
 }
 
 impl Committer {
     /// Starts it.
     pub fn start(place: Place) -> Self {
         let (wake, waker) = channel();
+        let last = Arc::clone(&place.last);
         let thread = std::thread::Builder::new()
             .name("committer".to_owned())
             .spawn(move || place.work(&waker))
             .inspect_err(|why| tracing::error!("cannot start a thread that commits: {why}"))
             .ok();
-        Self { wake: Some(wake), thread }
+        Self { wake: Some(wake), thread, last }
+    }
+
+    /// When something was committed last, if it was by this one.
+    pub fn last(&self) -> Option<u64> {
+        Some(self.last.load(Relaxed)).filter(|at| *at != 0)
     }
 
     /// There may be something to be committed.
@@ -116,6 +128,8 @@ impl Place {
         } else {
             overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
         }
+        self.last.store(clock::now(), Relaxed);
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         // Somebody may wait for just that.
         let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
         let _ = rustix::io::write(&self.device, &belay_wire::build::kick(file));

@@ -1,5 +1,9 @@
 //! What one `belay run` was asked to do: fixed for the whole life of the mount.
 
+mod checkpoints;
+
+pub use checkpoints::{Checkpoints, FlushBy, LEAST_OVERLAY, MOST_LOG, MOST_OVERLAY, Syncs};
+
 use crate::image::Image;
 use crate::text::OsText;
 use serde::{Deserialize, Serialize};
@@ -70,8 +74,8 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// How open requests are settled.
     pub policy: Policy,
-    /// How long after a checkpoint the next one is made, in milliseconds.
-    pub checkpoint_ms: u64,
+    /// When checkpoints are made, and how, under the policy `epoch`.
+    pub checkpoints: Checkpoints,
     /// The daemon's image, under the policy `epoch`.
     pub image: Option<Image>,
     /// Keep copies of requests instead of asking the kernel to resend them.

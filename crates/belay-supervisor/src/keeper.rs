@@ -94,6 +94,7 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
         let (device, inode) = (image.device, image.inode);
         Area::new(&memory, layout).set_image(&area::Image { device, inode, path });
     }
+    control.set_checkpoints(&config.checkpoints.for_control());
     Ok(file)
 }
 

@@ -142,6 +142,8 @@ pub enum Detection {
     },
     /// A planned restart.
     Restart,
+    /// Its end was the checkpoint of a daemon that writes what it holds only then.
+    Checkpoint,
     /// A new supervisor found the daemon gone or half started.
     Takeover,
     /// It gave a reply that breaks the protocol, and was ended for that.

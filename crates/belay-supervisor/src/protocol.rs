@@ -26,6 +26,8 @@ pub enum Ask {
     },
     /// Restart the daemon; answered when it has recovered.
     Restart,
+    /// Make a checkpoint; answered when it is safe.
+    Checkpoint,
 }
 
 /// What the supervisor answers.
@@ -40,6 +42,11 @@ pub enum Answer {
         generation: u32,
         /// Its blackout in microseconds.
         blackout_us: u64,
+    },
+    /// A checkpoint is on the image, durably.
+    Safe {
+        /// The epoch that it ended.
+        epoch: u64,
     },
     /// Belay ends on this mount.
     Ended {

@@ -276,6 +276,7 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::StartTimeout => "the start, which took too long".to_owned(),
         Detection::Requested { signal } => format!("`belay crash`: {signal}"),
         Detection::Restart => "`belay restart`".to_owned(),
+        Detection::Checkpoint => "a checkpoint, made by its end".to_owned(),
         Detection::Takeover => "a new supervisor".to_owned(),
         Detection::Violation { rule, request, reply } => {
             format!("a reply that was not passed on, as {rule}: {request}; reply {reply}")

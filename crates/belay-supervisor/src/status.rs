@@ -67,6 +67,9 @@ pub struct Status {
     pub effects: Effects,
     /// The daemon's image, under the policy `epoch`.
     pub image: Option<Image>,
+    /// Checkpoints; `null` under any other policy than `epoch`.
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
     /// Nodes that the kernel knows.
     pub nodes_cached: u64,
     /// Open files and directories.
@@ -163,6 +166,23 @@ pub struct Image {
     pub epoch: u64,
     /// The last one that is on the image, safe against loss of power.
     pub committed: u64,
+}
+
+/// Checkpoints, under the policy `epoch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Bytes written to the image in this epoch.
+    pub dirty_bytes: u64,
+    /// Requests in the op-log.
+    pub log_records: u64,
+    /// Bytes in the op-log.
+    pub log_bytes: u64,
+    /// Seconds since an epoch was brought to the image; `null` if this supervisor has not yet.
+    pub last_commit_seconds: Option<u64>,
+    /// Checkpoints that could not be made because the daemon did not write.
+    pub failed: u32,
+    /// How the daemon is made to write.
+    pub flush: String,
 }
 
 /// A daemon.
@@ -268,6 +288,21 @@ impl Status {
                 image.at_start.name()
             )?;
         }
+        if let Some(e) = &self.epoch {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let last = e
+                .last_commit_seconds
+                .map_or_else(|| "none yet".to_owned(), |seconds| format!("{seconds} s ago"));
+            writeln!(
+                out,
+                "  epoch       {:.1} MiB dirty, {} requests ({:.1} MiB) in the op-log; by {}, last commit {last}, {} failed",
+                mib(e.dirty_bytes),
+                e.log_records,
+                mib(e.log_bytes),
+                e.flush,
+                e.failed
+            )?;
+        }
         writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
         if let Some(read_only) = &self.read_only {
             writeln!(out, "  READ-ONLY   as at the last checkpoint: {}", read_only.reason)?;
@@ -310,6 +345,7 @@ mod tests {
                 epoch: 4,
                 committed: 2,
             }),
+            epoch: None,
             nodes_cached: 5,
             open_handles: 1,
             policy: "reconcile".into(),
@@ -343,7 +379,7 @@ mod tests {
             r#""effects":{"replayed":3,"probed":0,"diverged":0,"untagged":0,"handed_over":0,"#,
             r#""committed":0,"finished":0,"torn":0},"#,
             r#""image":{"path":"/srv/disk.img","journal":"/srv/disk.img.belay-journal","#,
-            r#""at_start":"applied","epoch":4,"committed":2},"#,
+            r#""at_start":"applied","epoch":4,"committed":2},"epoch":null,"#,
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,

@@ -81,6 +81,7 @@ pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> B
         Detection::NotStarted { .. }
         | Detection::Requested { .. }
         | Detection::Restart
+        | Detection::Checkpoint
         | Detection::Takeover => Blame::Unknown,
         Detection::Death => match exit {
             Exit::Code(_) => Blame::Own,
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(blame(killed, &hang, None), Blame::Hang);
         assert_eq!(blame(killed, &Detection::Memory { bytes: 1 }, None), Blame::Own);
         let asked = Detection::Requested { signal: "SIGSEGV".into() };
-        for planned in [asked, Detection::Restart, Detection::Takeover] {
+        for planned in [asked, Detection::Restart, Detection::Checkpoint, Detection::Takeover] {
             assert_eq!(blame(Exit::Signal(11), &planned, None), Blame::Unknown);
         }
     }

@@ -7,7 +7,7 @@
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn,
+    FlushIn, ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn,
     NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn, ReleaseIn, RenameIn, SetattrIn,
     notify as notify_codes,
 };
@@ -122,6 +122,13 @@ pub fn release(ids: Ids, fh: u64, flags: u32, dir: bool) -> Vec<u8> {
 pub fn fsyncdir(ids: Ids, fh: u64) -> Vec<u8> {
     let body = FsyncIn { fh, ..FsyncIn::default() };
     request(ids, Opcode::FSYNCDIR, &[body.as_bytes()])
+}
+
+/// FLUSH, as it comes when a descriptor is closed.
+#[must_use]
+pub fn flush(ids: Ids, fh: u64) -> Vec<u8> {
+    let body = FlushIn { fh, ..FlushIn::default() };
+    request(ids, Opcode::FLUSH, &[body.as_bytes()])
 }
 
 /// READ of up to `size` bytes at file position `off`.

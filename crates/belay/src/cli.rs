@@ -1,6 +1,7 @@
 //! What can be asked for on the command line.
 
 use crate::profile::InodeNumbers;
+use crate::profile::checkpoint::{FlushName, Wishes};
 use crate::size::parse_size;
 use belay_supervisor::Policy;
 use belay_supervisor::process::parse_signal;
@@ -48,6 +49,8 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
+    /// Make a checkpoint now (policy `epoch`), and return when it is on the image, safe from a loss of power.
+    Checkpoint(Mount),
     /// Apply what was acknowledged and could not be done again: the op-log of a mount that became read-only.
     #[command(
         long_about = "Apply what was acknowledged and could not be done again.\n\n\
@@ -174,16 +177,18 @@ pub struct Run {
     /// How requests are settled whose outcome a crash left open.
     #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
     pub policy: PolicyName,
-    /// Under the policy `epoch`: how long after a checkpoint the next one is made.
-    #[arg(long, value_name = "DURATION", default_value = "5s", hide = true,
-        value_parser = humantime::parse_duration)]
-    pub checkpoint_interval: Duration,
+    /// Under the policy `epoch`: how the daemon is made to write all that it holds, for a checkpoint
+    /// [default: what its profile says, else fsyncdir].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub flush: Option<FlushName>,
+    #[command(flatten)]
+    pub checkpoints: Wishes,
     /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
     /// tell.
-    #[arg(long, value_name = "FILE", hide = true)]
+    #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
     /// Under the policy `epoch`: where the journal of the image is to lie, instead of beside it.
-    #[arg(long, value_name = "FILE", hide = true)]
+    #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
     /// Keep copies of requests instead of having the kernel resend them.
     #[arg(long)]
@@ -210,9 +215,7 @@ pub enum PolicyName {
     Journal,
     /// Make what a request writes to a disk image all or nothing: for daemons that write through.
     Transaction,
-    /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer. Not
-    /// finished.
-    #[value(hide = true)]
+    /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer.
     Epoch,
     /// Issue everything again, blindly: for comparison studies only.
     #[value(hide = true)]

@@ -57,8 +57,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// That of a real mount: 128 MiB a side.
-    pub const MOUNT: Self = Self { pages: 1 << 15 };
+    /// That of a real mount: 256 MiB a side, all of it sparse. See [`Overlay::limited`].
+    pub const MOUNT: Self = Self { pages: 1 << 16 };
 
     /// Words of memory that it takes: whole pages.
     pub const fn words(self) -> usize {
@@ -94,6 +94,8 @@ pub struct Overlay<'m, M> {
     /// Entries of a side's index, and words that it takes.
     entries: usize,
     index_words: usize,
+    /// Pages that an epoch may take.
+    most: usize,
 }
 
 impl<M> Clone for Overlay<'_, M> {
@@ -129,7 +131,15 @@ impl<'m, M: Memory> Overlay<'m, M> {
         // One without pages has no memory of its own: far outside, where loads give 0.
         let at = if capacity.pages == 0 { usize::MAX / 2 } else { at };
         let (entries, index_words) = (capacity.entries(), capacity.index_words());
-        Self { memory, at, capacity, entries, index_words }
+        Self { memory, at, capacity, entries, index_words, most: capacity.bounded() }
+    }
+
+    /// The same with room for so many bytes in an epoch, if that is less.
+    #[must_use]
+    #[inline]
+    pub fn limited(self, bytes: u64) -> Self {
+        let pages = usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX);
+        Self { most: self.most.min(pages), ..self }
     }
 
     /// The length of the image as the daemon sees it.

@@ -67,9 +67,7 @@ impl<M: Memory> Overlay<'_, M> {
             let page = start / PAGE_BYTES;
             let held = match self.find(&side, page) {
                 Place::Held(held) => held,
-                Place::Free(place) if side.used < self.capacity.bounded() => {
-                    self.insert(&mut side, place, page)
-                }
+                Place::Free(place) if side.used < self.most => self.insert(&mut side, place, page),
                 _ => return Err(Refused::Spoilt), // there was room for it just now
             };
             let data = self.data(&side, &held);
@@ -106,7 +104,7 @@ impl<M: Memory> Overlay<'_, M> {
     fn has_room(&self, side: &Side, offset: u64, end: u64) -> bool {
         let pages = offset / PAGE_BYTES..=(end - 1) / PAGE_BYTES;
         let most = ((end - 1) / PAGE_BYTES - offset / PAGE_BYTES) as usize + 1;
-        let room = self.capacity.bounded().saturating_sub(side.used);
+        let room = self.most.saturating_sub(side.used);
         // Only a side that is nearly full has to be looked at.
         most <= room
             || pages

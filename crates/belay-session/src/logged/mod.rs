@@ -18,7 +18,7 @@ mod own;
 use crate::decision::Progress;
 use crate::message::{header_of, read};
 use crate::session::Session;
-use belay_oplog::{Facts, NameChange, Oplog, Refused, Sizes, Spoilt, Staged};
+use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Refused, Sizes, Spoilt, Staged};
 use belay_recorder::{Memory, SlotState};
 use belay_wire::abi::{InHeader, OpenIn, WriteIn};
 use belay_wire::{Opcode, OpcodeSet, Request};
@@ -74,6 +74,11 @@ fn is_nearly_full(sizes: &Sizes) -> bool {
         || sizes.record_bytes > sizes.record_bytes_most / 8 * 7
 }
 
+/// What a log takes: records, and the pages of their data.
+fn bytes_of(sizes: &Sizes) -> u64 {
+    (sizes.record_bytes + sizes.pages * PAGE_BYTES) as u64
+}
+
 /// Nodes of which the log says where they are.
 #[derive(Debug, Default)]
 pub(crate) struct Placed(HashSet<u64>);
@@ -121,8 +126,12 @@ impl<M: Memory> Session<M> {
                 self.known.insert(request.unique, Progress::Untouched);
             }
         }
+        if log.sizes().records == 0 {
+            self.note_settled();
+        }
         self.roll_forward_from(&log)?;
         self.log = Some(log);
+        self.tell_log_sizes();
         Ok(())
     }
 
@@ -131,12 +140,14 @@ impl<M: Memory> Session<M> {
         self.log.as_ref().map(Oplog::sizes)
     }
 
-    /// Whether the log has grown so much that a checkpoint is due: half of the room is left for what
-    /// comes until it is made.
-    pub fn is_log_long(&self) -> bool {
+    /// Whether the log has grown so much that a checkpoint is due: it has more than `most` bytes, or half of the room
+    /// is taken. The rest is for what comes until it is made.
+    pub fn is_log_long(&self, most: u64) -> bool {
         self.log.as_ref().is_some_and(|log| {
             let sizes = log.sizes();
-            sizes.pages * 2 > sizes.pages_most || sizes.record_bytes * 2 > sizes.record_bytes_most
+            sizes.pages * 2 > sizes.pages_most
+                || sizes.record_bytes * 2 > sizes.record_bytes_most
+                || bytes_of(&sizes) > most
         })
     }
 
@@ -228,6 +239,14 @@ impl<M: Memory> Session<M> {
             let result: Result<(), Refused> = placed.and(appended);
             // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
             self.full |= result.is_err();
+        }
+        self.tell_log_sizes();
+    }
+
+    /// How much the log has, for those who look at the mount from outside.
+    pub(crate) fn tell_log_sizes(&self) {
+        if let Some(sizes) = self.log_sizes() {
+            self.control().set_logged(sizes.records as u64, bytes_of(&sizes));
         }
     }
 

@@ -6,6 +6,7 @@ use super::sim::generate::random_ops;
 use super::sim::memory::Rng;
 use super::sim::world::{Setup, run};
 use super::{seeds, soak};
+use belay_recorder::control::FlushBy;
 
 fn setup(seed: u64) -> Setup {
     let mut rng = Rng::new(seed);
@@ -24,6 +25,7 @@ fn setup(seed: u64) -> Setup {
         seed,
         plan: Vec::new(),
         epochs: true,
+        flush: FlushBy::FsyncDir,
         poison: Vec::new(),
     }
 }
@@ -69,6 +71,21 @@ fn roll_forward_after_a_crash_at_every_step() {
         for at in (1 + seed % 3..=ticks).step_by(stride) {
             setup.plan = vec![at];
             run_alike(&setup);
+        }
+    }
+}
+
+/// Daemons that write at a FLUSH, and daemons that write at their end only and are started again then, with crashes in
+/// between.
+#[test]
+fn checkpoints_by_other_ways_to_have_a_daemon_write() {
+    for seed in seeds(120) {
+        for flush in [FlushBy::Flush, FlushBy::Restart] {
+            let mut setup = Setup { flush, ..setup(seed) };
+            let ran = run(&setup);
+            let mut rng = Rng::new(seed ^ 0x99);
+            setup.plan = (0..2).map(|_| 1 + rng.below(ran.ticks as usize) as u64).collect();
+            run(&setup);
         }
     }
 }

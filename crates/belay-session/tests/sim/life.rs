@@ -4,7 +4,7 @@
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
 use super::kernel::Kernel;
-use super::memory::{Clock, OPLOG, Rng, Words};
+use super::memory::{Clock, Ended, OPLOG, Rng, Words};
 use belay_oplog::Oplog;
 use belay_recorder::control::{Instant, options};
 use belay_recorder::{Layout, MAX_REPLY, Slot, Store};
@@ -252,6 +252,13 @@ impl Life {
                 self.session.sealed(out.epoch);
                 self.pending = !self.session.is_quiet();
                 Before::Again
+            }
+            Some(Work::Retire) => {
+                // It writes all that it holds and ends, and the supervisor ends the epoch.
+                out.clock.tick();
+                *out.image.borrow_mut() = out.disk.borrow().clone();
+                out.epoch += 1;
+                std::panic::resume_unwind(Box::new(Ended))
             }
             None => Before::Read,
         }

@@ -13,6 +13,9 @@ pub const OPLOG: Capacity = Capacity { record_bytes: 64 << 10, pages: 64 };
 /// What a simulated death unwinds with, and what it says of a request that was alone.
 pub struct Died(pub Blame);
 
+/// What the end unwinds with of a daemon that ends as it should, for a checkpoint.
+pub struct Ended;
+
 /// Counts instants at which a daemon may die, and kills it at the planned ones.
 pub struct Clock {
     ticks: Cell<u64>,

@@ -7,6 +7,7 @@ use super::sim::memory::Rng;
 use super::sim::ops::*;
 use super::sim::world::{Ran, Setup, run};
 use super::{FLAVOURS, seeds};
+use belay_recorder::control::FlushBy;
 use belay_wire::Opcode;
 
 /// What is deadly, with operations of which the one at that place is it.
@@ -59,7 +60,17 @@ fn setup(seed: u64, opcode: Opcode, clients: Vec<Vec<Op>>, poison: Vec<(usize, u
     // One that makes links, or there would be no LINK to die of.
     let flavour = Flavour { deadly, links: true, ..*rng.pick(&FLAVOURS) };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-    Setup { clients, flavour, resend, threads, seed, plan: Vec::new(), epochs: false, poison }
+    Setup {
+        clients,
+        flavour,
+        resend,
+        threads,
+        seed,
+        plan: Vec::new(),
+        epochs: false,
+        flush: FlushBy::FsyncDir,
+        poison,
+    }
 }
 
 fn check(ran: &Ran, opcode: Opcode, number: usize) {

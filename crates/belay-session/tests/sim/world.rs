@@ -6,10 +6,10 @@ use super::daemon::Flavour;
 use super::disk::{Disk, EEXIST, EIO, ENODATA};
 use super::kernel::Kernel;
 use super::life::{Life, Outside};
-use super::memory::{Clock, Died, Rng, Words};
+use super::memory::{Clock, Died, Ended, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
-use belay_recorder::control::{Counter, Decision, options};
+use belay_recorder::control::{Checkpoints, Counter, Decision, FlushBy, options};
 use belay_recorder::{Blame, Capacity, Control, Layout};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub struct Setup {
     pub plan: Vec<u64>,
     /// Checkpoints are made.
     pub epochs: bool,
+    /// How the daemon is made to write what it holds then.
+    pub flush: FlushBy,
     /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do not.
     pub poison: Vec<(usize, usize)>,
 }
@@ -205,6 +207,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let resend = if setup.resend { 0 } else { options::NO_RESEND };
     let epoch = if setup.epochs { options::EPOCH } else { 0 };
     Control::new(&out.memory.calm(), layout).set_options(resend | epoch);
+    let wishes = Checkpoints { flush: setup.flush, ..Checkpoints::default() };
+    Control::new(&out.memory.calm(), layout).set_checkpoints(&wishes);
     // Deaths that are planned hit one request again and again, too; that is not what is tested then.
     let after = if setup.poison.is_empty() { 100 } else { 2 };
     Control::new(&out.memory.calm(), layout).set_poison_after(after);
@@ -265,11 +269,13 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 }
                 assert!(stalled < 20, "nothing moves: {}", kernel.borrow().waits_for());
             }
-            Err(cause) if cause.is::<Died>() => {
+            Err(cause) if cause.is::<Died>() || cause.is::<Ended>() => {
                 let blame = cause.downcast_ref::<Died>().map_or(Blame::Unknown, |died| died.0);
                 Control::new(&out.memory.calm(), layout).set_blame(crashes, blame);
                 crashes += 1;
-                assert!(crashes < 100, "it dies for ever");
+                // A daemon that writes at its end only ends for each checkpoint.
+                let most = if setup.flush == FlushBy::Restart { 2000 } else { 100 };
+                assert!(crashes < most, "it dies for ever");
                 trace.borrow_mut().push(format!("*** crash {crashes} at {}", out.clock.now()));
                 life = None;
                 if setup.epochs {
@@ -279,7 +285,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 kernel.borrow_mut().crash(out.in_hand.take().as_deref());
                 Control::new(&out.memory.calm(), layout).clear_instants();
                 out.time += 1_000_000;
-                out.clock.arm();
+                if cause.is::<Died>() {
+                    out.clock.arm();
+                }
             }
             Err(cause) => resume_unwind(cause),
         }

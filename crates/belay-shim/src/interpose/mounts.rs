@@ -54,8 +54,11 @@ fn given_up(target: *const c_char) -> bool {
     if !control.has(flags::MOUNTED) || control.mountpoint() != bytes(target) {
         return false;
     }
-    control.raise(flags::UNMOUNT_REQUESTED);
-    shim.tell();
+    // One that is only told so, to have it write what it holds, is not to unmount anything.
+    if !shim.epochs.is_retiring() {
+        control.raise(flags::UNMOUNT_REQUESTED);
+        shim.tell();
+    }
     true
 }
 

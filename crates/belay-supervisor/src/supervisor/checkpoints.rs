@@ -1,15 +1,21 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
+use super::clients::Wait;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::committer::{Committer, Place};
 use crate::ledger::{Detection, Stop};
 use crate::mounts;
 use crate::process::Exit;
-use belay_image::overlay::{self, Overlay};
+use crate::protocol::Answer;
+use crate::status::Epoch;
+use belay_image::overlay::{Capacity, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, flags, options};
+use belay_sys::Mapping;
+use rustix::fd::AsFd;
+use signal_hook::consts::SIGKILL;
 use std::sync::Arc;
 
 /// How many daemons may be started to bring about a clean end.
@@ -33,7 +39,10 @@ impl Supervisor {
     fn commit_place(&self) -> Result<Place, String> {
         let image = self.config.image.clone().ok_or("no image is known")?;
         let device = belay_sys::dup_cloexec(self.device()).map_err(|why| why.to_string())?;
-        Ok(Place { memory: Arc::clone(&self.memory), layout: self.layout, device, image })
+        let event =
+            belay_sys::dup_cloexec(self.fds.event.as_fd()).map_err(|why| why.to_string())?;
+        let (memory, layout) = (Arc::clone(&self.memory), self.layout);
+        Ok(Place { memory, layout, device, event, image, last: Arc::default() })
     }
 
     /// The daemon has said that something has changed.
@@ -55,13 +64,126 @@ impl Supervisor {
             return;
         }
         let served = self.control().counter(Counter::Requests);
-        self.next_checkpoint = (now + self.config.checkpoint_ms * (SECOND / 1000), served);
-        if served != requests && self.complete_or_first() {
+        let waits = self.has_waiting(|wait| matches!(wait, Wait::Safe(..)));
+        let pause = self.config.checkpoints.interval_ms.saturating_mul(SECOND / 1000);
+        // One that could not be made now is asked for again while somebody waits.
+        let pause = if waits { pause.min(SECOND / 4) } else { pause };
+        self.next_checkpoint = (now.saturating_add(pause), served);
+        if (served != requests || waits) && self.complete_or_first() {
             self.control().ask_for_checkpoint();
             // It may sleep.
             let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
             let _ = rustix::io::write(self.device(), &belay_wire::build::kick(file));
         }
+    }
+
+    /// A client wants a checkpoint.
+    pub(super) fn ask_for_epoch(&mut self) -> Result<Wait, String> {
+        if !self.has_epochs() {
+            return Err(format!(
+                "its policy is {}: checkpoints are made under the policy epoch only, as what the daemon acknowledges \
+                 otherwise is on its back end by then",
+                self.config.policy.effective()
+            ));
+        }
+        let epoch = self.overlay().epoch().map_err(|why| why.to_string())?;
+        self.next_checkpoint.0 = 0; // now
+        Ok(Wait::Safe(epoch, self.control().checkpoints_failed().0))
+    }
+
+    /// Tells those whose checkpoint is safe, or has failed.
+    pub(super) fn answer_safe(&mut self) {
+        if !self.has_epochs() || !self.has_waiting(|wait| matches!(wait, Wait::Safe(..))) {
+            return;
+        }
+        let (failures, errno) = self.control().checkpoints_failed();
+        let committed = self.overlay().committed().unwrap_or(0);
+        self.answer_waiting(|wait| match wait {
+            Wait::Safe(epoch, _) if epoch <= committed => Some(Answer::Safe { epoch }),
+            Wait::Safe(_, before) if failures > before => Some(Answer::Refused {
+                why: format!(
+                    "the daemon did not write what it holds: {}; is the way right that its profile, or --flush, says?",
+                    std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0))
+                ),
+            }),
+            _ => None,
+        });
+    }
+
+    fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
+        Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
+    }
+
+    /// What the status says of epochs.
+    pub(super) fn epoch_facts(&self) -> Option<Epoch> {
+        if !self.has_epochs() {
+            return None;
+        }
+        let overlay = self.overlay();
+        let (log_records, log_bytes) = self.control().logged();
+        let last = self.committer.as_ref().and_then(Committer::last);
+        Some(Epoch {
+            dirty_bytes: overlay.dirty_bytes().unwrap_or(0),
+            log_records,
+            log_bytes,
+            last_commit_seconds: last.map(|at| clock::now().saturating_sub(at) / SECOND),
+            failed: self.control().checkpoints_failed().0,
+            flush: self.config.checkpoints.flush.name().to_owned(),
+        })
+    }
+
+    /// The daemon has ended with `exit`. Whether it did so to have written what it held, in which case the epoch ends
+    /// here: what it wrote on its way is the checkpoint on which its successor starts.
+    pub(super) fn ended_for_checkpoint(&mut self, exit: Exit) -> bool {
+        let told = self.control().retiring() == Some(self.book.generation);
+        if !told || !self.has_epochs() {
+            return false;
+        }
+        self.retiring_since = None;
+        if exit != Exit::Code(0) {
+            tracing::warn!(
+                "the daemon {} when it was to end for a checkpoint: it is dropped, and what was done since the last one \
+                 is done again",
+                exit.show()
+            );
+            return false;
+        }
+        // Nobody else uses the overlay now.
+        match self.overlay().seal() {
+            Ok(Some(_)) => {
+                self.wake_committer();
+                true
+            }
+            Ok(None) => false,
+            Err(why) => {
+                tracing::error!("{why}");
+                false
+            }
+        }
+    }
+
+    /// A daemon that was told to end has so much time for it.
+    pub(super) fn check_retiring(&mut self, now: u64) {
+        if self.control().retiring() != Some(self.book.generation) || !self.has_epochs() {
+            return;
+        }
+        let since = *self.retiring_since.get_or_insert(now);
+        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
+        if now.saturating_sub(since) < limit || self.cause.is_some() {
+            return;
+        }
+        if let Some(daemon) = self.daemon.as_ref()
+            && daemon.signal(SIGKILL).is_ok()
+        {
+            let request = "its end, for a checkpoint".to_owned();
+            self.cause = Some((Detection::Hang { request }, now));
+        }
+    }
+
+    /// When to look at it next.
+    pub(super) fn next_retiring_look(&self) -> Option<u64> {
+        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
+        self.retiring_since.map(|since| since.saturating_add(limit))
     }
 
     fn complete_or_first(&self) -> bool {
@@ -101,17 +223,18 @@ impl Supervisor {
     }
 
     /// Whether the daemon, which has ended, has written all that it held. When it has found the mount gone, all
-    /// is in a checkpoint, or else it could not write, whatever it says.
+    /// is in a checkpoint, or else it could not write, whatever it says; unless it writes at its end only.
     fn is_clean_end(&self, exit: Exit) -> bool {
         exit == Exit::Code(0)
-            && (!self.control().has(flags::DISCONNECTED) || self.unsaved() == Some(0))
+            && (!self.control().has(flags::DISCONNECTED)
+                || self.control().retiring() == Some(self.book.generation)
+                || self.unsaved() == Some(0))
     }
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
     fn unsaved(&self) -> Option<usize> {
-        let size = overlay::Capacity::MOUNT;
-        let epoch = Overlay::new(&self.memory, self.layout.epochs, size).epoch().ok()?;
-        let at = self.layout.epochs + size.words();
+        let epoch = self.overlay().epoch().ok()?;
+        let at = self.layout.epochs + Capacity::MOUNT.words();
         let memory = Arc::clone(&self.memory);
         let log = Oplog::open(memory, at, belay_oplog::Capacity::MOUNT, epoch).ok()?;
         Some(log.sizes().records)

@@ -22,6 +22,8 @@ pub(super) enum Wait {
     Nothing,
     /// The recovery that gives a later generation than this.
     Recovery(u32),
+    /// An epoch that is to be on the image; and how many checkpoints had failed before.
+    Safe(u64, u32),
     /// The end.
     End,
 }
@@ -104,6 +106,13 @@ impl Supervisor {
                 self.await_quiet();
                 self.strike(SIGKILL, Detection::Restart)
             }
+            Ask::Checkpoint => {
+                match self.ask_for_epoch() {
+                    Ok(awaited) => *wait = awaited,
+                    Err(why) => return Some(Answer::Refused { why }),
+                }
+                return None;
+            }
             Ask::Stop => Ok(()),
         }
         .map_or_else(
@@ -146,6 +155,11 @@ impl Supervisor {
             }
             _ => None,
         });
+    }
+
+    /// Whether somebody waits for something of that kind.
+    pub(super) fn has_waiting(&self, kind: impl Fn(Wait) -> bool) -> bool {
+        self.clients.values().any(|client| kind(client.wait))
     }
 
     /// Gives those who wait the answer that `answer` has for them, if any.

@@ -88,6 +88,7 @@ impl Supervisor {
             },
             effects: self.effects(),
             image: self.image(),
+            epoch: self.epoch_facts(),
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),

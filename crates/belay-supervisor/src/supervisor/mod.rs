@@ -123,6 +123,8 @@ struct Supervisor {
     committer: Option<Committer>,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
+    /// Since when the daemon has been writing what it holds, to end then.
+    retiring_since: Option<u64>,
     /// Does the host's unmounts again in the successors' namespaces.
     mirror: Mirror,
     /// Some life of this daemon had connections.
@@ -187,6 +189,7 @@ impl Supervisor {
             fencing: None,
             committer: None,
             next_checkpoint: (0, 0),
+            retiring_since: None,
             mirror,
             connects: false,
             next_client: FIRST_CLIENT,
@@ -263,6 +266,7 @@ impl Supervisor {
             if tokens.contains(&EVENT) {
                 let _ = rustix::io::read(&self.fds.event, &mut [0_u8; 8]);
                 self.wake_committer();
+                self.answer_safe();
             }
             if tokens.contains(&SIGNALS) {
                 self.take_signals();
@@ -332,7 +336,7 @@ impl Supervisor {
         if self.needs_ticks() {
             next = next.min(self.next_tick_ns);
         }
-        if let Some(at) = self.next_checkpoint() {
+        for at in self.next_checkpoint().into_iter().chain(self.next_retiring_look()) {
             next = next.min(at);
         }
         let ns = next.saturating_sub(now);
@@ -362,6 +366,8 @@ impl Supervisor {
             self.pursue_stop();
         }
         self.ask_for_checkpoint(now);
+        self.check_retiring(now);
+        self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;
             if self.complete && !self.connections.is_empty() {

@@ -76,7 +76,7 @@ impl Supervisor {
             read_only: None,
         };
         self.resend();
-        self.book.crashes += 1;
+        self.book.crashes += u64::from(crash.detection != Detection::Checkpoint);
         self.book.last_exit = Some(exit);
         self.count_worth(worth, tried, &crash.detection);
         self.book.generation = self.control().lease().generation;
@@ -138,7 +138,7 @@ impl Supervisor {
         match detection {
             Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
             // The daemon is not to blame for these.
-            Detection::Takeover => {}
+            Detection::Takeover | Detection::Checkpoint => {}
             _ => match worth {
                 Worth::Served => (self.book.unproductive, self.book.idle) = (0, 0),
                 Worth::Idle => self.book.idle += 1,
@@ -269,6 +269,12 @@ impl Supervisor {
             end = end.min(sane(first_reply));
         }
         let blackout = clock::micros(crash.died_ns, end);
+        if crash.detection == Detection::Checkpoint {
+            self.keep_book();
+            self.answer_recovered(blackout);
+            tracing::debug!("generation {} serves after a checkpoint", self.book.generation);
+            return;
+        }
         self.blackouts.record(blackout);
         self.book.last_blackout_us = blackout;
         self.keep_book();

@@ -88,8 +88,10 @@ impl Supervisor {
             let cause = self.cause.take();
             let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
             let violation = self.control().violation(self.book.generation);
+            let ended = self.ended_for_checkpoint(exit);
             let detection = match (fresh, violation) {
                 (_, Some(text)) => Detection::violation(&text),
+                _ if ended => Detection::Checkpoint,
                 (Some((detection, _)), None) => detection,
                 (None, None) => Detection::Death,
             };

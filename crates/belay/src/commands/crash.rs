@@ -72,7 +72,9 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             bail!("{place}: belay ended with code {code} instead of a recovery: did it unmount?")
         }
         Ok(Answer::Refused { why }) => bail!("{place}: {why}"),
-        Ok(Answer::Status(_)) => bail!("{place}: the supervisor gave the wrong answer"),
+        Ok(Answer::Status(_) | Answer::Safe { .. }) => {
+            bail!("{place}: the supervisor gave the wrong answer")
+        }
         // The supervisor itself may have died: its successor knows.
         Err(error) => say(&format!("belay: {error}\n")),
     }

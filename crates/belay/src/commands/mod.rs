@@ -1,5 +1,6 @@
 //! The commands, each a function from its options to an exit code.
 
+mod checkpoint;
 mod crash;
 mod manual;
 pub(crate) mod mounts;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Stop(options) => stop::run(&options),
         Command::Crash(options) => crash::run(&options),
         Command::Restart(options) => crash::restart(&options),
+        Command::Checkpoint(options) => checkpoint::run(&options),
         Command::Replay(options) => crate::replay::run(&options),
         Command::Qualify(options) => qualify::run(&options),
         Command::Repair(options) => repair::run(&options),

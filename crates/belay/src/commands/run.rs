@@ -3,7 +3,7 @@
 use crate::cli::Run;
 use crate::image::{self, Wishes};
 use crate::preflight::{binary, machine, mountpoint, shim};
-use crate::profile::{self, InodeNumbers};
+use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, VERSION};
 use belay_supervisor::text::OsText;
@@ -26,7 +26,13 @@ pub fn run(options: &Run) -> Result<i32> {
         mountpoint::check(path, &others)?;
     }
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
-    let chosen = profile::choose(options.policy.into(), options.inode_numbers.into(), &program)?;
+    let asked = Asked {
+        policy: options.policy.into(),
+        inode_numbers: options.inode_numbers.into(),
+        flush: options.flush,
+        checkpoints: options.checkpoints.clone(),
+    };
+    let chosen = profile::choose(&asked, &program)?;
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.source);
     let wishes = Wishes {
         epochs: chosen.policy == Policy::Epoch,
@@ -37,6 +43,7 @@ pub fn run(options: &Run) -> Result<i32> {
     instances::clean(&state_dir);
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
     let instance = instances::create(&state_dir, hint)?;
+    let dir = instance.dir.clone();
     let config = Config {
         version: VERSION,
         program,
@@ -51,7 +58,7 @@ pub fn run(options: &Run) -> Result<i32> {
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
         policy: chosen.policy,
-        checkpoint_ms: millis(options.checkpoint_interval),
+        checkpoints: chosen.checkpoints,
         image,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
@@ -59,7 +66,6 @@ pub fn run(options: &Run) -> Result<i32> {
         keeper_pid: std::process::id(),
         bystanders: process::children(std::process::id()),
     };
-    let dir = instance.dir.clone();
     let descriptors =
         keeper::prepare(&config, instance, journal).inspect_err(|_| instances::retire(&dir))?;
     Ok(keeper::run(&config, descriptors).inspect_err(|_| instances::retire(&dir))?)

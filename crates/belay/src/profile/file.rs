@@ -1,5 +1,6 @@
 //! What a profile says.
 
+use super::checkpoint::{FlushName, Wishes};
 use anyhow::{Result, bail, ensure};
 use belay_supervisor::config::Policy;
 use serde::{Deserialize, Serialize};
@@ -16,9 +17,15 @@ pub struct Profile {
     /// What its inode numbers do.
     #[serde(default, skip_serializing_if = "InodeNumbers::is_stable")]
     pub inode_numbers: InodeNumbers,
+    /// How they are made to write all that they hold, under the policy `epoch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<FlushName>,
     /// How it came about: the command, version and date of a qualification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qualified: Option<String>,
+    /// When checkpoints are made, under the policy `epoch`.
+    #[serde(default, skip_serializing_if = "Wishes::is_silent")]
+    pub checkpoint: Wishes,
 }
 
 /// What a daemon's inode numbers do.
@@ -65,7 +72,9 @@ impl Profile {
             programs: vec![program.to_owned()],
             policy,
             inode_numbers: InodeNumbers::Stable,
+            flush: None,
             qualified: Some(qualified),
+            checkpoint: Wishes::default(),
         })
     }
 

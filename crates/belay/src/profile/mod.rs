@@ -3,21 +3,25 @@
 //! A profile is a TOML file. Those of the user come before those of the machine, and these before the
 //! ones that belay brings along; `belay qualify` writes them.
 
+pub mod checkpoint;
 mod file;
 
 pub use file::{InodeNumbers, Profile};
 
 use anyhow::{Context, Result};
-use belay_supervisor::config::Policy;
+use belay_supervisor::config::{Checkpoints, Policy};
+use checkpoint::{FlushName, Wishes};
 use std::path::{Path, PathBuf};
 
 /// Largest profile that is read.
 const LARGEST: u64 = 1 << 20;
 
 /// Profiles that belay brings along.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("avfs", include_str!("../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../profiles/bindfs.toml")),
+    ("fuse2fs", include_str!("../../../../profiles/fuse2fs.toml")),
+    ("fusefat", include_str!("../../../../profiles/fusefat.toml")),
     ("libfuse-examples", include_str!("../../../../profiles/libfuse-examples.toml")),
     ("mergerfs", include_str!("../../../../profiles/mergerfs.toml")),
     ("ntfs-3g", include_str!("../../../../profiles/ntfs-3g.toml")),
@@ -108,22 +112,39 @@ pub struct Chosen {
     pub policy: Policy,
     /// What its inode numbers do.
     pub inode_numbers: InodeNumbers,
+    /// When checkpoints are made, and how.
+    pub checkpoints: Checkpoints,
     /// Who says which policy, for people.
     pub source: String,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The policy.
+    pub policy: Policy,
+    /// What the daemon's inode numbers do.
+    pub inode_numbers: Option<InodeNumbers>,
+    /// How it is made to write all that it holds.
+    pub flush: Option<FlushName>,
+    /// When checkpoints are made.
+    pub checkpoints: Wishes,
 }
 
 /// Chooses what was asked for, else what the daemon's profile says, else what does for any daemon.
 ///
 /// # Errors
-/// Those of [`find`], if not everything was asked for.
-pub fn choose(
-    policy: Policy,
-    inode_numbers: Option<InodeNumbers>,
-    program: &Path,
-) -> Result<Chosen> {
-    let asked = (policy != Policy::Auto).then_some(policy);
-    let found = if asked.is_some() && inode_numbers.is_some() { None } else { find(program)? };
+/// Those of [`find`], if not everything was asked for; and if checkpoints cannot be made so.
+pub fn choose(wanted: &Asked, program: &Path) -> Result<Chosen> {
+    let inode_numbers = wanted.inode_numbers;
+    let asked = (wanted.policy != Policy::Auto).then_some(wanted.policy);
+    let all = asked.is_some_and(|asked| asked != Policy::Epoch || wanted.flush.is_some())
+        && inode_numbers.is_some();
+    let found = if all { None } else { find(program)? };
     let profile = found.as_ref().map(|found| &found.profile);
+    let silent = Wishes::default();
+    let theirs = profile.map_or(&silent, |profile| &profile.checkpoint);
+    let flush = wanted.flush.or(profile.and_then(|profile| profile.flush));
     let source = match (asked, &found) {
         (Some(_), _) => "--policy".into(),
         (None, Some(found)) => found.source.clone(),
@@ -134,6 +155,7 @@ pub fn choose(
         inode_numbers: inode_numbers
             .or(profile.map(|profile| profile.inode_numbers))
             .unwrap_or_default(),
+        checkpoints: wanted.checkpoints.settle(theirs, flush)?,
         source,
     })
 }
@@ -164,9 +186,21 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_comes_before_the_profile() {
-        let choose = |policy, numbers| choose(policy, numbers, Path::new("/usr/bin/mergerfs"));
-        let chosen = choose(Policy::Blind, Some(InodeNumbers::Stable)).unwrap();
+        let wanted = Asked {
+            policy: Policy::Blind,
+            inode_numbers: Some(InodeNumbers::Stable),
+            ..Asked::default()
+        };
+        let chosen = choose(&wanted, Path::new("/usr/bin/mergerfs")).unwrap();
         assert_eq!((chosen.policy, chosen.inode_numbers), (Policy::Blind, InodeNumbers::Stable));
+    }
+
+    #[test]
+    fn daemons_that_buffer_are_known_and_how_they_are_made_to_write() {
+        for (name, flush) in [("fuse2fs", FlushName::Fsyncdir), ("fusefat", FlushName::Flush)] {
+            let profile = find_in(&[], Path::new(name)).unwrap().unwrap().profile;
+            assert_eq!((profile.policy(), profile.flush), (Policy::Epoch, Some(flush)), "{name}");
+        }
     }
 
     #[test]

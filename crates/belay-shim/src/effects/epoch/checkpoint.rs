@@ -4,12 +4,13 @@
 //! somebody waiting for one. It can be begun when the epoch before is on the image.
 
 use super::clock;
+use crate::device::Before;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
 use belay_recorder::control::Counter;
 use belay_session::Session;
 use belay_sys::Mapping;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 
 impl Shim {
@@ -39,7 +40,7 @@ impl Shim {
         let asked = self.control().checkpoints_asked();
         let due = epochs.due.load(Relaxed)
             || epochs.asked.load(Relaxed) != asked
-            || session.is_log_long()
+            || session.is_log_long(epochs.wishes.log_bytes)
             || session.wants_checkpoint();
         if due && overlay.can_seal().unwrap_or(false) && session.begin_checkpoint(now()) {
             epochs.asked.store(asked, Relaxed);
@@ -74,5 +75,19 @@ impl Shim {
             let took = now().saturating_sub(since);
             self.control().count(Counter::RolledForwardDaemon, took);
         }
+    }
+
+    /// The daemon writes what it holds at its end only: each of its threads that asks for more is told that the mount has
+    /// gone, as if it was unmounted. What it writes on its way lies in the overlay; the supervisor ends the epoch when
+    /// it has ended as it should. What waits for an answer is taken up by the successor.
+    #[cold]
+    pub(crate) fn retire(&self) -> Before {
+        if !self.epochs.retiring.swap(true, Release) {
+            self.control().set_retiring(self.generation);
+            self.tell();
+        }
+        // The next one may be asleep in the kernel's read.
+        self.kick();
+        Before::Gone
     }
 }

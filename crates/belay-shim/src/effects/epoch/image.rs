@@ -10,9 +10,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that an epoch may collect before a checkpoint is due (Membrane, section 4.3.3).
-const DIRTY: u64 = 40 << 20;
-
 impl Shim {
     /// pread(2) of the daemon's from the image.
     pub(crate) fn epoch_read(&self, fd: c_int, out: &mut [u8], offset: i64) -> isize {
@@ -28,7 +25,7 @@ impl Shim {
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let overlay = self.overlay();
         let done = overlay.write(at, bytes, |at, out| pread(fd, at, out));
-        if overlay.dirty_bytes().is_ok_and(|dirty| dirty > DIRTY) {
+        if overlay.dirty_bytes().is_ok_and(|dirty| dirty > self.epochs.wishes.dirty_bytes) {
             self.epochs.due.store(true, Relaxed);
         }
         done.map_or_else(|why| refuse(&why), |n| n as isize)

@@ -18,9 +18,9 @@ use crate::start::Shim;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Capacity;
-use belay_recorder::control::options;
+use belay_recorder::control::{Checkpoints, options};
 use belay_sys::Mapping;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire};
 use std::sync::{Arc, RwLock};
 
 const OVERLAY: overlay::Capacity = overlay::Capacity::MOUNT;
@@ -51,11 +51,30 @@ pub(crate) struct Epochs {
     pub(crate) destroyed: AtomicBool,
     /// When the daemon was given what it is just working on for the roll-forward; 0 for nothing.
     forwarded: AtomicU64,
+    /// The daemon is told that the mount has gone, so that it writes what it holds, and ends.
+    retiring: AtomicBool,
+    /// When checkpoints are due, and how they are made.
+    wishes: Checkpoints,
+}
+
+impl Epochs {
+    /// `asked`: how many checkpoints were asked for before. Those were another life's; what is not done by then is
+    /// asked for again.
+    pub(crate) fn new(wishes: Checkpoints, asked: u64) -> Self {
+        Self { wishes, asked: AtomicU64::new(asked), ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring.load(Acquire)
+    }
 }
 
 impl Shim {
+    // Made anew for each call: three numbers that the compiler knows, and one load.
     fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
-        Overlay::new(&self.memory, self.layout.epochs, OVERLAY)
+        let overlay = Overlay::new(&self.memory, self.layout.epochs, OVERLAY);
+        overlay.limited(self.epochs.wishes.overlay_bytes)
     }
 
     /// Opens the op-log for the session.
