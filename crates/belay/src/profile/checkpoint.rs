@@ -56,6 +56,13 @@ pub enum FlushName {
     Restart,
 }
 
+impl FlushName {
+    /// The name as on the command line.
+    pub fn name(self) -> &'static str {
+        FlushBy::from(self).name()
+    }
+}
+
 impl From<FlushName> for FlushBy {
     fn from(name: FlushName) -> Self {
         match name {

@@ -4,6 +4,7 @@ use super::image::{self, Image};
 use super::mount::{self, Family};
 use super::options::Tried;
 use crate::commands::mounts::status_of;
+use crate::profile::checkpoint::FlushName;
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::trial::limited;
 use belay_study::{Look, Snapshot, Source, Subject, User};
@@ -49,6 +50,8 @@ pub struct Target {
     pub links: bool,
     /// How long anything may take.
     pub limit: Duration,
+    /// How it is made to write all that it holds.
+    pub flush: Option<FlushName>,
     /// All processes of this study.
     pub family: Family,
     /// Whether the directory to work in was made.
@@ -104,7 +107,11 @@ impl Target {
             Some(policy) => {
                 let mut command = Command::new("/proc/self/exe");
                 command.arg0("belay").args(["run", "--policy", policy.name(), "--state-dir"]);
-                command.arg(self.state()).arg("--").args(words.first());
+                command.arg(self.state());
+                if let (Tried::Epoch, Some(flush)) = (policy, self.flush) {
+                    command.args(["--flush", flush.name()]);
+                }
+                command.arg("--").args(words.first());
                 command
             }
         };

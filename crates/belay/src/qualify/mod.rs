@@ -26,6 +26,7 @@ pub use options::Options;
 
 use crate::messages::say;
 use crate::preflight::{binary, machine, mountpoint, shim};
+use crate::profile::Profile;
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
 use belay_supervisor::instances;
@@ -111,7 +112,14 @@ fn conclude(
             let names: Vec<_> = options.ops.iter().map(|op| op.name).collect();
             text += &format!(", only {}", names.join(", "));
         }
-        profile::write(path, options.force, program, policy.into(), text)?;
+        let mut profile = Profile::new(program, policy.into(), text)?;
+        if policy == Tried::Epoch {
+            // This one comes before whatever else knows the daemon.
+            let known = crate::profile::find(Path::new(program))?.map(|found| found.profile);
+            profile.flush = options.flush.or(known.as_ref().and_then(|known| known.flush));
+            profile.checkpoint = known.map(|known| known.checkpoint).unwrap_or_default();
+        }
+        profile::write(path, options.force, &profile)?;
         all.profile = Some(path.display().to_string());
     }
     if let Some(path) = &options.json {
@@ -177,6 +185,7 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
         user: User::Own,
         links: false,
         limit: options.op_timeout,
+        flush: options.flush,
         family: mount::Family::default(),
         made: Cell::new(false),
     })
@@ -211,7 +220,7 @@ fn policies(options: &Options, image: bool) -> Vec<Tried> {
     let mut policies = options.policies.clone();
     if policies.is_empty() {
         policies = vec![Tried::Reconcile, Tried::Journal];
-        policies.extend(image.then_some(Tried::Transaction));
+        policies.extend(image.then_some([Tried::Transaction, Tried::Epoch]).into_iter().flatten());
     }
     policies.sort_unstable();
     policies.dedup();

@@ -1,5 +1,6 @@
 //! What can be asked of `belay qualify`.
 
+use crate::profile::checkpoint::FlushName;
 use belay_faults::{FaultSignal, Point};
 use belay_study::Operation;
 use belay_supervisor::Policy;
@@ -20,6 +21,8 @@ pub enum Tried {
     Journal,
     /// Make image writes all or nothing.
     Transaction,
+    /// Keep image writes back until a checkpoint.
+    Epoch,
 }
 
 impl Tried {
@@ -35,6 +38,7 @@ impl From<Tried> for Policy {
             Tried::Reconcile => Self::Reconcile,
             Tried::Journal => Self::Journal,
             Tried::Transaction => Self::Transaction,
+            Tried::Epoch => Self::Epoch,
         }
     }
 }
@@ -73,9 +77,13 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', value_parser = operation, value_name = "LIST")]
     pub ops: Vec<&'static Operation>,
     /// Policies to try, separated by commas [default: reconcile,journal; with an image also
-    /// transaction]
+    /// transaction, and epoch if none of these is right]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub policies: Vec<Tried>,
+    /// How the daemon is made to write all that it holds, for the policy `epoch` [default: what a
+    /// profile says that knows it, else fsyncdir]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub flush: Option<FlushName>,
     /// What the daemon dies of.
     #[arg(long, value_delimiter = ',', default_value = "SEGV,KILL", value_name = "LIST")]
     pub signals: Vec<FaultSignal>,

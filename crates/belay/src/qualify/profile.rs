@@ -3,7 +3,6 @@
 use super::options::Options;
 use crate::profile::{self, Profile};
 use anyhow::{Context, Result, bail};
-use belay_supervisor::Policy;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -49,16 +48,9 @@ fn may_replace(path: &Path, force: bool) -> Result<()> {
 ///
 /// # Errors
 /// If it cannot be written, or somebody else's has come to be there.
-pub fn write(
-    path: &Path,
-    force: bool,
-    program: &str,
-    policy: Policy,
-    qualified: String,
-) -> Result<()> {
+pub fn write(path: &Path, force: bool, profile: &Profile) -> Result<()> {
     may_replace(path, force)?;
-    let profile = Profile::new(program, policy, qualified)?;
-    let text = format!("# Written by `belay qualify`.\n{}", toml::to_string(&profile)?);
+    let text = format!("# Written by `belay qualify`.\n{}", toml::to_string(profile)?);
     let shown = path.display();
     let folder = path.parent().context("a profile's file is in a folder")?;
     let store = || -> Result<()> {
@@ -77,9 +69,11 @@ pub fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belay_supervisor::Policy;
 
     fn stored(path: &Path, force: bool, policy: Policy) -> Result<()> {
-        write(path, force, "d", policy, "d 2026-01-01 5 experiments, belay 0.1.0".to_owned())
+        let qualified = "d 2026-01-01 5 experiments, belay 0.1.0".to_owned();
+        write(path, force, &Profile::new("d", policy, qualified)?)
     }
 
     #[test]

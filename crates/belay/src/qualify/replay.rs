@@ -21,6 +21,7 @@ impl Replay<'_> {
             let value = path.as_deref().map(Path::display).map(|path| quoted(&path.to_string()));
             value.map(|value| format!("{name} {value}"))
         };
+        words.extend(options.flush.map(|flush| format!("--flush {}", flush.name())));
         words.extend(path("--dir", &options.dir));
         words.extend(path("--mountpoint", &options.mountpoint));
         words.extend(path("--behind", &options.behind));
