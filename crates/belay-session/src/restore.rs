@@ -240,7 +240,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// A handle is open in this generation.
-    fn rebind(&mut self, handle: Handle, fh: u64) {
+    pub(crate) fn rebind(&mut self, handle: Handle, fh: u64) {
         self.store.begin();
         self.store.handle_bind(handle, self.generation, fh);
         self.store.commit();

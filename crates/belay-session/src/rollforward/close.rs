@@ -1,14 +1,40 @@
 //! When the roll-forward closes what it has opened to write to it: before the file's name goes, when it has many open,
-//! and at the end.
+//! and at the end, unless an application goes on with it.
 //!
 //! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
 //! inode number, and its room, would not be free then for what comes next, as they were before the crash.
 
 use super::RollForward;
+use crate::session::Session;
 use belay_oplog::Issue;
+use belay_recorder::Memory;
+use belay_wire::Opcode;
 
 /// How many files are kept open, to be written to again.
 const MOST: usize = 64;
+const O_ACCMODE: u32 = 3;
+
+impl<M: Memory> Session<M> {
+    /// The roll-forward is over, and has files open. Where one application has such a file open for writing, that becomes
+    /// its handle: all that was done by it since the checkpoint was done by this one, and some daemons (fusefat) cannot go
+    /// on writing by one that comes later.
+    pub(super) fn hand_over(&mut self, forward: &mut RollForward) {
+        forward.handles.retain(|key, fh| {
+            let Some(node) = self.store.node_by_key(*key) else { return true };
+            let mut writers = self.store.live_handles().filter(|handle| {
+                let facts = self.store.open_facts(*handle);
+                facts.node == node && !facts.directory && facts.flags & O_ACCMODE != 0
+            });
+            let (Some(writer), None) = (writers.next(), writers.next()) else { return true };
+            drop(writers);
+            let lost = self.store.handle_bound(writer, self.generation).is_none();
+            if lost {
+                self.rebind(writer, *fh);
+            }
+            !lost
+        });
+    }
+}
 
 impl RollForward {
     /// The daemon's node and handle that are to be closed now, if any.
@@ -16,14 +42,23 @@ impl RollForward {
         let key = match &self.current {
             // Not one that the current request needs: it would be opened and closed for ever.
             None if self.over || self.handles.len() > MOST => self.handles.keys().next().copied(),
-            Some(issue) if self.run == 0 => {
-                self.handles.keys().copied().find(|key| self.loses(*key, issue))
-            }
+            Some(issue) if self.run == 0 => self
+                .handles
+                .keys()
+                .copied()
+                .find(|key| self.loses(*key, issue) || self.cuts(*key, issue)),
             _ => None,
         };
         let key = key?;
         let fh = self.handles.remove(&key)?;
         Some((self.ids.get(&key).map_or(0, |told| told.id), fh))
+    }
+
+    /// Whether a request sets how long a file is, or the like, without a handle: some daemons keep that with each handle.
+    fn cuts(&self, key: u64, issue: &Issue) -> bool {
+        let facts = &issue.record.facts;
+        Opcode(facts.opcode) == Opcode::SETATTR
+            && self.names.renewed(facts.node) == self.names.renewed(key)
     }
 
     /// Whether a request takes a name from the file that is known as `key`, or was once.

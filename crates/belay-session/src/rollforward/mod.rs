@@ -182,8 +182,11 @@ impl<M: Memory> Session<M> {
                 }
                 _ => forward.over = true,
             }
-            if forward.over && forward.handles.is_empty() {
-                return Step::Done;
+            if forward.over {
+                self.hand_over(forward);
+                if forward.handles.is_empty() {
+                    return Step::Done;
+                }
             }
         }
     }
