@@ -110,8 +110,8 @@ fn checkpoints_get_to_the_image_and_the_journal_goes_in_the_end() {
         mark_empty(&journal).unwrap();
         expected[4096..4105].copy_from_slice(b"meanwhile");
         assert!(bed.view() == expected);
-        if let Some((at, len)) = bed.overlay().idle_pool().unwrap() {
-            bed.memory.discard(at, len).unwrap();
+        for range in bed.overlay().spare().unwrap().into_iter().filter(|range| !range.is_empty()) {
+            bed.memory.discard(range.start, range.len()).unwrap();
         }
         assert!(bed.view() == expected);
     }

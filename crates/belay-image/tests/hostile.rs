@@ -33,7 +33,7 @@ fn use_all(world: &World) {
         let _ = overlay.set_committed(sealed.epoch);
     }
     let _ = (overlay.set_length(3000), overlay.set_length(1 << 50));
-    let _ = (overlay.idle_pool(), overlay.committed(), overlay.set_committed(2));
+    let _ = (overlay.spare(), overlay.committed(), overlay.set_committed(2));
     let _ = overlay.seal();
     let _ = overlay.discard_current(u64::MAX);
     let _ = overlay.write(100, &out[..5000], image);

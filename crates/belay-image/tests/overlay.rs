@@ -153,9 +153,10 @@ fn pages_from_anywhere_are_found_up_to_the_last_that_there_is_room_for() {
             assert_eq!(out[4..516], bytes.repeat(64));
         }
         assert_eq!(overlay.dirty_bytes(), Ok(300 * 4096));
-        assert!(overlay.idle_pool().unwrap().is_some());
+        let [mine, other] = overlay.spare().unwrap();
+        assert!(mine.is_empty() && other.len() == 300 * 4096, "{mine:?} {other:?}");
         let epoch = overlay.seal().unwrap().unwrap();
-        assert_eq!(overlay.idle_pool(), Ok(None));
+        assert_eq!(overlay.spare(), Ok([other, 0..0]));
         let sealed = overlay.sealed().unwrap().unwrap();
         let places: Vec<_> = sealed.runs.iter().map(|run| (run.offset, run.len)).collect();
         let expected: Vec<_> = written.keys().map(|page| (page * 4096 + 512, 512)).collect();
@@ -194,7 +195,7 @@ fn an_overlay_of_no_pages_refuses_and_touches_nothing() {
     let (_, stores) = memory.process(usize::MAX, || {
         overlay.write(0, b"x", |_, _| Ok::<_, ()>(0)).unwrap_err();
         assert_eq!(overlay.seal(), Ok(Some(1)));
-        assert_eq!((overlay.sealed(), overlay.idle_pool()), (Ok(None), Ok(None)));
+        assert_eq!((overlay.sealed(), overlay.spare()), (Ok(None), Ok([0..0, 0..0])));
     });
     assert_eq!(stores, 0);
 }

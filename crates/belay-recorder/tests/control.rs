@@ -317,6 +317,8 @@ fn words_about_checkpoints_are_where_the_document_has_them() {
     control.count_failed_checkpoint(38);
     control.count_failed_checkpoint(5);
     assert_eq!((memory.load(197), control.checkpoints_failed()), (2 << 32 | 5, (2, 5)));
+    control.ask_for_trim();
+    assert_eq!((memory.load(200), control.trims_asked()), (1, 1));
     control.set_logged(3, 4);
     assert_eq!((memory.load(198), memory.load(199), control.logged()), (3, 4, (3, 4)));
 }

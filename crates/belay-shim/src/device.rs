@@ -156,6 +156,9 @@ impl Shim {
         if self.epochs.is_retiring() {
             return self.retire();
         }
+        if policy() == Policy::Epoch {
+            self.epoch_trim();
+        }
         let mut session = self.session();
         session.reap();
         if !self.collected.swap(true, Relaxed) {

@@ -236,7 +236,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         opened: AtomicBool::new(generation == 0),
         handed_over: AtomicBool::new(handed_over),
         image: Images::default(),
-        epochs: Epochs::new(control.checkpoints(), control.checkpoints_asked()),
+        epochs: Epochs::new(&control),
         memory,
         copies: AtomicBool::new(copies),
     };

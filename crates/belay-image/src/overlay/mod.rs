@@ -34,6 +34,7 @@ pub use sealed::{Run, Sealed};
 use belay_recorder::Memory;
 use epochs::State;
 use index::Place;
+use std::ops::Range;
 
 /// Bytes of a sector, the smallest piece of the image that the overlay holds.
 pub const SECTOR: usize = 512;
@@ -228,16 +229,23 @@ impl<'m, M: Memory> Overlay<'m, M> {
         Ok(Some(epoch))
     }
 
-    /// Where the pool of the side lies that holds nothing, in bytes of the memory: (offset, length). The
-    /// one who writes and seals may give it back to the system; nobody else may, as it could be in use
-    /// again by then.
+    /// Bytes of the memory that hold nothing now: what earlier epochs have taken of the current side's pool, and the pool
+    /// of the other side, unless that is sealed. The one who writes and seals may give them back to the system; nobody
+    /// else may, as they could be in use again by then.
     ///
     /// # Errors
     /// If the memory is spoilt.
-    pub fn idle_pool(&self) -> Result<Option<(usize, usize)>, Spoilt> {
-        let State { epoch, sealed, .. } = self.state()?;
-        let pool = || (self.side(epoch + 1).pool * 8, self.capacity.pool_words() * 8);
-        Ok((sealed.is_none() && self.capacity.pages > 0).then(pool))
+    pub fn spare(&self) -> Result<[Range<usize>; 2], Spoilt> {
+        let State { epoch, current, sealed } = self.state()?;
+        let pool = |side: &epochs::Side, used: usize| {
+            let end = side.pool + self.capacity.pool_words();
+            (side.pool + used.min(self.capacity.bounded()) * PAGE_WORDS) * 8..end * 8
+        };
+        if self.capacity.pages == 0 {
+            return Ok([0..0, 0..0]);
+        }
+        let other = if sealed.is_none() { pool(&self.side(epoch + 1), 0) } else { 0..0 };
+        Ok([pool(&current, current.used), other])
     }
 
     /// Drops what a side holds behind `length`, and makes zeros of the rest of a sector that it cuts.

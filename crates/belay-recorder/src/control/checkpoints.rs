@@ -11,6 +11,7 @@ const W_ROOM: usize = 195;
 const W_RETIRING: usize = 196; // 1 | generation
 const W_FAILED: usize = 197; // how often | errno
 const W_LOGGED: usize = 198; // records, then bytes
+const W_TRIM: usize = 200;
 
 /// How a daemon is made to write all that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +75,17 @@ impl<M: Memory> Control<'_, M> {
     /// Asks for a further one. Only the supervisor does.
     pub fn ask_for_checkpoint(&self) {
         self.memory.store(W_ASKED, self.checkpoints_asked().wrapping_add(1));
+    }
+
+    /// How often the supervisor has asked for memory to be given back that no epoch uses.
+    #[inline]
+    pub fn trims_asked(&self) -> u64 {
+        self.memory.load(W_TRIM)
+    }
+
+    /// Asks for that. Only the supervisor does.
+    pub fn ask_for_trim(&self) {
+        self.memory.store(W_TRIM, self.trims_asked().wrapping_add(1));
     }
 
     /// The generation that was told that its mount has gone, so that it writes what it holds and ends.

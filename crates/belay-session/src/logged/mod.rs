@@ -24,6 +24,7 @@ use belay_wire::abi::{InHeader, OpenIn, WriteIn};
 use belay_wire::{Opcode, OpcodeSet, Request};
 pub(crate) use facts::Before;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Requests that change what is on the image.
 pub(crate) const CHANGES: OpcodeSet = OpcodeSet::new(&[
@@ -149,6 +150,11 @@ impl<M: Memory> Session<M> {
                 || sizes.record_bytes * 2 > sizes.record_bytes_most
                 || bytes_of(&sizes) > most
         })
+    }
+
+    /// Bytes of the memory that the log does not use now. They may be given back while the session is held.
+    pub fn log_spare(&self) -> [Range<usize>; 3] {
+        self.log.as_ref().map_or([0..0, 0..0, 0..0], Oplog::spare)
     }
 
     /// What was said last of the time, see [`Session::set_time`].

@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// How many daemons may be started to bring about a clean end.
 const LAST_STARTS: u32 = 2;
+/// What an epoch may have in memory without any of it being given back, in bytes.
+const WORTH: u64 = 8 << 20;
 
 impl Supervisor {
     pub(super) fn has_epochs(&self) -> bool {
@@ -71,9 +73,10 @@ impl Supervisor {
         self.next_checkpoint = (now.saturating_add(pause), served);
         if (served != requests || waits) && self.complete_or_first() {
             self.control().ask_for_checkpoint();
-            // It may sleep.
-            let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
-            let _ = rustix::io::write(self.device(), &belay_wire::build::kick(file));
+            self.kick_daemon(); // it may sleep
+        }
+        if self.complete_or_first() {
+            self.ask_for_trim(served == requests);
         }
     }
 
@@ -184,6 +187,26 @@ impl Supervisor {
     pub(super) fn next_retiring_look(&self) -> Option<u64> {
         let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
         self.retiring_since.map(|since| since.saturating_add(limit))
+    }
+
+    /// Asks for memory to be given back that a long epoch took, when epochs have become short again or nobody does
+    /// anything.
+    fn ask_for_trim(&mut self, idle: bool) {
+        let held = self.overlay().dirty_bytes().unwrap_or(0).max(self.control().logged().1);
+        if held > WORTH {
+            self.bloated = true;
+        }
+        if self.bloated && (idle || held <= WORTH) {
+            self.bloated = idle && held > WORTH;
+            self.control().ask_for_trim();
+            self.kick_daemon();
+        }
+    }
+
+    /// Wakes one of the daemon's threads.
+    fn kick_daemon(&self) {
+        let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
+        let _ = rustix::io::write(self.device(), &belay_wire::build::kick(file));
     }
 
     fn complete_or_first(&self) -> bool {

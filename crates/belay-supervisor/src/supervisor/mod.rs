@@ -123,6 +123,8 @@ struct Supervisor {
     committer: Option<Committer>,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
+    /// An epoch has taken more memory than short ones need.
+    bloated: bool,
     /// Since when the daemon has been writing what it holds, to end then.
     retiring_since: Option<u64>,
     /// Does the host's unmounts again in the successors' namespaces.
@@ -189,6 +191,7 @@ impl Supervisor {
             fencing: None,
             committer: None,
             next_checkpoint: (0, 0),
+            bloated: false,
             retiring_since: None,
             mirror,
             connects: false,

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`image`] | what becomes of reads and writes of the image |
 //! | [`checkpoint`] | when a checkpoint is made, and what is done for it here |
+//! | [`trim`] | when memory is given back |
 //! | [`clock`] | what the daemon takes for the time |
 //! | [`end`] | what is done when the mount is gone |
 
@@ -13,14 +14,18 @@ mod checkpoint;
 pub(crate) mod clock;
 mod end;
 mod image;
+mod trim;
 
 use crate::start::Shim;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
-use belay_recorder::Capacity;
 use belay_recorder::control::{Checkpoints, options};
+use belay_recorder::{Capacity, Control, Memory};
 use belay_sys::Mapping;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 use std::sync::{Arc, RwLock};
 
 const OVERLAY: overlay::Capacity = overlay::Capacity::MOUNT;
@@ -53,15 +58,21 @@ pub(crate) struct Epochs {
     forwarded: AtomicU64,
     /// The daemon is told that the mount has gone, so that it writes what it holds, and ends.
     retiring: AtomicBool,
+    /// How many wishes for memory were fulfilled.
+    trimmed: AtomicU64,
     /// When checkpoints are due, and how they are made.
     wishes: Checkpoints,
 }
 
 impl Epochs {
-    /// `asked`: how many checkpoints were asked for before. Those were another life's; what is not done by then is
-    /// asked for again.
-    pub(crate) fn new(wishes: Checkpoints, asked: u64) -> Self {
-        Self { wishes, asked: AtomicU64::new(asked), ..Self::default() }
+    /// What was asked for before this life is not done in it; what is needed still is asked for again.
+    pub(crate) fn new<M: Memory>(control: &Control<'_, M>) -> Self {
+        Self {
+            wishes: control.checkpoints(),
+            asked: AtomicU64::new(control.checkpoints_asked()),
+            trimmed: AtomicU64::new(control.trims_asked()),
+            ..Self::default()
+        }
     }
 
     #[inline]
@@ -99,6 +110,8 @@ impl Shim {
         let at = self.layout.epochs + OVERLAY.words();
         let log = Oplog::open(Arc::clone(&self.memory), at, OPLOG, epoch)
             .map_err(|why| damaged(&why.to_string()))?;
+        // What is issued again now would be the next time as well: who crashes often would not get on.
+        self.epochs.due.store(log.sizes().records > 0, Relaxed);
         let mut session = self.session();
         session.set_epochs(epoch, committed);
         session.keep_log(log).map_err(|why| damaged(&why.to_string()))

@@ -1,0 +1,56 @@
+//! What a long epoch took of the memory is given back when the supervisor finds that it is not used any more.
+//!
+//! It is done here, as only who writes and seals knows that nobody uses the memory: the daemon's threads read what is
+//! sealed while the committer, in another process, says that it is on the image.
+
+use crate::start::Shim;
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes that are given back at a time: the daemon's other threads wait so long to use the image.
+const SLICE: usize = 8 << 20;
+const PAGE: usize = 4096;
+
+impl Shim {
+    /// Whether that is to be done.
+    #[inline]
+    pub(super) fn is_trim_due(&self) -> bool {
+        self.control().trims_asked() != self.epochs.trimmed.load(Relaxed)
+    }
+
+    /// Does it. No lock of belay's may be held.
+    #[cold]
+    pub(crate) fn epoch_trim(&self) {
+        let asked = self.control().trims_asked();
+        if self.epochs.trimmed.swap(asked, Relaxed) == asked {
+            return;
+        }
+        for number in 0..2 {
+            let mut done = 0;
+            loop {
+                // Looked at anew each time: an epoch may have ended in between.
+                let alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+                let spare = self.overlay().spare().ok();
+                let Some(range) = spare.and_then(|spare| spare.get(number).cloned()) else { break };
+                let slice = range.start.max(done)..range.end.min(range.start.max(done) + SLICE);
+                self.give_back(&slice);
+                drop(alone);
+                done = slice.end;
+                if slice.is_empty() || done >= range.end {
+                    break;
+                }
+            }
+        }
+        let session = self.session();
+        session.log_spare().iter().for_each(|range| self.give_back(range));
+    }
+
+    fn give_back(&self, range: &Range<usize>) {
+        let (start, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+        if start < end {
+            // It stays as it is then, which is as right.
+            let _ = self.memory.discard(start, end - start);
+        }
+    }
+}
