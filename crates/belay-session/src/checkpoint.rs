@@ -198,16 +198,15 @@ impl<M: Memory> Session<M> {
         self.phase == Phase::Quiescing && self.epochs.flush == Flush::Retiring
     }
 
-    /// The daemon could not write what it has. Who waits for that hears of it; the others go on, and what they do
-    /// stays in the op-log.
+    /// The daemon could not write what it has. Who waits for that hears of it, by EIO (ENOSYS would have the kernel take
+    /// every later fsync for done); the others go on, and what they do stays in the op-log.
     fn flush_failed(&mut self, errno: i32, now: u64) {
-        let told = if errno > 0 { errno } else { EIO };
-        self.control().count_failed_checkpoint(told);
+        self.control().count_failed_checkpoint(if errno > 0 { errno } else { EIO });
         self.epochs.again = now.saturating_add(PAUSE);
         self.epochs.wanted = 0;
         for task in &mut self.tasks {
             if task.awaits.is_some_and(|awaited| awaited >= self.epochs.current) {
-                task.failed = Some(told);
+                task.failed = Some(EIO);
             }
         }
         self.end_checkpoint();

@@ -100,7 +100,9 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             }
         }
         Kind::Fusefat => {
-            words.extend(["fusefat".into(), "-f".into()]);
+            // With several threads the READs of one file may come to it in another order than they were made, and what
+            // it reads backwards within a cluster is wrong.
+            words.extend(["fusefat".into(), "-f".into(), "-s".into()]);
             // Without `rw+` it writes nothing.
             option(&mut options, &["rw+", "allow_other", "default_permissions"]);
             if parts.repeatable {

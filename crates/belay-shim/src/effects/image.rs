@@ -6,6 +6,10 @@
 //! its reply is on record has changed nothing; one that dies later has its writes carried out by
 //! its successor ([`super::after`]).
 
+mod turn;
+
+pub(crate) use turn::Turn;
+
 use super::{Policy, log_of, policy};
 use crate::descriptors;
 use crate::dying::in_call;
@@ -21,9 +25,10 @@ use libc::c_int;
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use turn::Place;
 
 /// A log that has grown beyond this many bytes is given back to the system.
 const KEEP: usize = 4 << 20;
@@ -40,47 +45,6 @@ struct Transaction {
     overlay: Overlay,
     /// The log was too short: from here on writes go through.
     torn: bool,
-}
-
-/// A request's turn to be given to the daemon.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    pub(super) unique: u64,
-    /// The number of its turn; none if it does not wait for one.
-    pub(super) number: Option<u32>,
-}
-
-/// Whose turn it is, by the turn's number (high half), and the slot of its request, plus one (low half;
-/// 0: none, or not known yet). The slot is known under the session's lock only, and put here without
-/// the transaction's: no thread holds both of them. Who puts it there names its turn, in the one step
-/// in which that is compared, so the slot of a request whose turn is over does not become another's.
-#[derive(Debug, Default)]
-struct Place(AtomicU64);
-
-impl Place {
-    /// The number of this turn.
-    fn turn(&self) -> u32 {
-        (self.0.load(Relaxed) >> 32) as u32
-    }
-
-    /// Another turn begins. Under the transaction's lock.
-    fn pass(&self) {
-        self.0.store(u64::from(self.turn().wrapping_add(1)) << 32, Relaxed);
-    }
-
-    /// The request whose turn is `turn` is on record in `slot`. Who works on it reads that after it was
-    /// given to the daemon by this thread, or was told of it by who did.
-    fn assign(&self, turn: u32, slot: Option<Slot>) {
-        let low = slot.map_or(0, |slot| u64::from(slot.0) + 1);
-        let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
-            ((word >> 32) as u32 == turn).then_some((u64::from(turn) << 32) | low)
-        });
-    }
-
-    /// The slot of the request whose turn it is.
-    fn slot(&self) -> Option<Slot> {
-        (self.0.load(Relaxed) as u32).checked_sub(1).map(Slot)
-    }
 }
 
 /// The image's part of the shim.
@@ -382,25 +346,4 @@ fn failed(why: &str) -> ! {
 fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {
     // SAFETY: the daemon's own descriptor, and a readable buffer of that length.
     unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) as isize }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_is_that_of_the_turn_it_was_given_for() {
-        let place = Place::default();
-        let first = place.turn();
-        assert_eq!(place.slot(), None);
-        place.assign(first, Some(Slot(0)));
-        assert_eq!(place.slot(), Some(Slot(0)));
-        place.pass();
-        assert_eq!(place.slot(), None);
-        place.assign(first, Some(Slot(7))); // too late
-        assert_eq!(place.slot(), None);
-        place.assign(place.turn(), Some(Slot(u32::MAX - 1)));
-        assert_eq!(place.slot(), Some(Slot(u32::MAX - 1)));
-        assert_eq!(place.turn(), first.wrapping_add(1));
-    }
 }

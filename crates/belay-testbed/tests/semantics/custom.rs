@@ -122,6 +122,15 @@ impl Custom {
         pid
     }
 
+    /// Runs `belay WORDS MOUNTPOINT`; what it printed.
+    pub fn ask(&self, words: &[&str]) -> String {
+        let mut command = self.belay.command();
+        command.args(words).arg(&self.mountpoint);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}\n{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub fn crash_and_recover(&self) {
         self.crash_with("KILL");
     }

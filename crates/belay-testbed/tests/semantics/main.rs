@@ -4,6 +4,7 @@
 mod common;
 mod system;
 
+mod checkpoints;
 mod child;
 mod custom;
 mod directories;

@@ -4,10 +4,26 @@ use super::mounts;
 use crate::cli::Mount;
 use anyhow::{Result, bail};
 use belay_supervisor::protocol::{Answer, Ask, Client};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A checkpoint that takes longer is not made: the image's disk may be full.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon all of whose threads sleep begins a checkpoint when it is asked for something. The supervisor may wake it
+/// only by way of a file that the kernel knows, which there may not be.
+const WAKE: Duration = Duration::from_millis(100);
+
+/// Asks the mount for something that changes nothing, again and again. In a thread that nobody waits for: it is asked
+/// through the very daemon that may be about to be restarted.
+fn wake(mountpoint: PathBuf) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(WAKE);
+            let _ = rustix::fs::statvfs(&mountpoint);
+        }
+    });
+}
 
 /// Runs it.
 pub fn run(options: &Mount) -> Result<i32> {
@@ -16,6 +32,7 @@ pub fn run(options: &Mount) -> Result<i32> {
     if !instance.alive {
         bail!("{place}: belay gave up on it before; clean up with `umount {place}`");
     }
+    wake(place.into());
     match Client::connect(&instance.dir)?.ask(&Ask::Checkpoint, Some(PATIENCE)) {
         Ok(Answer::Safe { epoch }) => {
             println!("epoch {epoch} is on the image");

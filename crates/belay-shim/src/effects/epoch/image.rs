@@ -39,11 +39,19 @@ impl Shim {
         done.map_or_else(|_| fail(libc::EIO) as c_int, |()| 0)
     }
 
-    /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, what
-    /// it reads and writes there goes through the overlay. At the first time in its life what the dead
+    /// How long the image is as the daemon sees it; `None` if nobody can tell, or it is a disk.
+    pub(crate) fn epoch_length(&self) -> Option<i64> {
+        let _shared = self.epochs.overlay.read().unwrap_or_else(PoisonError::into_inner);
+        self.overlay().length().ok().and_then(|length| i64::try_from(length).ok())
+    }
+
+    /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, or
+    /// is so already by another descriptor, what it reads and writes there goes through the overlay. At the first time in
+    /// its life what the dead
     /// generation wrote since the last checkpoint is dropped.
     pub(crate) fn epoch_opened(&self, fd: c_int, flags: c_int) {
-        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+        let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        if flags & libc::O_PATH != 0 || (reads && !self.epochs.opened.load(Relaxed)) {
             return;
         }
         // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.

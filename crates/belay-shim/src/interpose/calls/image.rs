@@ -71,6 +71,35 @@ pub(super) fn image_length(fd: c_int, length: i64) -> Option<c_int> {
     Some(shim.epoch_set_length(length))
 }
 
+/// How long the daemon is to find its image, if `fd` is that and that may be another length than the disk's.
+pub(super) fn image_end(fd: c_int) -> Option<i64> {
+    let shim = shim().filter(|_| is_image(fd) && policy() == Policy::Epoch)?;
+    shim.epoch_length()
+}
+
+macro_rules! seeks {
+    ($($name:ident;)*) => {$(
+        /// lseek(2): the image ends where the daemon has made it end.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+            let end = if whence == libc::SEEK_END { image_end(fd) } else { None };
+            let (offset, whence) = match end.map(|end| end.checked_add(offset)) {
+                Some(Some(at)) => (at, libc::SEEK_SET),
+                _ => (offset, whence),
+            };
+            syscall!(SYS_lseek, fd, offset, whence) as off_t
+        }
+    )*};
+}
+
+seeks! {
+    lseek;
+    lseek64;
+}
+
 /// Memory that is shared with the image would pass the overlay by, so it is not to be had.
 fn refuses_mapping(fd: c_int) -> bool {
     let refused = fd >= 0 && policy() == Policy::Epoch && is_image(fd);

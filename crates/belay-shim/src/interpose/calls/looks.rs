@@ -1,6 +1,7 @@
 //! Calls that ask only. What they give is logged with a request that changes something, since it may
 //! have decided by it, and its own changes may have made the answer another.
 
+use super::image::image_end;
 use super::{bytes, syscall};
 use crate::effects::journal::{arguments, read};
 use crate::effects::{Policy, policy};
@@ -41,7 +42,12 @@ fn of_file(fd: c_int, into: *mut c_void) -> c_int {
         return found as c_int;
     }
     // SAFETY: the call has just filled the daemon's structure.
-    let stat = unsafe { into.cast::<libc::stat>().read_unaligned() };
+    let mut stat = unsafe { into.cast::<libc::stat>().read_unaligned() };
+    if let Some(end) = image_end(fd).filter(|_| stat.st_mode & libc::S_IFMT == libc::S_IFREG) {
+        stat.st_size = end;
+        // SAFETY: as above: a structure of that type, which is the daemon's to be filled.
+        unsafe { into.cast::<libc::stat>().write_unaligned(stat) };
+    }
     let numbers = [stat.st_dev, stat.st_ino];
     look(Kind::Stat, std::ptr::null(), &numbers, (into, size_of::<libc::stat>()), || found)
 }

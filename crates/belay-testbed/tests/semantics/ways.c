@@ -1,0 +1,144 @@
+/* A daemon on an image that it writes to in all ways that there are:
+ *     ways IMAGE MOUNTPOINT [OPTIONS]
+ * The first letter of a directory's name says how its place is filled when it is made: 700 bytes of that letter, 100 bytes into
+ * the page with its number. What was written is read again in four ways. A byte among the first 4096 says which directories
+ * there are. Ways that belay must refuse are done as well, and must fail as they should. */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define LENGTH 700
+
+static int image;
+static const char *name;
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    char there = path[1] == 0;
+    (void)fi;
+    if (!there && pread(image, &there, 1, (unsigned char)path[1]) != 1)
+        return -EIO;
+    if (!there)
+        return -ENOENT;
+    memset(st, 0, sizeof *st);
+    st->st_mode = S_IFDIR | 0755;
+    st->st_nlink = 2;
+    return 0;
+}
+
+/* What was written is there, in whichever way it is read. */
+static int is_there(off_t at, const char *bytes) {
+    char a[LENGTH], b[LENGTH], c[LENGTH], d[LENGTH];
+    struct iovec parts[] = {{c, 1}, {c + 1, LENGTH - 1}}, others[] = {{d, 500}, {d + 500, LENGTH - 500}};
+    return pread(image, a, LENGTH, at) == LENGTH && lseek(image, at, SEEK_SET) == at &&
+           read(image, b, LENGTH) == LENGTH && lseek(image, 0, SEEK_CUR) == at + LENGTH &&
+           lseek(image, -LENGTH, SEEK_CUR) == at && readv(image, parts, 2) == LENGTH &&
+           preadv(image, others, 2, at) == LENGTH && !memcmp(a, bytes, LENGTH) && !memcmp(b, bytes, LENGTH) &&
+           !memcmp(c, bytes, LENGTH) && !memcmp(d, bytes, LENGTH);
+}
+
+static off_t size(void) {
+    struct stat st;
+    return fstat(image, &st) ? -1 : st.st_size;
+}
+
+static int fails(int result, int expected) {
+    return result == -1 && errno == expected ? 0 : -EPROTO;
+}
+
+static int make_dir(const char *path, mode_t mode) {
+    char way = path[1], bytes[LENGTH];
+    off_t at = 4096 * (off_t)way + 100, end = size();
+    struct iovec parts[] = {{bytes, 3}, {bytes + 3, 0}, {bytes + 3, LENGTH - 3}};
+    ssize_t done = LENGTH;
+    int result = 0, other, pipes[2];
+    (void)mode;
+    memset(bytes, way, LENGTH);
+    switch (way) {
+    case 'p': done = pwrite(image, bytes, LENGTH, at); break;
+    case 's': lseek(image, at, SEEK_SET); done = write(image, bytes, LENGTH); break;
+    case 'v': lseek(image, at, SEEK_SET); done = writev(image, parts, 3); break;
+    case 'w': done = pwritev(image, parts, 3, at); break;
+    case 'q': done = pwritev2(image, parts, 3, at, 0); break;
+    case 'c': lseek(image, at, SEEK_SET); done = pwritev2(image, parts, 3, -1, 0); break;
+    case 'd':
+        other = dup(image);
+        lseek(other, at, SEEK_SET);
+        done = write(image, bytes, LENGTH); /* they have one position */
+        close(other);
+        break;
+    case 'o':
+        other = open(name, O_RDWR | O_CLOEXEC);
+        done = pwrite(other, bytes, LENGTH, at);
+        result = pread(other, bytes, LENGTH, at) == LENGTH ? 0 : -EPROTO;
+        close(other);
+        break;
+    case 'e':
+        at = lseek(image, 0, SEEK_END);
+        done = write(image, bytes, LENGTH);
+        result = at == end && size() == end + LENGTH && lseek(image, -LENGTH, SEEK_END) == at ? 0 : -EPROTO;
+        break;
+    case 't':
+        memset(bytes, 0, LENGTH);
+        at = end + 5000;
+        result = ftruncate(image, at + LENGTH) || size() != at + LENGTH || !is_there(at, bytes) ? -EPROTO : 0;
+        result = ftruncate(image, end) || size() != end || pread(image, bytes, 1, end) != 0 ? -EPROTO : result;
+        at = -1;
+        break;
+    case 'm':
+        result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, image, 0) == MAP_FAILED ? 0 : -EPROTO;
+        result = result ? result : fails(-1, ENODEV);
+        at = -1;
+        break;
+    case 'z': result = fails(fallocate(image, FALLOC_FL_ZERO_RANGE, 0, 4096), EOPNOTSUPP); at = -1; break;
+    case 'h':
+        result = fails(fallocate(image, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), EOPNOTSUPP);
+        at = -1;
+        break;
+    case 'f': result = fails(copy_file_range(image, NULL, image, NULL, 4096, 0), EOPNOTSUPP); at = -1; break;
+    case 'n': result = fails(sendfile(image, image, NULL, 4096), EOPNOTSUPP); at = -1; break;
+    case 'l':
+        if (pipe(pipes) || write(pipes[1], bytes, LENGTH) != LENGTH)
+            return -EIO;
+        result = fails(splice(pipes[0], NULL, image, NULL, LENGTH, 0), EOPNOTSUPP);
+        close(pipes[0]);
+        close(pipes[1]);
+        at = -1;
+        break;
+    default: return -EINVAL;
+    }
+    if (done != LENGTH || (at >= 0 && !is_there(at, bytes)))
+        result = -EPROTO;
+    if (!result && (pwrite(image, path + 1, 1, (unsigned char)way) != 1 || fsync(image)))
+        result = -EIO;
+    return result;
+}
+
+static int sync_dir(const char *path, int data, struct fuse_file_info *fi) {
+    (void)path, (void)data, (void)fi;
+    return 0; /* nothing is held */
+}
+
+static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
+    (void)conn;
+    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static const struct fuse_operations operations = {
+        .init = start, .getattr = get_attr, .mkdir = make_dir, .fsyncdir = sync_dir,
+    };
+    if (argc < 3 || (image = open(name = argv[1], O_RDWR | O_CLOEXEC)) < 0)
+        return 2;
+    argv[1] = argv[0];
+    return fuse_main(argc - 1, argv + 1, &operations, NULL);
+}
