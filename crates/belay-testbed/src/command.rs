@@ -103,8 +103,9 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             // With several threads the READs of one file may come to it in another order than they were made, and what
             // it reads backwards within a cluster is wrong.
             words.extend(["fusefat".into(), "-f".into(), "-s".into()]);
-            // Without `rw+` it writes nothing.
-            option(&mut options, &["rw+", "allow_other", "default_permissions"]);
+            // Without `rw+` it writes nothing. A file comes to it in few requests: whoever has opened one with something in
+            // it cannot append to it.
+            option(&mut options, &["rw+", "allow_other", "default_permissions", "big_writes"]);
             if parts.repeatable {
                 option(&mut options, &NO_TIMEOUTS);
             }

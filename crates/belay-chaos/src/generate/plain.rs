@@ -11,12 +11,16 @@ use super::menu::{Context, Make};
 use super::model::Class;
 use crate::ops::{Op, RenameHow};
 
+/// The longest file that is written by one request (libfuse 2, `big_writes`). What comes behind the first one may come
+/// to a successor, which cannot append to a file that it has not made.
+const WHOLE: u32 = 128 << 10;
+
 /// Weights and makers, as in the long menu.
 pub(super) const MENU: &[(u32, Make)] = &[
     (90, |c| {
         let path = c.tree.any(Class::File, c.rng);
         c.tree.add(&path, Class::File);
-        Some(Op::WriteFile { path, len: c.length(), seed: c.rng.random() })
+        Some(Op::WriteFile { path, len: c.length().min(WHOLE), seed: c.rng.random() })
     }),
     (60, |c| {
         let path = c.tree.existing(Class::File, c.rng);
