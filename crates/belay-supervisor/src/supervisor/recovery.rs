@@ -109,13 +109,18 @@ impl Supervisor {
             crash.stderr = stderr;
             crash.in_flight = in_flight.describe();
             crash.remains = Self::remains_of(&self.fds, &self.layout, crash.generation);
-            tracing::info!(
+            let told = format!(
                 "daemon {} (generation {}) {}; noticed by {}",
                 crash.pid,
                 crash.generation,
                 crash.exit.show(),
                 report::show_detection(&crash.detection)
             );
+            // One every few seconds is nothing to tell of.
+            match crash.detection {
+                Detection::Checkpoint => tracing::debug!("{told}"),
+                _ => tracing::info!("{told}"),
+            }
         }
         if let Some(crash) = interrupted {
             self.write_report(&crash, Outcome::Interrupted, None);
