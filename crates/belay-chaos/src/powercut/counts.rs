@@ -2,7 +2,17 @@
 
 use std::fmt;
 
+use belay_testbed::Kind;
+use indicatif::{ProgressBar, ProgressStyle};
+
 use super::repair::Done;
+
+/// How far it has come, for those who wait at a terminal.
+pub fn bar(kind: Kind, cuts: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {pos}/{len} {wide_bar} {eta}");
+    let bar = ProgressBar::new(cuts).with_prefix(kind.name());
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}
 
 /// What was done, and what was seen.
 #[derive(Clone, Debug, Default)]

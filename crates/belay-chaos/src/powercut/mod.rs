@@ -100,6 +100,7 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
         let started = Instant::now();
         let mut bench = Bench::new(args, *kind, seed, &interrupted)
             .with_context(|| format!("preparing losses of power on {kind}"))?;
+        let bar = counts::bar(*kind, cuts);
         while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
             if let Err(why) = bench.life() {
                 bench.counts.wrong += 1;
@@ -114,7 +115,9 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
                 );
                 break;
             }
+            bar.set_position(bench.counts.cuts);
         }
+        bar.finish_and_clear();
         println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
         total.add(&bench.counts);
         rows.push((*kind, bench.counts.clone()));
