@@ -1,7 +1,7 @@
 //! The session against a simulated kernel and a simulated daemon that crashes at every step.
 //!
 //! `BELAY_SEED=n` runs one seed of the random tests, `BELAY_SOAK=n` makes all of them n times
-//! as long, `BELAY_TRACE=1` shows every request.
+//! as long, `BELAY_FROM=n` begins with another seed than 1, `BELAY_TRACE=1` shows every request.
 #![forbid(unsafe_code)]
 
 #[path = "sim/checkpoint.rs"]
@@ -33,7 +33,10 @@ fn soak() -> u64 {
 fn seeds(n: u64) -> Vec<u64> {
     match std::env::var("BELAY_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],
-        None => (1..=n * soak()).collect(),
+        None => {
+            let from = std::env::var("BELAY_FROM").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+            (from..from + n * soak()).collect()
+        }
     }
 }
 

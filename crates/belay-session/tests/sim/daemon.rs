@@ -140,7 +140,7 @@ impl Daemon {
         let disk = self.disk.borrow();
         let inode = disk.get(ino);
         Attr {
-            ino: if self.flavour.numbered { id } else { ino },
+            ino: if self.flavour.numbered { id } else { inode.number },
             size: inode.data.len() as u64,
             mode: inode.mode,
             nlink: inode.nlink,

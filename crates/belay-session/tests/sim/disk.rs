@@ -32,6 +32,8 @@ pub type Res<T> = Result<T, i32>;
 
 #[derive(Clone, Debug, Default)]
 pub struct Inode {
+    /// What applications see as its inode number.
+    pub number: u64,
     pub mode: u32,
     pub data: Vec<u8>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -44,12 +46,20 @@ pub struct Inode {
 pub struct Disk {
     pub inodes: BTreeMap<u64, Inode>,
     next: u64,
+    /// The lowest number that no file with a name has is given next, as by ext2: it depends on all that was made and
+    /// removed before.
+    reuses: bool,
 }
 
 impl Disk {
     pub fn new() -> Self {
-        let root = Inode { mode: DIR | 0o755, nlink: 1, ..Inode::default() };
-        Self { inodes: BTreeMap::from([(ROOT, root)]), next: 100 }
+        let root = Inode { number: ROOT, mode: DIR | 0o755, nlink: 1, ..Inode::default() };
+        Self { inodes: BTreeMap::from([(ROOT, root)]), next: 100, reuses: false }
+    }
+
+    /// One on which numbers are given again.
+    pub fn reusing() -> Self {
+        Self { reuses: true, ..Self::new() }
     }
 
     pub fn get(&self, ino: u64) -> &Inode {
@@ -84,7 +94,10 @@ impl Disk {
         }
         self.next += 1;
         let ino = self.next;
-        let inode = Inode { mode, data: data.to_vec(), nlink: 1, parent: dir, ..Inode::default() };
+        let used = |number| self.inodes.values().any(|i| i.nlink > 0 && i.number == number);
+        let number = if self.reuses { (101..).find(|n| !used(*n)).unwrap() } else { ino };
+        let inode =
+            Inode { number, mode, data: data.to_vec(), nlink: 1, parent: dir, ..Inode::default() };
         self.inodes.insert(ino, inode);
         self.get_mut(dir).children.insert(name.to_vec(), ino);
         Ok(ino)

@@ -41,7 +41,8 @@ impl Daemon {
         for (i, (name, ino)) in listing.iter().enumerate().skip(skip) {
             let off = (i as u64 + 1) * scale;
             let kind = disk.inodes.get(ino).map_or(8, |inode| inode.mode >> 12);
-            let number = if self.flavour.numbered { u64::from(u32::MAX) } else { *ino };
+            let number = disk.inodes.get(ino).map_or(*ino, |inode| inode.number);
+            let number = if self.flavour.numbered { u64::from(u32::MAX) } else { number };
             let limit = read.size as usize;
             if !plus {
                 if !push_dirent(&mut out, limit, number, off, kind, name) {

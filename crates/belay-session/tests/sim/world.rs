@@ -191,15 +191,16 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         epoch_bytes: 0,
     });
     let clock = Clock::new(&setup.plan);
+    let disk = if setup.epochs { Disk::reusing() } else { Disk::new() };
     let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
     let mut out = Outside {
         kernel: kernel.clone(),
-        disk: Rc::new(RefCell::new(Disk::new())),
+        disk: Rc::new(RefCell::new(disk.clone())),
         memory: Words::new(&layout, clock.clone()),
         layout,
         clock,
         time: 1,
-        image: Rc::new(RefCell::new(Disk::new())),
+        image: Rc::new(RefCell::new(disk.clone())),
         epoch: 1,
         durable: 0,
         in_hand: None,
