@@ -7,7 +7,7 @@
 
 int main(int argc, char **argv)
 {
-	char written[512], seen[512], below[512];
+	char written[512], seen[512], read_only[512];
 	const char *image = argc > 2 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
 	int flags = 0;
 
@@ -23,12 +23,12 @@ int main(int argc, char **argv)
 		perror(image);
 		return 1;
 	}
-	/* What is written by one is read by the other, and is not on the image itself. */
+	/* What is written by one is read by the others, also by one that was opened for reading only. */
 	if (pwrite(second, written, sizeof(written), 512) != sizeof(written) ||
 	    pread(first, seen, sizeof(seen), 512) != sizeof(seen) ||
-	    pread(reader, below, sizeof(below), 512) != sizeof(below))
+	    pread(reader, read_only, sizeof(read_only), 512) != sizeof(read_only))
 		return 2;
 	if (memcmp(written, seen, sizeof(seen)) != 0)
 		return 3;
-	return memcmp(written, below, sizeof(below)) == 0 ? 4 : 42;
+	return memcmp(written, read_only, sizeof(read_only)) != 0 ? 4 : 42;
 }

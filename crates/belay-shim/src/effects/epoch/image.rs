@@ -46,9 +46,8 @@ impl Shim {
     }
 
     /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, or
-    /// is so already by another descriptor, what it reads and writes there goes through the overlay. At the first time in
-    /// its life what the dead
-    /// generation wrote since the last checkpoint is dropped.
+    /// is so already by another descriptor, what it reads and writes there goes through the overlay. At the
+    /// first time in its life what the dead generation wrote since the last checkpoint is dropped.
     pub(crate) fn epoch_opened(&self, fd: c_int, flags: c_int) {
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         if flags & libc::O_PATH != 0 || (reads && !self.epochs.opened.load(Relaxed)) {
