@@ -2,7 +2,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
-//! | [`file`] | what is in the file, and how far it has come |
+//! | [`mod@file`] | what is in the file, and how far it has come |
 //! | [`target`] | how an operation is carried out, below a mountpoint and nowhere else |
 //!
 //! Invariant: an operation is marked begun before it is carried out, and applied after that. So one that was applied is
