@@ -273,10 +273,10 @@ impl Kept {
         inspect(&self.journal, progress)
     }
 
-    /// See [`recover`].
+    /// See [`recover()`].
     ///
     /// # Errors
-    /// Those of [`recover`].
+    /// Those of [`recover()`].
     pub fn recover(
         &self,
         image: &HostFile,
