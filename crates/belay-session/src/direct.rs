@@ -51,10 +51,16 @@ pub struct Expected {
     pub(crate) shape: Shape,
 }
 
+/// Whether the reply to a request of that kind needs no session.
+#[inline]
+fn needs_no_session(opcode: Opcode) -> bool {
+    CHANGE_FILES.has(opcode) || READS.has(opcode)
+}
+
 impl Expected {
     pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode, shape: Shape) -> Option<Self> {
         let recorded = CHANGE_FILES.has(opcode);
-        (recorded || READS.has(opcode)).then_some(Self { unique, slot, recorded, shape })
+        needs_no_session(opcode).then_some(Self { unique, slot, recorded, shape })
     }
 
     /// Which rule the reply breaks, if one.
@@ -151,7 +157,8 @@ impl<M: Memory> Session<M> {
     pub(crate) fn expect_last(&mut self, request: &Request<'_>) {
         // Where requests are copied, readers wait for slots, and must hear of each.
         // And what is to be logged is logged by the session.
-        let expects = !self.keeps_copies() && self.log.is_none();
+        let expects =
+            !self.keeps_copies() && self.log.is_none() && needs_no_session(request.opcode());
         self.expects = expects.then(|| Shape::of(request));
     }
 
