@@ -3,7 +3,6 @@
 
 mod talk;
 
-use belay_session::Work;
 use belay_wire::abi::{MkdirIn, WriteIn, WriteOut};
 use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
@@ -170,13 +169,7 @@ fn what_is_left_to_be_done_is_part_of_a_checkpoint() {
     assert!(talk.ask(dir, |ids| build::lookup(ids, b"f")).is_some());
     let file = talk.reply(talk.unique, link(11, 111).as_bytes()).unwrap().nodeid;
     let handle = talk.open(file);
-    assert!(talk.ask(dir, |ids| build::unlink(ids, b"f")).is_none());
-    let (opcode, names, unique) = talk.next();
-    assert_eq!((opcode, names[0].as_str()), (Opcode::RENAME, "f"));
-    let hidden = names[1].clone();
-    talk.reply(unique, &[]);
-    assert!(matches!(talk.session.work(0), Some(Work::Answer(_))));
-    talk.session.on_delivered(talk.unique);
+    let hidden = talk.hide(dir, "f");
 
     assert!(talk.ask(file, |ids| build::release(ids, handle, 0, false)).is_some());
     let release = talk.unique;

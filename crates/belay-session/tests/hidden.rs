@@ -3,7 +3,6 @@
 
 mod talk;
 
-use belay_session::Work;
 use belay_wire::{Attr, EntryOut, Opcode, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
@@ -20,13 +19,7 @@ fn a_hidden_file_that_is_being_moved_is_removed_afterwards() {
     assert!(talk.ask(dir, |ids| build::lookup(ids, b"f")).is_some());
     let file = talk.reply(talk.unique, link(11, 111).as_bytes()).unwrap().nodeid;
     let handle = talk.open(file);
-    assert!(talk.ask(dir, |ids| build::unlink(ids, b"f")).is_none());
-    let (opcode, names, unique) = talk.next();
-    assert_eq!((opcode, names[0].as_str()), (Opcode::RENAME, "f"));
-    let hidden = names[1].clone();
-    talk.reply(unique, &[]);
-    assert!(matches!(talk.session.work(0), Some(Work::Answer(_))));
-    talk.session.on_delivered(talk.unique);
+    let hidden = talk.hide(dir, "f");
 
     assert!(talk.ask(file, |ids| build::release(ids, handle, 0, false)).is_some());
     let release = talk.unique;

@@ -130,6 +130,17 @@ impl Talk {
         self.answer(self.unique, open.as_bytes()).map_or(0, |open: OpenOut| open.fh)
     }
 
+    /// Has the open file `name` in `dir` unlinked: it is renamed, and the kernel is answered. Gives its hidden name.
+    pub fn hide(&mut self, dir: u64, name: &str) -> String {
+        assert!(self.ask(dir, |ids| build::unlink(ids, name.as_bytes())).is_none());
+        let (opcode, names, unique) = self.next();
+        assert_eq!((opcode, names[0].as_str()), (Opcode::RENAME, name));
+        self.reply(unique, &[]);
+        assert!(matches!(self.session.work(0), Some(Work::Answer(_))));
+        self.session.on_delivered(self.unique);
+        names[1].clone()
+    }
+
     /// Renames `b` over the open file `a`, up to what comes behind the LINK that keeps that file: its hidden name, and
     /// what the daemon gets next but for FORGET. The daemon calls the link `id`.
     pub fn rename_over(&mut self, id: u64, ino: u64) -> (String, (Opcode, Vec<String>, u64)) {
