@@ -23,6 +23,7 @@ use super::judge::{End, Heard, Judge, Listener};
 use super::machine::Told;
 use super::pages::Pages;
 use super::repair::repair;
+use super::series::Lives;
 use super::serve::{Changes, Power};
 use super::work::Tree;
 use super::{PowercutArgs, check};
@@ -41,7 +42,7 @@ pub struct Bench<'a> {
     interrupted: &'a AtomicBool,
     kind: Kind,
     rng: ChaCha12Rng,
-    pub counts: Counts,
+    counts: Counts,
     power: Arc<Power>,
     folder: PathBuf,
     /// The disk as it is when the power is back.
@@ -100,9 +101,10 @@ impl<'a> Bench<'a> {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
+}
 
-    /// A machine lives and dies, and what it leaves is looked at.
-    pub fn life(&mut self) -> Result<()> {
+impl Lives for Bench<'_> {
+    fn life(&mut self) -> Result<()> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             let fresh = self.path("fresh");
             image::make(self.kind, &fresh, MIB)?;
@@ -146,6 +148,12 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+}
+
+impl Bench<'_> {
     /// Changes before which the power is to have gone as well.
     fn other_cuts(&mut self, changes: usize) -> Vec<usize> {
         if self.args.also == 0 {

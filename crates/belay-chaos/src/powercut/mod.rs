@@ -13,6 +13,7 @@
 //! | [`repair`] | `belay repair` |
 //! | [`life`] | one life of a machine, its end, and what comes after it |
 //! | [`vm`] | the same with an emulated machine and its kernel |
+//! | [`series`] | one life after another on each bed |
 //! | [`counts`] | the figures |
 //! | [`page`] | the figures as a page |
 
@@ -25,19 +26,17 @@ pub mod machine;
 mod page;
 mod pages;
 mod repair;
+mod series;
 mod serve;
 pub mod vm;
 mod work;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use belay_testbed::Kind;
 
 use crate::interrupt;
-use counts::Counts;
 use life::Bench;
 pub use machine::MachineArgs;
 
@@ -92,37 +91,22 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let interrupted = interrupt::flag()?;
     println!("powercut: seed {seed}, {} applications", args.clients);
-    let mut total = Counts::default();
-    let mut rows = Vec::new();
-    let beds = args.beds.len().max(1) as u64;
-    for (index, kind) in args.beds.iter().enumerate() {
-        let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
-        let started = Instant::now();
-        let mut bench = Bench::new(args, *kind, seed, &interrupted)
-            .with_context(|| format!("preparing losses of power on {kind}"))?;
-        let bar = counts::bar(*kind, cuts);
-        while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
-            if let Err(why) = bench.life() {
-                bench.counts.wrong += 1;
-                println!("{kind}: WRONG after {} cuts: {why:#}", bench.counts.cuts);
-                println!(
-                    "  replay: belay-chaos powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
-                    bench.counts.cuts.max(20),
-                    args.also,
-                    args.clients,
-                    args.steps,
-                    args.lives
-                );
-                break;
-            }
-            bar.set_position(bench.counts.cuts);
-        }
-        bar.finish_and_clear();
-        println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
-        total.add(&bench.counts);
-        rows.push((*kind, bench.counts.clone()));
-    }
-    println!("total: {total}");
+    let rows = series::run(
+        &args.beds,
+        args.cuts,
+        &interrupted,
+        |kind| Bench::new(args, kind, seed, &interrupted),
+        |kind, counts, _| {
+            format!(
+                "powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
+                counts.cuts.max(20),
+                args.also,
+                args.clients,
+                args.steps,
+                args.lives
+            )
+        },
+    )?;
     if let Some(path) = &args.page {
         let PowercutArgs { cuts, also, clients, steps, .. } = args;
         let command = format!(
@@ -130,5 +114,5 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
         );
         page::write(path, HOW, &command, &rows)?;
     }
-    Ok(total.wrong == 0)
+    Ok(series::is_right(&rows))
 }

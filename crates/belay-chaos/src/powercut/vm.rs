@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,12 +19,13 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::check;
-use super::counts::{self, Counts};
+use super::counts::Counts;
 use super::disk::Disk;
 use super::judge::{Heard, Judge, Listener};
 use super::machine::Told;
 use super::page;
 use super::repair::repair;
+use super::series::{self, Lives};
 use super::serve::Power;
 use crate::interrupt;
 
@@ -84,36 +84,18 @@ pub fn run(args: &VmArgs) -> Result<bool> {
     }
     let interrupted = interrupt::flag()?;
     println!("powercut-vm: seed {seed}, {} applications", args.clients);
-    let mut total = Counts::default();
-    let mut rows = Vec::new();
-    let beds = args.beds.len().max(1) as u64;
-    for (index, kind) in args.beds.iter().enumerate() {
-        let cuts = args.cuts / beds + u64::from((index as u64) < args.cuts % beds);
-        let started = Instant::now();
-        let mut bench = Bench::new(args, *kind, seed)?;
-        let bar = counts::bar(*kind, cuts);
-        while bench.counts.cuts < cuts && !interrupted.load(Ordering::Relaxed) {
-            if let Err(why) = bench.life() {
-                bench.counts.wrong += 1;
-                println!("{kind}: WRONG after {} cuts: {why:#}", bench.counts.cuts);
-                println!(
-                    "  replay: belay-chaos powercut-vm --seed {seed} --beds {kind} --cuts {cuts}"
-                );
-                break;
-            }
-            bar.set_position(bench.counts.cuts);
-        }
-        bar.finish_and_clear();
-        println!("{kind}: {}, {:.0} s", bench.counts, started.elapsed().as_secs_f64());
-        total.add(&bench.counts);
-        rows.push((*kind, bench.counts.clone()));
-    }
-    println!("total: {total}");
+    let rows = series::run(
+        &args.beds,
+        args.cuts,
+        &interrupted,
+        |kind| Bench::new(args, kind, seed),
+        |kind, _, cuts| format!("powercut-vm --seed {seed} --beds {kind} --cuts {cuts}"),
+    )?;
     if let Some(path) = &args.page {
         let command = format!("powercut-vm --cuts {} --seed {seed}", args.cuts);
         page::write(path, HOW, &command, &rows)?;
     }
-    Ok(total.wrong == 0)
+    Ok(series::is_right(&rows))
 }
 
 struct Bench<'a> {
@@ -174,7 +156,9 @@ impl<'a> Bench<'a> {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
+}
 
+impl Lives for Bench<'_> {
     fn life(&mut self) -> Result<()> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             self.disk = self.fresh()?;
@@ -211,6 +195,12 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+}
+
+impl Bench<'_> {
     /// A disk with a new image on it.
     fn fresh(&self) -> Result<Disk> {
         let raw = self.path("new.raw");

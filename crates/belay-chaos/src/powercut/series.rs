@@ -1,0 +1,66 @@
+//! One life after another on each bed, until its share of the cuts is made or something was wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use belay_testbed::Kind;
+
+use super::counts::{self, Counts};
+
+/// A place in which power is lost again and again.
+pub trait Lives {
+    /// One life of it, and what is found after its end.
+    ///
+    /// # Errors
+    /// When something was wrong.
+    fn life(&mut self) -> Result<()>;
+
+    /// What was done and seen so far.
+    fn counts(&mut self) -> &mut Counts;
+}
+
+/// Shares `cuts` among the beds. `bench` makes the place for one of them; `replay` gives the arguments that show again
+/// what was wrong, from the bed, its counts and its share.
+///
+/// # Errors
+/// When there is no place to be had.
+pub fn run<B: Lives>(
+    beds: &[Kind],
+    cuts: u64,
+    interrupted: &AtomicBool,
+    bench: impl Fn(Kind) -> Result<B>,
+    replay: impl Fn(Kind, &Counts, u64) -> String,
+) -> Result<Vec<(Kind, Counts)>> {
+    let mut total = Counts::default();
+    let mut rows = Vec::new();
+    let (each, rest) = (cuts / beds.len().max(1) as u64, cuts % beds.len().max(1) as u64);
+    for (index, kind) in beds.iter().copied().enumerate() {
+        let cuts = each + u64::from((index as u64) < rest);
+        let started = Instant::now();
+        let mut bench =
+            bench(kind).with_context(|| format!("preparing losses of power on {kind}"))?;
+        let bar = counts::bar(kind, cuts);
+        while bench.counts().cuts < cuts && !interrupted.load(Ordering::Relaxed) {
+            if let Err(why) = bench.life() {
+                let counts = bench.counts();
+                counts.wrong += 1;
+                println!("{kind}: WRONG after {} cuts: {why:#}", counts.cuts);
+                println!("  replay: belay-chaos {}", replay(kind, counts, cuts));
+                break;
+            }
+            bar.set_position(bench.counts().cuts);
+        }
+        bar.finish_and_clear();
+        println!("{kind}: {}, {:.0} s", bench.counts(), started.elapsed().as_secs_f64());
+        total.add(bench.counts());
+        rows.push((kind, bench.counts().clone()));
+    }
+    println!("total: {total}");
+    Ok(rows)
+}
+
+/// Whether everything was right on all beds.
+pub fn is_right(rows: &[(Kind, Counts)]) -> bool {
+    rows.iter().all(|(_, counts)| counts.wrong == 0)
+}
