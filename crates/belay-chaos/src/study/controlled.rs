@@ -18,9 +18,10 @@ use anyhow::{Context, Result, ensure};
 use belay_faults::{Fault, FaultSignal};
 use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::column::Column;
+use super::results;
 use super::subject::Beds;
 use crate::interrupt;
 use model::{Experiment, Observed, Only, Study};
@@ -74,13 +75,10 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
         ops = OPERATIONS.iter().collect();
     }
     mounts::ensure_control_files()?;
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {prefix:10} {elapsed} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     let mut lab = Lab {
         args,
         ops,
-        bar,
+        bar: results::spinner(10),
         interrupted: interrupt::flag()?,
         study: Study {
             version: 1,
@@ -108,14 +106,8 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
     } else {
         print!("{}", table::summary(&study));
     }
-    let default = args.only.is_none().then(|| PathBuf::from("target/study"));
-    if let Some(dir) = args.out.as_ref().or(default.as_ref()) {
-        let json = serde_json::to_string_pretty(&study).context("encoding the results")? + "\n";
-        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        for (name, text) in [("controlled.json", &json), ("controlled.md", &page)] {
-            let path = dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
+    if let Some(dir) = results::place(args.out.as_ref(), args.only.is_none()) {
+        results::write(&dir, "controlled", &study, &page)?;
     }
     let good = study.troubles.is_empty()
         && !study.experiments.iter().any(|e| table::failed(e) || !e.crash.reached)

@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use belay_faults::{Fault, FaultSignal};
 use belay_study::{Names, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::column::Column;
+use super::results;
 use super::subject::Beds;
 use crate::interrupt;
 use model::{Experiment, LeftOut, Observed, Only, Study};
@@ -104,19 +105,10 @@ impl MembraneArgs {
             (Column::Bare | Column::Restart, _) => self.other_signals.clone(),
         }
     }
-}
 
-impl MembraneArgs {
     fn write(&self, study: &Study) -> Result<()> {
-        let default = self.only.is_none().then(|| PathBuf::from("target/study"));
-        let Some(dir) = self.out.as_ref().or(default.as_ref()) else { return Ok(()) };
-        let json = serde_json::to_string_pretty(study).context("encoding the results")? + "\n";
-        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        for (name, text) in [("membrane.json", &json), ("membrane.md", &table::markdown(study))] {
-            let path = dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        results::place(self.out.as_ref(), self.only.is_none())
+            .map_or(Ok(()), |dir| results::write(&dir, "membrane", study, &table::markdown(study)))
     }
 }
 
@@ -128,13 +120,10 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         return Ok(true);
     }
     mounts::ensure_control_files()?;
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {prefix:12} {elapsed} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     let mut lab = Lab {
         args,
         rows,
-        bar,
+        bar: results::spinner(12),
         interrupted: interrupt::flag()?,
         study: Study {
             version: 1,

@@ -6,6 +6,7 @@
 //! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
 //! | `column` | bare, restarted only, or held |
+//! | `results` | how far a study has come, and where its results go |
 //! | `subject`, `image` | beds as subjects of an experiment, and what is on an image without its daemon |
 
 mod column;
@@ -13,6 +14,7 @@ mod controlled;
 mod image;
 mod membrane;
 mod random;
+mod results;
 mod subject;
 
 use anyhow::Result;

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use belay_testbed::Kind;
 use belay_workloads::{Name, Scale, Workload};
 use serde::Serialize;
 
+use super::super::results;
 use crate::report::Blackout;
 
 /// Crashes that the paper injected for each file system and workload, all of which were survived.
@@ -142,13 +143,7 @@ impl Table {
 
     /// Writes `random.json` and `random.md` into a directory.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        let json = serde_json::to_string_pretty(self).context("encoding the results")?;
-        for (name, text) in [("random.json", json + "\n"), ("random.md", self.markdown())] {
-            let path = dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        Ok(())
+        results::write(dir, "random", self, &self.markdown())
     }
 
     /// The paper's Table 5, with ours beside.
