@@ -36,14 +36,14 @@ BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
 BENCH_OUT ?= target/bench
 # Of daemons that buffer: sizes are a fraction of the paper's, see the page
-MEMBRANE_FLAGS ?= --sessions 8 --rounds 16 --file-mib 256 --files 100 --macro-rounds 6 --build-rounds 4
+MEMBRANE_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --files 100 --macro-rounds 6 --build-rounds 4
 RECOVERY_FLAGS ?= --crashes 30
 
 # make study: with these flags, the costs (Tables 6 and 7) take about an hour
 STUDY_OUT ?= target/study
 STUDY_BEDS ?=
 STUDY_CRASHES ?= 100
-STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 8 --build-rounds 4
+STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make suites
 SUITE_FLAGS ?=

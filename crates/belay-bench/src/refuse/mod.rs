@@ -3,7 +3,7 @@
 //! Where `cost` takes single operations apart, with caches off, this does what the Re-FUSE study (EuroSys 2011) did, on
 //! daemons as users run them: files written and read 4 KiB at a time, created and deleted ([`micro`]), and three
 //! programs at work (`belay-workloads`). Three sides take turns: bare, held, and a second bare one as control, whose
-//! ratio to the first shows the noise of the method. In every other session their order is reversed; [`crate::pairs`]
+//! ratio to the first shows the noise of the method. Their order is another one in each session; [`crate::pairs`]
 //! makes one ratio of it. The kernel's caches of a mount are emptied before each sample ([`cold`]).
 
 pub mod cold;
@@ -47,8 +47,8 @@ pub struct RefuseArgs {
 /// How much is done, in this study and in Membrane's.
 #[derive(Args, Clone, Debug)]
 pub struct Work {
-    /// Starts of the daemons, best an even number, over which the rounds of the micro-benchmarks are spread
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Starts of the daemons, best a multiple of six, over which the rounds of the micro-benchmarks are spread
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]
     sessions: u16,
     /// Pairs of samples of each micro-benchmark; 0 for none
     #[arg(long, default_value_t = 12)]
@@ -59,7 +59,7 @@ pub struct Work {
     /// Files of 1 MB that are created and deleted (1,000 in the papers)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
-    /// Pairs of runs of each macro-benchmark, best an even number; 0 for none
+    /// Pairs of runs of each macro-benchmark, best a multiple of six; 0 for none
     #[arg(long, default_value_t = 6)]
     macro_rounds: u16,
     /// The same of the build, which takes by far the longest; it goes without a control [default: as of the others]
@@ -110,10 +110,15 @@ enum Side {
 }
 
 impl Side {
-    /// The sides of a session, in the order in which they are set up and sampled.
+    /// The sides of a session, in the order in which they are set up and sampled. Whoever is first, or last, may be
+    /// slower by some per cent for that alone, so in six sessions (two without a control) each side has each place
+    /// equally often.
     fn order(session: usize, control: bool) -> Vec<Self> {
         let mut sides = vec![Self::Bare, Self::Held];
-        sides.extend(control.then_some(Self::Control));
+        if control {
+            sides.push(Self::Control);
+            sides.rotate_left(session / 2 % 3);
+        }
         if session % 2 == 1 {
             sides.reverse();
         }
@@ -133,7 +138,8 @@ impl Samples {
     fn add(&mut self, session: usize, times: &[(Side, Duration)]) -> Result<()> {
         let find = |side| times.iter().find(|(one, _)| *one == side).map(|(_, time)| us(*time));
         let bare_us = find(Side::Bare).context("the bare side was not sampled")?;
-        let held_first = session % 2 == 1;
+        let place = |side| times.iter().position(|(one, _)| *one == side);
+        let held_first = place(Side::Held) < place(Side::Bare);
         let pair = |held_us| Pair { bare_us, held_us, session, held_first };
         self.held.extend(find(Side::Held).map(pair));
         self.control.extend(find(Side::Control).map(pair));
@@ -351,6 +357,12 @@ mod tests {
         assert_eq!(Side::order(0, true), [Side::Bare, Side::Held, Side::Control]);
         assert_eq!(Side::order(1, true), [Side::Control, Side::Held, Side::Bare]);
         assert_eq!(Side::order(3, false), [Side::Held, Side::Bare]);
+        for side in [Side::Bare, Side::Held, Side::Control] {
+            for place in 0..3 {
+                let there = |session: &usize| Side::order(*session, true).get(place) == Some(&side);
+                assert_eq!((0..6).filter(there).count(), 2, "{side:?} in place {place}");
+            }
+        }
     }
 
     #[test]
