@@ -76,10 +76,10 @@ impl Row {
         })
     }
 
-    /// Whether this file system can do it at all. Over full directories that are moved fusefat loses what is in them, and its
-    /// files have no owners.
+    /// Whether this file system can do it at all. Over full directories that are moved fusefat loses what is in them, its
+    /// files have no owners, and where a pipe is asked for it makes a file: an answer that is not passed on.
     pub fn is_for(&self, kind: Kind) -> bool {
-        kind.works_on_files() || !matches!(self.op.name, "move-directory" | "truncate")
+        kind.works_on_files() || !matches!(self.op.name, "move-directory" | "truncate" | "mknod")
     }
 
     /// Whether there is something to be crashed in this column.
