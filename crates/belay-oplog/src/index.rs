@@ -3,11 +3,15 @@
 //! What is here follows from the records in their order and from nothing else, so that a successor's is the same.
 
 use crate::capacity::Place;
-use crate::pages::{Piece, Slots};
+use crate::pages::{Piece, Pieces, Slots};
 use crate::record::{Draft, EVERY_FILE, Facts, PIECE, Spoilt};
 use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
 use belay_wire::{Opcode, Request};
+use smallvec::SmallVec;
 use std::collections::HashMap;
+
+/// Asked and changed at each write, so by a fast hasher (seeded, as users choose what they write).
+type Map<V> = HashMap<u64, V, foldhash::fast::RandomState>;
 
 /// A record.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub(crate) struct Known {
     /// Its first word, counted from that of its half.
     pub(crate) at: usize,
     /// All of its pieces, in the order of their pages.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Pieces,
     /// Its words without those of its pieces.
     own_words: usize,
     /// How many of them no later write has taken over.
@@ -34,14 +38,14 @@ impl Known {
 struct Stretch {
     clears_setuid: bool,
     /// By page of the file: which record's, and what.
-    pages: HashMap<u64, Vec<(u32, Piece)>>,
+    pages: Map<SmallVec<[(u32, Piece); 1]>>,
 }
 
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) records: Vec<Known>,
-    files: HashMap<u64, Stretch>,
+    files: Map<Stretch>,
     /// Records to be issued again.
     pub(crate) live: usize,
     /// Words that these would take if they were written anew.
@@ -110,7 +114,7 @@ impl Index {
             None => facts.files.iter().for_each(|file| self.barrier(*file)),
         }
         let own_words = words - PIECE * pieces.len();
-        self.records.push(Known { at, own_words, pieces: pieces.to_vec(), live: pieces.len() });
+        self.records.push(Known { at, own_words, pieces: pieces.into(), live: pieces.len() });
         Ok(())
     }
 
@@ -124,7 +128,7 @@ impl Index {
 
     fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots) {
         let number = self.records.len() as u32;
-        let mut stretch = self.files.remove(&write.file).unwrap_or_default();
+        let mut stretch = std::mem::take(self.files.entry(write.file).or_default());
         if stretch.clears_setuid != write.clears_setuid {
             stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
         }

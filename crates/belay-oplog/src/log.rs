@@ -10,7 +10,7 @@
 use crate::capacity::{Capacity, Place};
 use crate::head::Head;
 use crate::index::{Index, Write};
-use crate::pages::{PAGE_BYTES, Piece, Slots, Staged, get, put, slot_at};
+use crate::pages::{PAGE_BYTES, Piece, Pieces, Slots, Staged, get, put, slot_at};
 use crate::record::{Draft, Facts, NameChange, Record, Seed, Spoilt};
 use belay_recorder::Memory;
 use belay_wire::Opcode;
@@ -192,12 +192,12 @@ impl<M: Memory> Oplog<M> {
         names: &[NameChange<'_>],
         staged: Option<Staged>,
     ) -> Result<(), Refused> {
-        let pieces = staged.as_ref().map_or_else(Vec::new, |staged| {
+        let pieces = staged.as_ref().map_or_else(Pieces::new, |staged| {
             let written = if facts.opcode == Opcode::WRITE.0 { facts.size } else { u64::MAX };
             let length = if facts.errno == 0 { written } else { 0 };
             staged.pieces(usize::try_from(length).unwrap_or(usize::MAX))
         });
-        let slots = staged.map_or_else(Vec::new, |staged| staged.slots);
+        let slots = staged.map(|staged| staged.slots).unwrap_or_default();
         let kept = pieces.len();
         let result = self.append_pieces(facts, body, names, pieces);
         // What was not written, or all of it.
@@ -211,7 +211,7 @@ impl<M: Memory> Oplog<M> {
         facts: &Facts,
         body: &[u8],
         names: &[NameChange<'_>],
-        mut pieces: Vec<Piece>,
+        mut pieces: Pieces,
     ) -> Result<(), Refused> {
         let words = Draft { facts, body, names, pieces: &pieces }.words();
         self.make_room(words)?;
@@ -335,7 +335,7 @@ impl<M: Memory> Oplog<M> {
             };
             let record = self.decode(known.at).inspect_err(|_| self.spoilt = true)?;
             let live = known.pieces.iter().filter(|piece| piece.length > 0);
-            let pieces: Vec<Piece> = live.copied().collect();
+            let pieces: Pieces = live.copied().collect();
             let Record { facts, body, names, .. } = &record;
             Draft { facts, body, names, pieces: &pieces }
                 .encode(&self.seed(half, used), &mut self.scratch);

@@ -5,6 +5,7 @@
 
 use crate::capacity::Place;
 use belay_recorder::Memory;
+use smallvec::SmallVec;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -22,6 +23,9 @@ pub(crate) struct Piece {
     /// Bytes. 0: a later write has taken it over.
     pub(crate) length: u16,
 }
+
+/// The pieces of a request. Without a page cache that writes back most have one, and a write is to cost no allocation.
+pub(crate) type Pieces = SmallVec<[Piece; 1]>;
 
 impl Piece {
     /// The byte behind the last.
@@ -55,7 +59,7 @@ pub struct Staged {
     arena: usize,
     offset: u64,
     length: usize,
-    pub(crate) slots: Vec<u32>,
+    pub(crate) slots: SmallVec<[u32; 2]>,
 }
 
 impl Staged {
@@ -85,7 +89,7 @@ impl Staged {
     }
 
     /// The pieces of the first `length` bytes.
-    pub(crate) fn pieces(&self, length: usize) -> Vec<Piece> {
+    pub(crate) fn pieces(&self, length: usize) -> Pieces {
         let length = length.min(self.length) as u64;
         let end = self.offset + length;
         let first = self.offset / PAGE_BYTES as u64;
@@ -128,7 +132,7 @@ impl Slots {
         if count > self.left(place) {
             return None;
         }
-        let mut slots = Vec::with_capacity(count);
+        let mut slots = SmallVec::with_capacity(count);
         while slots.len() < count {
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.states.push(State::Free);

@@ -6,10 +6,11 @@
 //! data themselves are not checked: it would cost as much as copying them, and a wild write may as well
 //! have hit them before they came here.
 
-use crate::pages::{PAGE_BYTES, Piece};
+use crate::pages::{PAGE_BYTES, Piece, Pieces};
 use belay_recorder::Memory;
 use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use zerocopy::IntoBytes;
 
 /// Words of a record in front of the body.
 pub(crate) const HEAD: usize = 15;
@@ -87,7 +88,7 @@ pub struct Record {
     pub body: Vec<u8>,
     /// What became of names, in this order.
     pub names: Vec<NameChange<'static>>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Pieces,
     pub(crate) words: usize,
 }
 
@@ -202,7 +203,7 @@ impl Record {
             let name = rest.bytes(usize::try_from(length).ok()?)?.to_vec();
             names.push(NameChange { parent, name: name.into(), before, after });
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces = Pieces::new();
         for _ in 0..low(counts) {
             let [page, place] = rest.words()?;
             let (slot, place) = (high(place), low(place));
@@ -254,7 +255,7 @@ impl<'a> Reader<'a> {
 }
 
 fn put_words(out: &mut Vec<u8>, words: &[u64]) {
-    out.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    out.extend_from_slice(words.as_bytes());
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

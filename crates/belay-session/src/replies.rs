@@ -172,7 +172,7 @@ impl<M: Memory> Session<M> {
             let head = head.get(..size_of::<OutHeader>()).unwrap_or(head);
             let body = body();
             if self.log.is_some() {
-                self.log_reply(slot, failed, &[head, &body].concat());
+                self.log_reply(slot, failed, head, &body);
             }
             self.store.slot_reply_alone(slot, head, &body);
             return Outgoing::PassKept;

@@ -111,7 +111,7 @@ pub struct Session<M> {
     pub(crate) log: Option<Oplog<M>>,
     pub(crate) placed: Placed,
     /// What is kept for it of requests that are not answered.
-    pub(crate) begun: HashMap<u64, Begun>,
+    pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
     pub(crate) forward: Option<RollForward>,
     /// A request is being answered without the daemon.
@@ -171,7 +171,7 @@ impl<M: Memory> Session<M> {
             epochs: Epochs::default(),
             log: None,
             placed: Placed::default(),
-            begun: HashMap::new(),
+            begun: HashMap::default(),
             forward: None,
             answering: false,
             time: 0,

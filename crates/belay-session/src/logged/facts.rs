@@ -9,6 +9,7 @@ use belay_recorder::control::flags;
 use belay_recorder::{Dentry, Memory, Node, node_flags};
 use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In, WriteOut};
 use belay_wire::{EntryOut, Opcode, Request};
+use smallvec::SmallVec;
 
 /// The bit of a file's number that is an inode number.
 const INODE: u64 = 1 << 62;
@@ -103,7 +104,8 @@ impl<M: Memory> Session<M> {
     /// Where the nodes are that a request speaks of, as far as the log does not say so yet.
     pub(super) fn places_of(&self, sent: &Sent<'_>) -> Vec<NameChange<'static>> {
         let request = Request { header: *sent.header, body: sent.body };
-        let mut keys = vec![request.header.nodeid];
+        let mut keys = SmallVec::<[u64; 4]>::new();
+        keys.push(request.header.nodeid);
         keys.extend(target_dir(&request));
         match request.opcode() {
             Opcode::LINK => keys.extend(request.body_as::<LinkIn>().map(|link| link.oldnodeid)),

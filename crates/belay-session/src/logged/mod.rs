@@ -19,10 +19,11 @@ use crate::decision::Progress;
 use crate::message::{header_of, read};
 use crate::session::Session;
 use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Refused, Sizes, Spoilt, Staged};
-use belay_recorder::{Memory, SlotState};
+use belay_recorder::{Memory, Slot, SlotState};
 use belay_wire::abi::{InHeader, OpenIn, WriteIn};
 use belay_wire::{Opcode, OpcodeSet, Request};
 pub(crate) use facts::Before;
+use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -82,7 +83,7 @@ fn bytes_of(sizes: &Sizes) -> u64 {
 
 /// Nodes of which the log says where they are.
 #[derive(Debug, Default)]
-pub(crate) struct Placed(HashSet<u64>);
+pub(crate) struct Placed(HashSet<u64, foldhash::fast::RandomState>);
 
 impl Placed {
     fn note(&mut self, change: &NameChange<'_>) {
@@ -273,11 +274,19 @@ impl<M: Memory> Session<M> {
     }
 
     /// A reply that changes nothing in the session has come.
-    pub(crate) fn log_reply(&mut self, slot: belay_recorder::Slot, failed: bool, reply: &[u8]) {
+    pub(crate) fn log_reply(&mut self, slot: Slot, failed: bool, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
-        let (body, _) = self.store.slot_body(slot);
+        if failed || self.answering || !CHANGES.has(Opcode(request.opcode)) {
+            return self.drop_logged(request.unique);
+        }
         let header = header_of(&request);
+        // Every WRITE comes here: buffers are those of the one before, or on the stack.
+        let mut body = std::mem::take(&mut self.scratch);
+        self.store.slot_body_into(slot, &mut body);
+        let mut whole = SmallVec::<[u8; 64]>::from_slice(head);
+        whole.extend_from_slice(reply);
         let before = self.before_change(&header, &body);
-        self.log_change(&header, &body, failed, reply, before);
+        self.log_change(&header, &body, false, &whole, before);
+        self.scratch = body;
     }
 }
