@@ -4,7 +4,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::CpuSet;
+use rustix::thread::{CpuSet, Pid};
 
 use crate::model::{Machine, Placement};
 
@@ -102,6 +102,20 @@ impl Pin {
     }
 }
 
+/// Lets all threads of a process run on any CPU.
+pub fn unpin(pid: u32) -> Result<()> {
+    let mut any = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|cpu| any.set(cpu));
+    let tasks = format!("/proc/{pid}/task");
+    for task in fs::read_dir(&tasks).with_context(|| format!("list {tasks}"))? {
+        let task = task.with_context(|| format!("list {tasks}"))?.file_name();
+        let id = task.to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);
+        rustix::thread::sched_setaffinity(Some(id.context("read a thread's number")?), &any)
+            .with_context(|| format!("let thread {task:?} of process {pid} run anywhere"))?;
+    }
+    Ok(())
+}
+
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -120,6 +134,25 @@ mod tests {
         let text = "Cpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
         assert_eq!(field(text, "Cpus_allowed_list", ':').as_deref(), Some("0-1"));
         assert_eq!(field(text, "Cpus", ':'), None);
+    }
+
+    #[test]
+    fn a_process_that_was_pinned_is_freed() -> Result<()> {
+        // A thread's own affinity is inherited by what it starts.
+        let child = std::thread::spawn(|| -> Result<_> {
+            let all = allowed_cpus(std::process::id());
+            Pin::Last.apply()?;
+            Ok((all, std::process::Command::new("sleep").arg("60").spawn()?))
+        });
+        let (all, mut child) = child.join().expect("the thread ends")?;
+        let (before, freed) = (allowed_cpus(child.id()), unpin(child.id()));
+        let after = allowed_cpus(child.id());
+        child.kill()?;
+        child.wait()?;
+        freed?;
+        assert!(!before.contains(['-', ',']), "{before}");
+        assert_eq!(after, all);
+        Ok(())
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub struct MembraneArgs {
     beds: Beds,
     #[command(flatten)]
     work: Work,
+    /// Keep belay's own process, a thread of which commits in the background, on the CPU of the others; without it that
+    /// may run anywhere, as the kernel's own writeback may
+    #[arg(long)]
+    commit_here: bool,
     /// The policy with which they are held
     #[arg(long, default_value = "epoch")]
     policy: String,
@@ -30,6 +34,7 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         name: "membrane",
         work: &args.work,
         held: &Mode::Held { extra_args: vec!["--policy".to_owned(), args.policy.clone()] },
+        belay_anywhere: !args.commit_here,
         paper: &table::MEMBRANE,
         results: Results::Membrane,
     };

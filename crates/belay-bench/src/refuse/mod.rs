@@ -20,7 +20,7 @@ use belay_testbed::{Bed, BedOptions, Kind, Mode};
 use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 use clap::Args;
 
-use crate::beds::Beds;
+use crate::beds::{Beds, belay_processes};
 use crate::cli::{Begun, Common};
 use crate::machine;
 use crate::model::{Failure, Load, Pair, Results};
@@ -97,6 +97,8 @@ struct Study<'a> {
     work: &'a Work,
     /// How its daemons are held.
     held: &'a Mode,
+    /// Belay's own process may run on any CPU, wherever the others are.
+    belay_anywhere: bool,
     paper: &'static table::Paper,
     results: fn(RefuseRun) -> Results,
 }
@@ -166,6 +168,7 @@ pub fn run(args: &RefuseArgs) -> Result<bool> {
         name: "refuse",
         work: &args.work,
         held: &Mode::held(),
+        belay_anywhere: false,
         paper: &table::REFUSE,
         results: Results::Refuse,
     };
@@ -189,6 +192,7 @@ impl Study<'_> {
             rounds: args.rounds.into(),
             sessions: args.sessions.into(),
             macro_rounds: args.macro_rounds.into(),
+            belay_anywhere: self.belay_anywhere,
             beds: Vec::new(),
         };
         for kind in &beds.0 {
@@ -248,7 +252,13 @@ impl Study<'_> {
         // As users run it: with its own caches, and the kernel's.
         let options = BedOptions { image_mib, ..BedOptions::default() };
         let mode = if side == Side::Held { self.held } else { &Mode::Bare };
-        Bed::start(kind, mode, &options)
+        let bed = Bed::start(kind, mode, &options)?;
+        if self.belay_anywhere
+            && let Some(belay) = belay_processes(&bed)?.supervisor
+        {
+            machine::unpin(belay)?;
+        }
+        Ok(bed)
     }
 
     fn measure_micro(&self, kind: Kind, result: &mut RefuseBed) -> Result<()> {

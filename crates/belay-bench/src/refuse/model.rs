@@ -16,6 +16,9 @@ pub struct RefuseRun {
     pub sessions: usize,
     /// Pairs of runs of each macro-benchmark.
     pub macro_rounds: usize,
+    /// Belay's own process was left out of the placement.
+    #[serde(default)]
+    pub belay_anywhere: bool,
     /// One entry for each daemon.
     pub beds: Vec<RefuseBed>,
 }

@@ -148,6 +148,10 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, begun: &Begun) -> String {
     for failure in run.beds.iter().flat_map(|bed| &bed.failures) {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
     }
+    if run.belay_anywhere {
+        text += "Belay's own process, a thread of which commits in the background, could run on any CPU, as the kernel's own \
+                 writeback can; all else as below.\n\n";
+    }
     let _ = writeln!(text, "{}", begun.describe());
     text
 }
