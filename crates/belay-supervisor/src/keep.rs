@@ -74,13 +74,7 @@ impl Acknowledged {
         let name = path.map(|path| Text(path.as_os_str().as_bytes().to_vec())).unwrap_or_default();
         let head = Head { epoch: self.epoch, image: name, ..head };
         let bytes = encode(&head, &self.steps).ok_or("it is too large for a file")?;
-        let beside = image.map(|image| {
-            let (path, journal) = (image.path.as_path(), image.journal.as_path());
-            let here = if path.parent() == journal.parent() { path } else { journal };
-            let mut place = here.as_os_str().to_owned();
-            place.push(SUFFIX);
-            PathBuf::from(place)
-        });
+        let beside = image.map(beside);
         let inside = reports.join(SUFFIX.trim_start_matches('.'));
         let mut failed = String::new();
         for place in beside.into_iter().chain([inside]) {
@@ -91,6 +85,40 @@ impl Acknowledged {
         }
         Err(failed.trim_end_matches("; ").to_owned())
     }
+}
+
+/// Where the first op-log of an image is kept.
+fn beside(image: &Image) -> PathBuf {
+    let (path, journal) = (image.path.as_path(), image.journal.as_path());
+    let here = if path.parent() == journal.parent() { path } else { journal };
+    let mut place = here.as_os_str().to_owned();
+    place.push(SUFFIX);
+    PathBuf::from(place)
+}
+
+/// The op-logs that are kept beside an image, or beside its journal, as far as that folder can be read.
+pub fn kept_beside(image: &Image) -> Vec<PathBuf> {
+    let first = beside(image);
+    let (Some(folder), Some(name)) = (first.parent(), first.file_name()) else { return Vec::new() };
+    let is_one = |path: &PathBuf| {
+        let rest = path.file_name().and_then(|found| {
+            found.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."))
+        });
+        *path == first || rest.is_some_and(|rest| rest.iter().all(u8::is_ascii_digit))
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
+    found.sort();
+    found
+}
+
+/// The name of file `number` of those that are kept in one place.
+fn numbered(first: &Path, number: u32) -> PathBuf {
+    let mut place = first.as_os_str().to_owned();
+    if number > 0 {
+        place.push(format!(".{number}"));
+    }
+    PathBuf::from(place)
 }
 
 /// Writes a new file that is whole and durable, or not there; for its owner alone. If there is one of that name, a number
@@ -108,11 +136,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let placed = written.and_then(|()| {
         for number in 0..MOST {
-            let mut place = path.as_os_str().to_owned();
-            if number > 0 {
-                place.push(format!(".{number}"));
-            }
-            let place = PathBuf::from(place);
+            let place = numbered(path, number);
             let to = place.file_name().ok_or(io::ErrorKind::NotFound)?;
             match rustix::fs::renameat_with(&folder, &name, &folder, to, RenameFlags::NOREPLACE) {
                 Ok(()) => return folder.sync_all().map(|()| place),

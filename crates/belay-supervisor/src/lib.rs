@@ -38,7 +38,7 @@ pub mod handover;
 pub mod image;
 pub mod inflight;
 pub mod instances;
-mod keep;
+pub mod keep;
 pub mod keeper;
 pub mod ledger;
 mod memfile;

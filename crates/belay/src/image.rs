@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
 use belay_supervisor::image::{AtStart, Image, identity, journal_folder};
 use belay_supervisor::instances::Instance;
+use belay_supervisor::keep::kept_beside;
 use rustix::fd::OwnedFd;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -183,7 +184,26 @@ pub fn prepare(
         );
     }
     let image = Image::new(homes.image(), homes.meta(), &kept, at_start);
+    kept_beside(&image).iter().for_each(|file| tell_kept(&image, file));
     Ok(Some((image, kept.into_lock())))
+}
+
+/// What was acknowledged and is on no image is easily forgotten.
+fn tell_kept(image: &Image, file: &Path) {
+    let (image, shown) = (image.path.show(), file.display());
+    match crate::replay::File::open(file, true) {
+        Ok(kept) => match kept.left() {
+            0 => {}
+            left => tracing::warn!(
+                "{image} lacks {left} operations that were acknowledged before and are kept in {shown}: once it is \
+                 mounted, `belay replay {shown} MOUNTPOINT` applies them (`--list` shows them; remove the file if you \
+                 do not need them)"
+            ),
+        },
+        Err(why) => {
+            tracing::warn!("{image} may lack operations: those kept for it cannot be read: {why:#}")
+        }
+    }
 }
 
 fn settle(journals: Journals) -> Result<(Homes, AtStart)> {

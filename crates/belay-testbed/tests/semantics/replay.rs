@@ -180,6 +180,8 @@ fn s49_what_cannot_be_done_again_is_kept_and_replayed() {
     faulty.arm(false);
     let mut mount = faulty.mount();
     assert_eq!(tree(&mount.mountpoint), old, "the image is at the checkpoint");
+    let told = format!("`belay replay {} MOUNTPOINT`", file.display());
+    assert!(mount.log().contains(&told), "who mounts it is told of what it lacks: {}", mount.log());
     let replay = |more: &[&str]| {
         let mut words = vec![OsStr::new("replay"), file.as_os_str(), mount.mountpoint.as_os_str()];
         words.extend(more.iter().map(OsStr::new));
@@ -209,6 +211,12 @@ fn s49_what_cannot_be_done_again_is_kept_and_replayed() {
     assert!(stop.status.success(), "{stop:?}\n{}", mount.log());
     assert!(mount.end().success(), "{}", mount.log());
     image::check(KIND, &faulty.at("image")).unwrap();
+
+    let mut mount = faulty.mount();
+    assert!(!mount.log().contains(&told), "all of it is applied: {}", mount.log());
+    let stop = Custom::belay(&[OsStr::new("stop"), mount.mountpoint.as_os_str()]);
+    assert!(stop.status.success(), "{stop:?}\n{}", mount.log());
+    assert!(mount.end().success(), "{}", mount.log());
 }
 
 /// S49: an operation that does not come out as it did stops the replay there; it can be left out.

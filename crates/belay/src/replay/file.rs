@@ -16,6 +16,7 @@ const MOST: u64 = 4 << 30;
 pub struct File {
     path: PathBuf,
     file: fs::File,
+    /// What was read, with the progress that was noted since.
     pub kept: Kept,
 }
 

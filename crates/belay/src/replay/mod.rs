@@ -14,7 +14,7 @@ mod target;
 use crate::cli::Replay;
 use anyhow::{Context, Result, bail};
 use belay_oplog::kept::{Operation, State, Step, Text};
-use file::File;
+pub use file::File;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write;
