@@ -99,7 +99,7 @@ fn table(text: &mut String, bed: &RecoveryBed) {
     text.push('\n');
     for series in Series::ALL {
         let cases: Vec<_> = bed.cases.iter().filter(|case| case.series == series).collect();
-        if let Some(told) = growth(&cases) {
+        if let Some(told) = growth(&cases, bare) {
             let _ = writeln!(text, "- {}: {told}", series.unit());
         }
     }
@@ -113,17 +113,37 @@ fn table(text: &mut String, bed: &RecoveryBed) {
     let _ = writeln!(text, "- belay's own part above the paper's whole recovery: {told}\n");
 }
 
-/// How the pause grows from the least to the most.
-fn growth(cases: &[&RecoveryCase]) -> Option<String> {
+/// How the pause grows from the least to the most, and belay's own part of it. That the whole grows less than what there
+/// is says little, as much of it is the same for any size: so what one more costs is told for the first step
+/// and for the last.
+fn growth(cases: &[&RecoveryCase], bare: Option<f64>) -> Option<String> {
     let (first, last) = (cases.first()?, cases.last()?);
-    let pause = |case: &RecoveryCase| median_of(case, |c| c.pause_us);
-    let (least, most) = (pause(first)?, pause(last)?);
     if first.size == 0 || last.size <= first.size {
         return None;
     }
-    let (times, longer) = (last.size as f64 / first.size as f64, most / least);
-    let how = if longer < times { "sub-linear" } else { "not sub-linear" };
-    Some(format!("{times:.0} times as many, {longer:.2} times the pause: {how}"))
+    let pause = |case: &RecoveryCase| median_of(case, |c| c.pause_us);
+    let own = |case: &RecoveryCase| case.own_us(bare?);
+    let times = last.size as f64 / first.size as f64;
+    let mut told = format!("{times:.0} times as many");
+    for (what, of) in
+        [("the pause", &pause as &dyn Fn(&RecoveryCase) -> Option<f64>), ("belay's own part", &own)]
+    {
+        let (Some(least), Some(most)) = (of(first), of(last)) else { continue };
+        let more = |one: &RecoveryCase, other: &RecoveryCase| {
+            Some((of(other)? - of(one)?) / (other.size - one.size).max(1) as f64)
+        };
+        let ends = cases.split_first().and_then(|(_, rest)| {
+            let (begin, end) = (rest.first()?, cases.get(cases.len() - 2)?);
+            Some((more(first, begin)?, more(end, last)?))
+        });
+        let how =
+            if most / least < times { "less than in proportion" } else { "in proportion or more" };
+        told += &format!("; {what} grows {:.2} times, {how}", most / least);
+        if let Some((begin, end)) = ends.filter(|_| cases.len() > 2) {
+            told += &format!(", by {begin:.2} us for one more at first, {end:.2} us in the end");
+        }
+    }
+    Some(told)
 }
 
 #[cfg(test)]
@@ -139,11 +159,20 @@ mod tests {
     #[test]
     fn growth_is_told() {
         let (one, other) = (case(10, 10_000.0), case(40, 20_000.0));
-        let told = growth(&[&one, &other]).unwrap();
-        assert_eq!(told, "4 times as many, 2.00 times the pause: sub-linear");
-        let steep = case(40, 50_000.0);
-        assert!(growth(&[&one, &steep]).unwrap().ends_with("not sub-linear"));
-        assert!(growth(&[&one]).is_none());
+        let told = growth(&[&one, &other], Some(2_000.0)).unwrap();
+        assert_eq!(
+            told,
+            "4 times as many; the pause grows 2.00 times, less than in proportion; belay's own part grows 2.25 times, \
+             less than in proportion"
+        );
+        let (middle, steep) = (case(20, 12_000.0), case(40, 50_000.0));
+        let told = growth(&[&one, &middle, &steep], None).unwrap();
+        assert_eq!(
+            told,
+            "4 times as many; the pause grows 5.00 times, in proportion or more, by 200.00 us for one more at first, \
+             1900.00 us in the end"
+        );
+        assert!(growth(&[&one], None).is_none());
         let bed = RecoveryBed {
             bed: "fuse2fs-ext2".to_owned(),
             bare_start_us: vec![2_000.0],
