@@ -1,5 +1,10 @@
+//! What is answered without the daemon under the policy `epoch`, by an error.
+//!
 //! Read-only on the last checkpoint: what was acknowledged since cannot be done again, as daemons die of it. What the
 //! checkpoint holds is shown; whatever would change something gets EROFS, and no daemon hears of it.
+//!
+//! TMPFILE, always: the op-log knows files by their names, so what is written to one that has none would be lost with
+//! the daemon. To the kernel it is a daemon that has no such request.
 
 use crate::checkpoint::SYNCS;
 use crate::decision::Progress;
@@ -13,6 +18,7 @@ use belay_wire::abi::OpenIn;
 use belay_wire::{Opcode, Request, build};
 
 const EROFS: i32 = 30;
+const ENOSYS: i32 = 38;
 /// O_ACCMODE and O_TRUNC.
 const WRITING: u32 = 3 | 0o1000;
 
@@ -33,24 +39,27 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether a request is one that nobody carries out.
-    pub(crate) fn is_forbidden(&self, request: &Request<'_>) -> bool {
+    /// By which error a request is answered that nobody carries out.
+    pub(crate) fn forbidden(&self, request: &Request<'_>) -> Option<i32> {
         let opcode = request.opcode();
+        if opcode == Opcode::TMPFILE && self.has_epochs() {
+            return Some(ENOSYS);
+        }
         let writes = || {
             opcode == Opcode::OPEN
                 && read::<OpenIn>(request.body).is_some_and(|open| open.flags & WRITING != 0)
         };
-        self.is_read_only()
-            && (CHANGES.has(opcode) || SYNCS.has(opcode) || opcode == Opcode::TMPFILE || writes())
+        let changes = || CHANGES.has(opcode) || SYNCS.has(opcode) || writes();
+        (self.is_read_only() && changes()).then_some(EROFS)
     }
 
     /// Refuses it. What was done before, and whose answer is on record, is answered.
     pub(crate) fn forbid_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
         let done = task.resent.is_some_and(|resent| resent.progress == Progress::Replied);
-        if done || !self.is_forbidden(request) {
+        if done {
             return None;
         }
-        let reply = build::reply_error(request.header.unique, EROFS);
+        let reply = build::reply_error(request.header.unique, self.forbidden(request)?);
         Some(self.answer(task, &reply))
     }
 }

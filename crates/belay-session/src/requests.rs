@@ -79,6 +79,7 @@ const SPECIAL: OpcodeSet = OpcodeSet::new(&[
     Opcode::LINK,
     Opcode::COPY_FILE_RANGE,
     Opcode::COPY_FILE_RANGE_64,
+    Opcode::TMPFILE,
 ]);
 
 /// Byte offset of a request's node id.
@@ -197,7 +198,7 @@ impl<M: Memory> Session<M> {
         if !self.exclusive.is_empty() && self.is_excluded(request)
             || self.is_throttled(request.opcode())
             || self.awaits_turn(request)
-            || self.is_forbidden(request)
+            || self.forbidden(request).is_some()
         {
             return true;
         }
