@@ -10,7 +10,7 @@ use belay_testbed::{Belay, Signal, cache_dir, mounts};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{LIMIT, Trap, await_status, number};
+use crate::common::{LIMIT, Trap, await_status, number, until};
 
 /// A `belay run` in a directory of its own.
 pub struct Custom {
@@ -175,12 +175,21 @@ impl Custom {
         self.belay.stop(&self.mountpoint).unwrap();
     }
 
-    /// Runs a program on the mountpoint, such as `umount`.
+    /// Runs a program on the mountpoint, such as `umount`. While another test starts a process, that has, until its exec,
+    /// copies of all descriptors of this one, and with them perhaps a file that was closed here: the mount is in use for
+    /// that moment.
     pub fn tool(&self, words: &[&str]) {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).arg(&self.mountpoint);
-        let output = run(command, LIMIT).unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
+        let mut last = None;
+        let done = until(|| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg(&self.mountpoint);
+            let output = run(command, LIMIT).unwrap();
+            let busy = String::from_utf8_lossy(&output.stderr).contains("target is busy");
+            last = Some(output);
+            !busy
+        });
+        let output = last.unwrap();
+        assert!(done && output.status.success(), "{words:?}: {output:?}");
     }
 }
 
