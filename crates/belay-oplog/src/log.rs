@@ -294,10 +294,10 @@ impl<M: Memory> Oplog<M> {
         Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
     }
 
-    /// The data of a piece.
-    pub(crate) fn data(&self, piece: &Piece, out: &mut [u8]) {
+    /// The data of a piece behind its first `skip` bytes, as much as there is room for.
+    pub(crate) fn data(&self, piece: &Piece, skip: usize, out: &mut [u8]) {
         let page = slot_at(self.place.arena(), piece.slot);
-        get(&self.memory, page, usize::from(piece.from), out);
+        get(&self.memory, page, usize::from(piece.from) + skip, out);
     }
 
     fn seed(&self, half: usize, at: usize) -> Seed {

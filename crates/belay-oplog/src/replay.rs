@@ -62,13 +62,13 @@ impl Replay {
         log: &Oplog<M>,
         pieces: impl Iterator<Item = &'a Piece>,
     ) -> Vec<Run> {
+        let pieces = pieces.collect::<Vec<_>>();
+        let mut left: usize = pieces.iter().map(|piece| usize::from(piece.length)).sum();
         let mut runs: Vec<Run> = Vec::new();
         for piece in pieces {
-            let mut bytes = vec![0; usize::from(piece.length)];
-            log.data(piece, &mut bytes);
             let mut offset = piece.offset();
-            let mut rest = bytes.as_slice();
-            while !rest.is_empty() {
+            let mut done = 0;
+            while done < usize::from(piece.length) {
                 let room = match runs.last() {
                     Some(last)
                         if last.offset.checked_add(last.bytes.len() as u64) == Some(offset) =>
@@ -78,15 +78,20 @@ impl Replay {
                     _ => 0,
                 };
                 if room == 0 {
-                    runs.push(Run { offset, bytes: Vec::new() });
+                    // Once as large as it can become: what a recovery takes is mostly what is copied.
+                    let bytes = Vec::with_capacity(left.min(self.most));
+                    runs.push(Run { offset, bytes });
                 }
                 let room = if room == 0 { self.most } else { room };
-                let (now, later) = rest.split_at(rest.len().min(room));
-                if let Some(run) = runs.last_mut() {
-                    run.bytes.extend_from_slice(now);
+                let now = (usize::from(piece.length) - done).min(room);
+                if let Some(Run { bytes, .. }) = runs.last_mut() {
+                    let have = bytes.len();
+                    bytes.resize(have + now, 0);
+                    log.data(piece, done, bytes.get_mut(have..).unwrap_or_default());
                 }
-                offset = offset.saturating_add(now.len() as u64);
-                rest = later;
+                offset = offset.saturating_add(now as u64);
+                done += now;
+                left -= now;
             }
         }
         runs
