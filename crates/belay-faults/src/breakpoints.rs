@@ -2,10 +2,11 @@
 //!
 //! The first byte of each is replaced by the instruction that traps. A thread that has run into it is put back, does the
 //! one instruction that was there, alone, and the trap is set again. Another thread may pass there meanwhile and is not
-//! seen: an experiment that misses its point is made again.
+//! seen: an experiment that misses its point is made again, and a return that was missed is known by the thread's next call.
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,8 @@ pub(crate) enum Stop {
 pub(crate) struct Breakpoints {
     memory: File,
     trap: u8,
+    /// Where the library is.
+    library: Range<u64>,
     entries: HashMap<u64, i64>,
     /// What was there.
     bytes: HashMap<u64, u8>,
@@ -68,7 +71,7 @@ impl Breakpoints {
     pub(crate) fn set(process: Pid, library: &str) -> Result<Self> {
         let trap =
             functions::BREAK.context("threads cannot be stopped at functions on this machine")?;
-        let (path, base) = loaded(process, library)?;
+        let (path, base, library) = loaded(process, library)?;
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         let file =
             object::File::parse(&*bytes).with_context(|| format!("reading {}", path.display()))?;
@@ -89,6 +92,7 @@ impl Breakpoints {
         let mut this = Self {
             memory,
             trap,
+            library,
             entries: HashMap::new(),
             bytes: HashMap::new(),
             passing: HashMap::new(),
@@ -121,11 +125,12 @@ impl Breakpoints {
             return Ok(Stop::Elsewhere);
         };
         if let Some(number) = self.entries.get(&at) {
-            // A function that calls another of them is one call.
-            if self.inside.contains_key(&thread) {
+            let (call, to, _) = functions::entered(thread, *number)?;
+            // A function that calls another of them is one call. Who is in one and calls from elsewhere has left it unseen.
+            if self.inside.contains_key(&thread) && self.library.contains(&to) {
                 return Ok(Stop::Passing(at));
             }
-            let (call, _, _) = functions::entered(thread, *number)?;
+            self.inside.remove(&thread);
             return Ok(Stop::Entry(at, call));
         }
         let stack = functions::stack(thread)?;
@@ -201,25 +206,27 @@ impl Drop for Breakpoints {
     }
 }
 
-/// Where a library is, and where its first byte is mapped.
-fn loaded(process: Pid, library: &str) -> Result<(PathBuf, u64)> {
+/// Where a library is, where its first byte is mapped, and all that is mapped of it.
+fn loaded(process: Pid, library: &str) -> Result<(PathBuf, u64, Range<u64>)> {
     let path = format!("/proc/{process}/maps");
     let maps = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    maps.lines()
-        .filter_map(mapped)
-        .find(|(file, _)| Path::new(file).file_name().is_some_and(|name| name == library))
-        .map(|(file, base)| (PathBuf::from(file), base))
-        .with_context(|| format!("process {process} has not loaded {library}"))
+    let its = |file: &str| Path::new(file).file_name().is_some_and(|name| name == library);
+    let mut parts = maps.lines().filter_map(mapped).filter(|(file, ..)| its(file));
+    let (file, base, first) =
+        parts.next().with_context(|| format!("process {process} has not loaded {library}"))?;
+    let end = parts.map(|(.., part)| part.end).fold(first.end, u64::max);
+    Ok((PathBuf::from(file), base, first.start..end))
 }
 
-/// The file of a line of a process's maps, and where its first byte would be.
-fn mapped(line: &str) -> Option<(&str, u64)> {
+/// The file of a line of a process's maps, where its first byte would be, and what the line is of.
+fn mapped(line: &str) -> Option<(&str, u64, Range<u64>)> {
     let mut words = line.split_ascii_whitespace();
-    let (start, _) = words.next()?.split_once('-')?;
+    let (start, end) = words.next()?.split_once('-')?;
     let offset = words.nth(1)?;
     let file = words.nth(2)?;
     let number = |digits| u64::from_str_radix(digits, 16).ok();
-    Some((file, number(start)?.checked_sub(number(offset)?)?))
+    let (start, end) = (number(start)?, number(end)?);
+    Some((file, start.checked_sub(number(offset)?)?, start..end))
 }
 
 #[cfg(test)]
@@ -229,11 +236,13 @@ mod tests {
     #[test]
     fn maps_are_read() {
         let line = "7f2900028000-7f290019d000 r-xp 00028000 fe:00 1234     /lib/libc.so.6";
-        assert_eq!(mapped(line), Some(("/lib/libc.so.6", 0x7f29_0000_0000)));
+        let whole = 0x7f29_0002_8000..0x7f29_0019_d000;
+        assert_eq!(mapped(line), Some(("/lib/libc.so.6", 0x7f29_0000_0000, whole)));
         assert_eq!(mapped("7f2900028000-7f290019d000 rw-p 00000000 00:00 0"), None);
         let this = nix::unistd::Pid::this();
-        let (path, base) = loaded(this, "libc.so.6").unwrap();
+        let (path, base, all) = loaded(this, "libc.so.6").unwrap();
         assert!(path.is_file() && base != 0);
+        assert!(all.contains(&(libc::getpid as *const () as u64)));
         assert!(loaded(this, "libbelay_shim.so").is_err());
     }
 }

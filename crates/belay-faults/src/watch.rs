@@ -95,7 +95,12 @@ impl Watch {
     /// A thread makes a call. True if it is to crash here.
     pub(crate) fn calls(&mut self, thread: Pid, call: Call) -> bool {
         let role = self.role(thread, &call);
-        self.threads.entry(thread).or_default().inside = role.map(|role| (role, call));
+        let inside = &mut self.threads.entry(thread).or_default().inside;
+        let before = std::mem::replace(inside, role.map(|role| (role, call)));
+        if before.is_some_and(|(role, _)| role == Role::Reply) {
+            // It has written the reply, unseen: nobody is to wait for that.
+            self.answered(true);
+        }
         match role {
             Some(Role::Effect(k)) => self.is_at(Point::BeforeEffect(k)),
             Some(Role::Reply) => {
@@ -137,13 +142,18 @@ impl Watch {
                 self.is_at(Point::AfterEffect(k))
             }
             Role::Reply => {
-                if let Some(request) = &mut self.report.request {
-                    request.replied = result >= 0;
-                }
-                self.active = None;
+                self.answered(result >= 0);
                 self.is_at(Point::AfterReply)
             }
         })
+    }
+
+    /// The reply was written, or refused.
+    fn answered(&mut self, taken: bool) {
+        if let Some(request) = &mut self.report.request {
+            request.replied = taken;
+        }
+        self.active = None;
     }
 
     pub(crate) fn ended(&mut self, thread: Pid) {
@@ -278,4 +288,26 @@ fn replied_to(thread: Pid, call: &Call) -> Option<u64> {
         memory::bytes(thread, call.args[1], OUT_HEADER)
     };
     OutHeader::read_from_bytes(&head).ok().map(|header| header.unique)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Target;
+
+    #[test]
+    fn a_reply_whose_return_was_missed_is_not_waited_for() {
+        let this = Pid::this();
+        let scope = Scope::Library { name: "x".to_owned(), injected: false };
+        let target = Target { opcodes: vec![Opcode::LINK], scope, ..Target::default() };
+        let mut watch = Watch::new(this, Plan { target, fault: None });
+        let call = Call { number: libc::SYS_writev, args: [0; 6] };
+        let replying = Thread { inside: Some((Role::Reply, call)), piped: false };
+        watch.threads.insert(this, replying);
+        watch.active = Some(Active { serving: this, unique: 2, replying: true });
+        assert!(watch.replying());
+        // The same thread is back for more.
+        assert!(!watch.calls(this, Call { number: libc::SYS_readv, args: [u64::MAX; 6] }));
+        assert!(!watch.replying());
+    }
 }
