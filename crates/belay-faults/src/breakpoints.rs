@@ -49,6 +49,17 @@ pub(crate) enum Stop {
     Passing(u64),
 }
 
+/// A function that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Inside {
+    /// Where it begins.
+    entry: u64,
+    /// Where it returns to.
+    to: u64,
+    /// With which stack.
+    stack: u64,
+}
+
 /// The traps in a process.
 #[derive(Debug)]
 pub(crate) struct Breakpoints {
@@ -61,9 +72,17 @@ pub(crate) struct Breakpoints {
     bytes: HashMap<u64, u8>,
     /// Who is just passing which of them.
     passing: HashMap<Pid, u64>,
-    /// The functions that threads are in: where they return to, with which stack.
-    inside: HashMap<Pid, (u64, u64)>,
+    /// The functions that threads are in.
+    inside: HashMap<Pid, Inside>,
     removed: bool,
+}
+
+impl Inside {
+    /// Whether this has jumped to another function's begin, which returns in its place. (The same function again is
+    /// another call.)
+    fn becomes(&self, other: &Self) -> bool {
+        (self.to, self.stack) == (other.to, other.stack) && self.entry != other.entry
+    }
 }
 
 impl Breakpoints {
@@ -125,16 +144,19 @@ impl Breakpoints {
             return Ok(Stop::Elsewhere);
         };
         if let Some(number) = self.entries.get(&at) {
-            let (call, to, _) = functions::entered(thread, *number)?;
-            // A function that calls another of them is one call. Who is in one and calls from elsewhere has left it unseen.
-            if self.inside.contains_key(&thread) && self.library.contains(&to) {
+            let (call, to, stack) = functions::entered(thread, *number)?;
+            // A function that calls another of them, or goes on as another, is one call. Who is in one and calls from
+            // elsewhere has left it unseen.
+            if let Some(inside) = self.inside.remove(&thread)
+                && (self.library.contains(&to) || inside.becomes(&Inside { entry: at, to, stack }))
+            {
+                self.inside.insert(thread, inside);
                 return Ok(Stop::Passing(at));
             }
-            self.inside.remove(&thread);
             return Ok(Stop::Entry(at, call));
         }
         let stack = functions::stack(thread)?;
-        if self.inside.get(&thread) == Some(&(at, stack)) {
+        if self.inside.get(&thread).is_some_and(|inside| (inside.to, inside.stack) == (at, stack)) {
             self.inside.remove(&thread);
             return Ok(Stop::Return(at));
         }
@@ -142,10 +164,10 @@ impl Breakpoints {
     }
 
     /// The function at whose entry a thread is stopped matters: its return is to be seen.
-    pub(crate) fn expect_return(&mut self, thread: Pid) -> nix::Result<()> {
+    pub(crate) fn expect_return(&mut self, thread: Pid, entry: u64) -> nix::Result<()> {
         let (_, to, stack) = functions::entered(thread, 0)?;
         if self.trap_at(to).is_ok() {
-            self.inside.insert(thread, (to, stack));
+            self.inside.insert(thread, Inside { entry, to, stack });
         }
         Ok(())
     }
@@ -232,6 +254,15 @@ fn mapped(line: &str) -> Option<(&str, u64, Range<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_that_goes_on_as_another_is_one_call() {
+        let first = Inside { entry: 100, to: 9000, stack: 64 };
+        assert!(first.becomes(&Inside { entry: 200, ..first }));
+        // The next call from the same place.
+        assert!(!first.becomes(&first));
+        assert!(!first.becomes(&Inside { entry: 200, stack: 48, ..first }));
+    }
 
     #[test]
     fn maps_are_read() {

@@ -244,7 +244,7 @@ impl Loop {
             Stop::Entry(at, call) => {
                 let here = self.watch.calls(thread, call);
                 if self.watch.is_inside(thread) {
-                    breakpoints.expect_return(thread)?;
+                    breakpoints.expect_return(thread, at)?;
                 }
                 (at, here)
             }
