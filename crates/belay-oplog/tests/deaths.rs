@@ -51,6 +51,20 @@ proptest! {
     }
 }
 
+/// A link's answer tells the file's mode: the write that took the setuid bit before it is not dropped for one after it.
+#[test]
+fn what_a_link_shows_is_issued_before_it() {
+    let write = |seed| Op::Write { file: 0, at: 0, length: 8, seed, kill: true };
+    let steps = [
+        Op::Mode { node: 0, setuid: true },
+        write(1),
+        Op::Link { file: 0, dir: 0, name: 3 },
+        write(2),
+    ];
+    let seen = live(ROOMY, &steps.map(|op| (op, None)));
+    assert!(seen.joined == 0 && seen.robbed == 0, "{seen:?}");
+}
+
 /// What comes about in the tests above, in 40 sequences of their kind.
 fn sum(capacity: Capacity, steps: &impl Strategy<Value = Steps>) -> Seen {
     let mut runner = TestRunner::deterministic();

@@ -596,7 +596,8 @@ impl World {
                 };
                 let body = LinkIn { oldnodeid: file };
                 let names = |_: &mut Self| vec![change(dir, n, 0, file)];
-                self.request(Opcode::LINK, dir, &[body.as_bytes(), n, nul], [0, 0], names);
+                // A barrier, as the session has it: its answer tells the mode that writes before it left.
+                self.request(Opcode::LINK, dir, &[body.as_bytes(), n, nul], [file, 0], names);
             }
             Op::Begin { file, at, length, seed, kill } => {
                 self.begin(file, at, length, seed, kill);
