@@ -235,3 +235,28 @@ fn a_file_that_is_written_to_again_is_closed_before_its_name_goes() {
     asked.retain(|opcode| *opcode != Opcode::LOOKUP);
     assert_eq!(asked, [Opcode::OPEN, Opcode::WRITE, Opcode::RELEASE, Opcode::RENAME]);
 }
+
+/// What the reply to a LINK tells of the file (the mode is compared) comes of the writes before it: a later write over
+/// the same bytes does not make one of these needless.
+#[test]
+fn a_write_before_a_link_is_issued_although_another_covers_it() {
+    let mut talk = Talk::logged();
+    let (file, _) = talk.lookup("a", 10, 7);
+    let handle = talk.open(file);
+    let write = |talk: &mut Talk| {
+        let write = WriteIn { fh: handle, size: 3, ..WriteIn::default() };
+        let body = [write.as_bytes(), b"abc"];
+        assert!(talk.ask(file, |ids| build::request(ids, Opcode::WRITE, &body)).is_some());
+        talk.reply(talk.unique, WriteOut { size: 3, padding: 0 }.as_bytes());
+    };
+    write(&mut talk);
+    write(&mut talk);
+    assert!(talk.ask(ROOT_ID, |ids| build::link(ids, file, b"b")).is_some());
+    talk.reply(talk.unique, link(10, 7).as_bytes());
+    write(&mut talk);
+    let log = talk.log();
+    let opcodes = log.records().map(|record| Opcode(record.unwrap().facts.opcode));
+    // One that is no request says where the file is.
+    let opcodes: Vec<_> = opcodes.filter(|opcode| opcode.0 != 0).collect();
+    assert_eq!(opcodes, [Opcode::WRITE, Opcode::LINK, Opcode::WRITE]);
+}
