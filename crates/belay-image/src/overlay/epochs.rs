@@ -1,11 +1,12 @@
 //! The header: which epoch is the current one, which is on the image, and what each side is.
 
-use super::{ENTRY_WORDS, FURTHEST, Overlay, PAGE_WORDS};
+use super::{FILTER_WORDS, FURTHEST, Overlay, PAGE_WORDS};
 use belay_recorder::Memory;
 
 const EPOCH: usize = 0; // check (24 bits) | number
 const COMMITTED: usize = 8; // the same; the committer's word, in a cache line of its own
 const SIDES: [usize; 2] = [16, 24];
+const FILTERS: usize = 64; // of both sides, one behind the other
 
 // Words of a side.
 const USED: usize = 0; // stamp | pages in use
@@ -13,6 +14,9 @@ const LENGTH: usize = 1;
 const CUT: usize = 2;
 const START: usize = 3;
 const CHECK: usize = 4;
+const ENTRIES: usize = 5; // of its index
+
+const _: () = assert!(FILTERS + 2 * FILTER_WORDS <= PAGE_WORDS, "the header is a page");
 
 /// Bits of an epoch's number: enough for one a millisecond in 34 years.
 const NUMBER_BITS: u32 = 40;
@@ -28,8 +32,11 @@ pub struct Spoilt;
 pub(super) struct Side {
     /// Its own words.
     at: usize,
-    /// First word of its index.
+    /// First word of its index, and entries of that: a power of two.
     pub(super) index: usize,
+    pub(super) entries: usize,
+    /// First word of its filter.
+    pub(super) filter: usize,
     /// First word of its pool.
     pub(super) pool: usize,
     /// What its entries carry; 0 for a side that was never used.
@@ -119,12 +126,16 @@ impl<M: Memory> Overlay<'_, M> {
         let number = (epoch & 1) as usize;
         let [even, odd] = SIDES;
         let at = self.at + if number == 0 { even } else { odd };
-        let [used, length, cut, start] = self.memory.load_fields(at, [USED, LENGTH, CUT, START]);
+        let [used, length, cut, start, entries] =
+            self.memory.load_fields(at, [USED, LENGTH, CUT, START, ENTRIES]);
         let indices = self.at + PAGE_WORDS;
         let index_words = self.index_words;
+        let (index, entries) = self.index_of(indices + number * index_words, entries as usize);
         Side {
             at,
-            index: indices + number * index_words,
+            index,
+            entries,
+            filter: self.at + FILTERS + number * FILTER_WORDS,
             pool: indices + 2 * index_words + number * self.capacity.pool_words(),
             stamp: (used >> 32) as u32,
             used: used as u32 as usize,
@@ -137,7 +148,7 @@ impl<M: Memory> Overlay<'_, M> {
 
     /// Sets a side's words, but not those of what it holds.
     pub(super) fn put_side(&self, side: &Side) {
-        let words = [side.length, side.cut, side.start, check_of(side)];
+        let words = [side.length, side.cut, side.start, check_of(side), side.entries as u64];
         self.memory.store_words(side.at + LENGTH, words);
     }
 
@@ -154,15 +165,18 @@ impl<M: Memory> Overlay<'_, M> {
 
     /// Makes a side hold nothing, over an image of `length` bytes.
     pub(super) fn empty(&self, side: &mut Side, length: u64) {
+        let first = self.first_index(side);
         if side.stamp == u32::MAX {
             // Stamps start again, and entries of old ones may be there.
-            for at in side.index..side.index + self.entries * ENTRY_WORDS {
+            for at in first..first + self.index_words {
                 self.memory.store(at, 0);
             }
             side.stamp = 0;
         }
         side.stamp += 1;
         side.used = 0;
+        (side.index, side.entries) = self.index_of(first, 0);
+        self.clear_filter(side);
         (side.length, side.cut, side.start) = (length, length, length);
         self.put_used(side);
         self.put_side(side);
@@ -170,7 +184,8 @@ impl<M: Memory> Overlay<'_, M> {
 }
 
 fn check_of(side: &Side) -> u64 {
-    [u64::from(side.stamp), side.length, side.cut, side.start].into_iter().fold(1, mix)
+    let words = [u64::from(side.stamp), side.length, side.cut, side.start, side.entries as u64];
+    words.into_iter().fold(1, mix)
 }
 
 /// A number as a word that tells whether somebody else has written it. `role` tells the words apart.

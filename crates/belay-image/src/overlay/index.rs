@@ -1,5 +1,8 @@
 //! A side's index: open addressing, from pages of the image to pages of the pool.
 //!
+//! A search looks at a place that has most often left the processor's caches if the index is large. So an epoch begins with a
+//! small one, and goes on to the next, of twice the size, whenever it is half full; they lie one behind the other.
+//!
 //! An entry is two words: `stamp (32 bits) | mask (8) | page of the pool (24)`, and the page of the image.
 //! Nothing is ever taken out but by a new stamp, so a search ends at the first entry of another one. Four
 //! pages that follow each other in the image have entries that do so, most often: one cache line.
@@ -36,8 +39,8 @@ impl<M: Memory> Overlay<'_, M> {
     #[inline]
     pub(super) fn find(&self, side: &Side, page: u64) -> Place {
         let home = (mix(0, page >> 2) as usize) << 2 | (page & 3) as usize;
-        for step in 0..self.entries {
-            let at = side.index + (home.wrapping_add(step) & (self.entries - 1)) * ENTRY_WORDS;
+        for step in 0..side.entries {
+            let at = side.index + (home.wrapping_add(step) & (side.entries - 1)) * ENTRY_WORDS;
             let [word, found] = self.memory.load_fields(at, [0, 1]);
             let held = self.held(at, word);
             if held.stamp != side.stamp || side.stamp == 0 {
@@ -48,6 +51,47 @@ impl<M: Memory> Overlay<'_, M> {
             }
         }
         Place::Nowhere
+    }
+
+    /// The index with `entries` entries, of those that begin at word `first`: its first word, and its entries. The first
+    /// one if there is none such.
+    #[inline]
+    pub(super) fn index_of(&self, first: usize, entries: usize) -> (usize, usize) {
+        let least = self.capacity.first_entries();
+        let there =
+            entries.is_power_of_two() && (least..=self.capacity.entries()).contains(&entries);
+        let entries = if there { entries } else { least };
+        // As many entries as those before it have: least + 2 least + ... + entries / 2.
+        (first + (entries - least) * ENTRY_WORDS, entries)
+    }
+
+    /// First word of a side's first index.
+    pub(super) fn first_index(&self, side: &Side) -> usize {
+        side.index - (side.entries - self.capacity.first_entries()) * ENTRY_WORDS
+    }
+
+    /// Whether a further entry wants a larger index, and there is one.
+    #[inline]
+    pub(super) fn is_crowded(&self, side: &Side) -> bool {
+        side.used >= side.entries / 2 && side.entries < self.capacity.entries()
+    }
+
+    /// Goes on to the next index, in which nothing is of this stamp. Only for the current side, which is dropped as a
+    /// whole by who comes after a death in here.
+    #[cold]
+    pub(super) fn grow(&self, side: &mut Side) {
+        let mut next = *side;
+        (next.index, next.entries) = self.index_of(self.first_index(side), side.entries * 2);
+        for number in 0..side.entries {
+            if let Some((page, held)) = self.entry(side, number)
+                && let Place::Free(at) = self.find(&next, page)
+            {
+                self.memory.store(at + 1, page);
+                self.set_mask(&Held { at, ..held }, held.mask);
+            }
+        }
+        *side = next;
+        self.put_side(side);
     }
 
     /// Entry number `number`, with the page of the image that it is of.
@@ -63,7 +107,7 @@ impl<M: Memory> Overlay<'_, M> {
     /// What a side holds of a page, and where that lies in the memory.
     #[inline]
     pub(super) fn sectors(&self, side: &Side, page: u64) -> (u8, usize) {
-        if side.used == 0 {
+        if side.used == 0 || !self.may_hold(side, page) {
             return (0, 0);
         }
         match self.find(side, page) {
@@ -84,6 +128,7 @@ impl<M: Memory> Overlay<'_, M> {
         let held = Held { at, stamp: side.stamp, slot: side.used, mask: 0 };
         self.memory.store(at + 1, page);
         self.set_mask(&held, 0);
+        self.note_held(side, page);
         side.used += 1;
         self.put_used(side);
         held

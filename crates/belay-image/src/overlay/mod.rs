@@ -1,6 +1,7 @@
 //! The overlay: what the daemon has written to its image since the image was last brought up to date.
 //!
-//! Two *sides*, each an index from image pages to pages of its pool, with a mask of the sectors held.
+//! Two *sides*, each an index from image pages to pages of its pool, with a mask of the sectors held. An index that is half
+//! full is replaced by one of twice the size.
 //! The *current* side takes the daemon's writes. The *sealed* one is that of the epoch before: it is
 //! on its way to the image, or there.
 //!
@@ -23,6 +24,7 @@
 //! has a lock for that, which dies with the daemon. The committer, another process, needs none.
 
 mod epochs;
+mod filter;
 mod index;
 mod layers;
 mod sealed;
@@ -44,6 +46,8 @@ pub const PAGE: usize = 4096;
 pub(crate) const FURTHEST: u64 = i64::MAX as u64;
 
 const PAGE_WORDS: usize = PAGE / 8;
+/// Words of a side's filter: enough to tell all parts of 2 GiB apart.
+const FILTER_WORDS: usize = 128;
 /// Words of an index entry.
 const ENTRY_WORDS: usize = 2;
 /// Most pages that a side can have, by the bits that an entry has for the number of one.
@@ -71,14 +75,23 @@ impl Capacity {
         if self.pages < MOST_PAGES { self.pages } else { MOST_PAGES }
     }
 
-    /// Entries of a side's index: a power of two, and at least twice as many as there can be pages.
+    /// Entries of a side's largest index: a power of two, and at least twice as many as there can be pages.
     const fn entries(self) -> usize {
         let twice = (self.bounded() * 2).next_power_of_two();
         if twice < 8 { 8 } else { twice }
     }
 
+    /// Entries of its first one, a power of two as well: of a real mount 4096, which is for 8 MiB, and stays in a processor's
+    /// cache.
+    const fn first_entries(self) -> usize {
+        let part = self.entries() / 32;
+        if part < 8 { 8 } else { part }
+    }
+
+    /// Words of all indices of a side, each twice as large as the one before.
     const fn index_words(self) -> usize {
-        (self.entries() * ENTRY_WORDS).div_ceil(PAGE_WORDS) * PAGE_WORDS
+        let entries = 2 * self.entries() - self.first_entries();
+        (entries * ENTRY_WORDS).div_ceil(PAGE_WORDS) * PAGE_WORDS
     }
 
     const fn pool_words(self) -> usize {
@@ -92,8 +105,7 @@ pub struct Overlay<'m, M> {
     memory: &'m M,
     at: usize,
     capacity: Capacity,
-    /// Entries of a side's index, and words that it takes.
-    entries: usize,
+    /// Words that the indices of a side take.
     index_words: usize,
     /// Pages that an epoch may take.
     most: usize,
@@ -131,8 +143,8 @@ impl<'m, M: Memory> Overlay<'m, M> {
     pub fn new(memory: &'m M, at: usize, capacity: Capacity) -> Self {
         // One without pages has no memory of its own: far outside, where loads give 0.
         let at = if capacity.pages == 0 { usize::MAX / 2 } else { at };
-        let (entries, index_words) = (capacity.entries(), capacity.index_words());
-        Self { memory, at, capacity, entries, index_words, most: capacity.bounded() }
+        let index_words = capacity.index_words();
+        Self { memory, at, capacity, index_words, most: capacity.bounded() }
     }
 
     /// The same with room for so many bytes in an epoch, if that is less.
@@ -159,6 +171,16 @@ impl<'m, M: Memory> Overlay<'m, M> {
     #[inline]
     pub fn dirty_bytes(&self) -> Result<u64, Spoilt> {
         Ok(self.state()?.current.used.min(self.capacity.bounded()) as u64 * PAGE as u64)
+    }
+
+    /// First word of the page that is taken next, if there is room: so that it can be brought near.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    #[inline]
+    pub fn next_page(&self) -> Result<usize, Spoilt> {
+        let side = self.state()?.current;
+        Ok(side.pool + side.used.min(self.capacity.bounded()) * PAGE_WORDS)
     }
 
     /// Whether the current epoch differs from the one before: by data, or by the length alone.
@@ -251,7 +273,7 @@ impl<'m, M: Memory> Overlay<'m, M> {
     /// Drops what a side holds behind `length`, and makes zeros of the rest of a sector that it cuts.
     fn drop_behind(&self, side: &epochs::Side, length: u64) {
         let (page, within) = (length / PAGE as u64, (length % PAGE as u64) as usize);
-        for at in 0..self.entries {
+        for at in 0..side.entries {
             if let Some((found, place)) = self.entry(side, at)
                 && found > page
             {

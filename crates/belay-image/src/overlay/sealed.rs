@@ -86,13 +86,14 @@ impl<M: Memory> Overlay<'_, M> {
         }
         let mut taken = vec![false; side.used];
         let mut pages = Vec::with_capacity(side.used);
-        for number in 0..self.entries {
+        for number in 0..side.entries {
             let Some((page, held)) = self.entry(side, number) else { continue };
             let taken = taken.get_mut(held.slot).ok_or(Spoilt)?;
             let Place::Held(found) = self.find(side, page) else { return Err(Spoilt) };
             let start = page.checked_mul(PAGE as u64).ok_or(Spoilt)?;
             let before = side.length.saturating_sub(start).min(PAGE as u64) as usize;
             if *taken
+                || !self.may_hold(side, page)
                 || found.slot != held.slot
                 || held.mask & !bits(0, before.div_ceil(SECTOR)) != 0
             {

@@ -62,6 +62,9 @@ impl<M: Memory> Overlay<'_, M> {
         let tail = if whole(tail_at) || tail_at == head_at { None } else { Some(edge(tail_at)?) };
         let mut at = offset;
         while at < end {
+            if self.is_crowded(&side) {
+                self.grow(&mut side);
+            }
             let start = at - at % PAGE_BYTES;
             let stop = end.min(start + PAGE_BYTES);
             let page = start / PAGE_BYTES;
