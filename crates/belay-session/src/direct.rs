@@ -157,8 +157,9 @@ impl<M: Memory> Session<M> {
     pub(crate) fn expect_last(&mut self, request: &Request<'_>) {
         // Where requests are copied, readers wait for slots, and must hear of each.
         // And what is to be logged is logged by the session.
-        let expects =
-            !self.keeps_copies() && self.log.is_none() && needs_no_session(request.opcode());
+        let opcode = request.opcode();
+        let logged = self.log.is_some() && !READS.has(opcode);
+        let expects = !self.keeps_copies() && !logged && needs_no_session(opcode);
         self.expects = expects.then(|| Shape::of(request));
     }
 
