@@ -165,6 +165,12 @@ impl<M: Memory> Oplog<M> {
         self.slots.stage(&self.place, offset, length)
     }
 
+    /// First word of the page that data come to next, if there is room: so that it can be brought near.
+    #[inline]
+    pub fn next_page(&self) -> usize {
+        slot_at(self.place.arena(), self.slots.next())
+    }
+
     /// [`Oplog::reserve`], and fills them.
     pub fn stage(&mut self, offset: u64, data: &[u8]) -> Option<Staged> {
         let staged = self.reserve(offset, data.len())?;

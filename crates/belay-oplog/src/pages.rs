@@ -147,6 +147,12 @@ impl Slots {
         Some(Staged { arena: place.arena(), offset, length, slots })
     }
 
+    /// The page that is staged next, if there is room for one.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.states.len() as u32)
+    }
+
     /// Pages that can be staged.
     pub(crate) fn left(&self, place: &Place) -> usize {
         place.capacity.pages.saturating_sub(self.staged + self.linked)

@@ -77,6 +77,11 @@ pub trait Memory {
             self.store(at.wrapping_add(whole.len()), tail(rest));
         }
     }
+
+    /// Tells that `bytes` bytes from word `at` on are going to be written soon: they may be brought into the processor's
+    /// cache. Changes nothing.
+    #[inline]
+    fn prefetch(&self, _at: usize, _bytes: usize) {}
 }
 
 /// The last word of a byte string: fewer than 8 bytes, filled up with zeros. A loop, because a copy
@@ -142,6 +147,9 @@ impl Memory for Mapping {
 
     #[inline]
     fn load_bytes(&self, at: usize, out: &mut [u8]) {
+        if out.len() >= LONG && self.copy_out(at, out) {
+            return;
+        }
         let words = self.words().get(at..).unwrap_or_default();
         let (whole, rest) = out.as_chunks_mut::<8>();
         let (inside, outside) = whole.split_at_mut(whole.len().min(words.len()));
@@ -184,6 +192,11 @@ impl Memory for Mapping {
             word.store(tail(rest), Ordering::Release);
         }
     }
+
+    #[inline]
+    fn prefetch(&self, at: usize, bytes: usize) {
+        Mapping::prefetch(self, at, bytes);
+    }
 }
 
 impl<M: Memory> Memory for std::sync::Arc<M> {
@@ -218,6 +231,10 @@ impl<M: Memory> Memory for std::sync::Arc<M> {
     #[inline]
     fn store_bytes(&self, at: usize, bytes: &[u8]) {
         (**self).store_bytes(at, bytes);
+    }
+    #[inline]
+    fn prefetch(&self, at: usize, bytes: usize) {
+        (**self).prefetch(at, bytes);
     }
 }
 

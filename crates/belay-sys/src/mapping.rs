@@ -103,6 +103,33 @@ impl Mapping {
         true
     }
 
+    /// Copies bytes of the mapping that start at word `at` to `out`, as fast as memory can be copied: not word by word.
+    /// `false` if there are not as many.
+    ///
+    /// Whoever writes to them at the same time makes `out` any mixture of old and new. It is a copy, to be validated.
+    #[inline]
+    pub fn copy_out(&self, at: usize, out: &mut [u8]) -> bool {
+        let Some(place) = self.words().get(at..) else { return false };
+        if out.len() > size_of_val(place) {
+            return false;
+        }
+        // SAFETY: that many bytes lie at `place`, within the mapping that this value keeps (just checked).
+        unsafe { copy_shared(place.as_ptr().cast(), out) };
+        true
+    }
+
+    /// Has the processor bring `bytes` bytes (whole lines of 64) from word `at` on into its cache, and does not wait for
+    /// that. Pages that were never touched stay so.
+    #[inline]
+    pub fn prefetch(&self, at: usize, bytes: usize) {
+        let place = self.words().get(at..).unwrap_or_default();
+        let end = place.len().min(bytes.div_ceil(8));
+        let (lines, _) = place.get(..end).unwrap_or_default().as_chunks::<{ LINE / 8 }>();
+        for line in lines {
+            prefetch_line(line.as_ptr().cast());
+        }
+    }
+
     /// pwritev(2) of pieces of the mapping (byte offset, length; at most 64) to `file` at byte `at`.
     /// Gives how much was written.
     ///
@@ -189,6 +216,59 @@ impl Mapping {
     }
 }
 
+/// Copies `out.len()` bytes from `from`; they may change meanwhile.
+///
+/// # Safety
+/// There must be as many bytes of a living mapping.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_shared(from: *const u8, out: &mut [u8]) {
+    // SAFETY: `from` may be read for `out.len()` bytes, says the caller; `out` lies elsewhere, as nobody is given a slice
+    // of a mapping. That other processes write to the source makes no race that the language knows of: the
+    // instruction stands for relaxed atomic loads of single bytes. The direction flag is clear, as it is wherever
+    // Rust's code enters assembly.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") out.len() => _,
+            inout("rsi") from => _,
+            inout("rdi") out.as_mut_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies `out.len()` bytes from `from`; they may change meanwhile.
+///
+/// # Safety
+/// There must be as many bytes of a living mapping.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy_shared(from: *const u8, out: &mut [u8]) {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    for (i, place) in out.iter_mut().enumerate() {
+        // SAFETY: `i` is less than `out.len()`, for which there are bytes, says the caller.
+        let byte = unsafe { from.add(i) };
+        // SAFETY: it points into the mapping, all access to which is by atomics.
+        *place = unsafe { AtomicU8::from_ptr(byte.cast_mut()) }.load(Relaxed);
+    }
+}
+
+/// Bytes of a line of the processor's cache.
+const LINE: usize = 64;
+
+/// Into the second level of the cache, where it stays while the kernel does a request's part.
+#[inline]
+fn prefetch_line(at: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a hint that reads nothing: it does not fault, wherever `at` points. SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 impl AsRef<Mapping> for Mapping {
     fn as_ref(&self) -> &Mapping {
         self
@@ -238,6 +318,28 @@ mod tests {
         map.discard(4096, 4096).expect("discard");
         assert_eq!(map.words()[512].load(Relaxed), 0);
         assert!(map.discard(8192, 4096).is_err());
+    }
+
+    #[test]
+    fn bytes_are_copied_out_where_there_are_as_many() {
+        let file = memfd_create("belay-test", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 4096).expect("ftruncate");
+        let map = Mapping::new(file.as_fd(), 4096).expect("map");
+        let bytes: Vec<u8> = (0..4096_usize).map(|i| (i % 251) as u8).collect();
+        assert!(map.fill(0, &bytes));
+        for (at, len) in [(0, 4096), (511, 8), (1, 0), (512, 0), (3, 77), (100, 1000)] {
+            let mut out = vec![0xee; len + 2];
+            assert!(map.copy_out(at, &mut out[1..=len]), "{at} {len}");
+            assert_eq!(out[1..=len], bytes[at * 8..at * 8 + len]);
+            assert_eq!((out[0], out[len + 1]), (0xee, 0xee));
+        }
+        let mut out = [7; 9];
+        assert!(!map.copy_out(511, &mut out) && !map.copy_out(513, &mut out[..0]));
+        assert!(!map.copy_out(usize::MAX, &mut out) && out == [7; 9]);
+        // A hint, wherever it points.
+        map.prefetch(0, 4096);
+        map.prefetch(511, 4096);
+        map.prefetch(usize::MAX, usize::MAX);
     }
 
     #[test]

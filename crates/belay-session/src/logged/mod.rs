@@ -153,6 +153,12 @@ impl<M: Memory> Session<M> {
         })
     }
 
+    /// First word of the page of the log that the data of the next WRITE come to; 0 without a log.
+    #[inline]
+    pub fn next_log_page(&self) -> usize {
+        self.log.as_ref().map_or(0, Oplog::next_page)
+    }
+
     /// Bytes of the memory that the log does not use now. They may be given back while the session is held.
     pub fn log_spare(&self) -> [Range<usize>; 3] {
         self.log.as_ref().map_or([0..0, 0..0, 0..0], Oplog::spare)
