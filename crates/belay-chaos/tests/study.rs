@@ -126,7 +126,8 @@ fn checkpoints_keep_what_daemons_buffer() {
                 --rows rename,rename:accesses,flush:FSYNCDIR,commit:supervisor,commit:both";
     command.args(args.split_whitespace()).arg("--out").arg(out.path());
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = [&output.stderr[..], &output.stdout].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{said}");
     let json = std::fs::read(out.path().join("membrane.json")).unwrap();
     let study: Value = serde_json::from_slice(&json).unwrap();
     let run = |row: &str, column: &str| {
