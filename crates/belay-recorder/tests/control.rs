@@ -305,11 +305,18 @@ fn words_about_checkpoints_are_where_the_document_has_them() {
     for (word, flush) in
         [FlushBy::FsyncDir, FlushBy::Flush, FlushBy::Restart].into_iter().enumerate()
     {
-        let wishes =
-            Checkpoints { flush, syncs_wait: true, dirty_bytes: 7, log_bytes: 8, overlay_bytes: 9 };
+        let wishes = Checkpoints {
+            flush,
+            syncs_wait: true,
+            dirty_bytes: 7,
+            log_bytes: 8,
+            overlay_bytes: 9,
+            early_bytes: 10,
+        };
         control.set_checkpoints(&wishes);
         let words: Vec<_> = (192..196).map(|at| memory.load(at)).collect();
         assert_eq!(words, [1 << 32 | word as u64, 7, 8, 9]);
+        assert_eq!(memory.load(201), 10);
         assert_eq!(control.checkpoints(), wishes);
     }
     control.set_retiring(0);

@@ -248,6 +248,9 @@ impl Shim {
             self.effects_leave(turn);
             return After::Again;
         }
+        if policy() == Policy::Epoch {
+            self.epoch_taken(opcode(message), &session);
+        }
         let slot = self.effects_begin(&session, message);
         self.effects_assign(turn, slot);
         session.let_go(&self.direct);

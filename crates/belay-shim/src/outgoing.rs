@@ -103,6 +103,7 @@ impl Shim {
         let kick = session.take_kick();
         let settling = session.phase() == Phase::Settling;
         let full = session.is_full();
+        self.epoch_logged(&session);
         self.pending.store(settling || !session.is_quiet(), Release);
         drop(session);
         if full {

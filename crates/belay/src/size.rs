@@ -24,9 +24,24 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// The same, or 0 for what is not to be at all.
+///
+/// # Errors
+/// What is wrong, for people.
+pub fn parse_size_or_zero(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { parse_size(text) }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse_size;
+    use super::{parse_size, parse_size_or_zero};
+
+    #[test]
+    fn zero_is_a_size_where_it_means_never() {
+        assert_eq!(parse_size_or_zero("0"), Ok(0));
+        assert_eq!(parse_size_or_zero("8M"), Ok(8 << 20));
+        assert!(parse_size_or_zero("0.1").is_err() && parse_size_or_zero("").is_err());
+    }
 
     #[test]
     fn sizes_are_understood() {

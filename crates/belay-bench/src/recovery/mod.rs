@@ -133,9 +133,15 @@ fn measure(
 
 /// So many crashes with so much.
 fn case(kind: Kind, args: &RecoveryArgs, series: Series, size: u64) -> Result<RecoveryCase> {
-    // No checkpoint by time: what there is to be recovered is what was made. However often it is crashed, that is not
-    // its own fault.
-    let words = ["--policy", &args.policy, "--checkpoint-interval", "1h", "--max-crashes=0"];
+    // No checkpoint by time, nor an early one: what there is to be recovered is what was made. However often it is
+    // crashed, that is not its own fault.
+    let words = [
+        "--policy",
+        &args.policy,
+        "--checkpoint-interval=1h",
+        "--checkpoint-early=0",
+        "--max-crashes=0",
+    ];
     let mode = Mode::Held { extra_args: words.map(str::to_owned).to_vec() };
     let bed = Bed::start(kind, &mode, &BedOptions { repeatable: true, ..BedOptions::default() })?;
     let mut state = State::new(bed.root(), series, size)?;

@@ -12,6 +12,7 @@ const W_RETIRING: usize = 196; // 1 | generation
 const W_FAILED: usize = 197; // how often | errno
 const W_LOGGED: usize = 198; // records, then bytes
 const W_TRIM: usize = 200;
+const W_EARLY: usize = 201;
 
 /// How a daemon is made to write all that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Checkpoints {
     pub log_bytes: u64,
     /// Bytes that an epoch can have in the overlay.
     pub overlay_bytes: u64,
+    /// Bytes in either at which one is made early, where that costs little; 0 for never.
+    pub early_bytes: u64,
 }
 
 impl<M: Memory> Control<'_, M> {
@@ -55,6 +58,7 @@ impl<M: Memory> Control<'_, M> {
             dirty_bytes: self.memory.load(W_DIRTY),
             log_bytes: self.memory.load(W_LOG),
             overlay_bytes: self.memory.load(W_ROOM),
+            early_bytes: self.memory.load(W_EARLY),
         }
     }
 
@@ -64,6 +68,7 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_DIRTY, wishes.dirty_bytes);
         self.memory.store(W_LOG, wishes.log_bytes);
         self.memory.store(W_ROOM, wishes.overlay_bytes);
+        self.memory.store(W_EARLY, wishes.early_bytes);
     }
 
     /// How many checkpoints the supervisor has asked for.

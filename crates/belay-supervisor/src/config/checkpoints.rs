@@ -59,6 +59,8 @@ pub struct Checkpoints {
     pub log_bytes: u64,
     /// Bytes that can be written to the image between two.
     pub overlay_bytes: u64,
+    /// Bytes of either at which one is made early, where that costs little; 0 for never.
+    pub early_bytes: u64,
     /// What fsync(2) does.
     pub syncs: Syncs,
 }
@@ -71,6 +73,7 @@ impl Default for Checkpoints {
             dirty_bytes: 40 << 20,
             log_bytes: 64 << 20,
             overlay_bytes: 128 << 20,
+            early_bytes: 8 << 20,
             syncs: Syncs::default(),
         }
     }
@@ -89,6 +92,7 @@ impl Checkpoints {
             dirty_bytes: self.dirty_bytes,
             log_bytes: self.log_bytes,
             overlay_bytes: self.overlay_bytes,
+            early_bytes: self.early_bytes,
         }
     }
 

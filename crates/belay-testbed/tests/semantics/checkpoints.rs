@@ -181,3 +181,29 @@ fn s51_a_daemon_that_cannot_write_fails_who_waits_for_it() {
     assert_eq!(fs::read(bed.at("file")).unwrap(), b"text");
     bed.wait_until_closed();
 }
+
+/// Where a checkpoint costs little, one is made long before it must be; and none is where that is not wanted.
+#[test]
+fn s51_a_checkpoint_is_made_early_where_it_costs_little() {
+    const SIZE: usize = 3 << 20;
+    for (early, is_wanted) in [("1M", true), ("0", false)] {
+        let bed = held(
+            Kind::Fuse2fsExt2,
+            &[],
+            &["--checkpoint-early", early, "--checkpoint-interval", "1h"],
+        );
+        fs::write(bed.at("file"), vec![7; SIZE]).unwrap();
+        if is_wanted {
+            bed.wait_for("an early checkpoint", |status| number(status, "/image/committed") > 0);
+            assert!(epoch(&bed, "log_bytes") < SIZE as u64);
+        } else {
+            // All of it has been answered, so whatever would have made one has been seen.
+            assert_eq!(number(&bed.bed.belay_status().unwrap(), "/image/committed"), 0);
+            assert!(epoch(&bed, "log_bytes") >= SIZE as u64);
+        }
+        bed.crash_and_recover();
+        assert!(fs::read(bed.at("file")).unwrap() == vec![7; SIZE]);
+        bed.wait_until_closed();
+        bed.bed.stop().unwrap();
+    }
+}

@@ -1,6 +1,6 @@
 //! When checkpoints are made, and how: from the command line, else from the daemon's profile, else as usual.
 
-use crate::size::parse_size;
+use crate::size::{parse_size, parse_size_or_zero};
 use anyhow::Result;
 use belay_supervisor::config::{Checkpoints, FlushBy, Syncs};
 use clap::{Args, ValueEnum};
@@ -24,6 +24,11 @@ pub struct Wishes {
     #[arg(long = "checkpoint-log", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub log: Option<u64>,
+    /// Bytes of either at which one is made early, if the last one is safe already and they hold requests up for a
+    /// hundredth of the time at most; 0 for never [default: 8M; 0 with `--flush restart`].
+    #[arg(long = "checkpoint-early", value_name = "SIZE", value_parser = parse_size_or_zero)]
+    #[serde(with = "sizes_or_zero", skip_serializing_if = "Option::is_none")]
+    pub early: Option<u64>,
     /// What an application's fsync or sync does [default: now].
     #[arg(long = "checkpoint-fsync", value_enum, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,6 +102,11 @@ impl Wishes {
             }),
             log_bytes: self.log.or(others.log).unwrap_or(usual.log_bytes),
             overlay_bytes: overlay.unwrap_or(usual.overlay_bytes),
+            // A restart is no small thing, however short it is.
+            early_bytes: self.early.or(others.early).unwrap_or(match flush {
+                Some(FlushName::Restart) => 0,
+                _ => usual.early_bytes,
+            }),
             syncs: match self.fsync.or(others.fsync) {
                 Some(FsyncName::Wait) => Syncs::Wait,
                 Some(FsyncName::Now) | None => Syncs::Now,
@@ -145,6 +155,18 @@ mod sizes {
     }
 }
 
+mod sizes_or_zero {
+    pub(super) use super::sizes::serialize;
+    use serde::{Deserialize, Deserializer, de::Error};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        crate::size::parse_size_or_zero(&text).map(Some).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +181,7 @@ mod tests {
             flush: FlushBy::Restart,
             interval_ms: 1000,
             dirty_bytes: 8 << 20,
+            early_bytes: 0,
             syncs: Syncs::Wait,
             ..Checkpoints::default()
         };
@@ -167,6 +190,12 @@ mod tests {
         assert_eq!(none.settle(&none, None).unwrap(), Checkpoints::default());
         let again: Wishes = toml::from_str(&toml::to_string(&profile).unwrap()).unwrap();
         assert_eq!(again, profile);
+        let never: Wishes = toml::from_str("early = \"0\"\n").unwrap();
+        assert_eq!(none.settle(&never, None).unwrap().early_bytes, 0);
+        let again: Wishes = toml::from_str(&toml::to_string(&never).unwrap()).unwrap();
+        assert_eq!(again, never);
+        let more = Wishes { early: Some(1 << 20), ..none };
+        assert_eq!(more.settle(&never, None).unwrap().early_bytes, 1 << 20);
     }
 
     #[test]

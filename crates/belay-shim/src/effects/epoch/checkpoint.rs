@@ -1,15 +1,17 @@
 //! When a checkpoint is made, and what is done for it here.
 //!
-//! It is due when much has collected, when the supervisor asks (its timer), and when the session has
+//! It is due when much has collected, or less and it costs little ([`super::pace`]), when the supervisor asks (its timer), and when the session has
 //! somebody waiting for one. It can be begun when the epoch before is on the image.
 
 use super::clock;
 use crate::device::Before;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
+use belay_image::overlay::Overlay;
 use belay_recorder::control::Counter;
 use belay_session::Session;
 use belay_sys::Mapping;
+use belay_wire::Opcode;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 
@@ -18,11 +20,55 @@ impl Shim {
     #[inline]
     pub(crate) fn epoch_rest(&self) {
         clock::thaw();
+        self.epoch_bring_near();
         let epochs = &self.epochs;
         let asked = self.control().checkpoints_asked() != epochs.asked.load(Relaxed);
         let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
         if asked || committed || epochs.due.load(Relaxed) || self.is_trim_due() {
             self.pending.store(true, Relaxed);
+        }
+    }
+
+    /// So many bytes have been written to the image since the last checkpoint.
+    #[inline]
+    pub(super) fn epoch_grown(&self, overlay: &Overlay<'_, Arc<Mapping>>, dirty: u64) {
+        let wishes = &self.epochs.wishes;
+        if dirty > wishes.dirty_bytes || dirty > wishes.early_bytes && self.is_early(overlay) {
+            self.epochs.due.store(true, Relaxed);
+        }
+    }
+
+    /// A reply has come, and what it acknowledges is in the op-log.
+    #[inline]
+    pub(crate) fn epoch_logged(&self, session: &Session<Arc<Mapping>>) {
+        if policy() != Policy::Epoch || self.epochs.due.load(Relaxed) {
+            return;
+        }
+        let wishes = &self.epochs.wishes;
+        let early = wishes.early_bytes;
+        // A record takes longer to be done again than as many bytes of data.
+        let much = session.log_sizes().is_some_and(|sizes| {
+            sizes.record_bytes as u64 > early / 8 || sizes.data_bytes as u64 > early
+        });
+        if session.is_log_long(wishes.log_bytes) || much && self.is_early(&self.overlay()) {
+            self.epochs.due.store(true, Relaxed);
+        }
+    }
+
+    /// Whether a checkpoint now would cost little.
+    #[cold]
+    fn is_early(&self, overlay: &Overlay<'_, Arc<Mapping>>) -> bool {
+        let epochs = &self.epochs;
+        epochs.wishes.early_bytes > 0
+            && overlay.can_seal().unwrap_or(false)
+            && epochs.pace.allows(now())
+    }
+
+    /// A request has arrived, and `session` has it.
+    #[inline]
+    pub(crate) fn epoch_taken(&self, opcode: Opcode, session: &Session<Arc<Mapping>>) {
+        if opcode == Opcode::WRITE {
+            self.epochs.ahead.want_log(session.next_log_page());
         }
     }
 
@@ -42,7 +88,9 @@ impl Shim {
             || epochs.asked.load(Relaxed) != asked
             || session.is_log_long(epochs.wishes.log_bytes)
             || session.wants_checkpoint();
-        if due && overlay.can_seal().unwrap_or(false) && session.begin_checkpoint(now()) {
+        let at = now();
+        if due && overlay.can_seal().unwrap_or(false) && session.begin_checkpoint(at) {
+            epochs.pace.begin(at);
             epochs.asked.store(asked, Relaxed);
             epochs.due.store(false, Relaxed);
         }
@@ -57,7 +105,10 @@ impl Shim {
         let sealed = self.overlay().seal();
         drop(alone);
         match sealed {
-            Ok(Some(ended)) => session.sealed(ended + 1),
+            Ok(Some(ended)) => {
+                session.sealed(ended + 1);
+                self.epochs.pace.end(now());
+            }
             _ => session.abandon_checkpoint(),
         }
         self.tell();

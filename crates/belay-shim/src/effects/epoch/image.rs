@@ -25,8 +25,9 @@ impl Shim {
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let overlay = self.overlay();
         let done = overlay.write(at, bytes, |at, out| pread(fd, at, out));
-        if overlay.dirty_bytes().is_ok_and(|dirty| dirty > self.epochs.wishes.dirty_bytes) {
-            self.epochs.due.store(true, Relaxed);
+        if let (Ok(dirty), Ok(next)) = (overlay.dirty_bytes(), overlay.next_page()) {
+            self.epochs.ahead.want_overlay(next);
+            self.epoch_grown(&overlay, dirty);
         }
         done.map_or_else(|why| refuse(&why), |n| n as isize)
     }

@@ -6,22 +6,28 @@
 //! | --- | --- |
 //! | [`image`] | what becomes of reads and writes of the image |
 //! | [`checkpoint`] | when a checkpoint is made, and what is done for it here |
+//! | [`pace`] | whether an early checkpoint costs little |
+//! | [`ahead`] | which memory is wanted next |
 //! | [`trim`] | when memory is given back |
 //! | [`clock`] | what the daemon takes for the time |
 //! | [`end`] | what is done when the mount is gone |
 
+mod ahead;
 mod checkpoint;
 pub(crate) mod clock;
 mod end;
 mod image;
+mod pace;
 mod trim;
 
 use crate::start::Shim;
+use ahead::Ahead;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::control::{Checkpoints, options};
 use belay_recorder::{Capacity, Control, Memory};
 use belay_sys::Mapping;
+use pace::Pace;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed},
@@ -46,6 +52,10 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// So much has collected that a checkpoint is due.
     due: AtomicBool,
+    /// How long checkpoints hold requests up.
+    pace: Pace,
+    /// Which memory is wanted next.
+    ahead: Ahead,
     /// The daemon has opened its image in this life.
     opened: AtomicBool,
     /// When the kernel first said that the mount is gone; 0: not yet.
