@@ -10,6 +10,7 @@ use belay_recorder::Memory;
 pub struct Replay {
     next: usize,
     most: usize,
+    head: usize,
 }
 
 /// A request to be issued again.
@@ -30,14 +31,21 @@ pub struct Issue {
 pub struct Run {
     /// Place in the file.
     pub offset: u64,
-    /// What is to be there.
+    /// What is to be there; in front of it the room that was asked for ([`Replay::with_head`]).
     pub bytes: Vec<u8>,
 }
 
 impl Replay {
     /// From the first record on, with runs of up to `most` bytes: what the daemon takes in one WRITE.
     pub fn new(most: usize) -> Self {
-        Self { next: 0, most: most.max(1) }
+        Self { next: 0, most: most.max(1), head: 0 }
+    }
+
+    /// The same with room for `head` bytes in front of each run's data, zeros: a message can be made of it without copying
+    /// them once more.
+    #[must_use]
+    pub fn with_head(self, head: usize) -> Self {
+        Self { head, ..self }
     }
 
     /// The next request. `None` at the end.
@@ -70,16 +78,17 @@ impl Replay {
             let mut done = 0;
             while done < usize::from(piece.length) {
                 let room = match runs.last() {
-                    Some(last)
-                        if last.offset.checked_add(last.bytes.len() as u64) == Some(offset) =>
-                    {
-                        self.most - last.bytes.len()
+                    Some(Run { offset: start, bytes }) => {
+                        let have = bytes.len() - self.head;
+                        let follows = start.checked_add(have as u64) == Some(offset);
+                        if follows { self.most - have } else { 0 }
                     }
-                    _ => 0,
+                    None => 0,
                 };
                 if room == 0 {
                     // Once as large as it can become: what a recovery takes is mostly what is copied.
-                    let bytes = Vec::with_capacity(left.min(self.most));
+                    let mut bytes = Vec::with_capacity(self.head + left.min(self.most));
+                    bytes.resize(self.head, 0);
                     runs.push(Run { offset, bytes });
                 }
                 let room = if room == 0 { self.most } else { room };

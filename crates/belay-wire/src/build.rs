@@ -47,16 +47,21 @@ pub fn request(ids: Ids, opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
     message(header.as_bytes(), parts)
 }
 
+/// Puts the length of a message into its first word, where requests and replies have it.
+pub fn set_length(message: &mut [u8]) {
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    if let Some(word) = message.first_chunk_mut() {
+        *word = len.to_ne_bytes();
+    }
+}
+
 /// Joins header and parts; puts the length into the first word, where both kinds of header have it.
 fn message(header: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     let mut out = header.to_vec();
     for part in parts {
         out.extend_from_slice(part);
     }
-    let len = u32::try_from(out.len()).unwrap_or(u32::MAX);
-    if let Some(word) = out.first_chunk_mut() {
-        *word = len.to_ne_bytes();
-    }
+    set_length(&mut out);
     out
 }
 

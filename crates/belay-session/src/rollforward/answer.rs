@@ -102,8 +102,11 @@ impl<M: Memory> Session<M> {
         let opcode = Opcode(facts.opcode);
         if opcode == Opcode::WRITE {
             let written = reply.get(16..).and_then(read::<WriteOut>).map_or(0, |out| out.size);
-            let size = issue.data.get(forward.run - 1).map_or(0, |run| run.bytes.len());
-            return if written as usize == size { Ok(()) } else { Err("not all was written") };
+            return if written as usize == forward.sent {
+                Ok(())
+            } else {
+                Err("not all was written")
+            };
         }
         if opcode == Opcode::OPEN {
             let id = forward.ids.get(&facts.node).map_or(0, |told| told.id);

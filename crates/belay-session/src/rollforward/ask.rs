@@ -1,6 +1,6 @@
 //! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
 
-use super::{Access, Forwarded, O_RDWR, RollForward};
+use super::{Access, Forwarded, HEAD, O_RDWR, RollForward};
 use crate::message::read;
 use crate::restore::set_mode;
 use crate::session::Session;
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 const KILL_SUIDGID: u32 = 1 << 2;
 
 impl<M: Memory> Session<M> {
-    /// What the daemon is asked next for a record; `None` if that is all.
+    /// What the daemon is asked next for a record; `None` if that is all. Of a WRITE, the message without its data.
     pub(super) fn next_of(
         &mut self,
         issue: &Issue,
@@ -61,12 +61,12 @@ impl<M: Memory> Session<M> {
                 let write: WriteIn = read(&body).unwrap_or_default();
                 let head = WriteIn {
                     offset: run.offset,
-                    size: run.bytes.len() as u32,
+                    size: run.bytes.len().saturating_sub(HEAD) as u32,
                     write_flags: write.write_flags & KILL_SUIDGID,
                     flags: write.flags,
                     ..WriteIn::default()
                 };
-                build::request(ids, opcode, &[head.as_bytes(), &run.bytes])
+                build::request(ids, opcode, &[head.as_bytes()])
             }
             None => build::request(ids, opcode, &[&body]),
         };

@@ -21,13 +21,16 @@ use crate::task::{Job, Step, Task};
 use belay_oplog::{Issue, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
-use belay_wire::{EntryOut, build};
+use belay_wire::abi::{InHeader, WriteIn};
+use belay_wire::{EntryOut, Opcode, build};
 use std::collections::BTreeMap;
 
 const O_RDWR: u32 = 2;
 const EIO: i32 = 5;
 /// The longest path whose keys may all be old ones.
 const MAX_DEPTH: usize = 256;
+/// What is in front of the data of a WRITE.
+const HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// The most data that is given to the daemon in one WRITE, in bytes: what every kernel allows.
 const MOST: usize = 128 << 10;
 
@@ -92,7 +95,26 @@ pub(crate) struct RollForward {
     current: Option<Issue>,
     /// The run of the current WRITE that comes next.
     run: usize,
+    /// Bytes of data in the last WRITE that was issued.
+    sent: usize,
     over: bool,
+}
+
+impl RollForward {
+    /// A message; of a WRITE, the head that it is, put in front of the data, which are issued once.
+    fn with_data(&mut self, head: Vec<u8>, what: Forwarded) -> Vec<u8> {
+        let writes = |issue: &&mut Issue| Opcode(issue.record.facts.opcode) == Opcode::WRITE;
+        let Forwarded::Issue(run) = what else { return head };
+        let Some(issue) = self.current.as_mut().filter(writes) else { return head };
+        let Some(run) = issue.data.get_mut(run) else { return head };
+        let mut message = std::mem::take(&mut run.bytes);
+        self.sent = message.len().saturating_sub(HEAD);
+        if let Some(place) = message.get_mut(..head.len()) {
+            place.copy_from_slice(&head);
+        }
+        build::set_length(&mut message);
+        message
+    }
 }
 
 impl<M: Memory> Session<M> {
@@ -102,7 +124,7 @@ impl<M: Memory> Session<M> {
             return Ok(());
         }
         self.forward = Some(RollForward {
-            replay: Replay::new(MOST),
+            replay: Replay::new(MOST).with_head(HEAD),
             names: Namespace::at_checkpoint(log)?,
             ids: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -110,6 +132,7 @@ impl<M: Memory> Session<M> {
             opened: None,
             current: None,
             run: 0,
+            sent: 0,
             over: false,
         });
         self.next_task += 1;
@@ -159,7 +182,10 @@ impl<M: Memory> Session<M> {
                     continue;
                 };
                 match found {
-                    Ok((message, what)) => return Step::Inject(message, Injection::Forward(what)),
+                    Ok((message, what)) => {
+                        let message = forward.with_data(message, what);
+                        return Step::Inject(message, Injection::Forward(what));
+                    }
                     Err(why) => {
                         self.diverged(issue, why);
                         self.next_record(forward);
