@@ -2,9 +2,12 @@
 //!
 //! Asked at every read and write of the process, so it is one load and one bit test.
 
+use crate::positions;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 256;
+/// How many descriptors are known: those with lower numbers.
+pub(crate) const DESCRIPTORS: usize = WORDS * 64;
 
 /// A set of descriptors.
 struct Set([AtomicU64; WORDS]);
@@ -73,12 +76,18 @@ pub(crate) fn add_image(fd: i32) -> bool {
 pub(crate) fn remove(fd: i32) {
     DEVICE.remove(fd);
     IMAGE.remove(fd);
+    positions::forget(fd);
     forget_sink(fd);
+}
+
+/// All descriptors of the image.
+pub(crate) fn image_numbers() -> impl Iterator<Item = i32> {
+    (0..DESCRIPTORS as i32).filter(|fd| IMAGE.has(*fd))
 }
 
 /// A descriptor of the image besides `fd`.
 pub(crate) fn other_image(fd: i32) -> Option<i32> {
-    (0..(WORDS * 64) as i32).find(|other| *other != fd && IMAGE.has(*other))
+    image_numbers().find(|other| *other != fd)
 }
 
 /// Notes that `to` is about to become a duplicate of `from`.
@@ -88,6 +97,7 @@ pub(crate) fn duplicate(from: i32, to: i32) {
         add(to);
     }
     if is_image(from) {
+        positions::hand_back(from); // they have one
         add_image(to);
     }
 }
@@ -106,7 +116,7 @@ pub(crate) enum Sink {
 
 /// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as much
 /// as all else that is done about a write.
-static SINKS: [AtomicU8; WORDS * 64] = [const { AtomicU8::new(0) }; WORDS * 64];
+static SINKS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 
 /// What `fd` leads to, found out by `look` if it is not known.
 #[inline]
@@ -138,7 +148,7 @@ pub(crate) fn forget_sink(fd: i32) {
 
 /// Notes that all from `first` to `last` are being closed.
 pub(crate) fn remove_range(first: u32, last: u32) {
-    let end = last.saturating_add(1).min((WORDS * 64) as u32);
+    let end = last.saturating_add(1).min(DESCRIPTORS as u32);
     for fd in first..end {
         remove(fd as i32);
     }

@@ -12,6 +12,7 @@
 //! * [`interpose`]: the libc functions, as thin as they can be.
 //! * [`mailbox`]: the device, where fusermount mounts.
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
+//! * [`positions`]: where descriptors of the image stand.
 //! * [`populate`]: buffers that the kernel copies into.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -27,6 +28,7 @@ mod mailbox;
 mod outgoing;
 mod pipes;
 mod populate;
+mod positions;
 mod real;
 mod standin;
 mod start;

@@ -13,6 +13,7 @@ pub(crate) use turn::Turn;
 use super::{Policy, log_of, policy};
 use crate::descriptors;
 use crate::dying::in_call;
+use crate::positions;
 use crate::real;
 use crate::start::Shim;
 use belay_effects::area::{Image, Tally};
@@ -192,6 +193,7 @@ impl Shim {
         // The one file that the first life took for its image stays it.
         let known = area.image().is_none_or(|known| known.path == image.path);
         if known && descriptors::add_image(fd) {
+            positions::keep(fd);
             area.set_image(&image);
             self.image.fd.store(fd, Relaxed);
         }

@@ -2,7 +2,7 @@
 
 use super::calls::copies::splice_here;
 use super::calls::files::{read_here, write_here};
-use super::calls::image::{beyond_writes, image_here};
+use super::calls::image::{image_here, passes_by};
 use super::calls::memory::parts;
 use crate::descriptors::{is_device, is_image};
 use crate::effects::{Policy, policy};
@@ -143,7 +143,7 @@ pub unsafe extern "C-unwind" fn splice(
         real::set_errno(libc::EINVAL);
         return -1;
     }
-    splice_here(to, len, pass)
+    splice_here(from, to, len, pass)
 }
 
 /// vmsplice(2).
@@ -176,7 +176,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     }
     // A disk can be told to discard; most of what it is asked changes nothing.
     let changes = DISCARDS.contains(&request) || policy() == Policy::Transaction;
-    if changes && beyond_writes(fd) {
+    if changes && passes_by(fd) {
         return -1;
     }
     // SAFETY: the caller's arguments, unchanged.

@@ -10,11 +10,11 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 /// Ways that end up in the image, and what of it they fill.
-const WRITES: &str = "psvwqcdo";
+const WRITES: &str = "psvwqcdobk";
 /// One that makes it longer.
 const APPENDS: char = 'e';
 /// Ways that change nothing, or must be refused.
-const OTHERS: &str = "tmzhfnl";
+const OTHERS: &str = "tmzhfnlir";
 const SIZE: usize = 1 << 20;
 
 /// What the image is to be like when each way was gone once.

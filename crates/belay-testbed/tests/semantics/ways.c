@@ -14,6 +14,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define LENGTH 700
@@ -59,7 +60,8 @@ static int make_dir(const char *path, mode_t mode) {
     off_t at = 4096 * (off_t)way + 100, end = size();
     struct iovec parts[] = {{bytes, 3}, {bytes + 3, 0}, {bytes + 3, LENGTH - 3}};
     ssize_t done = LENGTH;
-    int result = 0, other, pipes[2];
+    int result = 0, other, twin, status, pipes[2];
+    pid_t child;
     (void)mode;
     memset(bytes, way, LENGTH);
     switch (way) {
@@ -74,6 +76,43 @@ static int make_dir(const char *path, mode_t mode) {
         lseek(other, at, SEEK_SET);
         done = write(image, bytes, LENGTH); /* they have one position */
         close(other);
+        break;
+    case 'b':
+        other = open(name, O_RDWR | O_CLOEXEC);
+        lseek(other, 5, SEEK_SET);
+        twin = dup(other);
+        result = lseek(twin, at - 5, SEEK_CUR) == at ? 0 : -EPROTO;
+        done = write(other, bytes, LENGTH);
+        result = lseek(twin, 0, SEEK_CUR) == at + LENGTH ? result : -EPROTO;
+        close(twin);
+        close(other);
+        break;
+    case 'k':
+        other = open(name, O_RDWR | O_CLOEXEC);
+        lseek(other, 5, SEEK_SET);
+        if ((child = fork()) == 0)
+            _exit(lseek(other, at - 5, SEEK_CUR) != at);
+        result = waitpid(child, &status, 0) == child && status == 0 ? 0 : -EPROTO;
+        done = write(other, bytes, LENGTH); /* where the child has left it */
+        close(other);
+        break;
+    case 'i':
+        other = open(name, O_RDWR | O_CLOEXEC);
+        result = lseek(other, 7, SEEK_SET) == 7 && fails(lseek(other, -8, SEEK_CUR), EINVAL) == 0 &&
+                 fails(lseek(other, -1, SEEK_SET), EINVAL) == 0 && lseek(other, 0, SEEK_CUR) == 7 ? 0 : -EPROTO;
+        close(other);
+        at = -1;
+        break;
+    case 'r': /* read otherwise than by a read */
+        if (pipe(pipes) || (other = memfd_create("copy", MFD_CLOEXEC)) < 0)
+            return -EIO;
+        result = fails(sendfile(other, image, NULL, LENGTH), EOPNOTSUPP);
+        result = result ? result : fails(copy_file_range(image, NULL, other, NULL, LENGTH, 0), EOPNOTSUPP);
+        result = result ? result : fails(splice(image, NULL, pipes[1], NULL, LENGTH, 0), EOPNOTSUPP);
+        close(other);
+        close(pipes[0]);
+        close(pipes[1]);
+        at = -1;
         break;
     case 'o':
         other = open(name, O_RDWR | O_CLOEXEC);

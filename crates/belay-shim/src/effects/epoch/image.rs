@@ -1,6 +1,7 @@
 //! Reads and writes of the image: through the overlay.
 
 use crate::descriptors;
+use crate::positions;
 use crate::real;
 use crate::start::Shim;
 use belay_image::overlay::Refused;
@@ -65,6 +66,7 @@ impl Shim {
         if !descriptors::add_image(fd) {
             refuse_image("by a descriptor of too high a number");
         }
+        positions::keep(fd);
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         if self.epochs.opened.swap(true, Relaxed) {
             return;

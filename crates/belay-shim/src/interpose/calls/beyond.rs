@@ -2,11 +2,12 @@
 //! processes. A changing request that makes one is reconciled.
 
 use crate::effects::journal::beyond;
+use crate::positions;
 use crate::real;
 use libc::{FILE, c_char, c_int, c_uint, pid_t};
 
 macro_rules! passed_on {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty $(, after $before:path)?;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
@@ -14,6 +15,7 @@ macro_rules! passed_on {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             beyond();
+            $($before();)?
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::$name($($arg),*) }
         }
@@ -40,7 +42,7 @@ passed_on! {
     /// memfd_create(2).
     memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     /// fork(2).
-    fork() -> pid_t;
+    fork() -> pid_t, after positions::hand_all_back;
     /// system(3).
     system(command: *const c_char) -> c_int;
     /// popen(3).

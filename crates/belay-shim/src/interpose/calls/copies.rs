@@ -1,10 +1,12 @@
 //! Copies within the kernel.
 
 use super::files::kind_of;
-use super::image::beyond_writes;
+use super::image::passes_by;
 use super::syscall;
+use crate::descriptors::is_image;
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::effects::{Policy, policy};
+use crate::positions;
 use belay_effects::Kind;
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
@@ -22,7 +24,7 @@ pub unsafe extern "C-unwind" fn copy_file_range(
     flags: c_uint,
 ) -> ssize_t {
     let make = || syscall!(SYS_copy_file_range, from, from_at, to, to_at, len, flags);
-    copy(to, len, make)
+    copy(from, to, len, make)
 }
 
 macro_rules! sends {
@@ -38,7 +40,7 @@ macro_rules! sends {
             from_at: *mut off_t,
             len: size_t,
         ) -> ssize_t {
-            copy(to, len, || syscall!(SYS_sendfile, to, from, from_at, len))
+            copy(from, to, len, || syscall!(SYS_sendfile, to, from, from_at, len))
         }
     )*};
 }
@@ -49,22 +51,29 @@ sends! {
 }
 
 /// splice(2) between anything but the device.
-pub(in crate::interpose) fn splice_here(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+pub(in crate::interpose) fn splice_here(
+    from: c_int,
+    to: c_int,
+    len: usize,
+    make: impl Fn() -> isize,
+) -> isize {
     if policy() == Policy::None {
         return make();
     }
-    if kind_of(to) == Kind::Send && is_pipe(to) {
+    if !is_image(from) && kind_of(to) == Kind::Send && is_pipe(to) {
         return make(); // data on its way through the daemon
     }
-    copy(to, len, make)
+    copy(from, to, len, make)
 }
 
 /// A copy within the kernel. What was copied is not given from the record, since the caller's offsets
 /// would not follow: it is done again, and gives the same.
-fn copy(to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
-    if beyond_writes(to) {
+fn copy(from: c_int, to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+    if passes_by(to) || passes_by(from) {
         return -1;
     }
+    positions::hand_back(from);
+    positions::hand_back(to);
     let call = || {
         let kind = if kind_of(to) == Kind::Send { Kind::Send } else { Kind::Copy };
         let digest = arguments(kind, &[], &[len as u64]);

@@ -4,21 +4,46 @@ use super::memory::{filled, part};
 use super::syscall;
 use crate::descriptors::is_image;
 use crate::effects::{Policy, policy};
+use crate::positions;
 use crate::real;
 use crate::start::shim;
 use libc::{c_int, c_void, iovec, off_t, size_t};
 
 /// Reads or writes the image at the position of its descriptor.
 pub(in crate::interpose) fn image_here(fd: c_int, parts: &[iovec], reads: bool) -> isize {
-    let at = syscall!(SYS_lseek, fd, 0, libc::SEEK_CUR);
+    let at = seek(fd, 0, libc::SEEK_CUR);
     if at < 0 {
-        return at;
+        return -1;
     }
-    let done = image_at(fd, parts, at as i64, reads);
+    let done = image_at(fd, parts, at, reads);
     if done > 0 {
-        syscall!(SYS_lseek, fd, at + done, libc::SEEK_SET);
+        seek(fd, at + done as i64, libc::SEEK_SET);
     }
     done
+}
+
+/// lseek(2) of the image: it ends where the daemon has made it end.
+fn seek(fd: c_int, offset: i64, whence: c_int) -> i64 {
+    let end = if whence == libc::SEEK_END { image_end(fd) } else { None };
+    let (offset, whence) = match end.map(|end| end.checked_add(offset)) {
+        Some(Some(at)) => (at, libc::SEEK_SET),
+        _ => (offset, whence),
+    };
+    let Some(at) = positions::kept(fd) else {
+        return syscall!(SYS_lseek, fd, offset, whence) as i64;
+    };
+    let to = match whence {
+        libc::SEEK_SET => offset,
+        libc::SEEK_CUR => at.wrapping_add(offset),
+        // The end of a disk, holes: the kernel knows.
+        _ => syscall!(SYS_lseek, fd, offset, whence) as i64,
+    };
+    if to >= 0 {
+        positions::set(fd, to);
+    } else if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
+        real::set_errno(libc::EINVAL);
+    }
+    to.max(-1)
 }
 
 /// Reads or writes the image at an offset.
@@ -53,9 +78,9 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
     done
 }
 
-/// The image, if `fd` is that, is about to be changed otherwise than by a write. Gives whether that is refused, with
-/// errno set: nothing may pass the overlay by.
-pub(in crate::interpose) fn beyond_writes(fd: c_int) -> bool {
+/// The image, if `fd` is that, is about to be changed otherwise than by a write, or read otherwise than by a read. Gives
+/// whether that is refused, with errno set: nothing may pass the overlay by.
+pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
     if policy() == Policy::Epoch {
         real::set_errno(libc::EOPNOTSUPP);
@@ -79,17 +104,15 @@ pub(super) fn image_end(fd: c_int) -> Option<i64> {
 
 macro_rules! seeks {
     ($($name:ident;)*) => {$(
-        /// lseek(2): the image ends where the daemon has made it end.
+        /// lseek(2).
         ///
         /// # Safety
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-            let end = if whence == libc::SEEK_END { image_end(fd) } else { None };
-            let (offset, whence) = match end.map(|end| end.checked_add(offset)) {
-                Some(Some(at)) => (at, libc::SEEK_SET),
-                _ => (offset, whence),
-            };
+            if is_image(fd) {
+                return seek(fd, offset, whence);
+            }
             syscall!(SYS_lseek, fd, offset, whence) as off_t
         }
     )*};

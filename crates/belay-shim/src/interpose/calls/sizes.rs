@@ -1,6 +1,6 @@
 //! Calls that set how long a file is and what of it is allocated.
 
-use super::image::{beyond_writes, image_length};
+use super::image::{image_length, passes_by};
 use super::{on_file, on_name, syscall};
 use crate::real;
 use belay_effects::Kind;
@@ -30,7 +30,7 @@ macro_rules! lengths {
             if let Some(done) = image_length(fd, length) {
                 return done;
             }
-            beyond_writes(fd);
+            passes_by(fd);
             let make = || syscall!(SYS_ftruncate, fd, length);
             on_file(Kind::Truncate, fd, &[length as u64], make) as c_int
         }
@@ -43,7 +43,7 @@ lengths! {
 }
 
 fn allocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-    if beyond_writes(fd) {
+    if passes_by(fd) {
         return -1;
     }
     let kind = if mode & SHIFTS != 0 { Kind::Shift } else { Kind::Allocate };
