@@ -83,6 +83,8 @@ pub struct Bed {
     belay: Option<Belay>,
     /// The daemon, or `belay run`.
     process: Option<Mutex<Process>>,
+    /// The daemon's program and arguments.
+    daemon: Vec<OsString>,
     sshd: Option<Sshd>,
     stopped: bool,
     /// Last, so that it is removed when nothing uses it any more.
@@ -135,6 +137,7 @@ impl Bed {
             backing,
             belay: None,
             process: None,
+            daemon: Vec::new(),
             sshd: None,
             stopped: kind == Kind::Dir,
             _dir: temp,
@@ -173,7 +176,8 @@ impl Bed {
             words.push("--".into());
             self.belay = Some(belay);
         }
-        words.extend(daemon(&parts)?);
+        self.daemon = daemon(&parts)?;
+        words.extend(self.daemon.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         let process =
@@ -213,6 +217,13 @@ impl Bed {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.belay.is_some()
+    }
+
+    /// The daemon's program and its arguments, as they were given. (The command line in /proc is what the daemon has left
+    /// of it: fusefat changes its own.) Empty for a plain directory.
+    #[must_use]
+    pub fn daemon_command(&self) -> &[OsString] {
+        &self.daemon
     }
 
     /// The process id of the present daemon.
