@@ -12,9 +12,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Dead folders with reports that are kept.
 const DEAD_KEPT: usize = 8;
+/// How long a new folder may be without its lock, with much to spare.
+const SETTING_UP: Duration = Duration::from_secs(600);
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
 const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
@@ -215,8 +218,10 @@ pub fn retire(dir: &Path) {
     }
 }
 
-/// Removes dead folders: those without reports, and all but the newest that have some.
+/// Removes dead folders: those without reports, and all but the newest that have some; and what is left of those whose
+/// removal was cut off.
 pub fn clean(state_dir: &Path) {
+    cut_off(state_dir).for_each(|dir| drop(fs::remove_dir_all(dir)));
     let dead = |instance: &Instance| !instance.alive;
     for instance in list(state_dir).iter().filter(|i| dead(i)) {
         retire(&instance.dir);
@@ -230,38 +235,70 @@ pub fn clean(state_dir: &Path) {
     }
 }
 
+/// Folders without a lock that are no longer about to get one.
+fn cut_off(state_dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let old = |meta: &fs::Metadata| {
+        meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTING_UP))
+    };
+    fs::read_dir(state_dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(move |entry| entry.metadata().is_ok_and(|meta| meta.is_dir() && old(&meta)))
+        .map(|entry| entry.path())
+        .filter(|dir| !dir.join(LOCK).exists())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Two mounts start at the same time: the one must not take the other's folder for a dead one.
     #[test]
     fn new_folders_are_not_cleaned_away() {
         let state = tempfile::tempdir().unwrap();
         let dir = state.path().join("state");
-        let over = AtomicBool::new(false);
+        let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            let cleaner = scope.spawn(|| {
-                let mut rounds = 0_u64;
+            scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     clean(&dir);
-                    rounds += 1;
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
-                rounds
             });
-            for n in 0..500 {
+            let mut n = 0;
+            while n < 500 || rounds.load(Ordering::Relaxed) < 10 {
+                n += 1;
                 let made = create(&dir, Path::new(&format!("/mnt/{n}")));
-                if made.is_err() {
+                let there = |made: &NewInstance| {
+                    made.dir.join("control.sock").exists() && is_locked(&made.dir)
+                };
+                if !made.as_ref().is_ok_and(there) {
                     over.store(true, Ordering::Relaxed);
+                    panic!("folder {n}: {made:?}");
                 }
-                let instance = made.unwrap();
-                assert!(instance.dir.join("control.sock").exists());
-                assert!(is_locked(&instance.dir));
             }
             over.store(true, Ordering::Relaxed);
-            assert!(cleaner.join().unwrap() > 10);
         });
+    }
+
+    /// Whoever removes a folder may be killed, and leave it without its lock.
+    #[test]
+    fn what_is_left_of_folders_is_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let make = |name: &str, age: Duration| {
+            let dir = state.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("config.json"), "{}").unwrap();
+            let then = std::time::SystemTime::now() - age;
+            fs::File::open(&dir).unwrap().set_modified(then).unwrap();
+            dir
+        };
+        let old = make("mnt.1", SETTING_UP + Duration::from_secs(1));
+        let new = make("mnt.2", Duration::ZERO);
+        clean(state.path());
+        assert!(!old.exists() && new.exists());
     }
 
     #[test]

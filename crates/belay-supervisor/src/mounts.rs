@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
-const IN_USE: Duration = Duration::from_millis(200);
+const IN_USE: Duration = Duration::from_millis(500);
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +208,7 @@ pub fn release(fact: MountFact, daemon: crate::process::Watched) {
                 break;
             }
             // For the instant between fork and exec a child has what its parent had open.
-            std::thread::sleep(IN_USE / 10);
+            std::thread::sleep(IN_USE / 25);
         }
         if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);

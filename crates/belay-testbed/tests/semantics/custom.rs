@@ -108,7 +108,27 @@ impl Custom {
     }
 
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        await_status(what, || self.status(), wanted, || self.log())
+        await_status(what, || self.status(), wanted, || self.words())
+    }
+
+    /// For what should have been and is not: what all have said, and where the processes of this mount are.
+    fn words(&self) -> String {
+        let status = self.belay.status(&self.mountpoint);
+        let name = self.mountpoint.to_string_lossy().into_owned();
+        let mut words = format!("{}\nstatus now: {status:?}\n", self.log());
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let text = |name: &str| {
+                let bytes = std::fs::read(entry.path().join(name)).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).replace('\0', " ")
+            };
+            let command = text("cmdline");
+            if command.contains(&name) {
+                let pid = entry.file_name();
+                let (stat, stack) = (text("stat"), text("stack"));
+                words += &format!("{} {command}\n{stat}{stack}", pid.display());
+            }
+        }
+        words
     }
 
     pub fn pid(&self, role: &str) -> u32 {

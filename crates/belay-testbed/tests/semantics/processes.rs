@@ -3,13 +3,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
 use crate::common::{
-    Held, LIMIT, Trap, When, caching, call, content, held, number, uncached, until,
+    Held, LIMIT, Trap, When, caching, call, content, held, number, state_of, uncached, until,
 };
+use crate::custom::Custom;
 use crate::poison::Deadly;
 
 /// Waits until another process has this role, and everything is served.
@@ -48,6 +50,25 @@ fn s32_the_supervisor_is_killed() {
     assert_eq!(bed.number("/takeovers"), 4);
     drop(file);
     bed.stop();
+}
+
+/// S32: of a mount whose supervisor is stuck it is said that it does not answer; the others' commands do not wait for it.
+#[test]
+fn s32_a_stuck_supervisor_holds_up_nobody_else() {
+    let (stuck, other) = (Custom::low_level(&[], &[]), Custom::low_level(&[], &[]));
+    let supervisor = stuck.pid("supervisor");
+    kill(supervisor, Signal::STOP).unwrap();
+    assert!(until(|| state_of(supervisor) == 'T'));
+    let begin = Instant::now();
+    assert_eq!(other.status().unwrap()["state"], "serving");
+    let took = begin.elapsed();
+    let asked = Custom::belay(&["status".as_ref(), stuck.mountpoint.as_ref()]);
+    kill(supervisor, Signal::CONT).unwrap();
+    // belay would wait for the other one for five seconds.
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(!asked.status.success() && said.contains("no answer within 5 s"), "{said}");
+    stuck.serves();
 }
 
 /// S33: the keeper is replaced as well.
