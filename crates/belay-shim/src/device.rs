@@ -42,6 +42,7 @@ impl Shim {
     /// Like libc's, it is a cancellation point; no value with a destructor lives across the read.
     pub(crate) fn read(&self, fd: c_int, buffer: *mut u8, len: usize) -> isize {
         self.effects_rest();
+        let mut aborted = false;
         loop {
             match self.before_read() {
                 Before::Again => continue,
@@ -59,9 +60,12 @@ impl Shim {
                 Some(slot) => self.read_into(slot, buffer, len),
             };
             let Ok(got) = usize::try_from(n) else {
-                if self.read_failed(slot) {
+                let errno = real::errno();
+                self.unclaim(slot);
+                if self.reads_again(errno, &mut aborted) {
                     continue;
                 }
+                real::set_errno(errno);
                 return n;
             };
             // SAFETY: the kernel has just filled `got` bytes of the daemon's buffer, which is the
@@ -74,18 +78,20 @@ impl Shim {
         }
     }
 
-    /// Whether the daemon is not to hear of it yet.
+    /// Whether the daemon is not to hear of it yet that its device could not be read. `aborted`: whether that was said to be
+    /// aborted by the read before.
     #[cold]
-    fn read_failed(&self, slot: Option<Slot>) -> bool {
-        let errno = real::errno();
-        self.unclaim(slot);
-        let mut goes_on = false;
-        if errno == libc::ENODEV {
-            disconnected();
-            goes_on = self.epoch_goes_on();
+    pub(crate) fn reads_again(&self, errno: c_int, aborted: &mut bool) -> bool {
+        match errno {
+            // The kernel says so as well of a request (a last RELEASE) that was about to be read when the mount ended
+            // (fuse_dev_do_read in fs/fuse/dev.c). The next read tells which: daemons take an abort for an error.
+            libc::ECONNABORTED => !std::mem::replace(aborted, true),
+            libc::ENODEV => {
+                disconnected();
+                self.epoch_goes_on()
+            }
+            _ => false,
         }
-        real::set_errno(errno);
-        goes_on
     }
 
     #[inline]

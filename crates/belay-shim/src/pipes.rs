@@ -84,6 +84,7 @@ impl Shim {
             PIPE.set((to, -1));
         }
         self.effects_rest();
+        let mut aborted = false;
         loop {
             match self.before_read() {
                 Before::Again => continue,
@@ -100,7 +101,7 @@ impl Shim {
             };
             let Ok(got) = usize::try_from(n) else {
                 let errno = real::errno();
-                if errno == libc::ENODEV && self.epoch_goes_on() {
+                if self.reads_again(errno, &mut aborted) {
                     continue;
                 }
                 real::set_errno(errno);
