@@ -3,7 +3,7 @@
 //! It is the process that the user started. When it is killed, the supervisor starts a new one.
 
 use crate::clock;
-use crate::config::{Config, VERSION};
+use crate::config::{Config, Policy, VERSION};
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::instances::NewInstance;
@@ -78,7 +78,11 @@ pub fn prepare(
 }
 
 fn make_recorder(config: &Config) -> Result<OwnedFd> {
-    let file = memfile::create("belay-recorder")?;
+    let large = if config.policy == Policy::Epoch { memfile::create_large() } else { None };
+    let file = match large {
+        Some(file) => file,
+        None => memfile::create("belay-recorder")?,
+    };
     let layout = Layout::new(Capacity::MOUNT);
     let wrap = |e| Error::system("size", "the recorder", e, "raise the limit of file size");
     ftruncate(&file, layout.bytes() as u64).map_err(wrap)?;

@@ -73,6 +73,12 @@ impl Mapping {
         }
     }
 
+    /// Asks for large pages behind `len` bytes from byte `offset` on, where the file may have them. It is a wish: whoever
+    /// does not get them has small ones.
+    pub fn prefer_large(&self, offset: usize, len: usize) {
+        let _ = self.advise(offset, len, libc::MADV_HUGEPAGE);
+    }
+
     /// Gives the memory behind `len` bytes from byte `offset` on back to the system; they read as
     /// zeros from then on. Whole pages only.
     ///

@@ -108,6 +108,7 @@ impl Shim {
                 "what was acknowledged since the last checkpoint is lost: {what}; the image is as it was at the checkpoint"
             )
         };
+        self.memory.prefer_large(self.layout.epochs * 8, Capacity::MOUNT.epoch_bytes);
         let overlay = self.overlay();
         let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
         let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
