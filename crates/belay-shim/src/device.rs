@@ -5,6 +5,7 @@ use crate::effects::{Policy, policy};
 use crate::populate;
 use crate::real;
 use crate::start::{Shim, disconnected, now};
+use crate::wake::LOOK;
 use belay_recorder::Slot;
 use belay_recorder::control::Instant;
 use belay_session::{Incoming, Phase, Session, Work};
@@ -191,7 +192,7 @@ impl Shim {
         }
         self.note_open(settling);
         if kick {
-            self.kick();
+            self.wake(settling);
         }
         match work {
             Some(Work::Deliver(message)) => {
@@ -215,8 +216,8 @@ impl Shim {
     /// one of them may turn out to hold up the others, and a slot may become free unheard.
     fn wait_a_little(&self, settling: bool) -> Before {
         let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: if settling { LOOK } else { 20_000_000 } };
+        match self.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout))) {
             Ok(0) => {
                 self.session().tick(now());
                 Before::Again
@@ -247,6 +248,7 @@ impl Shim {
         }
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
+            self.woken(message);
             // Under the policy `epoch` a kick may be to say that there is something to look at.
             let look = policy() == Policy::Epoch;
             self.pending.store(look || !session.is_quiet(), Release);
@@ -322,11 +324,6 @@ impl Shim {
         if !self.replied.load(Relaxed) && unique != 0 {
             self.note_reply(unique);
         }
-    }
-
-    pub(crate) fn kick(&self) {
-        let message = self.session().kick_message();
-        self.write(&message);
     }
 
     #[cold]

@@ -14,6 +14,7 @@
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
 //! * [`positions`]: where descriptors of the image stand.
 //! * [`populate`]: buffers that the kernel copies into.
+//! * [`wake`]: threads that sleep in the kernel.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -32,3 +33,4 @@ mod positions;
 mod real;
 mod standin;
 mod start;
+mod wake;

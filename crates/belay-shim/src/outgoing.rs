@@ -133,7 +133,7 @@ impl Shim {
         }
         if kick {
             let errno = real::errno();
-            self.kick();
+            self.wake(settling);
             real::set_errno(errno);
         }
         written
@@ -211,7 +211,7 @@ impl Shim {
             self.pending.store(!session.is_quiet(), Release);
             drop(session);
             if kick {
-                self.kick(); // there is something to forget
+                self.wake(false); // there is something to forget
             }
         } else {
             self.delivered(slot, unique);

@@ -4,6 +4,7 @@ use crate::effects::epoch::Epochs;
 use crate::effects::image::Images;
 use crate::effects::{after, choose};
 use crate::mailbox::Mailbox;
+use crate::wake::Wake;
 use belay_effects::area::{Area, Tally};
 use belay_recorder::control::{Instant, Lease, flags, options};
 use belay_recorder::{Capacity, Control, Layout, Store};
@@ -51,6 +52,8 @@ pub(crate) struct Shim {
     pub(crate) image: Images,
     /// What is collected until a checkpoint, under the policy `epoch`.
     pub(crate) epochs: Epochs,
+    /// Which threads need not be woken.
+    pub(crate) wake: Wake,
     /// Requests are copied before the daemon gets them.
     pub(crate) copies: AtomicBool,
 }
@@ -237,6 +240,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         handed_over: AtomicBool::new(handed_over),
         image: Images::default(),
         epochs: Epochs::new(&control),
+        wake: Wake::default(),
         memory,
         copies: AtomicBool::new(copies),
     };

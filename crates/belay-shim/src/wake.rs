@@ -1,0 +1,65 @@
+//! Waking a thread that sleeps in the kernel's read of the device, when there is work of belay's own.
+//!
+//! That takes a notification, which the kernel answers with a message for one reader: two system calls, and a thread more
+//! that runs. A successor to which ten thousand requests are issued again would spend most of its time on that. It is left
+//! out where somebody looks anyway: another thread that looks again after [`LOOK`], or one that has still to take the
+//! message before this one.
+
+use crate::device::opcode;
+use crate::start::{Shim, now};
+use belay_wire::{Opcode, build, get_u64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// How often a thread looks for work that waits while requests are being settled, in ns.
+pub(crate) const LOOK: i64 = 1_000_000;
+/// A message of which nobody has told for so long is not waited for, in ns.
+const OVERDUE: u64 = 5_000_000;
+
+/// Who is awake. All accesses are relaxed: whoever reads here has changed the session before, under its lock, and whoever
+/// writes here looks at the session afterwards, under its lock; so the one who looks sees the change.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    /// Threads that look again soon.
+    looking: AtomicU32,
+    /// When the message was asked for that nobody has taken yet; 0 if there is none.
+    asked: AtomicU64,
+}
+
+impl Shim {
+    /// There is work for whichever thread comes for it. While requests are being settled, those that have nothing to do look
+    /// by themselves.
+    pub(crate) fn wake(&self, settling: bool) {
+        let at = now();
+        let asked = self.wake.asked.load(Relaxed);
+        if settling && self.wake.looking.load(Relaxed) > 0
+            || asked != 0 && at.saturating_sub(asked) < OVERDUE
+        {
+            return;
+        }
+        self.wake.asked.store(at, Relaxed);
+        if self.kick() != 0 {
+            self.wake.asked.store(0, Relaxed);
+        }
+    }
+
+    /// Wakes a reader in any case. Gives 0, or the errno if the kernel would not.
+    pub(crate) fn kick(&self) -> i32 {
+        let message = self.session().kick_message();
+        self.write(&message)
+    }
+
+    /// A message of the kernel's has been taken: perhaps that which was asked for.
+    pub(crate) fn woken(&self, message: &[u8]) {
+        if opcode(message) == Opcode::NOTIFY_REPLY && get_u64(message, 8) == Some(build::KICK) {
+            self.wake.asked.store(0, Relaxed);
+        }
+    }
+
+    /// While `wait` lasts, the calling thread is one that looks for work afterwards.
+    pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.wake.looking.fetch_add(1, Relaxed);
+        let result = wait();
+        self.wake.looking.fetch_sub(1, Relaxed);
+        result
+    }
+}
