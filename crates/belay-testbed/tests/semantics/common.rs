@@ -143,6 +143,7 @@ impl Drop for Blackout<'_> {
 /// A tracer that delays one kind of system call of the daemon for so long that it can be killed in it.
 pub struct Trap {
     strace: Process,
+    traced: u32,
     log: tempfile::TempDir,
     nth: u32,
 }
@@ -180,7 +181,7 @@ impl Trap {
         let strace = Process::start(strace, &log).unwrap();
         let attached = || std::fs::read_to_string(&log).unwrap().contains("attached");
         assert!(until(attached), "strace cannot attach: {}", strace.tail());
-        Self { strace, log: dir, nth }
+        Self { strace, traced: pid, log: dir, nth }
     }
 
     /// Waits until the call is held. (That a request is in flight is not enough: it may be one before.)
@@ -198,9 +199,18 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        // Asked to end, it hands on the signals that it has in hand; killed, it takes them along: a daemon lived on.
+        // Asked to end, it hands on the signals that it has in hand; killed, it takes them along: a daemon lived on. But it
+        // waits for ever for the first thread of a process that has died while another is held at its end: then there is
+        // nothing to be taken along any more.
+        let end = Instant::now() + LIMIT;
         let _ = self.strace.signal(Signal::TERM);
-        let _ = self.strace.wait(LIMIT);
+        while matches!(self.strace.wait(Duration::from_millis(20)), Ok(None))
+            && Instant::now() < end
+        {
+            if matches!(state_of(self.traced), 'Z' | 'X') {
+                let _ = self.strace.signal(Signal::KILL);
+            }
+        }
     }
 }
 
