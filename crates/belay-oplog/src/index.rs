@@ -33,19 +33,47 @@ impl Known {
     }
 }
 
+/// Pieces by page of a file: which record's, and what.
+type Pages = Map<SmallVec<[(u32, Piece); 1]>>;
+
 /// The pieces of one file since its last barrier.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stretch {
     clears_setuid: bool,
-    /// By page of the file: which record's, and what.
-    pages: Map<SmallVec<[(u32, Piece); 1]>>,
+    pages: Pages,
 }
+
+/// A table that was used before, empty: one that grows from nothing in each epoch is copied ten times.
+#[derive(Debug, Default)]
+struct Spare(Pages);
+
+impl Spare {
+    /// Tables and lists with room for more are given back: to empty one takes as long as it is large.
+    const MOST: usize = 1 << 13;
+
+    fn put(&mut self, mut used: Pages) {
+        if (self.0.capacity() + 1..=Self::MOST).contains(&used.capacity()) {
+            used.clear();
+            self.0 = used;
+        }
+    }
+}
+
+/// It is not what an index says.
+impl PartialEq for Spare {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Spare {}
 
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) records: Vec<Known>,
     files: Map<Stretch>,
+    spare: Spare,
     /// Records to be issued again.
     pub(crate) live: usize,
     /// Words that these would take if they were written anew.
@@ -75,6 +103,18 @@ impl Write {
 }
 
 impl Index {
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.barrier(EVERY_FILE);
+        let mut records = std::mem::take(&mut self.records);
+        let spare = std::mem::take(&mut self.spare);
+        records.clear();
+        if records.capacity() > Spare::MOST {
+            records = Vec::new();
+        }
+        *self = Self { records, spare, ..Self::default() };
+    }
+
     /// The pieces on a page of a file that a write which has `piece` of it takes over.
     pub(crate) fn touched(&self, write: Write, piece: &Piece) -> impl Iterator<Item = &Piece> {
         let stretch = self.files.get(&write.file);
@@ -121,29 +161,38 @@ impl Index {
     fn barrier(&mut self, file: u64) {
         match file {
             0 => {}
-            EVERY_FILE => self.files.clear(),
-            _ => drop(self.files.remove(&file)),
+            EVERY_FILE => self.files.drain().for_each(|(_, stretch)| self.spare.put(stretch.pages)),
+            _ => {
+                if let Some(stretch) = self.files.remove(&file) {
+                    self.spare.put(stretch.pages);
+                }
+            }
         }
     }
 
     fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots) {
         let number = self.records.len() as u32;
-        let mut stretch = std::mem::take(self.files.entry(write.file).or_default());
+        let spare = &mut self.spare;
+        let stretch = self.files.entry(write.file).or_insert_with(|| Stretch {
+            clears_setuid: write.clears_setuid,
+            pages: std::mem::take(&mut spare.0),
+        });
         if stretch.clears_setuid != write.clears_setuid {
-            stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
+            *stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
         }
+        let mut lost = SmallVec::<[(u32, Piece); 2]>::new();
         for piece in pieces {
             let on_page = stretch.pages.entry(piece.page).or_default();
             on_page.retain(|(owner, old)| {
                 let covered = piece.covers(old);
                 if covered {
-                    self.lose(*owner, old, slots);
+                    lost.push((*owner, *old));
                 }
                 !covered
             });
             on_page.push((number, *piece));
         }
-        self.files.insert(write.file, stretch);
+        lost.iter().for_each(|(owner, old)| self.lose(*owner, old, slots));
     }
 
     /// A record has lost a piece.

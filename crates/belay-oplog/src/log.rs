@@ -116,7 +116,7 @@ impl<M: Memory> Oplog<M> {
     /// in flight stay.
     pub fn restart(&mut self, epoch: u64) {
         (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
-        self.index = Index::default();
+        self.index.clear();
         self.slots.unlink_all();
         self.publish();
         if self.memory.load(self.place.at + MADE) == 0 {
@@ -238,7 +238,14 @@ impl<M: Memory> Oplog<M> {
     }
 
     /// Copies what a write takes over on one page to the write's own page.
+    #[inline]
     fn merge(&self, write: Write, piece: &mut Piece) {
+        if self.index.touched(write, piece).any(|old| !piece.covers(old)) {
+            self.join(write, piece);
+        }
+    }
+
+    fn join(&self, write: Write, piece: &mut Piece) {
         let own = *piece;
         let (mut from, mut end) = (usize::from(own.from), own.end());
         let page = |slot| slot_at(self.place.arena(), slot);
@@ -356,7 +363,7 @@ impl<M: Memory> Oplog<M> {
     /// Finds out what is needed.
     fn rescan(&mut self) -> Result<(), Spoilt> {
         self.spoilt = true;
-        self.index = Index::default();
+        self.index.clear();
         self.slots.unlink_all();
         if self.used > self.place.capacity.half() {
             return Err(Spoilt);
