@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// How many daemons may be started to bring about a clean end.
 const LAST_STARTS: u32 = 2;
 /// What an epoch may have in memory without any of it being given back, in bytes.
-const WORTH: u64 = 8 << 20;
+const WORTH: u64 = 32 << 20;
 
 impl Supervisor {
     pub(super) fn has_epochs(&self) -> bool {

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that are given back at a time: the daemon's other threads wait so long to use the image.
 const SLICE: usize = 8 << 20;
-const PAGE: usize = 4096;
+/// Only whole large pages are given back: what is left of one would be small ones.
+const LARGE: usize = 2 << 20;
 
 impl Shim {
     /// Whether that is to be done.
@@ -33,7 +34,8 @@ impl Shim {
                 let alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
                 let spare = self.overlay().spare().ok();
                 let Some(range) = spare.and_then(|spare| spare.get(number).cloned()) else { break };
-                let slice = range.start.max(done)..range.end.min(range.start.max(done) + SLICE);
+                let start = range.start.next_multiple_of(LARGE).max(done);
+                let slice = start..range.end.min(start + SLICE).max(start);
                 self.give_back(&slice);
                 drop(alone);
                 done = slice.end;
@@ -47,7 +49,7 @@ impl Shim {
     }
 
     fn give_back(&self, range: &Range<usize>) {
-        let (start, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+        let (start, end) = (range.start.next_multiple_of(LARGE), range.end / LARGE * LARGE);
         if start < end {
             // It stays as it is then, which is as right.
             let _ = self.memory.discard(start, end - start);
