@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -218,7 +219,10 @@ pub fn release(fact: MountFact, daemon: crate::process::Watched) {
 
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error
 /// instead of waiting. Says whether that worked; closing the device everywhere does the same.
-pub fn abort(fact: &MountFact) -> bool {
+///
+/// A connection's number is another's as soon as its file system is gone. So `is_there` is asked whether it is still there
+/// once its control file is open: that leads to nothing any more when the connection goes.
+pub fn abort(fact: &MountFact, is_there: impl Fn() -> bool) -> bool {
     let Some((major, minor)) = fact.device.split_once(':') else {
         return false;
     };
@@ -226,7 +230,9 @@ pub fn abort(fact: &MountFact) -> bool {
         return false;
     };
     let number = (major << 20) | minor;
-    fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1").is_ok()
+    let control =
+        fs::File::options().write(true).open(format!("/sys/fs/fuse/connections/{number}/abort"));
+    control.is_ok_and(|mut control| is_there() && control.write_all(b"1").is_ok())
 }
 
 /// `path` made absolute and free of links without touching what is mounted at it, which may hang.

@@ -184,8 +184,9 @@ impl Bed {
             self.process.insert(Mutex::new(Process::start(command, &dir.join("daemon.log"))?));
         mounts::wait(&self.mountpoint, true, START, || lock(process).must_run())?;
         // Mounted is not yet served: the first answer says that it is.
-        std::fs::metadata(&self.root)
-            .with_context(|| format!("first look at {}", self.root.display()))?;
+        std::fs::metadata(&self.root).with_context(|| {
+            format!("first look at {}{}", self.root.display(), self.last_words())
+        })?;
         Ok(())
     }
 

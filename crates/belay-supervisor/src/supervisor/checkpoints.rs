@@ -228,9 +228,7 @@ impl Supervisor {
         self.book.last_starts += 1;
         if let Some(mount) = &self.book.mount {
             mounts::detach(mount);
-            if !mounts::is_disconnected(self.device()) {
-                mounts::abort(mount);
-            }
+            mounts::abort(mount, || !mounts::is_disconnected(self.device()));
         }
         if self.book.stop.is_some() {
             // It is given as much time as the one before.

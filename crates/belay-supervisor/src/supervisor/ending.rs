@@ -179,7 +179,7 @@ impl Supervisor {
         let place = self.mountpoint();
         // Callers that wait get an error now; closing the device, by ending, would do the same.
         if let Some(mount) = &self.book.mount {
-            mounts::abort(mount);
+            mounts::abort(mount, || !mounts::is_disconnected(self.device()));
         }
         tracing::error!(
             "giving up on {place}: {why}. All requests on it fail from now on; clean up with \

@@ -46,7 +46,7 @@ pub fn unmount_by_force(mountpoint: &Path) {
     for _ in 0..8 {
         let Some(mount) = fuse_at(mountpoint) else { return };
         let fact = MountFact { mountpoint: OsText::from(mountpoint), device: mount.device };
-        mounts::abort(&fact);
+        mounts::abort(&fact, || fuse_at(mountpoint).is_some_and(|mount| fact.is_of(&mount)));
         // Aborts too, where the control file system is not to be had.
         let _ = unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
         mounts::detach(&fact);
