@@ -14,7 +14,7 @@ use belay_wire::{Opcode, get_u64};
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, MutexGuard};
 
 /// What is to be done before the device is read.
@@ -25,6 +25,8 @@ pub(crate) enum Before {
     Read,
     /// The device had nothing for a while; look again.
     Again,
+    /// A signal has come meanwhile, and read(2) is to say so.
+    Interrupted,
     /// Tell the daemon that the mount has gone.
     Gone,
 }
@@ -48,6 +50,7 @@ impl Shim {
             match self.before_read() {
                 Before::Again => continue,
                 Before::Deliver(message) => return give(&message, buffer, len),
+                Before::Interrupted => return interrupted(),
                 Before::Gone => return gone(),
                 Before::Read => {}
             }
@@ -140,7 +143,7 @@ impl Shim {
     /// What there is to do besides reading the device.
     #[inline]
     pub(crate) fn before_read(&self) -> Before {
-        if self.ready.load(Acquire) && !self.pending.load(Acquire) {
+        if self.ready.load(Acquire) && !self.pending.load(Acquire) && !self.look.load(Acquire) {
             return Before::Read;
         }
         self.look_before_read()
@@ -164,6 +167,7 @@ impl Shim {
             return self.retire();
         }
         if policy() == Policy::Epoch {
+            self.look.swap(false, AcqRel); // what is said from here on is for the next look
             self.epoch_trim();
         }
         let mut session = self.session();
@@ -191,8 +195,8 @@ impl Shim {
             self.effects_assign(turn, slot);
         }
         self.note_open(settling);
-        if kick {
-            self.wake(settling);
+        if kick || settling && matches!(work, Some(Work::Deliver(_))) {
+            self.wake(settling); // also to watch whether the daemon's work holds up what is left
         }
         match work {
             Some(Work::Deliver(message)) => {
@@ -217,7 +221,11 @@ impl Shim {
     fn wait_a_little(&self, settling: bool) -> Before {
         let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: if settling { LOOK } else { 20_000_000 } };
-        match self.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout))) {
+        let (polled, counted_on) =
+            self.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout)));
+        match polled {
+            // As read(2) itself: the daemon's handler may have asked it to end.
+            Err(rustix::io::Errno::INTR) => Before::Interrupted,
             Ok(0) => {
                 self.session().tick(now());
                 Before::Again
@@ -228,6 +236,8 @@ impl Shim {
                 self.session().tick(now());
                 Before::Again
             }
+            // Another thread may take the message first, and this one sleep until the next.
+            _ if counted_on => Before::Again,
             _ => Before::Read,
         }
     }
@@ -249,9 +259,11 @@ impl Shim {
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
             self.woken(message);
+            self.pending.store(!session.is_quiet(), Release);
             // Under the policy `epoch` a kick may be to say that there is something to look at.
-            let look = policy() == Policy::Epoch;
-            self.pending.store(look || !session.is_quiet(), Release);
+            if policy() == Policy::Epoch {
+                self.look.store(true, Release);
+            }
             drop(session);
             self.effects_leave(turn);
             return After::Again;
@@ -344,6 +356,12 @@ impl Shim {
 /// What read(2) gives when the mount has gone.
 pub(crate) fn gone() -> isize {
     real::set_errno(libc::ENODEV);
+    -1
+}
+
+/// What read(2) gives when a signal has come before any message.
+pub(crate) fn interrupted() -> isize {
+    real::set_errno(libc::EINTR);
     -1
 }
 

@@ -30,8 +30,10 @@ pub(crate) struct Shim {
     pub(crate) mailbox: Mailbox,
     pub(crate) generation: u32,
     pid: AtomicU32,
-    /// There may be work besides reading the device.
+    /// There may be work besides reading the device. Written under the session's lock.
     pub(crate) pending: AtomicBool,
+    /// There may be something to look at that the session does not know of.
+    pub(crate) look: AtomicBool,
     /// Requests whose replies need no session.
     pub(crate) direct: Direct,
     /// A slot was freed without the session, see [`Session::reap`].
@@ -230,6 +232,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         generation,
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
+        look: AtomicBool::new(false),
         direct: Direct::default(),
         freed: AtomicBool::new(false),
         init_unique: AtomicU64::new(0),

@@ -8,19 +8,23 @@
 use crate::device::opcode;
 use crate::start::{Shim, now};
 use belay_wire::{Opcode, build, get_u64};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// How often a thread looks for work that waits while requests are being settled, in ns.
 pub(crate) const LOOK: i64 = 1_000_000;
 /// A message of which nobody has told for so long is not waited for, in ns.
 const OVERDUE: u64 = 5_000_000;
 
-/// Who is awake. All accesses are relaxed: whoever reads here has changed the session before, under its lock, and whoever
-/// writes here looks at the session afterwards, under its lock; so the one who looks sees the change.
+/// Who is awake.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
-    /// Threads that look again soon.
+    /// Threads that look again soon. One that says so no longer either has seen in `counted_on` that somebody counted on
+    /// it, or whoever wanted to has seen that it is gone: each writes the one and then reads the other, in one order for
+    /// all.
     looking: AtomicU32,
+    /// Somebody has been left asleep because another looks.
+    counted_on: AtomicBool,
     /// When the message was asked for that nobody has taken yet; 0 if there is none.
     asked: AtomicU64,
 }
@@ -29,11 +33,15 @@ impl Shim {
     /// There is work for whichever thread comes for it. While requests are being settled, those that have nothing to do look
     /// by themselves.
     pub(crate) fn wake(&self, settling: bool) {
+        if settling {
+            self.wake.counted_on.store(true, SeqCst);
+            if self.wake.looking.load(SeqCst) > 0 {
+                return;
+            }
+        }
         let at = now();
         let asked = self.wake.asked.load(Relaxed);
-        if settling && self.wake.looking.load(Relaxed) > 0
-            || asked != 0 && at.saturating_sub(asked) < OVERDUE
-        {
+        if asked != 0 && at.saturating_sub(asked) < OVERDUE {
             return;
         }
         self.wake.asked.store(at, Relaxed);
@@ -55,11 +63,12 @@ impl Shim {
         }
     }
 
-    /// While `wait` lasts, the calling thread is one that looks for work afterwards.
-    pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.wake.looking.fetch_add(1, Relaxed);
+    /// While `wait` lasts, the calling thread is one that looks for work afterwards: it must if this gives `true` besides
+    /// what `wait` has given, since somebody has counted on that.
+    pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> (T, bool) {
+        self.wake.looking.fetch_add(1, SeqCst);
         let result = wait();
-        self.wake.looking.fetch_sub(1, Relaxed);
-        result
+        self.wake.looking.fetch_sub(1, SeqCst);
+        (result, self.wake.counted_on.swap(false, SeqCst))
     }
 }

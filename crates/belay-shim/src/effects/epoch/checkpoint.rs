@@ -25,7 +25,7 @@ impl Shim {
         let asked = self.control().checkpoints_asked() != epochs.asked.load(Relaxed);
         let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
         if asked || committed || epochs.due.load(Relaxed) || self.is_trim_due() {
-            self.pending.store(true, Relaxed);
+            self.look.store(true, Release);
         }
     }
 

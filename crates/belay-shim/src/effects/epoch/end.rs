@@ -42,7 +42,7 @@ impl Shim {
             }
             _ => {}
         }
-        self.pending.store(true, Release);
+        self.look.store(true, Release);
         drop(session);
         self.nap();
         true
