@@ -25,15 +25,16 @@ pub(crate) fn kept(fd: i32) -> Option<i64> {
 
 /// `fd` was just opened, and nobody else has that open file: from now on its position is kept here.
 pub(crate) fn keep(fd: i32) {
-    set(fd, 0);
+    if let Some(place) = place(fd) {
+        place.store(1, Relaxed);
+    }
 }
 
-/// The position of `fd`, which is kept here, is `at` from now on.
+/// The position of `fd` is `to` from now on; `false` if it is not kept here any more, or not `from`.
 #[inline]
-pub(crate) fn set(fd: i32, at: i64) {
-    if let Some(place) = place(fd) {
-        place.store(at as u64 + 1, Relaxed);
-    }
+pub(crate) fn change(fd: i32, from: i64, to: i64) -> bool {
+    let (from, to) = (from as u64 + 1, to as u64 + 1);
+    place(fd).is_some_and(|place| place.compare_exchange(from, to, Relaxed, Relaxed).is_ok())
 }
 
 /// `fd` is being closed.
@@ -48,10 +49,15 @@ pub(crate) fn forget(fd: i32) {
 
 /// Somebody else may use the position of `fd`: the kernel has it from now on.
 pub(crate) fn hand_back(fd: i32) {
-    if let Some(at) = kept(fd) {
+    while let Some(at) = kept(fd) {
         // SAFETY: lseek(2) takes no memory; a descriptor that is none makes it fail.
         unsafe { libc::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
-        forget(fd);
+        let unchanged = place(fd).is_some_and(|place| {
+            place.compare_exchange(at as u64 + 1, 0, Relaxed, Relaxed).is_ok()
+        });
+        if unchanged {
+            return;
+        }
     }
 }
 

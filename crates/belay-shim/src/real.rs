@@ -104,6 +104,16 @@ real! {
     dup2(from: c_int, to: c_int) -> c_int = c"dup2";
     /// dup3(2).
     dup3(from: c_int, to: c_int, flags: c_int) -> c_int = c"dup3";
+    /// fopen(3).
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = c"fopen";
+    /// The same.
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE = c"fopen64";
+    /// freopen(3).
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE = c"freopen";
+    /// The same.
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE = c"freopen64";
+    /// fdopen(3).
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = c"fdopen";
     /// fclose(3).
     fclose(stream: *mut FILE) -> c_int = c"fclose";
     /// fcntl(2); a cancellation point.

@@ -277,6 +277,8 @@ unsafe fn spawned(
     envp: Strings,
     start: impl FnOnce(*mut pid_t, Strings) -> c_int,
 ) -> c_int {
+    crate::effects::journal::beyond();
+    crate::positions::hand_all_back();
     // SAFETY: the caller's arguments.
     match (shim(), unsafe { mounting(path, argv, envp) }) {
         (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
@@ -297,7 +299,6 @@ pub unsafe extern "C-unwind" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    crate::effects::journal::beyond();
     // SAFETY: the caller's arguments but for the place of the id and the environment.
     let start =
         |pid, envp| unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) };
@@ -318,7 +319,6 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> c_int {
-    crate::effects::journal::beyond();
     // SAFETY: the caller's arguments but for the place of the id and the environment.
     let start =
         |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };

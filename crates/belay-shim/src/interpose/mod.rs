@@ -8,4 +8,5 @@ mod numbers;
 mod open;
 mod paths;
 mod socket;
+mod stdio;
 pub(crate) mod threads;

@@ -3,7 +3,7 @@
 
 use crate::descriptors;
 use crate::real;
-use libc::{FILE, c_int, c_long, c_uint};
+use libc::{c_int, c_long, c_uint};
 
 /// dup(2).
 ///
@@ -25,11 +25,8 @@ pub unsafe extern "C-unwind" fn dup(from: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
-    if from != to {
-        descriptors::duplicate(from, to);
-    }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::dup2(from, to) }
+    renumber(from, to, || unsafe { real::dup2(from, to) })
 }
 
 /// dup3(2).
@@ -38,23 +35,17 @@ pub unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    descriptors::duplicate(from, to);
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::dup3(from, to, flags) }
+    renumber(from, to, || unsafe { real::dup3(from, to, flags) })
 }
 
-/// fclose(3), which closes without the `close` that is seen here.
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
-    if !stream.is_null() {
-        // SAFETY: the caller's stream, which is open until it is closed below.
-        descriptors::remove(unsafe { libc::fileno(stream) });
+/// `make` makes `to` a duplicate of `from`, or fails, and then `to` is what it was.
+fn renumber(from: c_int, to: c_int, make: impl FnOnce() -> c_int) -> c_int {
+    let done = make();
+    if done >= 0 && from != to {
+        descriptors::duplicate(from, to);
     }
-    // SAFETY: the caller's argument, unchanged.
-    unsafe { real::fclose(stream) }
+    done
 }
 
 /// close_range(2).
@@ -63,7 +54,10 @@ pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    descriptors::remove_range(first, last);
+    // With that flag, they are closed at an exec only.
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
+        descriptors::remove_range(first, last);
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }

@@ -10,11 +10,11 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 /// Ways that end up in the image, and what of it they fill.
-const WRITES: &str = "psvwqcdobk";
+const WRITES: &str = "psvwqcdobkxy";
 /// One that makes it longer.
 const APPENDS: char = 'e';
 /// Ways that change nothing, or must be refused.
-const OTHERS: &str = "tmzhfnlir";
+const OTHERS: &str = "tmzhfnlirg";
 const SIZE: usize = 1 << 20;
 
 /// What the image is to be like when each way was gone once.

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,6 +57,21 @@ static int fails(int result, int expected) {
     return result == -1 && errno == expected ? 0 : -EPROTO;
 }
 
+/* A child reads five bytes of what `from` leads to, and ends. */
+static int spawn_dd(int from) {
+    char *words[] = {"dd", "bs=5", "count=1", NULL};
+    posix_spawn_file_actions_t actions;
+    int status = -1;
+    pid_t child;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, from, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    if (posix_spawnp(&child, words[0], &actions, NULL, words, environ))
+        return -EPROTO;
+    return waitpid(child, &status, 0) == child && status == 0 ? 0 : -EPROTO;
+}
+
 static int make_dir(const char *path, mode_t mode) {
     char way = path[1], bytes[LENGTH];
     off_t at = 4096 * (off_t)way + 100, end = size();
@@ -62,6 +79,8 @@ static int make_dir(const char *path, mode_t mode) {
     ssize_t done = LENGTH;
     int result = 0, other, twin, status, pipes[2];
     pid_t child;
+    char command[80];
+    FILE *stream;
     (void)mode;
     memset(bytes, way, LENGTH);
     switch (way) {
@@ -96,6 +115,31 @@ static int make_dir(const char *path, mode_t mode) {
         done = write(other, bytes, LENGTH); /* where the child has left it */
         close(other);
         break;
+    case 'x':
+        other = open(name, O_RDWR); /* children have it */
+        lseek(other, at - 10, SEEK_SET);
+        snprintf(command, sizeof command, "dd bs=5 count=1 <&%d >/dev/null 2>&1", other);
+        result = system(command) == 0 && lseek(other, 0, SEEK_CUR) == at - 5 ? 0 : -EPROTO;
+        lseek(other, at - 5, SEEK_SET); /* not the kernel's, if it was kept again */
+        result = result ? result : spawn_dd(other);
+        done = write(other, bytes, LENGTH);
+        close(other);
+        break;
+    case 'y': /* it stays what it is */
+        other = open(name, O_RDWR | O_CLOEXEC);
+        result = fails(dup2(-1, other), EBADF) || close_range(other, other, CLOSE_RANGE_CLOEXEC) ? -EPROTO : 0;
+        lseek(other, at, SEEK_SET);
+        done = write(other, bytes, LENGTH);
+        close(other);
+        break;
+    case 'g': /* by what the C library does unseen */
+        result = fails(fdopen(image, "r") ? 0 : -1, EOPNOTSUPP);
+        result = result ? result : fails(fopen(name, "r") ? 0 : -1, EOPNOTSUPP);
+        result = result ? result : fails(fopen(name, "w") ? 0 : -1, EOPNOTSUPP);
+        result = result ? result : fails(freopen(name, "a", tmpfile()) ? 0 : -1, EOPNOTSUPP);
+        result = result ? result : (stream = fopen("/dev/null", "r+")) && fclose(stream) == 0 ? 0 : -EPROTO;
+        at = -1;
+        break;
     case 'i':
         other = open(name, O_RDWR | O_CLOEXEC);
         result = lseek(other, 7, SEEK_SET) == 7 && fails(lseek(other, -8, SEEK_CUR), EINVAL) == 0 &&
@@ -106,9 +150,9 @@ static int make_dir(const char *path, mode_t mode) {
     case 'r': /* read otherwise than by a read */
         if (pipe(pipes) || (other = memfd_create("copy", MFD_CLOEXEC)) < 0)
             return -EIO;
-        result = fails(sendfile(other, image, NULL, LENGTH), EOPNOTSUPP);
+        result = fails(sendfile(other, image, NULL, LENGTH), EINVAL);
         result = result ? result : fails(copy_file_range(image, NULL, other, NULL, LENGTH, 0), EOPNOTSUPP);
-        result = result ? result : fails(splice(image, NULL, pipes[1], NULL, LENGTH, 0), EOPNOTSUPP);
+        result = result ? result : fails(splice(image, NULL, pipes[1], NULL, LENGTH, 0), EINVAL);
         close(other);
         close(pipes[0]);
         close(pipes[1]);
@@ -143,11 +187,11 @@ static int make_dir(const char *path, mode_t mode) {
         at = -1;
         break;
     case 'f': result = fails(copy_file_range(image, NULL, image, NULL, 4096, 0), EOPNOTSUPP); at = -1; break;
-    case 'n': result = fails(sendfile(image, image, NULL, 4096), EOPNOTSUPP); at = -1; break;
+    case 'n': result = fails(sendfile(image, image, NULL, 4096), EINVAL); at = -1; break;
     case 'l':
         if (pipe(pipes) || write(pipes[1], bytes, LENGTH) != LENGTH)
             return -EIO;
-        result = fails(splice(pipes[0], NULL, image, NULL, LENGTH, 0), EOPNOTSUPP);
+        result = fails(splice(pipes[0], NULL, image, NULL, LENGTH, 0), EINVAL);
         close(pipes[0]);
         close(pipes[1]);
         at = -1;

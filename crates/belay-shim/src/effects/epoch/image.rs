@@ -6,7 +6,7 @@ use crate::real;
 use crate::start::Shim;
 use belay_image::overlay::Refused;
 use libc::c_int;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,7 +57,7 @@ impl Shim {
         }
         // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        if !self.is_image_file(file) {
+        if !rustix::fs::fstat(file).is_ok_and(|stat| self.is_image(&stat)) {
             return;
         }
         if flags & (libc::O_DIRECT | libc::O_APPEND | libc::O_TRUNC) != 0 {
@@ -78,11 +78,23 @@ impl Shim {
         }
     }
 
-    /// Whether an open file is the image, by whatever name.
-    fn is_image_file(&self, file: BorrowedFd<'_>) -> bool {
-        let (Some(image), Ok(stat)) = (self.area().image(), rustix::fs::fstat(file)) else {
-            return false;
-        };
+    /// Whether the daemon is about to open a stream on its image, which is `stat`, and must not: what libc reads and
+    /// writes there by itself is not seen here. To look at it before it is opened for writing is allowed, as above.
+    pub(crate) fn epoch_refuses_stream(&self, stat: &Stat, reads: bool) -> bool {
+        let refused = (!reads || self.epochs.opened.load(Relaxed)) && self.is_image(stat);
+        if refused {
+            eprintln!(
+                "belay: the daemon opens its image as a stream (fopen, fdopen), which the policy `epoch` cannot follow: \
+                 it gets EOPNOTSUPP; start it under another policy (--policy)"
+            );
+            real::set_errno(libc::EOPNOTSUPP);
+        }
+        refused
+    }
+
+    /// Whether a file is the image, by whatever name.
+    fn is_image(&self, stat: &Stat) -> bool {
+        let Some(image) = self.area().image() else { return false };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => (stat.st_dev, stat.st_ino) == (image.device, image.inode),
             FileType::BlockDevice => (stat.st_rdev, 0) == (image.device, image.inode),

@@ -44,7 +44,7 @@ passed_on! {
     /// fork(2).
     fork() -> pid_t, after positions::hand_all_back;
     /// system(3).
-    system(command: *const c_char) -> c_int;
+    system(command: *const c_char) -> c_int, after positions::hand_all_back;
     /// popen(3).
-    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE, after positions::hand_all_back;
 }

@@ -7,6 +7,7 @@ use crate::descriptors::is_image;
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::effects::{Policy, policy};
 use crate::positions;
+use crate::real;
 use belay_effects::Kind;
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 
@@ -24,7 +25,7 @@ pub unsafe extern "C-unwind" fn copy_file_range(
     flags: c_uint,
 ) -> ssize_t {
     let make = || syscall!(SYS_copy_file_range, from, from_at, to, to_at, len, flags);
-    copy(from, to, len, make)
+    copy(from, to, len, libc::EOPNOTSUPP, make)
 }
 
 macro_rules! sends {
@@ -40,7 +41,7 @@ macro_rules! sends {
             from_at: *mut off_t,
             len: size_t,
         ) -> ssize_t {
-            copy(from, to, len, || syscall!(SYS_sendfile, to, from, from_at, len))
+            copy(from, to, len, libc::EINVAL, || syscall!(SYS_sendfile, to, from, from_at, len))
         }
     )*};
 }
@@ -63,13 +64,15 @@ pub(in crate::interpose) fn splice_here(
     if !is_image(from) && kind_of(to) == Kind::Send && is_pipe(to) {
         return make(); // data on its way through the daemon
     }
-    copy(from, to, len, make)
+    copy(from, to, len, libc::EINVAL, make)
 }
 
-/// A copy within the kernel. What was copied is not given from the record, since the caller's offsets
+/// A copy within the kernel; `refusal` is what it fails with where it cannot be followed: that at which callers fall back
+/// on reading and writing. What was copied is not given from the record, since the caller's offsets
 /// would not follow: it is done again, and gives the same.
-fn copy(from: c_int, to: c_int, len: usize, make: impl Fn() -> isize) -> isize {
+fn copy(from: c_int, to: c_int, len: usize, refusal: c_int, make: impl Fn() -> isize) -> isize {
     if passes_by(to) || passes_by(from) {
+        real::set_errno(refusal);
         return -1;
     }
     positions::hand_back(from);

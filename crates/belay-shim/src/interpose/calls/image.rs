@@ -39,7 +39,11 @@ fn seek(fd: c_int, offset: i64, whence: c_int) -> i64 {
         _ => syscall!(SYS_lseek, fd, offset, whence) as i64,
     };
     if to >= 0 {
-        positions::set(fd, to);
+        if !positions::change(fd, at, to) {
+            // Another thread moves it as well, or has handed it back: the later of two comes last.
+            positions::hand_back(fd);
+            return syscall!(SYS_lseek, fd, to, libc::SEEK_SET) as i64;
+        }
     } else if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
         real::set_errno(libc::EINVAL);
     }
