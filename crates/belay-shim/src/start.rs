@@ -91,6 +91,14 @@ impl Shim {
         self.tell();
     }
 
+    /// Whether the calling process is the one that belay has started, and it does not serve yet.
+    pub(crate) fn is_starting(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.pid.load(Relaxed) == std::process::id()
+            && self.init_unique.load(Relaxed) == 0
+            && !self.ready.load(Relaxed)
+    }
+
     /// The daemon may have gone into the background since it started: the process that reads the
     /// device is the one that holds the lease.
     pub(crate) fn claim_for_this_process(&self) {

@@ -193,6 +193,28 @@ fn a_missing_mountpoint_is_the_daemons_to_tell() {
     assert!(text.contains("before it had mounted anything"), "{text}");
 }
 
+/// What becomes the daemon is not held: it is said so, and nothing is started without being held.
+#[test]
+fn programs_that_become_the_daemon_are_refused() {
+    if !can_hold() {
+        return;
+    }
+    let state = tempfile::tempdir().expect("tempdir");
+    let place = tempfile::tempdir().expect("tempdir");
+    let place = place.path().to_str().expect("a name in UTF-8");
+    for wrapper in [&["nice"][..], &["env", "A=B"], &["taskset", "1"]] {
+        let mut command = common::belay();
+        command.args(["run", "--"]).args(wrapper).args(["bindfs", "-f", "/etc", place]);
+        command.env("BELAY_STATE_DIR", state.path());
+        let output = run(&command);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{wrapper:?}: {text}");
+        for part in ["it becomes bindfs, which would not be held", "`nice belay run -- DAEMON"] {
+            assert!(text.contains(part), "{wrapper:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn a_hanging_daemon_is_restarted() {
     if !can_hold() {

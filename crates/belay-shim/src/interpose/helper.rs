@@ -212,8 +212,27 @@ unsafe fn before_exec(path: *const c_char, words: Strings, variables: Strings) {
         // SAFETY: the caller's contract.
         if let Some(mounting) = unsafe { mounting(path, words, variables) } {
             shim.becoming_helper(&mounting);
+        } else if shim.is_starting() {
+            end_wrapper(path);
         }
     }
+}
+
+/// The program that belay has started becomes another before it has mounted anything, as `nice` or a shell does. That one
+/// would not be held, and nobody would know.
+#[cold]
+fn end_wrapper(path: *const c_char) -> ! {
+    let other = if path.is_null() {
+        "another program".into()
+    } else {
+        // SAFETY: a C string, by the contract of exec(3).
+        unsafe { CStr::from_ptr(path) }.to_string_lossy()
+    };
+    eprintln!(
+        "belay: what was started is not the daemon: it becomes {other}, which would not be held. Give belay the daemon \
+         itself, and start belay by what was to start the daemon: `nice belay run -- DAEMON ...`"
+    );
+    leave(true)
 }
 
 /// execv(3).
