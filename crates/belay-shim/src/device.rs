@@ -222,10 +222,15 @@ impl Shim {
         let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: if settling { LOOK } else { 20_000_000 } };
         let (polled, counted_on) =
-            self.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout)));
+            self.wake.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout)));
         match polled {
             // As read(2) itself: the daemon's handler may have asked it to end.
-            Err(rustix::io::Errno::INTR) => Before::Interrupted,
+            Err(rustix::io::Errno::INTR) => {
+                if counted_on {
+                    self.wake(settling); // the daemon may not come back
+                }
+                Before::Interrupted
+            }
             Ok(0) => {
                 self.session().tick(now());
                 Before::Again

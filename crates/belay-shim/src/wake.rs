@@ -29,15 +29,29 @@ pub(crate) struct Wake {
     asked: AtomicU64,
 }
 
+impl Wake {
+    /// Whether a thread looks soon, which is counted on then.
+    fn somebody_looks(&self) -> bool {
+        self.counted_on.store(true, SeqCst);
+        self.looking.load(SeqCst) > 0
+    }
+
+    /// While `wait` lasts, the calling thread is one that looks for work afterwards: it must if this gives `true` besides
+    /// what `wait` has given, since somebody has counted on that.
+    pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> (T, bool) {
+        self.looking.fetch_add(1, SeqCst);
+        let result = wait();
+        self.looking.fetch_sub(1, SeqCst);
+        (result, self.counted_on.swap(false, SeqCst))
+    }
+}
+
 impl Shim {
     /// There is work for whichever thread comes for it. While requests are being settled, those that have nothing to do look
     /// by themselves.
     pub(crate) fn wake(&self, settling: bool) {
-        if settling {
-            self.wake.counted_on.store(true, SeqCst);
-            if self.wake.looking.load(SeqCst) > 0 {
-                return;
-            }
+        if settling && self.wake.somebody_looks() {
+            return;
         }
         let at = now();
         let asked = self.wake.asked.load(Relaxed);
@@ -62,13 +76,54 @@ impl Shim {
             self.wake.asked.store(0, Relaxed);
         }
     }
+}
 
-    /// While `wait` lasts, the calling thread is one that looks for work afterwards: it must if this gives `true` besides
-    /// what `wait` has given, since somebody has counted on that.
-    pub(crate) fn while_looking<T>(&self, wait: impl FnOnce() -> T) -> (T, bool) {
-        self.wake.looking.fetch_add(1, SeqCst);
-        let result = wait();
-        self.wake.looking.fetch_sub(1, SeqCst);
-        (result, self.wake.counted_on.swap(false, SeqCst))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One thread looks, another has work for it, at the same time: if it was counted on, it is told, whatever their order.
+    #[test]
+    fn whoever_is_counted_on_is_told() {
+        const ROUNDS: u32 = 100_000;
+        let wake = Wake::default();
+        // How often each was at the places where they wait for each other.
+        let (first, second, told) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        let meet = |mine: &AtomicU32, other: &AtomicU32| {
+            let times = mine.fetch_add(1, SeqCst) + 1;
+            let mut looks = 0;
+            while other.load(SeqCst) < times {
+                looks += 1;
+                if looks % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        };
+        let (mut both, mut untold) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    meet(&first, &second);
+                    let ((), counted_on) = wake.while_looking(|| spin(round % 61));
+                    told.store(counted_on, SeqCst);
+                    meet(&first, &second);
+                }
+            });
+            for round in 0..ROUNDS {
+                meet(&second, &first);
+                spin(round % 53);
+                let looks = wake.somebody_looks();
+                meet(&second, &first);
+                both += u32::from(looks);
+                untold += u32::from(looks && !told.load(SeqCst));
+                wake.counted_on.store(false, SeqCst); // the other waits for this one
+            }
+        });
+        assert_eq!(untold, 0, "of {both} times");
+        assert!(both > 0 && both < ROUNDS, "{both} of {ROUNDS}: the two never meet");
+    }
+
+    fn spin(times: u32) {
+        for _ in 0..times {
+            std::hint::spin_loop();
+        }
     }
 }
