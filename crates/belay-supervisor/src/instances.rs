@@ -1,6 +1,7 @@
 //! The state directory: one folder for each mount that belay holds, or held lately.
 //!
-//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead.
+//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A directory without a
+//! lock, or of another form of name, is none of belay's, whatever lies in the directory that the user has named.
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// Dead folders with reports that are kept.
 const DEAD_KEPT: usize = 8;
-/// How long a new folder may be without its lock, with much to spare.
+/// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
@@ -80,7 +81,7 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     make_private(state_dir)?;
     let dir = state_dir.join(folder_name(hint, std::process::id()));
     // A folder of this name was left by a dead process with the same id.
-    let _ = fs::remove_dir_all(&dir);
+    remove(&dir);
     make_private(&dir)?;
     make_private(&dir.join("reports"))?;
     let lock = new_lock(&dir)?;
@@ -144,6 +145,12 @@ fn folder_name(hint: &Path, pid: u32) -> String {
     format!("{}.{pid}", if name.is_empty() { "mount" } else { name })
 }
 
+/// Whether a folder's name is one that [`folder_name`] gives.
+fn is_folder_name(name: &std::ffi::OsStr) -> bool {
+    let pid = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(_, pid)| pid);
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A folder in the state directory.
 #[derive(Clone, Debug)]
 pub struct Instance {
@@ -167,17 +174,21 @@ impl Instance {
 
 /// All folders in `state_dir`, by name; none if it is not there.
 pub fn list(state_dir: &Path) -> Vec<Instance> {
-    let Ok(entries) = fs::read_dir(state_dir) else {
-        return Vec::new();
-    };
-    let mut found: Vec<Instance> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter(|entry| entry.path().join(LOCK).exists())
-        .map(|entry| Instance { alive: is_locked(&entry.path()), dir: entry.path() })
+    let mut found: Vec<Instance> = folders(state_dir)
+        .filter(|dir| dir.join(LOCK).exists())
+        .map(|dir| Instance { alive: is_locked(&dir), dir })
         .collect();
     found.sort_by(|a, b| a.dir.cmp(&b.dir));
     found
+}
+
+/// What may be a mount's folder by its name.
+fn folders(state_dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = fs::read_dir(state_dir).into_iter().flatten().flatten();
+    entries
+        .filter(move |entry| is_dir(entry) && is_folder_name(&entry.file_name()))
+        .map(|entry| entry.path())
 }
 
 /// Whether somebody holds the lock of folder `dir`.
@@ -214,14 +225,31 @@ pub fn retire(dir: &Path) {
     let _ = fs::remove_dir(dir.join(STANDIN));
     let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());
     if !reports {
-        let _ = fs::remove_dir_all(dir);
+        remove(dir);
     }
 }
 
-/// Removes dead folders: those without reports, and all but the newest that have some; and what is left of those whose
-/// removal was cut off.
+/// Removes a folder. Its lock goes last: what is left of a removal that is cut off is a dead folder still.
+fn remove(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name() == LOCK {
+            continue;
+        }
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let _ =
+            if is_dir { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
+    }
+    let _ = fs::remove_file(dir.join(LOCK));
+    let _ = fs::remove_dir(dir);
+}
+
+/// Removes dead folders: those without reports, and all but the newest that have some.
 pub fn clean(state_dir: &Path) {
-    cut_off(state_dir).for_each(|dir| drop(fs::remove_dir_all(dir)));
+    // Of one whose making or removal was cut off there is at most an empty one without a lock.
+    folders(state_dir).filter(|dir| is_cut_off(dir)).for_each(|dir| {
+        let _ = fs::remove_dir(dir.join("reports"));
+        let _ = fs::remove_dir(dir);
+    });
     let dead = |instance: &Instance| !instance.alive;
     for instance in list(state_dir).iter().filter(|i| dead(i)) {
         retire(&instance.dir);
@@ -231,22 +259,14 @@ pub fn clean(state_dir: &Path) {
     left.sort_by_key(age);
     let excess = left.len().saturating_sub(DEAD_KEPT);
     for instance in left.iter().take(excess) {
-        let _ = fs::remove_dir_all(&instance.dir);
+        remove(&instance.dir);
     }
 }
 
-/// Folders without a lock that are no longer about to get one.
-fn cut_off(state_dir: &Path) -> impl Iterator<Item = PathBuf> {
-    let old = |meta: &fs::Metadata| {
-        meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTING_UP))
-    };
-    fs::read_dir(state_dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(move |entry| entry.metadata().is_ok_and(|meta| meta.is_dir() && old(&meta)))
-        .map(|entry| entry.path())
-        .filter(|dir| !dir.join(LOCK).exists())
+/// Whether a folder has no lock and is no longer about to get one.
+fn is_cut_off(dir: &Path) -> bool {
+    let age = fs::metadata(dir).and_then(|meta| meta.modified()).map(|at| at.elapsed());
+    !dir.join(LOCK).exists() && age.is_ok_and(|age| age.is_ok_and(|age| age > SETTING_UP))
 }
 
 #[cfg(test)]
@@ -267,9 +287,11 @@ mod tests {
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            let mut n = 0;
-            while n < 500 || rounds.load(Ordering::Relaxed) < 10 {
-                n += 1;
+            for n in 0..500 {
+                // Neither leaves the other behind.
+                while rounds.load(Ordering::Relaxed) < n / 50 {
+                    std::thread::yield_now();
+                }
                 let made = create(&dir, Path::new(&format!("/mnt/{n}")));
                 let there = |made: &NewInstance| {
                     made.dir.join("control.sock").exists() && is_locked(&made.dir)
@@ -283,22 +305,55 @@ mod tests {
         });
     }
 
-    /// Whoever removes a folder may be killed, and leave it without its lock.
+    fn with_age(dir: PathBuf, age: Duration) -> PathBuf {
+        let then = std::time::SystemTime::now() - age;
+        fs::File::open(&dir).unwrap().set_modified(then).unwrap();
+        dir
+    }
+
+    const OLD: Duration = Duration::from_secs(SETTING_UP.as_secs() + 1);
+
+    /// Whoever makes or removes a folder may be killed.
     #[test]
     fn what_is_left_of_folders_is_removed() {
         let state = tempfile::tempdir().unwrap();
-        let make = |name: &str, age: Duration| {
+        let make = |name: &str, age| {
             let dir = state.path().join(name);
-            fs::create_dir(&dir).unwrap();
-            fs::write(dir.join("config.json"), "{}").unwrap();
-            let then = std::time::SystemTime::now() - age;
-            fs::File::open(&dir).unwrap().set_modified(then).unwrap();
-            dir
+            fs::create_dir_all(dir.join("reports")).unwrap();
+            with_age(dir, age)
         };
-        let old = make("mnt.1", SETTING_UP + Duration::from_secs(1));
-        let new = make("mnt.2", Duration::ZERO);
+        let (old, new) = (make("mnt.1", OLD), make("mnt.2", Duration::ZERO));
+        let cut_off = create(state.path(), Path::new("/mnt")).unwrap().dir;
+        fs::remove_file(cut_off.join("control.sock")).unwrap();
         clean(state.path());
-        assert!(!old.exists() && new.exists());
+        assert!(!old.exists() && new.exists() && !cut_off.exists());
+    }
+
+    /// The state directory may be one that others use as well, by mistake: what is not belay's stays.
+    #[test]
+    fn what_others_have_is_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let file = |name: &str, file: &str| {
+            let dir = state.path().join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(file), "theirs").unwrap();
+            with_age(dir, OLD)
+        };
+        let theirs = [
+            file("systemd", "private"),
+            file("app.5", "data"),
+            file("locked", "lock"),
+            file("x.y", "lock"),
+        ];
+        let empty = state.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        with_age(empty.clone(), OLD);
+        clean(state.path());
+        assert!(list(state.path()).is_empty());
+        for dir in theirs {
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "{}", dir.display());
+        }
+        assert!(empty.exists());
     }
 
     #[test]

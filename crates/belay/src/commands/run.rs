@@ -40,10 +40,10 @@ pub fn run(options: &Run) -> Result<i32> {
         journal: options.journal.as_deref(),
     };
     let (image, journal) = image::prepare(&options.command, wishes, &others)?.unzip();
-    instances::clean(&state_dir);
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
     let instance = instances::create(&state_dir, hint)?;
     let dir = instance.dir.clone();
+    instances::clean(&state_dir);
     let config = Config {
         version: VERSION,
         program,
