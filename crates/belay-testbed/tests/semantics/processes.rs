@@ -62,12 +62,20 @@ fn s32_a_stuck_supervisor_holds_up_nobody_else() {
     let begin = Instant::now();
     assert_eq!(other.status().unwrap()["state"], "serving");
     let took = begin.elapsed();
-    let asked = Custom::belay(&["status".as_ref(), stuck.mountpoint.as_ref()]);
+    let (asked, all) = std::thread::scope(|scope| {
+        let all = scope.spawn(|| Custom::belay(&["status".as_ref()]));
+        let asked = Custom::belay(&["status".as_ref(), stuck.mountpoint.as_ref()]);
+        (asked, all.join().unwrap())
+    });
     kill(supervisor, Signal::CONT).unwrap();
     // belay would wait for the other one for five seconds.
     assert!(took < Duration::from_secs(4), "{took:?}");
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert!(!asked.status.success() && said.contains("no answer within 5 s"), "{said}");
+    // Of all mounts those are shown that answer, and it is said that there are more.
+    let shown = String::from_utf8_lossy(&all.stdout).into_owned();
+    assert!(shown.contains(&other.mountpoint.display().to_string()), "{shown}");
+    assert_eq!(all.status.code(), Some(1), "{shown}");
     stuck.serves();
 }
 

@@ -13,70 +13,80 @@ use std::time::{Duration, Instant};
 /// A supervisor that is being replaced answers within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The status of a folder's mount, from its supervisor or, if it gave up, from what it left.
+/// The status of a folder's mount, if there is one and it can be had.
 pub fn status_of(instance: &Instance) -> Option<Status> {
+    look(instance).ok().flatten()
+}
+
+/// The status of a folder's mount, from its supervisor or, if it gave up, from what it left; `None` if there is no mount.
+///
+/// # Errors
+/// If somebody holds it and does not say.
+fn look(instance: &Instance) -> Result<Option<Status>> {
     if !instance.alive {
-        let status = instance.last_status()?;
+        let Some(status) = instance.last_status() else { return Ok(None) };
         // It matters as long as the mount is still to be cleaned up.
         let there = belay_supervisor::mounts::at(Path::new(&status.mountpoint));
-        return there.is_some_and(|mount| mount.is_fuse()).then_some(status);
+        return Ok(there.is_some_and(|mount| mount.is_fuse()).then_some(status));
     }
     let end = Instant::now() + PATIENCE;
+    let mut why = anyhow!("it gives no status");
     // Once more if the supervisor dies while it is asked.
     for _ in 0..3 {
         let rest = end.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             break;
         }
-        match Client::connect(&instance.dir).ok()?.ask(&Ask::Status, Some(rest)) {
-            Ok(Answer::Status(status)) => return Some(*status),
-            _ => continue,
+        let answer = Client::connect(&instance.dir)
+            .and_then(|mut client| client.ask(&Ask::Status, Some(rest)));
+        match answer {
+            Ok(Answer::Status(status)) => return Ok(Some(*status)),
+            Ok(_) => {}
+            Err(error) => why = error.into(),
         }
     }
-    None
+    // One that has ended meanwhile owes nothing.
+    if !instances::is_locked(&instance.dir) {
+        return Ok(None);
+    }
+    if Instant::now() >= end {
+        let limit = PATIENCE.as_secs();
+        why =
+            anyhow!("no answer within {limit} s; is it stopped (`ps -o pid,stat,args -C belay`)?");
+    }
+    Err(why.context(format!("the supervisor of {}", instance.dir.display())))
 }
 
 /// The status of each folder's mount, as they come: all are asked at once, since one whose supervisor is stuck must not
 /// hold up what is said of the others.
-fn ask(state: &StateDir) -> impl Iterator<Item = (Instance, Option<Status>)> + use<> {
+fn ask(state: &StateDir) -> impl Iterator<Item = (Instance, Result<Option<Status>>)> + use<> {
     let (answers, arrived) = mpsc::channel();
     for instance in instances::list(&state.path()) {
         let answers = answers.clone();
         std::thread::spawn(move || {
-            let status = status_of(&instance);
+            let found = look(&instance);
             // Whoever has what it wanted listens no more.
-            let _ = answers.send((instance, status));
+            let _ = answers.send((instance, found));
         });
     }
     arrived.into_iter()
 }
 
-/// All mounts, with their folders. Of those whose supervisor does not answer it is said that it does not.
-pub fn all(state: &StateDir) -> Vec<(Instance, Status)> {
-    let mut found = Vec::new();
+/// All mounts, and whether there are more, of which nothing could be learnt; why is said.
+pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
+    let (mut found, mut more) = (Vec::new(), false);
     for (instance, status) in ask(state) {
         match status {
-            Some(status) => found.push((instance, status)),
-            None if is_silent(&instance) => tracing::warn!("{}", silence(&[instance])),
-            None => {}
+            Ok(Some(status)) => found.push((instance.dir, status)),
+            Ok(None) => {}
+            Err(why) => {
+                tracing::warn!("{why:#}");
+                more = true;
+            }
         }
     }
-    found.sort_by(|a, b| a.0.dir.cmp(&b.0.dir));
-    found
-}
-
-/// Whether somebody is there who should have answered.
-fn is_silent(instance: &Instance) -> bool {
-    instance.alive && instances::is_locked(&instance.dir)
-}
-
-fn silence(silent: &[Instance]) -> String {
-    let names: Vec<_> = silent.iter().map(|instance| instance.dir.display().to_string()).collect();
-    format!(
-        "no answer within {} s from the supervisor of {}; is it stopped (`ps -o pid,stat,args -C belay`)?",
-        PATIENCE.as_secs(),
-        names.join(", ")
-    )
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    (found.into_iter().map(|(_, status)| status).collect(), more)
 }
 
 /// The mount at `path`.
@@ -90,26 +100,30 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
         Some(parent) => resolve_untouched(&parent.join(to)),
         None => to,
     });
-    let (mut gave_up, mut silent) = (None, Vec::new());
+    let is_meant = |place: &Path| place == wanted || linked.as_deref() == Some(place);
+    let (mut gave_up, mut silent) = (Vec::new(), Vec::new());
     for (instance, status) in ask(state) {
         match status {
-            Some(status) => {
-                let place = Path::new(&status.mountpoint);
-                if place != wanted && linked.as_deref() != Some(place) {
-                    continue;
+            Ok(Some(status)) if !is_meant(Path::new(&status.mountpoint)) => {}
+            // One that lives says more than one that gave up there before.
+            Ok(Some(status)) if instance.alive => return Ok((instance, status)),
+            Ok(Some(status)) => gave_up.push((instance, status)),
+            Ok(None) => {}
+            Err(why) => {
+                let guessed = instance.config().and_then(|config| config.guessed_mountpoint);
+                if guessed.is_some_and(|place| is_meant(Path::new(&place.0))) {
+                    return Err(why);
                 }
-                // One that lives says more than one that gave up there before.
-                if instance.alive {
-                    return Ok((instance, status));
-                }
-                gave_up = Some((instance, status));
+                silent.push(format!("{why:#}"));
             }
-            None if is_silent(&instance) => silent.push(instance),
-            None => {}
         }
     }
-    gave_up.ok_or_else(|| {
-        let told = if silent.is_empty() { String::new() } else { format!("; {}", silence(&silent)) };
+    let age = |found: &(Instance, Status)| {
+        std::fs::metadata(&found.0.dir).and_then(|m| m.modified()).ok()
+    };
+    gave_up.sort_by_key(age);
+    gave_up.pop().ok_or_else(|| {
+        let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         anyhow!(
             "{}: belay holds no mount there (state directory {}); see `belay status` for all mounts{told}",
             wanted.display(),

@@ -19,16 +19,16 @@ pub fn run(options: &Options) -> Result<i32> {
         }
         return Ok(0);
     }
-    let all: Vec<_> = mounts::all(&options.state).into_iter().map(|(_, status)| status).collect();
+    let (all, more) = mounts::all(&options.state);
     if options.json {
         let all = json!({ "schema_version": SCHEMA_VERSION, "mounts": all });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
-    } else if all.is_empty() {
+    } else if all.is_empty() && !more {
         writeln!(out, "belay holds no mount; start one with `belay run -- DAEMON ARGUMENTS...`")?;
     } else {
         for status in all {
             write!(out, "{}", status.render())?;
         }
     }
-    Ok(0)
+    Ok(i32::from(more))
 }
