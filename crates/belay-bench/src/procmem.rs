@@ -56,11 +56,18 @@ pub fn memfd_bytes(pids: &[u32]) -> Result<u64> {
     Ok(files.values().sum())
 }
 
-/// Identity and size of a memfd behind a `/proc` link. Other files are not touched: their file system may be the
+/// `f_type` of a tmpfs (linux/magic.h).
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// Identity and size of a memory file of belay's kind behind a `/proc` link. Other files are not touched: their file system may be the
 /// one under measurement.
 fn memfd(link: &Path) -> Option<((u64, u64), u64)> {
     let target = fs::read_link(link).ok()?;
-    if !target.to_str()?.starts_with("/memfd:") {
+    let target = target.to_str()?;
+    // The large ones lie in a tmpfs of belay's own, without a name.
+    let unnamed = target.starts_with("/#") && target.ends_with(" (deleted)");
+    let in_memory = || rustix::fs::statfs(link).is_ok_and(|fs| fs.f_type == TMPFS);
+    if !(target.starts_with("/memfd:") || unnamed && in_memory()) {
         return None;
     }
     let meta = fs::metadata(link).ok()?;
