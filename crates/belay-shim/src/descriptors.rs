@@ -90,7 +90,7 @@ pub(crate) fn other_image(fd: i32) -> Option<i32> {
     image_numbers().find(|other| *other != fd)
 }
 
-/// Notes that `to` is about to become a duplicate of `from`.
+/// Notes that `to` has become a duplicate of `from`.
 pub(crate) fn duplicate(from: i32, to: i32) {
     remove(to);
     if is_device(from) {

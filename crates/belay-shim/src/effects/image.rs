@@ -163,6 +163,14 @@ impl Shim {
         }
     }
 
+    /// The image is about to be read otherwise than by a read: what the transaction has written, if anything, must be there.
+    pub(crate) fn image_read_beyond(&self) {
+        let mut transaction = self.image.lock();
+        if !transaction.overlay.is_empty() {
+            self.tear(&mut transaction);
+        }
+    }
+
     /// The daemon has opened `fd` before it serves: if it is a disk or a file that it can write to,
     /// it is the image.
     pub(crate) fn image_opened(&self, fd: c_int, flags: c_int) {

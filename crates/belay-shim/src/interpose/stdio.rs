@@ -106,6 +106,7 @@ pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     if refuses(|| by_number(fd), mode) {
         return std::ptr::null_mut();
     }
+    crate::positions::hand_back(fd); // libc asks the kernel
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::fdopen(fd, mode) }
 }

@@ -1,9 +1,8 @@
 //! Copies within the kernel.
 
 use super::files::kind_of;
-use super::image::passes_by;
+use super::image::{is_read_by, passes_by};
 use super::syscall;
-use crate::descriptors::is_image;
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::effects::{Policy, policy};
 use crate::positions;
@@ -61,8 +60,9 @@ pub(in crate::interpose) fn splice_here(
     if policy() == Policy::None {
         return make();
     }
-    if !is_image(from) && kind_of(to) == Kind::Send && is_pipe(to) {
-        return make(); // data on its way through the daemon
+    if kind_of(to) == Kind::Send && is_pipe(to) {
+        // Data on its way through the daemon.
+        return if leaves(from, libc::EINVAL) { make() } else { -1 };
     }
     copy(from, to, len, libc::EINVAL, make)
 }
@@ -71,11 +71,13 @@ pub(in crate::interpose) fn splice_here(
 /// on reading and writing. What was copied is not given from the record, since the caller's offsets
 /// would not follow: it is done again, and gives the same.
 fn copy(from: c_int, to: c_int, len: usize, refusal: c_int, make: impl Fn() -> isize) -> isize {
-    if passes_by(to) || passes_by(from) {
+    if passes_by(to) {
         real::set_errno(refusal);
         return -1;
     }
-    positions::hand_back(from);
+    if !leaves(from, refusal) {
+        return -1;
+    }
     positions::hand_back(to);
     let call = || {
         let kind = if kind_of(to) == Kind::Send { Kind::Send } else { Kind::Copy };
@@ -83,6 +85,16 @@ fn copy(from: c_int, to: c_int, len: usize, refusal: c_int, make: impl Fn() -> i
         Call { kind, digest, about: About::File(to), length: len as u64 }
     };
     effect(call, &make, &make)
+}
+
+/// Whether the kernel may read `from` by itself; if not, errno is `refusal`.
+fn leaves(from: c_int, refusal: c_int) -> bool {
+    if is_read_by(from) {
+        real::set_errno(refusal);
+        return false;
+    }
+    positions::hand_back(from);
+    true
 }
 
 fn is_pipe(fd: c_int) -> bool {

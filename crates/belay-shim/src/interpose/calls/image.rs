@@ -11,13 +11,14 @@ use libc::{c_int, c_void, iovec, off_t, size_t};
 
 /// Reads or writes the image at the position of its descriptor.
 pub(in crate::interpose) fn image_here(fd: c_int, parts: &[iovec], reads: bool) -> isize {
-    let at = seek(fd, 0, libc::SEEK_CUR);
+    let kept = positions::kept(fd);
+    let at = kept.unwrap_or_else(|| syscall!(SYS_lseek, fd, 0, libc::SEEK_CUR) as i64);
     if at < 0 {
         return -1;
     }
     let done = image_at(fd, parts, at, reads);
     if done > 0 {
-        seek(fd, at + done as i64, libc::SEEK_SET);
+        go(fd, kept, at + done as i64);
     }
     done
 }
@@ -38,16 +39,23 @@ fn seek(fd: c_int, offset: i64, whence: c_int) -> i64 {
         // The end of a disk, holes: the kernel knows.
         _ => syscall!(SYS_lseek, fd, offset, whence) as i64,
     };
-    if to >= 0 {
-        if !positions::change(fd, at, to) {
-            // Another thread moves it as well, or has handed it back: the later of two comes last.
-            positions::hand_back(fd);
-            return syscall!(SYS_lseek, fd, to, libc::SEEK_SET) as i64;
+    if to < 0 {
+        if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
+            real::set_errno(libc::EINVAL);
         }
-    } else if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
-        real::set_errno(libc::EINVAL);
+        return -1;
     }
-    to.max(-1)
+    if (whence, offset) == (libc::SEEK_CUR, 0) { to } else { go(fd, Some(at), to) }
+}
+
+/// The position of `fd` is `to` from now on; `kept`: what it was if it was kept here.
+fn go(fd: c_int, kept: Option<i64>, to: i64) -> i64 {
+    if kept.is_some_and(|from| positions::change(fd, from, to)) {
+        return to;
+    }
+    // Another thread moves it as well, or has handed it back: the later of two comes last.
+    positions::hand_back(fd);
+    syscall!(SYS_lseek, fd, to, libc::SEEK_SET) as i64
 }
 
 /// Reads or writes the image at an offset.
@@ -82,8 +90,8 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
     done
 }
 
-/// The image, if `fd` is that, is about to be changed otherwise than by a write, or read otherwise than by a read. Gives
-/// whether that is refused, with errno set: nothing may pass the overlay by.
+/// The image, if `fd` is that, is about to be changed otherwise than by a write. Gives whether that is refused, with errno
+/// set: nothing may pass the overlay by.
 pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
     if policy() == Policy::Epoch {
@@ -91,6 +99,16 @@ pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
         return true;
     }
     shim.image_beyond();
+    false
+}
+
+/// As [`passes_by`] if the image is about to be read otherwise than by a read.
+pub(super) fn is_read_by(fd: c_int) -> bool {
+    let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
+    if policy() == Policy::Epoch {
+        return passes_by(fd);
+    }
+    shim.image_read_beyond();
     false
 }
 
