@@ -25,6 +25,12 @@ fn programs_that_cannot_be_held_are_refused() {
     fails(&["run", "--", "no-such-daemon"], &["no such program in PATH", "install the daemon"]);
     fails(&["run", "--", "/no/such"], &["/no/such: no such program; check the path"]);
     fails(&["run", "--", "/etc/passwd"], &["not an executable file"]);
+    if Command::new("/sbin/mount.fuse3").output().is_ok() {
+        fails(
+            &["run", "--", "/sbin/mount.fuse3", "sshfs#h:", "/mnt"],
+            &["it starts a daemon", "name the daemon"],
+        );
+    }
     let dir = tempfile::tempdir().expect("tempdir");
     let script = dir.path().join("script");
     std::fs::write(&script, "#!/bin/sh\nexec sshfs\n").expect("write");

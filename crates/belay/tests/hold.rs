@@ -202,6 +202,12 @@ fn programs_that_become_the_daemon_are_refused() {
     let state = tempfile::tempdir().expect("tempdir");
     let place = tempfile::tempdir().expect("tempdir");
     let place = place.path().to_str().expect("a name in UTF-8");
+    // It says itself what it cannot do.
+    let mut command = common::belay();
+    command.args(["run", "--", "env", "no-such-daemon", place]);
+    command.env("BELAY_STATE_DIR", state.path());
+    let said = text(&run(&command));
+    assert!(said.contains("No such file") && !said.contains("it becomes"), "{said}");
     for wrapper in [&["nice"][..], &["env", "A=B"], &["taskset", "1"]] {
         let mut command = common::belay();
         command.args(["run", "--"]).args(wrapper).args(["bindfs", "-f", "/etc", place]);

@@ -7,8 +7,10 @@ use crate::mailbox::watch;
 use crate::real::{self, Strings};
 use crate::start::{Shim, shim};
 use libc::{c_char, c_int, c_void, pid_t};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The variable in which a FUSE library names the socket that it waits at.
@@ -212,22 +214,34 @@ unsafe fn before_exec(path: *const c_char, words: Strings, variables: Strings) {
         // SAFETY: the caller's contract.
         if let Some(mounting) = unsafe { mounting(path, words, variables) } {
             shim.becoming_helper(&mounting);
-        } else if shim.is_starting() {
-            end_wrapper(path);
+        } else if shim.is_starting() && !path.is_null() {
+            // SAFETY: a C string, by the contract of exec(3).
+            let path = unsafe { CStr::from_ptr(path) };
+            if may_run(path) {
+                end_wrapper(path);
+            }
         }
     }
+}
+
+/// Whether there is such a program, by its path or, as execvp(3) looks for it, in PATH.
+fn may_run(name: &CStr) -> bool {
+    let runs = |path: &Path| {
+        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    };
+    let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+    if name.parent().is_none_or(|dir| !dir.as_os_str().is_empty()) {
+        return runs(name);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| runs(&dir.join(name)))
 }
 
 /// The program that belay has started becomes another before it has mounted anything, as `nice` or a shell does. That one
 /// would not be held, and nobody would know.
 #[cold]
-fn end_wrapper(path: *const c_char) -> ! {
-    let other = if path.is_null() {
-        "another program".into()
-    } else {
-        // SAFETY: a C string, by the contract of exec(3).
-        unsafe { CStr::from_ptr(path) }.to_string_lossy()
-    };
+fn end_wrapper(path: &CStr) -> ! {
+    let other = path.to_string_lossy();
     eprintln!(
         "belay: what was started is not the daemon: it becomes {other}, which would not be held. Give belay the daemon \
          itself, and start belay by what was to start the daemon: `nice belay run -- DAEMON ...`"

@@ -105,6 +105,13 @@ fn classify_bytes(bytes: &[u8]) -> Kind {
     if interpreted { Kind::Dynamic } else { Kind::Static }
 }
 
+/// Whether this is the helper of mount(8) for file systems of the type `fuse.DAEMON`.
+fn starts_daemons(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        name.to_str().is_some_and(|name| matches!(name, "mount.fuse" | "mount.fuse3"))
+    })
+}
+
 fn machine() -> u16 {
     match std::env::consts::ARCH {
         "x86_64" => elf::EM_X86_64,
@@ -122,6 +129,13 @@ pub fn check(path: &Path) -> Result<()> {
     let refuse =
         |why: &str, remedy: &str| Err(Error::refused(path.display().to_string(), why, remedy));
     match classify(path)? {
+        // It becomes /bin/sh by a call (execl) of which the shim does not hear.
+        Kind::Dynamic if starts_daemons(path) => {
+            return refuse(
+                "it starts a daemon and is none itself",
+                "name the daemon, with its arguments",
+            );
+        }
         Kind::Dynamic => {}
         Kind::Static => {
             return refuse(
