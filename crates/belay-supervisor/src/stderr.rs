@@ -37,6 +37,17 @@ impl io::Write for Polite {
     }
 }
 
+/// What was there to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing.
+    Nothing,
+    /// Something, and all of it was taken.
+    All,
+    /// There may be more.
+    More,
+}
+
 /// The daemon's last lines.
 #[derive(Debug, Default)]
 pub struct Tail {
@@ -46,19 +57,18 @@ pub struct Tail {
 
 impl Tail {
     /// Takes what is there now from the daemon's standard error, passes it on and remembers it.
-    pub fn drain(&mut self, pipe: BorrowedFd<'_>) {
+    pub fn drain(&mut self, pipe: BorrowedFd<'_>) -> Drained {
         let mut buffer = [0; CHUNK];
         // Bounded: a daemon that floods its standard error must not keep the supervisor busy.
-        for _ in 0..16 {
-            let Ok(n) = read(pipe, &mut buffer) else {
-                break;
-            };
+        for chunk in 0..16 {
+            let n = read(pipe, &mut buffer).unwrap_or(0);
             let Some(bytes) = buffer.get(..n).filter(|bytes| !bytes.is_empty()) else {
-                break;
+                return if chunk == 0 { Drained::Nothing } else { Drained::All };
             };
             let _ = io::Write::write(&mut Polite, bytes);
             self.push(bytes);
         }
+        Drained::More
     }
 
     fn push(&mut self, bytes: &[u8]) {

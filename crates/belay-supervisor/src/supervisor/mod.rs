@@ -31,6 +31,7 @@ mod readonly;
 mod recovery;
 mod takeover;
 mod watch;
+mod words;
 
 use crate::autopsy::later::Backtraces;
 use crate::blackout::Blackouts;
@@ -148,6 +149,7 @@ struct Supervisor {
     /// requests then.
     unread: Option<(u64, u64)>,
     next_tick_ns: u64,
+    words: words::Words,
     finished: Option<i32>,
 }
 
@@ -205,6 +207,7 @@ impl Supervisor {
             backtraces: Backtraces::default(),
             unread: None,
             next_tick_ns: clock::now() + SECOND,
+            words: words::Words::default(),
             finished: None,
         };
         supervisor.adopt_device();
@@ -280,7 +283,7 @@ impl Supervisor {
                 self.take_notes();
             }
             if tokens.contains(&STDERR) {
-                self.drain_stderr();
+                self.hear_words();
             }
             if tokens.contains(&CONTROL) {
                 self.accept_clients();
@@ -293,10 +296,6 @@ impl Supervisor {
             }
             self.check_time();
         }
-    }
-
-    fn drain_stderr(&mut self) {
-        self.tail.drain(self.fds.stderr_read.as_fd());
     }
 
     fn take_signals(&mut self) {
@@ -339,7 +338,8 @@ impl Supervisor {
         if self.needs_ticks() {
             next = next.min(self.next_tick_ns);
         }
-        for at in self.next_checkpoint().into_iter().chain(self.next_retiring_look()) {
+        let looks = [self.next_checkpoint(), self.next_retiring_look(), self.next_words()];
+        for at in looks.into_iter().flatten() {
             next = next.min(at);
         }
         let ns = next.saturating_sub(now);
@@ -370,6 +370,7 @@ impl Supervisor {
         }
         self.ask_for_checkpoint(now);
         self.check_retiring(now);
+        self.check_words(now);
         self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;

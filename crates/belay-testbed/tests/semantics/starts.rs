@@ -181,3 +181,22 @@ fn s31_a_second_thread_waits_for_init() {
     custom.tool(&["umount"]);
     custom.end();
 }
+
+/// S29: what the daemon says is passed on whole, also if it tells of every request, and soon.
+#[test]
+fn s29_talkative_daemons_are_heard_whole() {
+    const TIMES: usize = 3000;
+    let mut mount = Custom::low_level(&[], &["-d"]);
+    let lookups = |mount: &Custom| mount.log().matches("opcode: LOOKUP").count();
+    let before = lookups(&mount);
+    for n in 0..TIMES {
+        assert!(fs::metadata(mount.at(&format!("absent-{n}"))).is_err());
+    }
+    assert!(until(|| lookups(&mount) >= before + TIMES), "{} of {TIMES}", lookups(&mount) - before);
+    mount.crash_and_recover();
+    let at = mount.log().len();
+    assert!(fs::metadata(mount.at("absent")).is_err());
+    assert!(until(|| mount.log()[at..].contains("opcode: LOOKUP")), "it is not heard any more");
+    mount.stop();
+    assert!(mount.end().success());
+}
