@@ -8,14 +8,13 @@
 
 use crate::checkpoint::SYNCS;
 use crate::decision::Progress;
-use crate::logged::CHANGES;
 use crate::message::read;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, SlotState};
 use belay_wire::abi::OpenIn;
-use belay_wire::{Opcode, Request, build};
+use belay_wire::{CHANGES, Opcode, Request, build};
 
 const EROFS: i32 = 30;
 const ENOSYS: i32 = 38;

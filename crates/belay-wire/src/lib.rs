@@ -48,7 +48,7 @@ pub use build::Ids;
 pub use dirents::{Dirents, DirentsPlus, push_dirent, push_direntplus};
 pub use error::WireError;
 pub use fields::{Fields, get_u64, handle_fields, node_fields, put_u64};
-pub use opcode::{Opcode, OpcodeSet};
+pub use opcode::{CHANGES, Opcode, OpcodeSet};
 pub use reply::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Reply, attr_offset, is_entry_reply};
 pub use request::{Names, Request};
 pub use rules::{Rule, Shape};

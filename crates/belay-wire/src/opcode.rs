@@ -135,6 +135,27 @@ opcodes! {
     CUSE_INIT = 4096;
 }
 
+/// Requests that change the file system, so that to do one twice may differ from once. (An OPEN with O_TRUNC does as well.)
+pub const CHANGES: OpcodeSet = OpcodeSet::new(&[
+    Opcode::SETATTR,
+    Opcode::SYMLINK,
+    Opcode::MKNOD,
+    Opcode::MKDIR,
+    Opcode::UNLINK,
+    Opcode::RMDIR,
+    Opcode::RENAME,
+    Opcode::RENAME2,
+    Opcode::LINK,
+    Opcode::WRITE,
+    Opcode::SETXATTR,
+    Opcode::REMOVEXATTR,
+    Opcode::CREATE,
+    Opcode::TMPFILE,
+    Opcode::FALLOCATE,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);
+
 /// Some opcodes below 64, asked for without a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpcodeSet(u64);

@@ -21,31 +21,12 @@ use crate::session::Session;
 use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Refused, Sizes, Spoilt, Staged};
 use belay_recorder::{Memory, Slot, SlotState};
 use belay_wire::abi::{InHeader, OpenIn, WriteIn};
-use belay_wire::{Opcode, OpcodeSet, Request};
+use belay_wire::{CHANGES, Opcode, Request};
 pub(crate) use facts::Before;
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Requests that change what is on the image.
-pub(crate) const CHANGES: OpcodeSet = OpcodeSet::new(&[
-    Opcode::SETATTR,
-    Opcode::SYMLINK,
-    Opcode::MKNOD,
-    Opcode::MKDIR,
-    Opcode::UNLINK,
-    Opcode::RMDIR,
-    Opcode::RENAME,
-    Opcode::RENAME2,
-    Opcode::LINK,
-    Opcode::WRITE,
-    Opcode::SETXATTR,
-    Opcode::REMOVEXATTR,
-    Opcode::CREATE,
-    Opcode::FALLOCATE,
-    Opcode::COPY_FILE_RANGE,
-    Opcode::COPY_FILE_RANGE_64,
-]);
 /// O_TRUNC.
 const O_TRUNC: u32 = 0o1000;
 /// Bytes of a WRITE in front of its data.

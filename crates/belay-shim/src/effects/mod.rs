@@ -90,7 +90,7 @@ impl Shim {
         let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
         let slot = session.slot_in_hand(unique);
         if let Some((unique, slot)) = session.sake_of(unique)
-            && CHANGES.has(crate::device::opcode(message))
+            && belay_wire::CHANGES.has(crate::device::opcode(message))
         {
             // A part of that request is done in another's name, so its own log does not tell all.
             self.area().log(slot).mark_opaque(unique);
@@ -175,25 +175,4 @@ const NOT_ANSWERED: belay_wire::OpcodeSet = belay_wire::OpcodeSet::new(&[
     Opcode::BATCH_FORGET,
     Opcode::INTERRUPT,
     Opcode::NOTIFY_REPLY,
-]);
-
-/// Requests that change something, so that doing them twice may differ from once.
-pub(crate) const CHANGES: belay_wire::OpcodeSet = belay_wire::OpcodeSet::new(&[
-    Opcode::SETATTR,
-    Opcode::SYMLINK,
-    Opcode::MKNOD,
-    Opcode::MKDIR,
-    Opcode::UNLINK,
-    Opcode::RMDIR,
-    Opcode::RENAME,
-    Opcode::RENAME2,
-    Opcode::LINK,
-    Opcode::WRITE,
-    Opcode::SETXATTR,
-    Opcode::REMOVEXATTR,
-    Opcode::CREATE,
-    Opcode::TMPFILE,
-    Opcode::FALLOCATE,
-    Opcode::COPY_FILE_RANGE,
-    Opcode::COPY_FILE_RANGE_64,
 ]);

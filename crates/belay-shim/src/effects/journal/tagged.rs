@@ -1,12 +1,12 @@
 //! Which calls belong to which request: when its log is begun and ended, and when calls cannot be told
 //! apart any more, so that no journal is to be trusted.
 
-use super::super::CHANGES;
 use super::super::tag::{self, State, Tag};
 use crate::start::Shim;
 use belay_effects::area::Tally;
 use belay_effects::{Cursor, Kind};
 use belay_recorder::Slot;
+use belay_wire::CHANGES;
 use belay_wire::Opcode;
 use std::sync::atomic::Ordering::Relaxed;
 
