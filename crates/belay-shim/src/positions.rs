@@ -7,10 +7,16 @@
 //! to the kernel, and stays there.
 
 use crate::descriptors::{DESCRIPTORS, image_numbers};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// For each descriptor its position and 1; 0 if the kernel has it.
+/// For each descriptor its position and 1; 0 if the kernel has it, [`BUSY`] while it is being told.
 static POSITIONS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+
+/// A position that a thread is handing back: others wait until it has.
+const BUSY: u64 = u64::MAX;
+/// How often they look. That thread may be missing, in a child that was forked meanwhile.
+const LOOKS: u32 = 100_000;
 
 #[inline]
 fn place(fd: i32) -> Option<&'static AtomicU64> {
@@ -20,7 +26,27 @@ fn place(fd: i32) -> Option<&'static AtomicU64> {
 /// The position of `fd`, if it is kept here.
 #[inline]
 pub(crate) fn kept(fd: i32) -> Option<i64> {
-    place(fd).and_then(|place| place.load(Relaxed).checked_sub(1)).map(|at| at as i64)
+    place(fd).and_then(|place| settled(place).checked_sub(1)).map(|at| at as i64)
+}
+
+/// What `place` is when nobody is handing it back.
+#[inline]
+fn settled(place: &AtomicU64) -> u64 {
+    let now = place.load(Acquire);
+    if now == BUSY { wait_for(place) } else { now }
+}
+
+#[cold]
+fn wait_for(place: &AtomicU64) -> u64 {
+    for _ in 0..LOOKS {
+        std::thread::yield_now();
+        let now = place.load(Acquire);
+        if now != BUSY {
+            return now;
+        }
+    }
+    place.store(0, Relaxed);
+    0
 }
 
 /// `fd` was just opened, and nobody else has that open file: from now on its position is kept here.
@@ -49,13 +75,14 @@ pub(crate) fn forget(fd: i32) {
 
 /// Somebody else may use the position of `fd`: the kernel has it from now on.
 pub(crate) fn hand_back(fd: i32) {
-    while let Some(at) = kept(fd) {
-        // SAFETY: lseek(2) takes no memory; a descriptor that is none makes it fail.
-        unsafe { libc::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
-        let unchanged = place(fd).is_some_and(|place| {
-            place.compare_exchange(at as u64 + 1, 0, Relaxed, Relaxed).is_ok()
-        });
-        if unchanged {
+    let Some(place) = place(fd) else { return };
+    loop {
+        let kept = settled(place);
+        let Some(at) = kept.checked_sub(1) else { return };
+        if place.compare_exchange(kept, BUSY, Acquire, Relaxed).is_ok() {
+            // SAFETY: lseek(2) takes no memory; a descriptor that is none makes it fail.
+            unsafe { libc::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
+            place.store(0, Release);
             return;
         }
     }
