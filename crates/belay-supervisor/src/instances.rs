@@ -21,6 +21,8 @@ const DEAD_KEPT: usize = 8;
 const SETTING_UP: Duration = Duration::from_secs(600);
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
+/// The same before it is locked.
+const NEW_LOCK: &str = "lock.new";
 const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
 
 /// The state directory to use if the user names none.
@@ -96,11 +98,11 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
 /// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds is dead, and
 /// whoever starts another mount in this very moment would remove it.
 fn new_lock(dir: &Path) -> Result<OwnedFd> {
-    let lock = open_lock(&dir.join("lock.new"), OFlags::CREATE)?;
+    let lock = open_lock(&dir.join(NEW_LOCK), OFlags::CREATE)?;
     let failed = |what, error| Error::system(what, dir.display().to_string(), error, WHERE);
     flock(&lock, FlockOperation::NonBlockingLockExclusive)
         .map_err(|error| failed("lock", error.into()))?;
-    fs::rename(dir.join("lock.new"), dir.join(LOCK)).map_err(|error| failed("set up", error))?;
+    fs::rename(dir.join(NEW_LOCK), dir.join(LOCK)).map_err(|error| failed("set up", error))?;
     Ok(lock)
 }
 
@@ -118,6 +120,11 @@ fn open_dir(dir: &Path) -> Result<OwnedFd> {
 // Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
 fn socket_path(dir: &OwnedFd) -> String {
     format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd())
+}
+
+/// Whether somebody can be asked in the folder `dir`: not yet at the start, and no more at the end.
+pub fn has_socket(dir: &Path) -> bool {
+    dir.join("control.sock").exists()
 }
 
 /// Connects to the control socket in the folder `dir`.
@@ -231,6 +238,9 @@ pub fn retire(dir: &Path) {
 
 /// Removes a folder. Its lock goes last: what is left of a removal that is cut off is a dead folder still.
 fn remove(dir: &Path) {
+    if !fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()) {
+        return;
+    }
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name() == LOCK {
             continue;
@@ -245,8 +255,9 @@ fn remove(dir: &Path) {
 
 /// Removes dead folders: those without reports, and all but the newest that have some.
 pub fn clean(state_dir: &Path) {
-    // Of one whose making or removal was cut off there is at most an empty one without a lock.
+    // Of one whose making or removal was cut off there are at most these, without a lock.
     folders(state_dir).filter(|dir| is_cut_off(dir)).for_each(|dir| {
+        let _ = fs::remove_file(dir.join(NEW_LOCK));
         let _ = fs::remove_dir(dir.join("reports"));
         let _ = fs::remove_dir(dir);
     });
@@ -320,6 +331,7 @@ mod tests {
         let make = |name: &str, age| {
             let dir = state.path().join(name);
             fs::create_dir_all(dir.join("reports")).unwrap();
+            fs::write(dir.join(NEW_LOCK), "").unwrap();
             with_age(dir, age)
         };
         let (old, new) = (make("mnt.1", OLD), make("mnt.2", Duration::ZERO));

@@ -45,8 +45,8 @@ fn look(instance: &Instance) -> Result<Option<Status>> {
             Err(error) => why = error.into(),
         }
     }
-    // One that has ended meanwhile owes nothing.
-    if !instances::is_locked(&instance.dir) {
+    // One that has ended meanwhile, or does not serve yet, owes nothing.
+    if !instances::is_locked(&instance.dir) || !instances::has_socket(&instance.dir) {
         return Ok(None);
     }
     if Instant::now() >= end {
