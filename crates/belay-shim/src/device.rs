@@ -224,7 +224,7 @@ impl Shim {
         let (polled, counted_on) =
             self.wake.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout)));
         match polled {
-            // As read(2) says of a handler without SA_RESTART: it may have asked the daemon to end.
+            // As read(2) says, if the handler is one without SA_RESTART: it may have asked the daemon to end. (SEMANTICS, L12)
             Err(rustix::io::Errno::INTR) => {
                 if counted_on {
                     self.wake(settling); // the daemon may not come back

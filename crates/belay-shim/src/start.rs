@@ -91,12 +91,13 @@ impl Shim {
         self.tell();
     }
 
-    /// Whether the calling process is the one that belay has started, and it does not serve yet.
+    /// Whether the calling process is the one that belay has started, and nothing has been mounted yet, by itself or by a
+    /// child in the background.
     pub(crate) fn is_starting(&self) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
-        self.pid.load(Relaxed) == std::process::id()
-            && self.init_unique.load(Relaxed) == 0
-            && !self.ready.load(Relaxed)
+        let own = Lease { generation: self.generation, pid: std::process::id() };
+        self.control().lease() == own
+            && !self.control().has(flags::MOUNTED)
+            && !self.ready.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// The daemon may have gone into the background since it started: the process that reads the

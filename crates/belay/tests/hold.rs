@@ -208,7 +208,7 @@ fn programs_that_become_the_daemon_are_refused() {
     command.env("BELAY_STATE_DIR", state.path());
     let said = text(&run(&command));
     assert!(said.contains("No such file") && !said.contains("it becomes"), "{said}");
-    for wrapper in [&["nice"][..], &["env", "A=B"], &["taskset", "1"]] {
+    for wrapper in [&["nice"][..], &["env", "A=B"], &["env", "-i"], &["taskset", "1"]] {
         let mut command = common::belay();
         command.args(["run", "--"]).args(wrapper).args(["bindfs", "-f", "/etc", place]);
         command.env("BELAY_STATE_DIR", state.path());

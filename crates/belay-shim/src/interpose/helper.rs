@@ -233,7 +233,7 @@ fn may_run(name: &CStr) -> bool {
     if name.parent().is_none_or(|dir| !dir.as_os_str().is_empty()) {
         return runs(name);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into()); // as glibc
     std::env::split_paths(&path).any(|dir| runs(&dir.join(name)))
 }
 

@@ -182,9 +182,9 @@ fn s31_a_second_thread_waits_for_init() {
     custom.end();
 }
 
-/// S29: what the daemon says is passed on whole, also if it tells of every request, and soon.
+/// S29: what the daemon says is passed on, also if it tells of every request, and soon.
 #[test]
-fn s29_talkative_daemons_are_heard_whole() {
+fn s29_talkative_daemons_are_heard() {
     const TIMES: usize = 3000;
     let mut mount = Custom::low_level(&[], &["-d"]);
     let lookups = |mount: &Custom| mount.log().matches("opcode: LOOKUP").count();
