@@ -4,13 +4,14 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::{read, write};
-use std::collections::VecDeque;
 use std::io;
 
 /// Lines remembered.
 const LINES: usize = 50;
 /// Bytes of a line remembered.
 const LINE: usize = 1000;
+/// Bytes remembered, at most twice as many.
+const KEPT: usize = LINES * LINE;
 /// A pipe that is writable takes at least this much without waiting.
 const CHUNK: usize = 4096;
 
@@ -48,11 +49,11 @@ pub enum Drained {
     More,
 }
 
-/// The daemon's last lines.
+/// The daemon's last lines. They are made of what it wrote when somebody asks for them, for most daemons never: one that tells
+/// of each request would keep the supervisor busy with it.
 #[derive(Debug, Default)]
 pub struct Tail {
-    lines: VecDeque<String>,
-    partial: Vec<u8>,
+    recent: Vec<u8>,
 }
 
 impl Tail {
@@ -72,32 +73,27 @@ impl Tail {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            if *byte == b'\n' {
-                self.end_line();
-            } else if self.partial.len() < LINE {
-                self.partial.push(*byte);
-            }
+        self.recent.extend_from_slice(bytes);
+        if self.recent.len() > 2 * KEPT {
+            self.recent.drain(..self.recent.len() - KEPT);
         }
-    }
-
-    fn end_line(&mut self) {
-        if self.lines.len() == LINES {
-            self.lines.pop_front();
-        }
-        let line = String::from_utf8_lossy(&self.partial);
-        // Reports are shown on terminals: no control characters.
-        self.lines.push_back(line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect());
-        self.partial.clear();
     }
 
     /// The lines since the last call, an unfinished one included.
     pub fn take(&mut self) -> Vec<String> {
-        if !self.partial.is_empty() {
-            self.end_line();
-        }
-        self.lines.drain(..).collect()
+        let recent = std::mem::take(&mut self.recent);
+        let mut lines: Vec<&[u8]> = recent.split(|byte| *byte == b'\n').collect();
+        // What is behind the last end of a line is one if there is something.
+        lines.pop_if(|last| last.is_empty());
+        let excess = lines.len().saturating_sub(LINES);
+        lines.iter().skip(excess).map(|line| printable(line)).collect()
     }
+}
+
+/// Reports are shown on terminals: no control characters.
+fn printable(line: &[u8]) -> String {
+    let line = String::from_utf8_lossy(line.get(..LINE).unwrap_or(line));
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -118,5 +114,16 @@ mod tests {
         assert_eq!(lines.get(48).map(String::len), Some(LINE));
         assert_eq!(lines.last().map(String::as_str), Some(" [31mred"));
         assert!(tail.take().is_empty());
+    }
+
+    #[test]
+    fn of_much_the_end_is_kept() {
+        let mut tail = Tail::default();
+        for i in 0..100_000 {
+            tail.push(format!("line {i}\n").as_bytes());
+            assert!(tail.recent.len() <= 2 * KEPT);
+        }
+        let expected: Vec<_> = (99_950..100_000).map(|i| format!("line {i}")).collect();
+        assert_eq!(tail.take(), expected);
     }
 }
