@@ -25,10 +25,8 @@ pub(crate) enum Before {
     Read,
     /// The device had nothing for a while; look again.
     Again,
-    /// A signal has come meanwhile, and read(2) is to say so.
-    Interrupted,
-    /// Tell the daemon that the mount has gone.
-    Gone,
+    /// read(2) fails with this: ENODEV when the mount has gone, EINTR when a signal has come meanwhile.
+    Fail(c_int),
 }
 
 /// What to do with a message that was read.
@@ -50,8 +48,7 @@ impl Shim {
             match self.before_read() {
                 Before::Again => continue,
                 Before::Deliver(message) => return give(&message, buffer, len),
-                Before::Interrupted => return interrupted(),
-                Before::Gone => return gone(),
+                Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }
             let slot = self.claim();
@@ -229,7 +226,7 @@ impl Shim {
                 if counted_on {
                     self.wake(settling); // the daemon may not come back
                 }
-                Before::Interrupted
+                Before::Fail(libc::EINTR)
             }
             Ok(0) => {
                 self.session().tick(now());
@@ -356,18 +353,6 @@ impl Shim {
             self.reach(Instant::Open);
         }
     }
-}
-
-/// What read(2) gives when the mount has gone.
-pub(crate) fn gone() -> isize {
-    real::set_errno(libc::ENODEV);
-    -1
-}
-
-/// What read(2) gives when a signal has come before any message.
-pub(crate) fn interrupted() -> isize {
-    real::set_errno(libc::EINTR);
-    -1
 }
 
 /// Copies a message into the daemon's buffer, as read(2) would.

@@ -5,7 +5,7 @@
 //! reads the pipe. That is the read that the daemon would have made, made a little earlier: no
 //! system call and no copy is added.
 
-use crate::device::{After, Before, gone, interrupted, length, opcode};
+use crate::device::{After, Before, length, opcode};
 use crate::real;
 use crate::start::Shim;
 use belay_wire::Opcode;
@@ -89,8 +89,7 @@ impl Shim {
             match self.before_read() {
                 Before::Again => continue,
                 Before::Deliver(message) => return self.put(&message, to),
-                Before::Interrupted => return interrupted(),
-                Before::Gone => return gone(),
+                Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }
             if self.copies.load(std::sync::atomic::Ordering::Relaxed) {

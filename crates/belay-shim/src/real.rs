@@ -177,6 +177,12 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *place = errno };
 }
 
+/// What a call gives that fails with `errno`.
+pub(crate) fn fail(errno: i32) -> isize {
+    set_errno(errno);
+    -1
+}
+
 /// The calling thread's errno.
 pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)

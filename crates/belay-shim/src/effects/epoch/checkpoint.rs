@@ -139,6 +139,6 @@ impl Shim {
         }
         // The next one may be asleep in the kernel's read.
         self.kick();
-        Before::Gone
+        Before::Fail(libc::ENODEV)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl Shim {
     /// pread(2) of the daemon's from the image.
     pub(crate) fn epoch_read(&self, fd: c_int, out: &mut [u8], offset: i64) -> isize {
-        let Ok(at) = u64::try_from(offset) else { return fail(libc::EINVAL) };
+        let Ok(at) = u64::try_from(offset) else { return real::fail(libc::EINVAL) };
         let _shared = self.epochs.overlay.read().unwrap_or_else(PoisonError::into_inner);
         let done = self.overlay().read(at, out, |at, out| pread(fd, at, out));
         done.map_or_else(|why| refuse(&why), |n| n as isize)
@@ -22,7 +22,7 @@ impl Shim {
 
     /// pwrite(2) of the daemon's to the image.
     pub(crate) fn epoch_write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
-        let Ok(at) = u64::try_from(offset) else { return fail(libc::EINVAL) };
+        let Ok(at) = u64::try_from(offset) else { return real::fail(libc::EINVAL) };
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let overlay = self.overlay();
         let done = overlay.write(at, bytes, |at, out| pread(fd, at, out));
@@ -35,10 +35,10 @@ impl Shim {
 
     /// ftruncate(2) of the daemon's of the image.
     pub(crate) fn epoch_set_length(&self, length: i64) -> c_int {
-        let Ok(length) = u64::try_from(length) else { return fail(libc::EINVAL) as c_int };
+        let Ok(length) = u64::try_from(length) else { return real::fail(libc::EINVAL) as c_int };
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let done = self.overlay().set_length(length);
-        done.map_or_else(|_| fail(libc::EIO) as c_int, |()| 0)
+        done.map_or_else(|_| real::fail(libc::EIO) as c_int, |()| 0)
     }
 
     /// How long the image is as the daemon sees it; `None` if nobody can tell, or it is a disk.
@@ -120,22 +120,17 @@ fn length(image: BorrowedFd<'_>) -> Option<u64> {
     Some(end)
 }
 
-fn fail(errno: c_int) -> isize {
-    real::set_errno(errno);
-    -1
-}
-
 #[cold]
 fn refuse(why: &Refused<c_int>) -> isize {
     match why {
-        Refused::Image(errno) => fail(*errno),
-        Refused::TooFar => fail(libc::EFBIG),
+        Refused::Image(errno) => real::fail(*errno),
+        Refused::TooFar => real::fail(libc::EFBIG),
         Refused::Full => {
             eprintln!(
                 "belay: the daemon has written more to its image within one request than there is room for before a \
                  checkpoint; it gets an I/O error"
             );
-            fail(libc::EIO)
+            real::fail(libc::EIO)
         }
         Refused::Spoilt => {
             eprintln!(
