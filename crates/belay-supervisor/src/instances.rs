@@ -1,7 +1,7 @@
 //! The state directory: one folder for each mount that belay holds, or held lately.
 //!
-//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A directory without a
-//! lock, or of another form of name, is none of belay's, whatever lies in the directory that the user has named.
+//! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A directory of another form
+//! of name is none of belay's; of one without a lock nothing is removed but what a folder has before it gets one.
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Dead folders with reports that are kept.
 const DEAD_KEPT: usize = 8;
@@ -23,6 +23,8 @@ const SETTING_UP: Duration = Duration::from_secs(600);
 const LOCK: &str = "lock";
 /// The same before it is locked.
 const NEW_LOCK: &str = "lock.new";
+/// In a folder: where its supervisor is asked.
+const SOCKET: &str = "control.sock";
 const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
 
 /// The state directory to use if the user names none.
@@ -119,12 +121,12 @@ fn open_dir(dir: &Path) -> Result<OwnedFd> {
 
 // Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
 fn socket_path(dir: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd())
+    format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())
 }
 
 /// Whether somebody can be asked in the folder `dir`: not yet at the start, and no more at the end.
 pub fn has_socket(dir: &Path) -> bool {
-    dir.join("control.sock").exists()
+    dir.join(SOCKET).exists()
 }
 
 /// Connects to the control socket in the folder `dir`.
@@ -168,6 +170,11 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// When something was last made or removed in it; `None` if it is not there any more.
+    pub fn modified(&self) -> Option<SystemTime> {
+        modified(&self.dir)
+    }
+
     /// What this mount was started with; `None` if the file is not there or not understood.
     pub fn config(&self) -> Option<Config> {
         serde_json::from_slice(&fs::read(self.dir.join("config.json")).ok()?).ok()
@@ -226,7 +233,7 @@ pub fn standin(dir: &Path, is_file: bool) -> std::io::Result<PathBuf> {
 /// Removes what a folder needed for life; its reports stay, and the folder with them. A folder
 /// without reports goes.
 pub fn retire(dir: &Path) {
-    let _ = fs::remove_file(dir.join("control.sock"));
+    let _ = fs::remove_file(dir.join(SOCKET));
     let _ = fs::remove_file(dir.join(crate::mirror::LEFT));
     let _ = fs::remove_file(dir.join(STANDIN));
     let _ = fs::remove_dir(dir.join(STANDIN));
@@ -266,8 +273,7 @@ pub fn clean(state_dir: &Path) {
         retire(&instance.dir);
     }
     let mut left: Vec<Instance> = list(state_dir).into_iter().filter(dead).collect();
-    let age = |instance: &Instance| fs::metadata(&instance.dir).and_then(|m| m.modified()).ok();
-    left.sort_by_key(age);
+    left.sort_by_cached_key(Instance::modified);
     let excess = left.len().saturating_sub(DEAD_KEPT);
     for instance in left.iter().take(excess) {
         remove(&instance.dir);
@@ -276,8 +282,12 @@ pub fn clean(state_dir: &Path) {
 
 /// Whether a folder has no lock and is no longer about to get one.
 fn is_cut_off(dir: &Path) -> bool {
-    let age = fs::metadata(dir).and_then(|meta| meta.modified()).map(|at| at.elapsed());
-    !dir.join(LOCK).exists() && age.is_ok_and(|age| age.is_ok_and(|age| age > SETTING_UP))
+    let age = modified(dir).and_then(|at| at.elapsed().ok());
+    !dir.join(LOCK).exists() && age.is_some_and(|age| age > SETTING_UP)
+}
+
+fn modified(dir: &Path) -> Option<SystemTime> {
+    fs::metadata(dir).and_then(|meta| meta.modified()).ok()
 }
 
 #[cfg(test)]
@@ -317,7 +327,7 @@ mod tests {
     }
 
     fn with_age(dir: PathBuf, age: Duration) -> PathBuf {
-        let then = std::time::SystemTime::now() - age;
+        let then = SystemTime::now() - age;
         fs::File::open(&dir).unwrap().set_modified(then).unwrap();
         dir
     }

@@ -118,11 +118,8 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
             }
         }
     }
-    let age = |found: &(Instance, Status)| {
-        std::fs::metadata(&found.0.dir).and_then(|m| m.modified()).ok()
-    };
-    gave_up.sort_by_key(age);
-    gave_up.pop().ok_or_else(|| {
+    let last = gave_up.into_iter().max_by_key(|(instance, _)| instance.modified());
+    last.ok_or_else(|| {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         anyhow!(
             "{}: belay holds no mount there (state directory {}); see `belay status` for all mounts{told}",
