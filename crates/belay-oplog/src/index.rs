@@ -115,6 +115,11 @@ impl Index {
         *self = Self { records, spare, ..Self::default() };
     }
 
+    /// Whether the record with a number is to be issued again.
+    pub(crate) fn is_live(&self, number: usize) -> bool {
+        self.records.get(number).is_some_and(Known::is_live)
+    }
+
     /// The pieces on a page of a file that a write which has `piece` of it takes over.
     pub(crate) fn touched(&self, write: Write, piece: &Piece) -> impl Iterator<Item = &Piece> {
         let stretch = self.files.get(&write.file);
@@ -181,6 +186,7 @@ impl Index {
             *stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
         }
         let mut lost = SmallVec::<[(u32, Piece); 2]>::new();
+        stretch.pages.reserve(pieces.len());
         for piece in pieces {
             let on_page = stretch.pages.entry(piece.page).or_default();
             on_page.retain(|(owner, old)| {

@@ -10,6 +10,7 @@
 //! | [`record`] | what is known of a request, how it is laid out, what makes a torn one be seen |
 //! | [`pages`] | where the data of writes are before and after their request is answered |
 //! | `index` | which data are still needed, and which a later write has replaced |
+//! | `notable` | which records a successor asks for several times |
 //! | `head` | what is in the one word whose change changes the log |
 //! | [`log`] | how all of it changes by one store, and what a successor or a new epoch finds |
 //! | [`replay`] | what is to be issued again |
@@ -65,6 +66,7 @@ mod index;
 pub mod kept;
 pub mod log;
 pub mod namespace;
+mod notable;
 pub mod pages;
 pub mod record;
 pub mod replay;
@@ -72,6 +74,6 @@ pub mod replay;
 pub use capacity::Capacity;
 pub use log::{Oplog, Refused, Sizes};
 pub use namespace::{Link, Names, Namespace};
-pub use pages::{PAGE_BYTES, Staged};
-pub use record::{EVERY_FILE, Entry, Facts, NameChange, Record, Spoilt};
+pub use pages::{InPlace, PAGE_BYTES, Staged};
+pub use record::{Body, EVERY_FILE, Entry, Facts, NameChange, Record, Spoilt};
 pub use replay::{Issue, Replay, Run};

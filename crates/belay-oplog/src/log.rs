@@ -10,6 +10,7 @@
 use crate::capacity::{Capacity, Place};
 use crate::head::Head;
 use crate::index::{Index, Write};
+use crate::notable::Notable;
 use crate::pages::{PAGE_BYTES, Piece, Pieces, Slots, Staged, get, put, slot_at};
 use crate::record::{Draft, Facts, NameChange, Record, Seed, Spoilt};
 use belay_recorder::Memory;
@@ -34,6 +35,7 @@ pub struct Oplog<M> {
     used: usize,
     pub(crate) index: Index,
     slots: Slots,
+    pub(crate) notable: Notable,
     scratch: Vec<u8>,
     spoilt: bool,
 }
@@ -106,6 +108,7 @@ impl<M: Memory> Oplog<M> {
             used: 0,
             index: Index::default(),
             slots: Slots::default(),
+            notable: Notable::default(),
             scratch: Vec::new(),
             spoilt: false,
         }
@@ -118,6 +121,7 @@ impl<M: Memory> Oplog<M> {
         (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
         self.index.clear();
         self.slots.unlink_all();
+        self.notable = Notable::default();
         self.publish();
         if self.memory.load(self.place.at + MADE) == 0 {
             self.memory.store(self.place.at + MADE, 1);
@@ -307,10 +311,9 @@ impl<M: Memory> Oplog<M> {
         Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
     }
 
-    /// The data of a piece behind its first `skip` bytes, as much as there is room for.
-    pub(crate) fn data(&self, piece: &Piece, skip: usize, out: &mut [u8]) {
-        let page = slot_at(self.place.arena(), piece.slot);
-        get(&self.memory, page, usize::from(piece.from) + skip, out);
+    /// First word of the pages of data.
+    pub(crate) fn arena(&self) -> usize {
+        self.place.arena()
     }
 
     fn seed(&self, half: usize, at: usize) -> Seed {
@@ -357,7 +360,9 @@ impl<M: Memory> Oplog<M> {
         }
         (self.half, self.used) = (half, used);
         self.publish();
-        self.rescan()
+        self.rescan()?;
+        self.forget_notable();
+        Ok(())
     }
 
     /// Finds out what is needed.
@@ -368,13 +373,16 @@ impl<M: Memory> Oplog<M> {
         if self.used > self.place.capacity.half() {
             return Err(Spoilt);
         }
-        let mut at = 0;
+        let (mut at, mut notable) = (0, Notable::default());
         while at < self.used {
-            let Record { facts, body, names, pieces, words } = &self.decode(at)?;
+            let found = self.decode(at)?;
+            let Record { facts, body, names, pieces, words } = &found;
             let draft = Draft { facts, body, names, pieces };
             self.index.admit(&self.place, &mut self.slots, &draft, at, false)?;
             at += words;
+            notable.look_at(found);
         }
+        self.notable = notable;
         self.slots.gather();
         self.spoilt = false;
         Ok(())

@@ -76,9 +76,9 @@ impl Namespace {
     /// If the log is damaged.
     pub fn at_checkpoint<M: Memory>(log: &Oplog<M>) -> Result<Self, Spoilt> {
         let mut space = Self::default();
-        for record in log.records() {
-            for change in record?.names {
-                let place = (change.parent, change.name.into_owned());
+        for record in log.notable() {
+            for change in &record?.names {
+                let place = (change.parent, change.name.to_vec());
                 if !space.changed.contains_key(&place) {
                     space.set(place, change.before);
                 }

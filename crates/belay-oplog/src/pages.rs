@@ -104,6 +104,55 @@ impl Staged {
     }
 }
 
+/// Data of the log, without a gap in the file, where they are: for who copies them to where they are wanted. They stay as
+/// long as the log is not changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InPlace {
+    length: usize,
+    /// First byte in the memory, and bytes. Pages that were taken one after the other are one part.
+    parts: SmallVec<[(usize, usize); 1]>,
+}
+
+impl InPlace {
+    /// Adds `length` bytes of a piece behind its first `skip`.
+    pub(crate) fn push(&mut self, arena: usize, piece: &Piece, skip: usize, length: usize) {
+        let from = slot_at(arena, piece.slot) * 8 + usize::from(piece.from) + skip;
+        self.length += length;
+        match self.parts.last_mut() {
+            Some((start, have)) if *start + *have == from => *have += length,
+            _ => self.parts.push((from, length)),
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies them to `out`, as many as there is room for.
+    pub fn copy_to<M: Memory>(&self, memory: &M, out: &mut [u8]) {
+        let mut out = out;
+        for (from, length) in &self.parts {
+            let now = (*length).min(out.len());
+            let (place, rest) = std::mem::take(&mut out).split_at_mut(now);
+            memory.load_unaligned(*from, place);
+            out = rest;
+        }
+    }
+
+    /// A copy.
+    pub fn to_vec<M: Memory>(&self, memory: &M) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.copy_to(memory, &mut bytes);
+        bytes
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
@@ -250,16 +299,5 @@ fn patch<M: Memory>(memory: &M, at: usize, lead: usize, data: &[u8]) {
 
 /// Reads bytes of a page, from any offset.
 pub(crate) fn get<M: Memory>(memory: &M, page: usize, from: usize, out: &mut [u8]) {
-    let (mut at, lead) = (page + from / 8, from % 8);
-    let mut out = out;
-    if lead != 0 {
-        let (first, rest) = out.split_at_mut(out.len().min(8 - lead));
-        let bytes = memory.load(at).to_ne_bytes();
-        for (place, byte) in first.iter_mut().zip(bytes.iter().skip(lead)) {
-            *place = *byte;
-        }
-        at += 1;
-        out = rest;
-    }
-    memory.load_bytes(at, out);
+    memory.load_unaligned(page * 8 + from, out);
 }

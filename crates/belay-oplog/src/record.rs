@@ -8,6 +8,7 @@
 
 use crate::pages::{PAGE_BYTES, Piece, Pieces};
 use belay_recorder::Memory;
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::IntoBytes;
@@ -79,13 +80,16 @@ pub struct NameChange<'a> {
     pub after: u64,
 }
 
+/// What followed a request's header. Nearly all have less, and thousands are to be read without an allocation for each.
+pub type Body = SmallVec<[u8; 96]>;
+
 /// A record, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The request and its reply.
     pub facts: Facts,
     /// What followed the request's header; of WRITE only the first 40 bytes.
-    pub body: Vec<u8>,
+    pub body: Body,
     /// What became of names, in this order.
     pub names: Vec<NameChange<'static>>,
     pub(crate) pieces: Pieces,
@@ -180,7 +184,7 @@ impl Record {
         if !(HEAD..=most).contains(&words) {
             return Err(Spoilt);
         }
-        let mut bytes = vec![0; words * 8];
+        let mut bytes = SmallVec::<[u8; 512]>::from_elem(0, words * 8);
         memory.load_bytes(at, &mut bytes);
         let place = bytes.get_mut(CHECK..CHECK + 8).ok_or(Spoilt)?;
         let check = u64::from_ne_bytes((&*place).try_into().map_err(|_| Spoilt)?);
@@ -196,7 +200,7 @@ impl Record {
         let mut rest = Reader(bytes);
         let [first, _, epoch, unique, time, user, process, node] = rest.words()?;
         let [file, other, size, key, ino, mode, counts] = rest.words()?;
-        let body = rest.bytes(low(mode) as usize)?.to_vec();
+        let body = Body::from_slice(rest.bytes(low(mode) as usize)?);
         let mut names = Vec::new();
         for _ in 0..high(counts) {
             let [parent, before, after, length] = rest.words()?;

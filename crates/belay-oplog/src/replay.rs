@@ -1,7 +1,7 @@
 //! What is to be issued again.
 
 use crate::log::Oplog;
-use crate::pages::Piece;
+use crate::pages::{InPlace, Piece};
 use crate::record::{Record, Spoilt};
 use belay_recorder::Memory;
 
@@ -10,12 +10,11 @@ use belay_recorder::Memory;
 pub struct Replay {
     next: usize,
     most: usize,
-    head: usize,
 }
 
-/// A request to be issued again.
+/// A request to be issued again. `D` is how its data come: as a copy, or where they are ([`InPlace`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issue {
+pub struct Issue<D = Vec<u8>> {
     /// Its number in the log, for reports. Those of writes that were replaced do not come.
     pub number: usize,
     /// The request, and what was answered.
@@ -23,84 +22,77 @@ pub struct Issue {
     /// Its data. Of a WRITE, these and not what its body says are to be written: there may be less of it
     /// (the rest was written later, too), or more (earlier writes beside it were joined to it). Of any other request, what
     /// was staged.
-    pub data: Vec<Run>,
+    pub data: Vec<Run<D>>,
 }
 
 /// Data without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct Run<D = Vec<u8>> {
     /// Place in the file.
     pub offset: u64,
-    /// What is to be there; in front of it the room that was asked for ([`Replay::with_head`]).
-    pub bytes: Vec<u8>,
+    /// What is to be there.
+    pub bytes: D,
 }
 
 impl Replay {
     /// From the first record on, with runs of up to `most` bytes: what the daemon takes in one WRITE.
     pub fn new(most: usize) -> Self {
-        Self { next: 0, most: most.max(1), head: 0 }
+        Self { next: 0, most: most.max(1) }
     }
 
-    /// The same with room for `head` bytes in front of each run's data, zeros: a message can be made of it without copying
-    /// them once more.
-    #[must_use]
-    pub fn with_head(self, head: usize) -> Self {
-        Self { head, ..self }
-    }
-
-    /// The next request. `None` at the end.
+    /// The next request, with a copy of its data. `None` at the end.
     ///
     /// # Errors
     /// If the log is damaged.
     pub fn next<M: Memory>(&mut self, log: &Oplog<M>) -> Result<Option<Issue>, Spoilt> {
+        let Some(Issue { number, record, data }) = self.next_in_place(log)? else {
+            return Ok(None);
+        };
+        let copied =
+            |Run { offset, bytes }: Run<InPlace>| Run { offset, bytes: bytes.to_vec(log.memory()) };
+        Ok(Some(Issue { number, record, data: data.into_iter().map(copied).collect() }))
+    }
+
+    /// The same, with its data where they are: they are most of what a recovery copies.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn next_in_place<M: Memory>(
+        &mut self,
+        log: &Oplog<M>,
+    ) -> Result<Option<Issue<InPlace>>, Spoilt> {
         while let Some(known) = log.index.records.get(self.next) {
             let number = self.next;
             self.next += 1;
             if known.is_live() {
                 let record = log.record(number)?;
-                let data = self.runs(log, known.pieces.iter().filter(|piece| piece.length > 0));
-                return Ok(Some(Issue { number, record, data }));
+                let pieces = known.pieces.iter().filter(|piece| piece.length > 0);
+                return Ok(Some(Issue { number, record, data: self.runs(log.arena(), pieces) }));
             }
         }
         Ok(None)
     }
 
-    fn runs<'a, M: Memory>(
-        &self,
-        log: &Oplog<M>,
-        pieces: impl Iterator<Item = &'a Piece>,
-    ) -> Vec<Run> {
-        let pieces = pieces.collect::<Vec<_>>();
-        let mut left: usize = pieces.iter().map(|piece| usize::from(piece.length)).sum();
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs<'a>(&self, arena: usize, pieces: impl Iterator<Item = &'a Piece>) -> Vec<Run<InPlace>> {
+        let mut runs: Vec<Run<InPlace>> = Vec::new();
         for piece in pieces {
-            let mut offset = piece.offset();
             let mut done = 0;
             while done < usize::from(piece.length) {
-                let room = match runs.last() {
-                    Some(Run { offset: start, bytes }) => {
-                        let have = bytes.len() - self.head;
-                        let follows = start.checked_add(have as u64) == Some(offset);
-                        if follows { self.most - have } else { 0 }
-                    }
-                    None => 0,
+                let offset = piece.offset().saturating_add(done as u64);
+                let room = |Run { offset: start, bytes }: &Run<InPlace>| {
+                    let follows = start.checked_add(bytes.len() as u64) == Some(offset);
+                    if follows { self.most - bytes.len() } else { 0 }
                 };
+                let mut room = runs.last().map_or(0, room);
                 if room == 0 {
-                    // Once as large as it can become: what a recovery takes is mostly what is copied.
-                    let mut bytes = Vec::with_capacity(self.head + left.min(self.most));
-                    bytes.resize(self.head, 0);
-                    runs.push(Run { offset, bytes });
+                    runs.push(Run { offset, bytes: InPlace::default() });
+                    room = self.most;
                 }
-                let room = if room == 0 { self.most } else { room };
                 let now = (usize::from(piece.length) - done).min(room);
-                if let Some(Run { bytes, .. }) = runs.last_mut() {
-                    let have = bytes.len();
-                    bytes.resize(have + now, 0);
-                    log.data(piece, done, bytes.get_mut(have..).unwrap_or_default());
+                if let Some(run) = runs.last_mut() {
+                    run.bytes.push(arena, piece, done, now);
                 }
-                offset = offset.saturating_add(now as u64);
                 done += now;
-                left -= now;
             }
         }
         runs

@@ -79,13 +79,14 @@ fn sum(capacity: Capacity, steps: &impl Strategy<Value = Steps>) -> Seen {
         all.no_page += seen.no_page;
         all.full += seen.full;
         all.compactions += seen.compactions;
+        all.notable += seen.notable;
         all.joined += seen.joined;
         all.robbed += seen.robbed;
         all.records += seen.records;
     }
     println!("{all:?}");
     assert!(all.deaths > 10_000 && all.successors > 50 && all.checkpoints > 20, "{all:?}");
-    assert!(all.retracted > 100 && all.joined > 100, "{all:?}");
+    assert!(all.retracted > 100 && all.joined > 100 && all.notable > 100, "{all:?}");
     all
 }
 

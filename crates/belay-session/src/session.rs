@@ -9,7 +9,7 @@ use crate::logged::{Begun, Placed};
 use crate::restore::Reopen;
 use crate::rollforward::RollForward;
 use crate::task::Task;
-use belay_oplog::Oplog;
+use belay_oplog::{InPlace, Oplog};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
 use belay_wire::{Opcode, Shape};
@@ -58,6 +58,8 @@ pub(crate) struct Forget {
 pub enum Work {
     /// Give this request to the daemon, as the result of its read.
     Deliver(Vec<u8>),
+    /// The same, of a WRITE whose data are in the op-log and come behind it. Until its reply they stay there.
+    DeliverWith(Vec<u8>, InPlace),
     /// Write this to the device (a reply or a notification), then call [`Session::on_delivered`].
     Answer(Vec<u8>),
     /// All that the daemon holds is on its image, and nothing is under way: end the epoch, then call
@@ -89,7 +91,7 @@ pub struct Session<M> {
     pub(crate) known: HashMap<u64, Progress>,
     pub(crate) tasks: VecDeque<Task>,
     pub(crate) next_task: u64,
-    pub(crate) injections: HashMap<u64, (u64, Injection)>,
+    pub(crate) injections: HashMap<u64, (u64, Injection), foldhash::fast::RandomState>,
     pub(crate) next_injection: u64,
     pub(crate) restoring: HashSet<Node>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
@@ -113,7 +115,7 @@ pub struct Session<M> {
     /// What is kept for it of requests that are not answered.
     pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
-    pub(crate) forward: Option<RollForward>,
+    pub(crate) forward: Option<Box<RollForward>>,
     /// A request is being answered without the daemon.
     pub(crate) answering: bool,
     /// CLOCK_REALTIME, see [`Session::set_time`].
@@ -156,7 +158,7 @@ impl<M: Memory> Session<M> {
             known,
             tasks: VecDeque::new(),
             next_task: 1,
-            injections: HashMap::new(),
+            injections: HashMap::default(),
             next_injection: 0,
             restoring: HashSet::new(),
             reopening: HashMap::new(),

@@ -120,12 +120,13 @@ impl<M: Memory> Session<M> {
                     self.try_alone(&mut task);
                     self.keep_trial(&mut task);
                     let unique = get_u64(&message, 8).unwrap_or(0);
+                    let work = self.with_data(message, &injection);
                     self.injections.insert(unique, (task.id, injection));
                     task.wait = Wait::Injected;
                     task.since = now;
                     self.tasks.insert(index, task);
                     self.count(Counter::Injected);
-                    return Some(self.hand_on(Work::Deliver(message)));
+                    return Some(self.hand_on(work));
                 }
                 Step::Deliver => {
                     self.try_alone(&mut task);
@@ -207,13 +208,16 @@ impl<M: Memory> Session<M> {
         if task.done {
             return Step::Done;
         }
-        match task.job.clone() {
+        match &task.job {
             Job::Request(_) => self.advance_request(task),
             Job::RemoveHidden(_) | Job::Unhide(..) if self.is_read_only() => Step::Done,
-            Job::Relock(lock) => self.relock(task, lock),
-            Job::Narrow(handle) => self.narrow_step(task, handle),
-            Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
-            Job::Unhide(node, parent, name) => self.unhide_step(task, node, parent, &name),
+            &Job::Relock(lock) => self.relock(task, lock),
+            &Job::Narrow(handle) => self.narrow_step(task, handle),
+            &Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
+            &Job::Unhide(node, parent, ref name) => {
+                let name = name.clone();
+                self.unhide_step(task, node, parent, &name)
+            }
             Job::Flush => self.flush_step(),
             Job::RollForward => self.forward_step(task),
         }

@@ -2,10 +2,12 @@
 
 use crate::effects::epoch::clock;
 use crate::effects::{Policy, policy};
+use crate::give::{give, give_with};
 use crate::populate;
 use crate::real;
 use crate::start::{Shim, disconnected, now};
 use crate::wake::LOOK;
+use belay_oplog::InPlace;
 use belay_recorder::Slot;
 use belay_recorder::control::Instant;
 use belay_session::{Incoming, Phase, Session, Work};
@@ -19,8 +21,8 @@ use std::sync::{Arc, MutexGuard};
 
 /// What is to be done before the device is read.
 pub(crate) enum Before {
-    /// Give this to the daemon.
-    Deliver(Vec<u8>),
+    /// Give this to the daemon, and these data behind it.
+    Deliver(Vec<u8>, InPlace),
     /// Read the device.
     Read,
     /// The device had nothing for a while; look again.
@@ -47,7 +49,13 @@ impl Shim {
         loop {
             match self.before_read() {
                 Before::Again => continue,
-                Before::Deliver(message) => return give(&message, buffer, len),
+                Before::Deliver(head, data) => {
+                    let given = give_with(&head, (&data, &self.memory), buffer, len);
+                    if !data.is_empty() {
+                        self.epoch_forwarded(); // the copy is not the daemon's time
+                    }
+                    return given;
+                }
                 Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }
@@ -150,7 +158,7 @@ impl Shim {
     fn look_before_read(&self) -> Before {
         if !self.ready.load(Acquire) {
             if let Some(init) = self.recorded_init() {
-                return Before::Deliver(init);
+                return Before::Deliver(init, InPlace::default());
             }
             if self.generation == 0 || self.init_unique.load(Acquire) == 0 {
                 return Before::Read;
@@ -181,27 +189,27 @@ impl Shim {
         let kick = session.take_kick();
         let starved = session.is_starved() || session.is_awaiting();
         self.pending.store(!session.is_quiet(), Release);
-        let slot = match &work {
-            Some(Work::Deliver(message)) => self.effects_begin(&session, message),
+        let delivery = match &work {
+            Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
             _ => None,
         };
+        let slot = delivery.and_then(|message| self.effects_begin(&session, message));
         let forwards = session.is_rolling_forward();
         drop(session);
-        if let Some(Work::Deliver(message)) = &work {
+        if let Some(message) = delivery {
             let turn = self.effects_turn(message);
             self.effects_assign(turn, slot);
         }
         self.note_open(settling);
-        if kick || settling && matches!(work, Some(Work::Deliver(_))) {
+        if kick || settling && delivery.is_some() {
             self.wake(settling); // also to watch whether the daemon's work holds up what is left
         }
+        if forwards && delivery.is_some() {
+            self.epoch_forwarded();
+        }
         match work {
-            Some(Work::Deliver(message)) => {
-                if forwards {
-                    self.epoch_forwarded();
-                }
-                Before::Deliver(message)
-            }
+            Some(Work::Deliver(message)) => Before::Deliver(message, InPlace::default()),
+            Some(Work::DeliverWith(head, data)) => Before::Deliver(head, data),
             Some(Work::Answer(message)) => {
                 self.answer(&message);
                 Before::Again
@@ -353,18 +361,6 @@ impl Shim {
             self.reach(Instant::Open);
         }
     }
-}
-
-/// Copies a message into the daemon's buffer, as read(2) would.
-pub(crate) fn give(message: &[u8], buffer: *mut u8, len: usize) -> isize {
-    if message.len() > len {
-        real::set_errno(libc::EINVAL);
-        return -1;
-    }
-    // SAFETY: the daemon's buffer has `len` bytes, the message fits (just checked), and the two
-    // do not overlap: the message is the shim's own.
-    unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), buffer, message.len()) };
-    message.len() as isize
 }
 
 pub(crate) fn opcode(message: &[u8]) -> Opcode {

@@ -6,6 +6,7 @@
 //!
 //! * [`start`]: the environment it is started with, the recorder, the lease.
 //! * [`device`]: reads of the device.
+//! * [`give`]: what the daemon gets from there.
 //! * [`outgoing`]: what the daemon writes to it.
 //! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
 //! * [`dying`]: what happens at a deadly signal.
@@ -23,6 +24,7 @@ mod descriptors;
 mod device;
 mod dying;
 mod effects;
+mod give;
 mod handshake;
 mod interpose;
 mod mailbox;

@@ -88,7 +88,10 @@ impl Shim {
         loop {
             match self.before_read() {
                 Before::Again => continue,
-                Before::Deliver(message) => return self.put(&message, to),
+                Before::Deliver(mut message, data) => {
+                    message.extend_from_slice(&data.to_vec(&self.memory));
+                    return self.put(&message, to);
+                }
                 Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }

@@ -47,9 +47,9 @@ pub fn request(ids: Ids, opcode: Opcode, parts: &[&[u8]]) -> Vec<u8> {
     message(header.as_bytes(), parts)
 }
 
-/// Puts the length of a message into its first word, where requests and replies have it.
-pub fn set_length(message: &mut [u8]) {
-    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+/// Puts the length of a message with `more` bytes behind it into its first word, where requests and replies have it.
+pub fn set_length(message: &mut [u8], more: usize) {
+    let len = u32::try_from(message.len().saturating_add(more)).unwrap_or(u32::MAX);
     if let Some(word) = message.first_chunk_mut() {
         *word = len.to_ne_bytes();
     }
@@ -61,7 +61,7 @@ fn message(header: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     for part in parts {
         out.extend_from_slice(part);
     }
-    set_length(&mut out);
+    set_length(&mut out, 0);
     out
 }
 

@@ -3,7 +3,9 @@
 use super::Sim;
 use super::fs::{Answer, Fs, Kind};
 use belay_oplog::namespace::from_triples;
-use belay_oplog::{Capacity, Entry, Facts, NameChange, Namespace, Oplog, Refused, Run, Staged};
+use belay_oplog::{
+    Capacity, Entry, Facts, NameChange, Namespace, Oplog, Record, Refused, Run, Staged,
+};
 use belay_recorder::Memory;
 use belay_wire::abi::{
     CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
@@ -175,6 +177,8 @@ pub struct Seen {
     /// Writes that are issued with data of earlier ones, and with less than they had.
     pub joined: usize,
     pub robbed: usize,
+    /// Found to say more than what is issued again.
+    pub notable: usize,
     /// Issued once again.
     pub records: usize,
 }
@@ -358,6 +362,13 @@ impl World {
         let all =
             |log: &Oplog<Sim>| log.replay(1 << 20).collect::<Result<Vec<_>, _>>().expect("whole");
         assert_eq!(all(&found), all(&self.log));
+        let notable: fn(&Oplog<Sim>) -> Vec<Record> =
+            |log| log.notable().map(|record| record.expect("whole").into_owned()).collect();
+        let records = self.log.records().map(|record| record.expect("whole"));
+        let expected = records.filter(|it| !it.names.is_empty() || it.facts.unique == 0);
+        let expected: Vec<Record> = expected.collect();
+        self.seen.notable += expected.len();
+        assert!(notable(&found) == expected && notable(&self.log) == expected, "{expected:#?}");
         for issue in all(&found) {
             self.seen.records += 1;
             if issue.record.facts.opcode == Opcode::WRITE.0 {

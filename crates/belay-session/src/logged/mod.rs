@@ -95,10 +95,10 @@ impl<M: Memory> Session<M> {
                 log.retract(request.unique)?;
             }
         }
-        for record in log.records() {
+        for record in log.notable() {
             let record = record?;
             record.names.iter().for_each(|name| self.placed.note(name));
-            let facts = record.facts;
+            let facts = &record.facts;
             if facts.unique == 0 && facts.opcode != 0 {
                 sakes.push(facts.size); // asked for by belay, for the sake of that request
             }
@@ -113,6 +113,9 @@ impl<M: Memory> Session<M> {
             self.note_settled();
         }
         self.roll_forward_from(&log)?;
+        if self.forward.is_none() {
+            log.forget_notable();
+        }
         self.log = Some(log);
         self.tell_log_sizes();
         Ok(())

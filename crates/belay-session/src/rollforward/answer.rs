@@ -1,9 +1,8 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
-use super::{Access, EIO, Forwarded, RollForward, Told};
+use super::{Access, EIO, Forwarded, Issue, RollForward, Told};
 use crate::message::read;
 use crate::session::Session;
-use belay_oplog::Issue;
 use belay_recorder::control::{Counter, Decision, flags, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader, WriteOut};

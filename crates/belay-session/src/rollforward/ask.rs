@@ -1,14 +1,15 @@
 //! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
 
-use super::{Access, Forwarded, HEAD, O_RDWR, RollForward};
+use super::{Access, Forwarded, Issue, O_RDWR, RollForward};
 use crate::message::read;
 use crate::restore::set_mode;
 use crate::session::Session;
-use belay_oplog::Issue;
+use belay_oplog::Body;
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{InHeader, SetattrIn, WriteIn, fattr};
 use belay_wire::request::HEADER;
 use belay_wire::{Ids, Opcode, Request, build, get_u64, handle_fields, node_fields, put_u64};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 /// Of a WRITE's flags, those that are about the data.
@@ -29,14 +30,16 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
-        let mut body = issue.record.body.clone();
+        let mut body = Body::from_slice(&issue.record.body);
         without_handle(opcode, &mut body);
         let request = Request { header, body: &body };
-        let mut patches = vec![(belay_wire::fields::NODEID_OFFSET, facts.node)];
+        // Two nodes and two handles at most.
+        let mut patches = SmallVec::<[_; 4]>::new();
+        patches.push((belay_wire::fields::NODEID_OFFSET, facts.node));
         for at in node_fields(&request) {
             patches.push((at, get_u64(&body, at - HEADER).unwrap_or(0)));
         }
-        let mut places = Vec::new();
+        let mut places = SmallVec::<[(usize, u64); 4]>::new();
         for (at, key) in &patches {
             match self.id_or_lookup(*key, forward) {
                 Some(Ok(id)) => places.push((*at, id)),
@@ -61,7 +64,7 @@ impl<M: Memory> Session<M> {
                 let write: WriteIn = read(&body).unwrap_or_default();
                 let head = WriteIn {
                     offset: run.offset,
-                    size: run.bytes.len().saturating_sub(HEAD) as u32,
+                    size: run.bytes.len() as u32,
                     write_flags: write.write_flags & KILL_SUIDGID,
                     flags: write.flags,
                     ..WriteIn::default()

@@ -4,9 +4,8 @@
 //! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
 //! inode number, and its room, would not be free then for what comes next, as they were before the crash.
 
-use super::RollForward;
+use super::{Issue, RollForward};
 use crate::session::Session;
-use belay_oplog::Issue;
 use belay_recorder::Memory;
 use belay_wire::Opcode;
 

@@ -16,21 +16,20 @@ mod ask;
 mod close;
 
 use crate::injection::Injection;
-use crate::session::Session;
+use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
-use belay_oplog::{Issue, Namespace, Oplog, Replay, Spoilt};
+use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
-use belay_wire::abi::{InHeader, WriteIn};
 use belay_wire::{EntryOut, Opcode, build};
 use std::collections::BTreeMap;
+
+type Issue = belay_oplog::Issue<InPlace>;
 
 const O_RDWR: u32 = 2;
 const EIO: i32 = 5;
 /// The longest path whose keys may all be old ones.
 const MAX_DEPTH: usize = 256;
-/// What is in front of the data of a WRITE.
-const HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// The most data that is given to the daemon in one WRITE, in bytes: what every kernel allows.
 const MOST: usize = 128 << 10;
 
@@ -101,19 +100,14 @@ pub(crate) struct RollForward {
 }
 
 impl RollForward {
-    /// A message; of a WRITE, the head that it is, put in front of the data, which are issued once.
-    fn with_data(&mut self, head: Vec<u8>, what: Forwarded) -> Vec<u8> {
+    /// The data of the run of the current WRITE that is issued now, which are issued once; `None` if it is something else.
+    fn take_data(&mut self, what: Forwarded) -> Option<InPlace> {
+        let Forwarded::Issue(run) = what else { return None };
         let writes = |issue: &&mut Issue| Opcode(issue.record.facts.opcode) == Opcode::WRITE;
-        let Forwarded::Issue(run) = what else { return head };
-        let Some(issue) = self.current.as_mut().filter(writes) else { return head };
-        let Some(run) = issue.data.get_mut(run) else { return head };
-        let mut message = std::mem::take(&mut run.bytes);
-        self.sent = message.len().saturating_sub(HEAD);
-        if let Some(place) = message.get_mut(..head.len()) {
-            place.copy_from_slice(&head);
-        }
-        build::set_length(&mut message);
-        message
+        let run = self.current.as_mut().filter(writes)?.data.get_mut(run)?;
+        let data = std::mem::take(&mut run.bytes);
+        self.sent = data.len();
+        Some(data)
     }
 }
 
@@ -123,8 +117,8 @@ impl<M: Memory> Session<M> {
         if log.sizes().records == 0 {
             return Ok(());
         }
-        self.forward = Some(RollForward {
-            replay: Replay::new(MOST).with_head(HEAD),
+        self.forward = Some(Box::new(RollForward {
+            replay: Replay::new(MOST),
             names: Namespace::at_checkpoint(log)?,
             ids: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -134,7 +128,7 @@ impl<M: Memory> Session<M> {
             run: 0,
             sent: 0,
             over: false,
-        });
+        }));
         self.next_task += 1;
         let mut task = Task::new(self.next_task, Job::RollForward, None);
         task.old = true;
@@ -159,7 +153,7 @@ impl<M: Memory> Session<M> {
         let Some(mut forward) = self.forward.take() else { return Step::Done };
         let step = self.forward_one(task, &mut forward);
         if matches!(step, Step::Done) {
-            self.end_roll_forward(forward);
+            self.end_roll_forward(*forward);
         } else {
             self.forward = Some(forward);
         }
@@ -183,7 +177,6 @@ impl<M: Memory> Session<M> {
                 };
                 match found {
                     Ok((message, what)) => {
-                        let message = forward.with_data(message, what);
                         return Step::Inject(message, Injection::Forward(what));
                     }
                     Err(why) => {
@@ -193,7 +186,7 @@ impl<M: Memory> Session<M> {
                 }
                 continue;
             }
-            let next = self.log.as_ref().map(|log| forward.replay.next(log));
+            let next = self.log.as_ref().map(|log| forward.replay.next_in_place(log));
             match next {
                 Some(Ok(Some(issue))) => {
                     // Should the daemon die of it, the supervisor knows.
@@ -217,6 +210,17 @@ impl<M: Memory> Session<M> {
         }
     }
 
+    /// What the daemon gets for `message`, which is for `injection`.
+    pub(crate) fn with_data(&mut self, mut message: Vec<u8>, injection: &Injection) -> Work {
+        let data = match (injection, &mut self.forward) {
+            (Injection::Forward(what), Some(forward)) => forward.take_data(*what),
+            _ => None,
+        };
+        let Some(data) = data else { return Work::Deliver(message) };
+        build::set_length(&mut message, data.len());
+        Work::DeliverWith(message, data)
+    }
+
     /// The current record is done with.
     fn next_record(&mut self, forward: &mut RollForward) {
         if let Some(issue) = forward.current.take() {
@@ -227,6 +231,9 @@ impl<M: Memory> Session<M> {
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
         self.control().set_forward(self.generation, None);
+        if let Some(log) = &mut self.log {
+            log.forget_notable();
+        }
         let mut forget = Vec::new();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {

@@ -236,6 +236,10 @@ impl Life {
         }
         match work {
             Some(Work::Deliver(message)) => Before::Deliver(message),
+            Some(Work::DeliverWith(mut message, data)) => {
+                message.extend(data.to_vec(&out.memory));
+                Before::Deliver(message)
+            }
             Some(Work::Answer(message)) => {
                 out.clock.tick();
                 out.kernel.borrow_mut().write(&message);

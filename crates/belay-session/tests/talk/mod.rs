@@ -88,6 +88,10 @@ impl Talk {
     pub fn next_message(&mut self) -> Option<Vec<u8>> {
         match self.session.work(0) {
             Some(Work::Deliver(message)) => Some(message),
+            Some(Work::DeliverWith(mut message, data)) => {
+                message.extend(data.to_vec(&self.memory));
+                Some(message)
+            }
             Some(other) => panic!("{other:?}"),
             None => None,
         }
