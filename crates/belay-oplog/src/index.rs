@@ -149,7 +149,7 @@ impl Index {
         self.data_bytes += pieces.iter().map(|piece| usize::from(piece.length)).sum::<usize>();
         match Write::of(facts, body, pieces) {
             Some(write) => {
-                self.take_over(write, pieces, slots);
+                self.take_over(write, pieces, slots, !staged);
                 self.barrier(facts.files[1]);
             }
             // Nobody knows where it went.
@@ -175,7 +175,7 @@ impl Index {
         }
     }
 
-    fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots) {
+    fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots, scans: bool) {
         let number = self.records.len() as u32;
         let spare = &mut self.spare;
         let stretch = self.files.entry(write.file).or_insert_with(|| Stretch {
@@ -185,8 +185,11 @@ impl Index {
         if stretch.clears_setuid != write.clears_setuid {
             *stretch = Stretch { clears_setuid: write.clears_setuid, ..Stretch::default() };
         }
+        if scans {
+            // All of it at once. In operation a table that is full may well have these pages already.
+            stretch.pages.reserve(pieces.len());
+        }
         let mut lost = SmallVec::<[(u32, Piece); 2]>::new();
-        stretch.pages.reserve(pieces.len());
         for piece in pieces {
             let on_page = stretch.pages.entry(piece.page).or_default();
             on_page.retain(|(owner, old)| {

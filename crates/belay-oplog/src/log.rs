@@ -370,6 +370,7 @@ impl<M: Memory> Oplog<M> {
         self.spoilt = true;
         self.index.clear();
         self.slots.unlink_all();
+        self.forget_notable();
         if self.used > self.place.capacity.half() {
             return Err(Spoilt);
         }

@@ -201,7 +201,7 @@ impl Record {
         let [first, _, epoch, unique, time, user, process, node] = rest.words()?;
         let [file, other, size, key, ino, mode, counts] = rest.words()?;
         let body = Body::from_slice(rest.bytes(low(mode) as usize)?);
-        let mut names = Vec::new();
+        let mut names = Vec::with_capacity(high(counts).min(4) as usize); // RENAME changes two
         for _ in 0..high(counts) {
             let [parent, before, after, length] = rest.words()?;
             let name = rest.bytes(usize::try_from(length).ok()?)?.to_vec();

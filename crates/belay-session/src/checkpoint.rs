@@ -128,6 +128,7 @@ impl<M: Memory> Session<M> {
 
     /// The epoch has ended, and `current` is under way.
     pub fn sealed(&mut self, current: u64) {
+        debug_assert!(self.forward.is_none(), "its data are read in place");
         self.epochs.current = current;
         if let Some(log) = &mut self.log {
             log.restart(current);

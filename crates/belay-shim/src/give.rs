@@ -35,7 +35,8 @@ pub(crate) fn give_with(
     let given = give(head, buffer, len);
     let place = buffer.wrapping_add(head.len());
     // SAFETY: the daemon's buffer has `len` bytes, and behind the head room for the data (just checked). It is the calling
-    // thread's alone until read(2) returns to it, it is no part of the recorder, and it is only written to.
+    // thread's alone until read(2) returns to it, and it is no part of the recorder. It is memory of foreign code, which the
+    // compiler has not seen being left unwritten; nothing is read from it.
     let place = unsafe { std::slice::from_raw_parts_mut(place, data.len()) };
     data.copy_to(log, place);
     given + data.len() as isize

@@ -8,6 +8,7 @@
 use crate::device::{After, Before, length, opcode};
 use crate::real;
 use crate::start::Shim;
+use belay_oplog::InPlace;
 use belay_wire::Opcode;
 use libc::{c_int, c_uint, iovec};
 use std::borrow::Cow;
@@ -88,10 +89,7 @@ impl Shim {
         loop {
             match self.before_read() {
                 Before::Again => continue,
-                Before::Deliver(mut message, data) => {
-                    message.extend_from_slice(&data.to_vec(&self.memory));
-                    return self.put(&message, to);
-                }
+                Before::Deliver(message, data) => return self.put_with(message, &data, to),
                 Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }
@@ -147,6 +145,19 @@ impl Shim {
         let Ok(got) = usize::try_from(n) else { return n };
         message.truncate(got);
         self.put(&message, to)
+    }
+
+    /// [`Shim::put`] of a message whose data, behind its head, are in the op-log.
+    fn put_with(&self, mut message: Vec<u8>, data: &InPlace, to: c_int) -> isize {
+        if data.is_empty() {
+            return self.put(&message, to);
+        }
+        let head = message.len();
+        message.resize(head + data.len(), 0);
+        data.copy_to(&self.memory, message.get_mut(head..).unwrap_or_default());
+        let put = self.put(&message, to);
+        self.epoch_forwarded(); // the copies are not the daemon's time
+        put
     }
 
     /// Puts a message where the daemon will look for it: the head ahead of the pipe, and the data

@@ -112,7 +112,7 @@ fn measure(
             Series::Empty => &[0],
             Series::Dirty => &args.dirty_mb,
             Series::Sessions => &args.sessions,
-            Series::Reads | Series::Rewrites | Series::Changes => &args.records,
+            Series::Reads | Series::Rewrites | Series::Changes | Series::Default => &args.records,
         };
         for size in sizes {
             match case(kind, args, *series, *size) {
@@ -135,14 +135,11 @@ fn measure(
 fn case(kind: Kind, args: &RecoveryArgs, series: Series, size: u64) -> Result<RecoveryCase> {
     // No checkpoint by time, nor an early one: what there is to be recovered is what was made. However often it is
     // crashed, that is not its own fault.
-    let words = [
-        "--policy",
-        &args.policy,
-        "--checkpoint-interval=1h",
-        "--checkpoint-early=0",
-        "--max-crashes=0",
-    ];
-    let mode = Mode::Held { extra_args: words.map(str::to_owned).to_vec() };
+    let mut words = vec!["--policy", &args.policy, "--checkpoint-interval=1h", "--max-crashes=0"];
+    if series != Series::Default {
+        words.push("--checkpoint-early=0");
+    }
+    let mode = Mode::Held { extra_args: words.into_iter().map(str::to_owned).collect() };
     let bed = Bed::start(kind, &mode, &BedOptions { repeatable: true, ..BedOptions::default() })?;
     let mut state = State::new(bed.root(), series, size)?;
     let mut crashes = Vec::new();

@@ -48,7 +48,7 @@ impl State {
         };
         fs::write(this.probe(), [b'p'; 64]).context("making the file that is asked for")?;
         match series {
-            Series::Reads | Series::Rewrites | Series::Changes => {
+            Series::Reads | Series::Rewrites | Series::Changes | Series::Default => {
                 for number in 0..FILES {
                     fs::write(this.file(number), vec![b'f'; (SIZE + REST) as usize])
                         .context("making the files")?;
@@ -130,7 +130,7 @@ impl State {
                     })
                 })
             }
-            Series::Changes => (0..self.size).try_for_each(|number| {
+            Series::Changes | Series::Default => (0..self.size).try_for_each(|number| {
                 let time = Timespec { tv_sec: 1_000_000_000 + (number * 2) as i64, tv_nsec: 0 };
                 let times = Timestamps { last_access: time, last_modification: time };
                 let path = self.file(number % FILES);
@@ -179,7 +179,7 @@ impl State {
                     data.iter().take(last as usize).all(|b| u64::from(*b) == self.round % 251);
                 anyhow::ensure!(right, "what was written is not what it was before the crash");
             }
-            Series::Changes => {
+            Series::Changes | Series::Default => {
                 use std::os::unix::fs::MetadataExt;
                 for number in self.size.saturating_sub(FILES)..self.size {
                     let time = fs::metadata(self.file(number % FILES))
@@ -213,7 +213,7 @@ mod tests {
             let lost = match series {
                 Series::Dirty => fs::write(state.copy(3), "lost"),
                 Series::Rewrites => fs::write(state.file(0), vec![0; SIZE as usize]),
-                Series::Changes => File::options()
+                Series::Changes | Series::Default => File::options()
                     .write(true)
                     .open(state.file(19 % FILES))?
                     .set_modified(std::time::SystemTime::now()),

@@ -46,7 +46,8 @@ pub fn markdown(run: &RecoveryRun, begun: &Begun) -> String {
          *belay's own*. Milliseconds; medians where nothing is said.\n\n\
          The paper makes its log records by reads, which leave no records here: they are one line, and there are two more. \
          Of writes to the same pages the op-log keeps the last (the paper's page stealing); changes of times all have to \
-         be done again. When the op-log is half full a checkpoint is made, which empties it.\n\n",
+         be done again. When the op-log is half full a checkpoint is made, which empties it; but for the last lines there are no early \
+         checkpoints, which by default come long before.\n\n",
         run.crashes, run.policy
     );
     for bed in &run.beds {

@@ -113,9 +113,7 @@ impl<M: Memory> Session<M> {
             self.note_settled();
         }
         self.roll_forward_from(&log)?;
-        if self.forward.is_none() {
-            log.forget_notable();
-        }
+        log.forget_notable();
         self.log = Some(log);
         self.tell_log_sizes();
         Ok(())
@@ -209,6 +207,7 @@ impl<M: Memory> Session<M> {
         if self.log.is_none() || !self.is_logged(&sent) {
             return self.drop_logged(unique);
         }
+        debug_assert!(self.forward.is_none(), "its data are read in place");
         let begun = self.begun.remove(&unique).unwrap_or(Begun { staged: None, time: self.time });
         let facts = self.facts(&sent, reply, begun.time);
         let names: Vec<_> = before

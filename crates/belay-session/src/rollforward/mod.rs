@@ -231,9 +231,6 @@ impl<M: Memory> Session<M> {
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
         self.control().set_forward(self.generation, None);
-        if let Some(log) = &mut self.log {
-            log.forget_notable();
-        }
         let mut forget = Vec::new();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {

@@ -9,8 +9,8 @@ use std::path::Path;
 
 const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 
-fn epochs(kind: Kind) -> Held {
-    held(kind, &[], &["--policy", "epoch", "--checkpoint-interval", "1h"])
+fn epochs(kind: Kind, options: &[&str]) -> Held {
+    held(kind, options, &["--policy", "epoch", "--checkpoint-interval", "1h"])
 }
 
 /// What stat(2) says that must not change, by path.
@@ -27,14 +27,17 @@ fn look(top: &Path, paths: &[&str]) -> Vec<(String, u64, u32, u64, i64, i64)> {
 /// none of it; and the image is clean at the end.
 #[test]
 fn what_a_daemon_had_in_memory_only_is_done_again() {
-    for kind in KINDS {
-        let bed = epochs(kind);
+    // The last one takes what is done again through a pipe.
+    let ways = KINDS.map(|kind| (kind, &[][..]));
+    for (kind, options) in ways.into_iter().chain([(Kind::Fuse2fsExt2, &["splice_read"][..])]) {
+        let bed = epochs(kind, options);
+        let mut expected: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
         let top = bed.bed.root().to_path_buf();
         fs::create_dir(bed.at("a")).unwrap();
         fs::write(bed.at("a/one"), "one").unwrap();
         fs::create_dir(bed.at("a/deep")).unwrap();
         fs::rename(bed.at("a/one"), bed.at("a/deep/uno")).unwrap();
-        fs::write(bed.at("long"), vec![7; 300_000]).unwrap();
+        fs::write(bed.at("long"), &expected).unwrap();
         let options = OpenOptions::new().read(true).write(true).create_new(true).clone();
         let mut open = options.open(bed.at("open")).unwrap();
         open.write_all(b"still ").unwrap();
@@ -42,14 +45,15 @@ fn what_a_daemon_had_in_memory_only_is_done_again() {
         let long = OpenOptions::new().write(true).open(bed.at("long")).unwrap();
         long.write_all_at(b"over", 100_000).unwrap();
         long.set_len(200_000).unwrap();
+        expected[100_000..100_004].copy_from_slice(b"over");
+        expected.truncate(200_000);
         let paths = ["a", "a/deep", "a/deep/uno", "long"];
         for _ in 0..3 {
             let before = look(&top, &paths);
             bed.crash_and_recover();
             assert_eq!(look(&top, &paths), before, "{kind}");
             assert_eq!(fs::read(bed.at("a/deep/uno")).unwrap(), b"one");
-            let content = fs::read(bed.at("long")).unwrap();
-            assert_eq!((content.len(), &content[100_000..100_004]), (200_000, &b"over"[..]));
+            assert!(fs::read(bed.at("long")).unwrap() == expected, "{kind} {options:?}");
             open.write_all(b"here ").unwrap();
             assert_eq!(names(&top), ["a", "long", "lost+found"]);
         }
