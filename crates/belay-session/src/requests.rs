@@ -174,11 +174,12 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Whether [`Session::on_request`] would let a request through as it is. Splicing needs to
-    /// know before the data leaves the pipe.
+    /// Whether [`Session::on_request`] would let a request through as it is, and need not see its data. Splicing needs to
+    /// know before these leave the pipe.
     pub fn passes(&self, message: &[u8]) -> bool {
         Request::parse(message).is_ok_and(|request| {
             !request.is_resent()
+                && self.log.is_none() // which has the data
                 && self.phase == Phase::Open
                 && !self.needs_plan(&request)
                 && !self.free_slots.is_empty()

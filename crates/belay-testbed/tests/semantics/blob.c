@@ -1,0 +1,89 @@
+/* A daemon that keeps its one file, /f, in its own memory until its root is synced, as daemons that buffer do:
+ *     blob IMAGE MOUNTPOINT [OPTIONS]
+ * It takes the data of writes from a pipe if libfuse got them by one, and says so. */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST (4 << 20)
+
+static int image;
+/* What the image is like when everything was written. */
+static struct {
+    size_t length;
+    char data[MOST];
+} held;
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    int top = !strcmp(path, "/");
+    (void)fi;
+    if (!top && strcmp(path, "/f"))
+        return -ENOENT;
+    memset(st, 0, sizeof *st);
+    st->st_mode = top ? S_IFDIR | 0755 : S_IFREG | 0644;
+    st->st_nlink = 1 + top;
+    st->st_size = top ? 0 : (off_t)held.length;
+    return 0;
+}
+
+static int cut(const char *path, off_t length, struct fuse_file_info *fi) {
+    (void)path, (void)fi;
+    if (length > MOST)
+        return -EFBIG;
+    if ((size_t)length > held.length)
+        memset(held.data + held.length, 0, (size_t)length - held.length);
+    held.length = (size_t)length;
+    return 0;
+}
+
+static int get(const char *path, char *to, size_t size, off_t at, struct fuse_file_info *fi) {
+    size_t left = (size_t)at < held.length ? held.length - (size_t)at : 0;
+    (void)path, (void)fi;
+    size = size < left ? size : left;
+    memcpy(to, held.data + at, size);
+    return (int)size;
+}
+
+static int put(const char *path, struct fuse_bufvec *from, off_t at, struct fuse_file_info *fi) {
+    struct fuse_bufvec to = FUSE_BUFVEC_INIT(fuse_buf_size(from));
+    ssize_t done;
+    (void)path, (void)fi;
+    if (at + (off_t)fuse_buf_size(from) > MOST)
+        return -EFBIG;
+    if (from->buf[0].flags & FUSE_BUF_IS_FD)
+        fprintf(stderr, "%zu bytes at %lld by a pipe\n", fuse_buf_size(from), (long long)at);
+    to.buf[0].mem = held.data + at;
+    done = fuse_buf_copy(&to, from, 0);
+    if (done > 0 && (size_t)(at + done) > held.length)
+        held.length = (size_t)(at + done);
+    return (int)done;
+}
+
+static int sync_dir(const char *path, int data, struct fuse_file_info *fi) {
+    (void)path, (void)data, (void)fi;
+    return pwrite(image, &held, sizeof held, 0) == sizeof held ? 0 : -EIO;
+}
+
+static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
+    conn->max_write = 128 << 10; /* so that a request has room in a pipe as large as anybody may make it */
+    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static const struct fuse_operations operations = {
+        .init = start, .getattr = get_attr, .truncate = cut, .read = get, .write_buf = put, .fsyncdir = sync_dir,
+    };
+    if (argc < 3 || (image = open(argv[1], O_RDWR | O_CLOEXEC)) < 0)
+        return 2;
+    if (pread(image, &held, sizeof held, 0) < 0 || held.length > MOST)
+        return 3;
+    argv[1] = argv[0];
+    return fuse_main(argc - 1, argv + 1, &operations, NULL);
+}
