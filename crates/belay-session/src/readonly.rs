@@ -14,7 +14,7 @@ use crate::task::{Step, Task};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, SlotState};
 use belay_wire::abi::OpenIn;
-use belay_wire::{CHANGES, Opcode, Request, build};
+use belay_wire::{Opcode, Request, build};
 
 const EROFS: i32 = 30;
 const ENOSYS: i32 = 38;
@@ -48,7 +48,7 @@ impl<M: Memory> Session<M> {
             opcode == Opcode::OPEN
                 && read::<OpenIn>(request.body).is_some_and(|open| open.flags & WRITING != 0)
         };
-        let changes = || CHANGES.has(opcode) || SYNCS.has(opcode) || writes();
+        let changes = || request.changes() || SYNCS.has(opcode) || writes();
         (self.is_read_only() && changes()).then_some(EROFS)
     }
 

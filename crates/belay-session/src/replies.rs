@@ -143,6 +143,10 @@ impl<M: Memory> Session<M> {
         body: impl FnOnce() -> Cow<'a, [u8]>,
     ) -> Outgoing {
         let failed = header.error != 0;
+        if opcode == Opcode::IOCTL && self.log.is_some() {
+            self.log_reply(slot, failed, head, &body());
+            return Outgoing::Pass;
+        }
         if READS.has(opcode) || (failed && READS_WITH_MORE.has(opcode)) {
             return Outgoing::Pass;
         }

@@ -3,11 +3,14 @@
 use zerocopy::FromBytes;
 
 use crate::abi::{
-    BatchForgetIn, CreateIn, ForgetOne, GetxattrIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In,
-    RenameIn, SetxattrIn, SetxattrInShort,
+    BatchForgetIn, CreateIn, ForgetOne, GetxattrIn, InHeader, IoctlIn, LinkIn, MkdirIn, MknodIn,
+    OpenIn, Rename2In, RenameIn, SetxattrIn, SetxattrInShort,
 };
 use crate::error::WireError;
-use crate::opcode::Opcode;
+use crate::opcode::{CHANGES, Opcode};
+
+/// As in `fcntl.h`.
+const O_TRUNC: u32 = 0o1000;
 
 /// Length in bytes of the header that starts a request.
 pub const HEADER: usize = size_of::<InHeader>();
@@ -52,6 +55,17 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn opcode(&self) -> Opcode {
         Opcode(self.header.opcode)
+    }
+
+    /// Whether it changes the file system: [`CHANGES`](crate::CHANGES), an OPEN with O_TRUNC, an IOCTL that hands data to the
+    /// daemon (FS_IOC_SETFLAGS and the like; what only asks has none).
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        match self.opcode() {
+            Opcode::OPEN => self.body_as::<OpenIn>().is_some_and(|open| open.flags & O_TRUNC != 0),
+            Opcode::IOCTL => self.body_as::<IoctlIn>().is_some_and(|asked| asked.in_size > 0),
+            opcode => CHANGES.has(opcode),
+        }
     }
 
     /// Copies the structure at the start of the body; `None` if the body is shorter.

@@ -45,9 +45,11 @@ impl<M: Memory> Session<M> {
             ino: entry.attr.ino,
             mode: entry.attr.mode,
         });
-        // It may have been there, and been cut.
-        let files =
-            if opcode == Opcode::CREATE { self.file_of(entry.key) } else { self.files_of(sent) };
+        // It may have been there, and been cut; or have the number of a file that is gone.
+        let files = match opcode {
+            Opcode::CREATE | Opcode::MKNOD => self.file_of(entry.key),
+            _ => self.files_of(sent),
+        };
         Facts {
             unique: header.unique & !belay_wire::UNIQUE_RESEND,
             opcode: header.opcode,
@@ -72,7 +74,8 @@ impl<M: Memory> Session<M> {
             | Opcode::OPEN
             | Opcode::FALLOCATE
             | Opcode::SETXATTR
-            | Opcode::REMOVEXATTR => self.file_of(header.nodeid),
+            | Opcode::REMOVEXATTR
+            | Opcode::IOCTL => self.file_of(header.nodeid),
             Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64 => {
                 let to = read::<CopyFileRangeIn>(sent.body).map_or(0, |copy| copy.nodeid_out);
                 match (self.file_of(header.nodeid), self.file_of(to)) {

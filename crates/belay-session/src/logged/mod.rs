@@ -16,19 +16,17 @@ mod facts;
 mod own;
 
 use crate::decision::Progress;
-use crate::message::{header_of, read};
+use crate::message::header_of;
 use crate::session::Session;
 use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Refused, Sizes, Spoilt, Staged};
-use belay_recorder::{Memory, Slot, SlotState};
-use belay_wire::abi::{InHeader, OpenIn, WriteIn};
+use belay_recorder::{MAX_BODY, Memory, Slot, SlotState};
+use belay_wire::abi::{InHeader, WriteIn};
 use belay_wire::{CHANGES, Opcode, Request};
 pub(crate) use facts::Before;
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// O_TRUNC.
-const O_TRUNC: u32 = 0o1000;
 /// Bytes of a WRITE in front of its data.
 pub(crate) const WRITE_HEAD: usize = size_of::<WriteIn>();
 
@@ -36,6 +34,8 @@ pub(crate) const WRITE_HEAD: usize = size_of::<WriteIn>();
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     staged: Option<Staged>,
+    /// What followed its header, if that is longer than what the recorder keeps of it.
+    body: Option<Box<[u8]>>,
     time: u64,
 }
 
@@ -168,18 +168,22 @@ impl<M: Memory> Session<M> {
     /// A request goes to the daemon: what its record needs of it is kept.
     pub(crate) fn begin_logged(&mut self, request: &Request<'_>) {
         let Some(log) = &mut self.log else { return };
-        if !CHANGES.has(request.opcode()) && request.opcode() != Opcode::OPEN {
+        if !request.changes() {
             return;
         }
+        let writes = request.opcode() == Opcode::WRITE;
+        // The slot has no more of it.
+        let long = !writes && request.body.len() > MAX_BODY;
+        let body = long.then(|| request.body.into());
         let staged = match request.body_as::<WriteIn>() {
-            Some(write) if request.opcode() == Opcode::WRITE => {
+            Some(write) if writes => {
                 log.stage(write.offset, request.body.get(WRITE_HEAD..).unwrap_or_default())
             }
             _ => None,
         };
         let unique = request.header.unique & !belay_wire::UNIQUE_RESEND;
         if let Some(Begun { staged: Some(old), .. }) =
-            self.begun.insert(unique, Begun { staged, time: self.time })
+            self.begun.insert(unique, Begun { staged, body, time: self.time })
         {
             log.unstage(old);
         }
@@ -196,9 +200,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether the successful request belongs in the log.
     fn is_logged(&self, sent: &Sent<'_>) -> bool {
-        let opcode = Opcode(sent.header.opcode);
-        let truncates = || read::<OpenIn>(sent.body).is_some_and(|open| open.flags & O_TRUNC != 0);
-        CHANGES.has(opcode) || (opcode == Opcode::OPEN && truncates())
+        Request { header: *sent.header, body: sent.body }.changes()
     }
 
     /// Puts a successful request on record. `reply` is what was answered, in the kernel's terms.
@@ -208,7 +210,8 @@ impl<M: Memory> Session<M> {
             return self.drop_logged(unique);
         }
         debug_assert!(self.forward.is_none(), "its data are read in place");
-        let begun = self.begun.remove(&unique).unwrap_or(Begun { staged: None, time: self.time });
+        let begun =
+            self.begun.remove(&unique).unwrap_or(Begun { time: self.time, ..Begun::default() });
         let facts = self.facts(&sent, reply, begun.time);
         let names: Vec<_> = before
             .changes
@@ -221,9 +224,8 @@ impl<M: Memory> Session<M> {
             })
             .collect();
         let opcode = Opcode(sent.header.opcode);
-        let kept =
-            if opcode == Opcode::WRITE { WRITE_HEAD.min(sent.body.len()) } else { sent.body.len() };
-        let body = sent.body.get(..kept).unwrap_or(sent.body);
+        let head = if opcode == Opcode::WRITE { sent.body.get(..WRITE_HEAD) } else { None };
+        let body = begun.body.as_deref().or(head).unwrap_or(sent.body);
         before.places.iter().chain(&names).for_each(|name| self.placed.note(name));
         if let Some(log) = &mut self.log {
             // In a record of their own: that of a write goes when a later one takes its place.
@@ -265,7 +267,9 @@ impl<M: Memory> Session<M> {
     /// A reply that changes nothing in the session has come.
     pub(crate) fn log_reply(&mut self, slot: Slot, failed: bool, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
-        if failed || self.answering || !CHANGES.has(Opcode(request.opcode)) {
+        let changes =
+            CHANGES.has(Opcode(request.opcode)) || self.begun.contains_key(&request.unique);
+        if failed || self.answering || !changes {
             return self.drop_logged(request.unique);
         }
         let header = header_of(&request);

@@ -1,6 +1,6 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
-use super::{Access, EIO, Forwarded, Issue, RollForward, Told};
+use super::{Access, EIO, Forwarded, Issue, Opened, RollForward, Told, is_of_directory};
 use crate::message::read;
 use crate::session::Session;
 use belay_recorder::control::{Counter, Decision, flags, options};
@@ -26,7 +26,8 @@ impl<M: Memory> Session<M> {
             Forwarded::Open(key) => {
                 match reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0) {
                     Some(open) => {
-                        forward.handles.insert(key, open.fh);
+                        let directory = is_of_directory(&issue);
+                        forward.handles.insert(key, Opened { fh: open.fh, directory });
                         None
                     }
                     None if !forward.access.contains_key(&key) => {

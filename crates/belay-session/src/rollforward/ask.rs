@@ -1,6 +1,6 @@
 //! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
 
-use super::{Access, Forwarded, Issue, O_RDWR, RollForward};
+use super::{Access, Forwarded, Issue, O_RDWR, RollForward, is_of_directory};
 use crate::message::read;
 use crate::restore::set_mode;
 use crate::session::Session;
@@ -49,7 +49,12 @@ impl<M: Memory> Session<M> {
         }
         for (at, (_, key)) in handle_fields(&request).iter().zip(&patches) {
             match forward.handles.get(key) {
-                Some(fh) => places.push((at, *fh)),
+                Some(opened) => places.push((at, opened.fh)),
+                None if is_of_directory(issue) => {
+                    let id = forward.ids.get(key).map_or(1, |told| told.id);
+                    let open = build::opendir(self.injected_ids(id), 0);
+                    return Some(Ok((open, Forwarded::Open(*key))));
+                }
                 None => return Some(Ok(self.open_for(*key, forward))),
             }
             if let Some(Access::Had(mode)) = forward.access.get(key) {

@@ -4,7 +4,7 @@
 //! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
 //! inode number, and its room, would not be free then for what comes next, as they were before the crash.
 
-use super::{Issue, RollForward};
+use super::{Issue, Opened, RollForward};
 use crate::session::Session;
 use belay_recorder::Memory;
 use belay_wire::Opcode;
@@ -18,7 +18,10 @@ impl<M: Memory> Session<M> {
     /// its handle: all that was done by it since the checkpoint was done by this one, and some daemons (fusefat) cannot go
     /// on writing by one that comes later.
     pub(super) fn hand_over(&mut self, forward: &mut RollForward) {
-        forward.handles.retain(|key, fh| {
+        forward.handles.retain(|key, Opened { fh, directory }| {
+            if *directory {
+                return true;
+            }
             let Some(node) = self.store.node_by_key(*key) else { return true };
             let mut writers = self.store.live_handles().filter(|handle| {
                 let facts = self.store.open_facts(*handle);
@@ -37,7 +40,7 @@ impl<M: Memory> Session<M> {
 
 impl RollForward {
     /// The daemon's node and handle that are to be closed now, if any.
-    pub(super) fn next_to_close(&mut self) -> Option<(u64, u64)> {
+    pub(super) fn next_to_close(&mut self) -> Option<(u64, Opened)> {
         let key = match &self.current {
             // Not one that the current request needs: it would be opened and closed for ever.
             None if self.over || self.handles.len() > MOST => self.handles.keys().next().copied(),
@@ -49,8 +52,9 @@ impl RollForward {
             _ => None,
         };
         let key = key?;
-        let fh = self.handles.remove(&key)?;
-        Some((self.ids.get(&key).map_or(0, |told| told.id), fh))
+        let opened = self.handles.remove(&key)?;
+        // Of the root nobody tells; it is known as that.
+        Some((self.ids.get(&key).map_or(1, |told| told.id), opened))
     }
 
     /// Whether a request sets how long a file is, or the like, without a handle: some daemons keep that with each handle.

@@ -16,11 +16,13 @@ mod ask;
 mod close;
 
 use crate::injection::Injection;
+use crate::message::read;
 use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
 use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
+use belay_wire::abi::{IOCTL_DIR, IoctlIn};
 use belay_wire::{EntryOut, Opcode, build};
 use std::collections::BTreeMap;
 
@@ -78,6 +80,13 @@ impl Told {
     }
 }
 
+/// A handle that the roll-forward has opened.
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    fh: u64,
+    directory: bool,
+}
+
 /// How far the roll-forward is.
 #[derive(Debug)]
 pub(crate) struct RollForward {
@@ -86,7 +95,7 @@ pub(crate) struct RollForward {
     /// What the daemon told here of nodes.
     ids: BTreeMap<u64, Told>,
     /// Handles by which nodes are written to.
-    handles: BTreeMap<u64, u64>,
+    handles: BTreeMap<u64, Opened>,
     /// Nodes that cannot be opened as they are.
     access: BTreeMap<u64, Access>,
     /// A handle that a replayed request has opened: node's id, handle, flags.
@@ -97,6 +106,13 @@ pub(crate) struct RollForward {
     /// Bytes of data in the last WRITE that was issued.
     sent: usize,
     over: bool,
+}
+
+/// Whether a request is by the handle of a directory.
+fn is_of_directory(issue: &Issue) -> bool {
+    let by_directory =
+        read::<IoctlIn>(&issue.record.body).is_some_and(|asked| asked.flags & IOCTL_DIR != 0);
+    Opcode(issue.record.facts.opcode) == Opcode::IOCTL && by_directory
 }
 
 impl RollForward {
@@ -166,8 +182,8 @@ impl<M: Memory> Session<M> {
             return Step::Inject(message, Injection::Forward(Forwarded::Close));
         }
         loop {
-            if let Some((id, fh)) = forward.next_to_close() {
-                let message = build::release(self.injected_ids(id), fh, O_RDWR, false);
+            if let Some((id, Opened { fh, directory })) = forward.next_to_close() {
+                let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close));
             }
             if let Some(issue) = &forward.current {

@@ -1,5 +1,7 @@
 /* A daemon that keeps its one file, /f, in its own memory until its root is synced, as daemons that buffer do:
  *     blob IMAGE MOUNTPOINT [OPTIONS]
+ * File and root have a mark each, set and told by ioctl:
+ *     blob mark PATH [NUMBER]
  * It takes the data of writes from a pipe if libfuse got them by one, and says so. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
@@ -7,16 +9,21 @@
 #include <fcntl.h>
 #include <fuse.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MOST (4 << 20)
+#define SET_MARK _IOW('b', 1, int)
+#define GET_MARK _IOR('b', 2, int)
 
 static int image;
 /* What the image is like when everything was written. */
 static struct {
     size_t length;
+    int marks[2];
     char data[MOST];
 } held;
 
@@ -70,6 +77,29 @@ static int sync_dir(const char *path, int data, struct fuse_file_info *fi) {
     return pwrite(image, &held, sizeof held, 0) == sizeof held ? 0 : -EIO;
 }
 
+static int control(const char *path, unsigned command, void *argument, struct fuse_file_info *fi, unsigned flags,
+                   void *data) {
+    int *mark = &held.marks[!strcmp(path, "/")];
+    (void)argument, (void)fi;
+    if (!(flags & FUSE_IOCTL_DIR) != !!strcmp(path, "/"))
+        return -EBADF;
+    if (command == SET_MARK)
+        *mark = *(int *)data;
+    else if (command == GET_MARK)
+        *(int *)data = *mark;
+    else
+        return -ENOTTY;
+    return 0;
+}
+
+static int client(const char *path, const char *number) {
+    int file = open(path, O_RDONLY), mark = number ? atoi(number) : 0;
+    if (file < 0 || ioctl(file, number ? SET_MARK : GET_MARK, &mark) < 0)
+        return 1;
+    printf("%d", mark);
+    return 0;
+}
+
 static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
     conn->max_write = 128 << 10; /* so that a request has room in a pipe as large as anybody may make it */
     config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
@@ -79,7 +109,10 @@ static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
 int main(int argc, char **argv) {
     static const struct fuse_operations operations = {
         .init = start, .getattr = get_attr, .truncate = cut, .read = get, .write_buf = put, .fsyncdir = sync_dir,
+        .ioctl = control,
     };
+    if (argc > 2 && !strcmp(argv[1], "mark"))
+        return client(argv[2], argv[3]);
     if (argc < 3 || (image = open(argv[1], O_RDWR | O_CLOEXEC)) < 0)
         return 2;
     if (pread(image, &held, sizeof held, 0) < 0 || held.length > MOST)

@@ -36,12 +36,19 @@ pub fn uncached() -> Held {
 }
 
 /// Any kind, with `-o` options for the daemon and arguments for `belay run`.
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
 pub fn held(kind: Kind, options: &[&str], arguments: &[&str]) -> Held {
-    let words = |list: &[&str]| list.iter().map(ToString::to_string).collect();
-    let mode = Mode::Held { extra_args: words(arguments) };
     let options = BedOptions { daemon_opts: words(options), ..BedOptions::default() };
+    held_with(kind, &options, arguments)
+}
+
+pub fn held_with(kind: Kind, options: &BedOptions, arguments: &[&str]) -> Held {
     mounts::ensure_control_files().unwrap();
-    Held { bed: Bed::start(kind, &mode, &options).unwrap() }
+    let mode = Mode::Held { extra_args: words(arguments) };
+    Held { bed: Bed::start(kind, &mode, options).unwrap() }
 }
 
 impl Held {

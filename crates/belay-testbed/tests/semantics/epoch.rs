@@ -3,11 +3,14 @@
 use crate::common::*;
 use crate::custom::Custom;
 use crate::journal::compile;
-use belay_testbed::Kind;
+use belay_testbed::process::run;
+use belay_testbed::{BedOptions, Kind};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, getxattr, mknodat, setxattr};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 
@@ -62,16 +65,48 @@ fn what_a_daemon_had_in_memory_only_is_done_again() {
     }
 }
 
-/// The data of writes that are done again come to a daemon as those of others do: here through a pipe.
-#[test]
-fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
-    let mut mount = Custom::start(&ARGUMENTS, |place| {
+/// A mount by `blob.c`, and that program.
+fn blob() -> (Custom, PathBuf) {
+    let mut found = PathBuf::new();
+    let mount = Custom::start(&ARGUMENTS, |place| {
         let (program, image) = (place.dir.join("blob"), place.dir.join("image"));
         compile("blob.c", &program);
         File::create(&image).unwrap().set_len(5 << 20).unwrap();
+        found.clone_from(&program);
         vec![program.into(), image.into(), place.mountpoint.into(), "-f".into()]
     });
     mount.wait_for("service", |status| status["state"] == "serving");
+    (mount, found)
+}
+
+/// What an ioctl has changed is on record, of files and of directories.
+#[test]
+fn what_an_ioctl_has_changed_is_done_again() {
+    let (mut mount, program) = blob();
+    let mark = |path: &str, number: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("mark").arg(mount.at(path)).args(number);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{path} {number:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    mark("f", &["17"]);
+    mark("", &["4"]);
+    mark("f", &["18"]);
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        assert_eq!((mark("f", &[]), mark("", &[])), ("18".into(), "4".into()));
+    }
+    let failed = mount.status().unwrap()["requests"]["failed"].as_u64();
+    assert_eq!(failed, Some(0), "{}", mount.log());
+    mount.tool(&["umount"]);
+    assert!(mount.end().success());
+}
+
+/// The data of writes that are done again come to a daemon as those of others do: here through a pipe.
+#[test]
+fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
+    let (mut mount, _) = blob();
     let file = OpenOptions::new().read(true).write(true).open(mount.at("f")).unwrap();
     let mut expected = vec![0; 1_500_000];
     // Long ones, one that no page begins or ends with, and one that is too short for a pipe.
@@ -95,4 +130,36 @@ fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
     drop(file);
     mount.tool(&["umount"]);
     assert!(mount.end().success());
+}
+
+/// What few programs ask for is on record as well, however long it is.
+#[test]
+fn what_is_rarely_asked_for_is_done_again_too() {
+    for kind in KINDS {
+        // Large enough for blocks of 4 KiB, so that there is room for long attributes and links.
+        let options = BedOptions { image_mib: 600, ..BedOptions::default() };
+        let bed = held_with(kind, &options, &ARGUMENTS);
+        fs::write(bed.at("file"), "content").unwrap();
+        let value: Vec<u8> = (0..3900).map(|at| b'a' + (at % 23) as u8).collect();
+        setxattr(bed.at("file"), "user.long", &value, XattrFlags::empty()).unwrap();
+        let target = "a/".repeat(2000);
+        symlink(&target, bed.at("link")).unwrap();
+        // One file has the other's inode number, and nothing else of it.
+        fs::write(bed.at("old"), vec![b'o'; 4096]).unwrap();
+        let number = fs::metadata(bed.at("old")).unwrap().ino();
+        fs::remove_file(bed.at("old")).unwrap();
+        mknodat(CWD, bed.at("new"), FileType::RegularFile, Mode::from(0o644), 0).unwrap();
+        assert_eq!(fs::metadata(bed.at("new")).unwrap().ino(), number, "this tests nothing");
+        OpenOptions::new().write(true).open(bed.at("new")).unwrap().write_all(b"new").unwrap();
+        for _ in 0..2 {
+            bed.crash_and_recover();
+            let mut found = vec![0; 5000];
+            let length = getxattr(bed.at("file"), "user.long", &mut found).unwrap();
+            assert!(found[..length] == value, "{kind}: {length} bytes");
+            assert!(fs::read_link(bed.at("link")).unwrap().as_os_str() == &*target, "{kind}");
+            assert!(fs::read(bed.at("new")).unwrap() == b"new", "{kind}");
+            assert_eq!(bed.number("/requests/failed"), 0, "{kind}");
+        }
+        bed.bed.stop().unwrap();
+    }
 }
