@@ -3,6 +3,7 @@
 
 mod talk;
 
+use belay_recorder::control::Counter;
 use belay_wire::abi::{MkdirIn, WriteIn, WriteOut};
 use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
@@ -259,4 +260,43 @@ fn a_write_before_a_link_is_issued_although_another_covers_it() {
     // One that is no request says where the file is.
     let opcodes: Vec<_> = opcodes.filter(|opcode| opcode.0 != 0).collect();
     assert_eq!(opcodes, [Opcode::WRITE, Opcode::LINK, Opcode::WRITE]);
+}
+
+/// A write whose data find no room in the op-log is said to be lost when that happens, and when it is to be done again.
+#[test]
+fn a_write_whose_data_find_no_room_is_told_of() {
+    let mut talk = Talk::logged();
+    let (node, _) = talk.lookup("a", 30, 7);
+    let fh = talk.open(node);
+    let write = |talk: &mut Talk, offset: u64, size: u32| {
+        let head = WriteIn { fh, offset, size, ..WriteIn::default() };
+        let data = vec![1; size as usize];
+        let asked =
+            talk.ask(node, |ids| build::request(ids, Opcode::WRITE, &[head.as_bytes(), &data]));
+        assert!(asked.is_some(), "it is held up");
+        talk.reply(talk.unique, WriteOut { size, ..WriteOut::default() }.as_bytes());
+    };
+    for number in 0..25 {
+        write(&mut talk, number * 16384, 8192);
+    }
+    assert!(!talk.session.is_full());
+    write(&mut talk, 1 << 20, 128 << 10);
+    assert!(talk.session.is_full());
+
+    talk.die();
+    let mut writes = 0;
+    while let Some(message) = talk.next_message() {
+        let (opcode, _, unique) = told(&message);
+        let body = match opcode {
+            Opcode::LOOKUP => link(70, 7).as_bytes().to_vec(),
+            Opcode::OPEN => OpenOut { fh: 5, ..OpenOut::default() }.as_bytes().to_vec(),
+            Opcode::WRITE => WriteOut { size: 8192, ..WriteOut::default() }.as_bytes().to_vec(),
+            Opcode::RELEASE => Vec::new(),
+            Opcode::FORGET => continue,
+            other => panic!("{other}"),
+        };
+        writes += u32::from(opcode == Opcode::WRITE);
+        talk.reply(unique, &body);
+    }
+    assert_eq!((writes, talk.session.control().counter(Counter::Failed)), (25, 1));
 }

@@ -227,6 +227,7 @@ impl<M: Memory> Session<M> {
         let head = if opcode == Opcode::WRITE { sent.body.get(..WRITE_HEAD) } else { None };
         let body = begun.body.as_deref().or(head).unwrap_or(sent.body);
         before.places.iter().chain(&names).for_each(|name| self.placed.note(name));
+        let lost = opcode == Opcode::WRITE && facts.size > 0 && begun.staged.is_none();
         if let Some(log) = &mut self.log {
             // In a record of their own: that of a write goes when a later one takes its place.
             let placed = match before.places.as_slice() {
@@ -236,7 +237,7 @@ impl<M: Memory> Session<M> {
             let appended = log.append(&facts, body, &names, begun.staged);
             let result: Result<(), Refused> = placed.and(appended);
             // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
-            self.full |= result.is_err();
+            self.full |= lost || result.is_err();
         }
         self.tell_log_sizes();
     }

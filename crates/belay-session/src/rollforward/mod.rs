@@ -208,6 +208,11 @@ impl<M: Memory> Session<M> {
                     // Should the daemon die of it, the supervisor knows.
                     self.control().set_forward(self.generation, Some(issue.number as u32));
                     forward.run = 0;
+                    let facts = &issue.record.facts;
+                    let writes = Opcode(facts.opcode) == Opcode::WRITE && facts.size > 0;
+                    if writes && issue.data.is_empty() {
+                        self.diverged(&issue, "the op-log had no room for its data");
+                    }
                     forward.current = Some(issue);
                 }
                 Some(Err(Spoilt)) => {
