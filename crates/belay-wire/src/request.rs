@@ -57,7 +57,7 @@ impl<'a> Request<'a> {
         Opcode(self.header.opcode)
     }
 
-    /// Whether it changes the file system: [`CHANGES`](crate::CHANGES), an OPEN with O_TRUNC, an IOCTL that hands data to the
+    /// Whether it changes the file system: [`CHANGES`], an OPEN with O_TRUNC, an IOCTL that hands data to the
     /// daemon (FS_IOC_SETFLAGS and the like; what only asks has none).
     #[must_use]
     pub fn changes(&self) -> bool {
