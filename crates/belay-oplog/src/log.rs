@@ -121,7 +121,7 @@ impl<M: Memory> Oplog<M> {
         (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
         self.index.clear();
         self.slots.unlink_all();
-        self.notable = Notable::default();
+        self.forget_notable();
         self.publish();
         if self.memory.load(self.place.at + MADE) == 0 {
             self.memory.store(self.place.at + MADE, 1);

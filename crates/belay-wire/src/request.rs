@@ -9,8 +9,8 @@ use crate::abi::{
 use crate::error::WireError;
 use crate::opcode::{CHANGES, Opcode};
 
-/// As in `fcntl.h`.
-const O_TRUNC: u32 = 0o1000;
+/// The flag of an open that cuts a file to nothing, as in the kernel's `asm-generic/fcntl.h`.
+pub const O_TRUNC: u32 = 0o1000;
 
 /// Length in bytes of the header that starts a request.
 pub const HEADER: usize = size_of::<InHeader>();

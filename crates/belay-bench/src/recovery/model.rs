@@ -60,9 +60,11 @@ impl Series {
             (Self::Sessions, 200) => 11.4,
             (Self::Sessions, 400) => 14.6,
             (Self::Sessions, 800) => 22.0,
-            (Self::Reads | Self::Rewrites | Self::Changes | Self::Default, 1_000) => 15.3,
-            (Self::Reads | Self::Rewrites | Self::Changes | Self::Default, 10_000) => 16.8,
-            (Self::Reads | Self::Rewrites | Self::Changes | Self::Default, 100_000) => 25.2,
+            (Self::Dirty | Self::Sessions, _) => return None,
+            // All others are kinds of records.
+            (_, 1_000) => 15.3,
+            (_, 10_000) => 16.8,
+            (_, 100_000) => 25.2,
             _ => return None,
         })
     }

@@ -9,6 +9,7 @@ use belay_wire::abi::{
     CopyFileRangeIn, CreateIn, FallocateIn, InHeader, LinkIn, MkdirIn, MknodIn, NAME_MAX,
     Rename2In, RenameIn, SetattrIn, SetxattrInShort, fattr,
 };
+use belay_wire::request::O_TRUNC;
 use belay_wire::{Opcode, Request};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use serde::{Deserialize, Serialize};
 const MOST: usize = 1 << 20;
 /// The longest path.
 const PATH_MAX: usize = 1 << 20;
-const O_TRUNC: u32 = 0o1000;
 
 /// Bytes that are a name, a path below the mount's root, or a link's target: in JSON a string if that is UTF-8, else an array of
 /// numbers.

@@ -35,16 +35,17 @@ pub fn uncached() -> Held {
     low_level(&["cache=never", "timeout=0"])
 }
 
-/// Any kind, with `-o` options for the daemon and arguments for `belay run`.
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }
 
+/// Any kind, with `-o` options for the daemon and arguments for `belay run`.
 pub fn held(kind: Kind, options: &[&str], arguments: &[&str]) -> Held {
     let options = BedOptions { daemon_opts: words(options), ..BedOptions::default() };
     held_with(kind, &options, arguments)
 }
 
+/// The same, with more to choose.
 pub fn held_with(kind: Kind, options: &BedOptions, arguments: &[&str]) -> Held {
     mounts::ensure_control_files().unwrap();
     let mode = Mode::Held { extra_args: words(arguments) };
