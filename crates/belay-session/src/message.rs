@@ -1,8 +1,10 @@
 //! Messages on their way to the kernel, and the reading of structures from bytes.
 
 use belay_recorder::{InFlight, MAX_REPLY};
-use belay_wire::abi::{EntryOut, InHeader, OutHeader, Rename2In, RenameIn};
-use belay_wire::{Opcode, Request, Rule};
+use belay_wire::abi::{
+    CopyFileRangeOut, EntryOut, InHeader, OutHeader, Rename2In, RenameIn, WriteOut,
+};
+use belay_wire::{Opcode, OpcodeSet, Request, Rule};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A reply of at most [`MAX_REPLY`] bytes, without an allocation.
@@ -63,6 +65,21 @@ pub enum Outgoing {
     Refuse(i32),
     /// Nothing: the reply breaks this rule, and the daemon is to serve no longer, as if it had crashed.
     Fault(Rule),
+}
+
+/// Requests whose replies say how many bytes were written.
+pub(crate) const COUNTED: OpcodeSet =
+    OpcodeSet::new(&[Opcode::WRITE, Opcode::COPY_FILE_RANGE, Opcode::COPY_FILE_RANGE_64]);
+
+/// How many that are; 0 if there is none.
+pub(crate) fn count_of(opcode: Opcode, reply: &[u8]) -> u64 {
+    let body = reply.get(size_of::<OutHeader>()..).unwrap_or_default();
+    match opcode {
+        Opcode::COPY_FILE_RANGE_64 => {
+            read::<CopyFileRangeOut>(body).map_or(0, |out| out.bytes_copied)
+        }
+        _ => read::<WriteOut>(body).map_or(0, |out| u64::from(out.size)),
+    }
 }
 
 /// The header of a recorded request, as the kernel sent it but for lengths.

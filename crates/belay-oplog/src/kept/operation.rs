@@ -2,7 +2,7 @@
 
 use crate::log::Oplog;
 use crate::namespace::Namespace;
-use crate::record::Spoilt;
+use crate::record::{Facts, Spoilt};
 use crate::replay::{Issue, Replay, Run};
 use belay_recorder::Memory;
 use belay_wire::abi::{
@@ -256,17 +256,14 @@ fn steps_of(issue: &Issue, paths: &Paths<'_>, steps: &mut Vec<Step>) {
         }
         return;
     }
-    let operation = operation_of(&request, facts.entry.mode, facts.time, paths);
+    let operation = operation_of(&request, facts, paths);
     push(operation, request.xattr_value().unwrap_or_default());
 }
 
-/// What a request is that is no WRITE. `mode`: what its reply said of what it made.
-fn operation_of(
-    request: &Request<'_>,
-    mode: u32,
-    time: u64,
-    paths: &Paths<'_>,
-) -> Option<Operation> {
+/// What a request is that is no WRITE.
+fn operation_of(request: &Request<'_>, facts: &Facts, paths: &Paths<'_>) -> Option<Operation> {
+    // What its reply said of what it made.
+    let (mode, time) = (facts.entry.mode, facts.time);
     let node = request.header.nodeid;
     let (first, second) = (request.names().first, request.names().second);
     let here = || paths.of(node);
@@ -342,7 +339,7 @@ fn operation_of(
                 from_offset: copy.off_in,
                 path: paths.of(copy.nodeid_out)?,
                 offset: copy.off_out,
-                length: copy.len,
+                length: facts.size,
             }
         }
         _ => return None,

@@ -2,12 +2,12 @@
 
 use super::{Change, Sent};
 use crate::listing::is_hidden_name;
-use crate::message::{read, target_dir};
+use crate::message::{COUNTED, count_of, read, target_dir};
 use crate::session::Session;
 use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
 use belay_recorder::control::flags;
 use belay_recorder::{Dentry, Memory, Node, node_flags};
-use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In, WriteOut};
+use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In};
 use belay_wire::{EntryOut, Opcode, Request};
 use smallvec::SmallVec;
 
@@ -35,9 +35,7 @@ impl<M: Memory> Session<M> {
             .then(|| reply.get(belay_wire::ENTRY_OFFSET..).and_then(read::<EntryOut>))
             .flatten();
         let size = match opcode {
-            Opcode::WRITE => {
-                reply.get(16..).and_then(read::<WriteOut>).map_or(0, |out| u64::from(out.size))
-            }
+            opcode if COUNTED.has(opcode) => count_of(opcode, reply),
             _ => sent.sake,
         };
         let entry = entry.map_or(Entry::default(), |entry| Entry {

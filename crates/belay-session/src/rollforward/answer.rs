@@ -1,11 +1,11 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
 use super::{Access, EIO, Forwarded, Issue, Opened, RollForward, Told, is_of_directory};
-use crate::message::read;
+use crate::message::{COUNTED, count_of, read};
 use crate::session::Session;
 use belay_recorder::control::{Counter, Decision, flags, options};
 use belay_recorder::{Memory, Node};
-use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader, WriteOut};
+use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader};
 use belay_wire::{Opcode, OpenOut, Request};
 
 impl<M: Memory> Session<M> {
@@ -101,12 +101,14 @@ impl<M: Memory> Session<M> {
         let facts = &issue.record.facts;
         let opcode = Opcode(facts.opcode);
         if opcode == Opcode::WRITE {
-            let written = reply.get(16..).and_then(read::<WriteOut>).map_or(0, |out| out.size);
-            return if written as usize == forward.sent {
+            return if count_of(opcode, reply) == forward.sent as u64 {
                 Ok(())
             } else {
                 Err("not all was written")
             };
+        }
+        if COUNTED.has(opcode) && count_of(opcode, reply) != facts.size {
+            return Err("not as much was copied");
         }
         if opcode == Opcode::OPEN {
             let id = forward.ids.get(&facts.node).map_or(0, |told| told.id);
