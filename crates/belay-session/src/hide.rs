@@ -97,6 +97,9 @@ impl<M: Memory> Session<M> {
         let Some(node_id) = self.store.bound(node, self.generation) else {
             return Some(self.restored(Missing::Node(node)));
         };
+        if let Some(remover) = self.remover_of(node) {
+            return Some(Step::After(remover)); // what it had from a rename that failed
+        }
         let message = task.message().to_vec();
         if !self.record_start(&message, task.slot) {
             return Some(Step::Blocked);
@@ -216,10 +219,12 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The errand that removes a hidden file.
-    fn remover_of(&self, node: Node) -> Option<u64> {
-        let task =
-            self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
+    /// The errand by which a file's hidden name goes.
+    fn remover_of(&self, file: Node) -> Option<u64> {
+        let task = self.tasks.iter().find(|task| match task.job {
+            Job::RemoveHidden(node) | Job::Unhide(node, ..) => node == file,
+            _ => false,
+        });
         task.map(|task| task.id)
     }
 

@@ -3,9 +3,8 @@
 
 use crate::hide::{ENOENT, Hide};
 use crate::injection::Injection;
-use crate::listing::is_hidden_name;
 use crate::message::{entry_of, read, target_dir};
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::task::{Job, Step, Task};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, Node, node_flags};
@@ -134,21 +133,8 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
         if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
-            let dentry = self
-                .store
-                .dentries(node)
-                .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
-            if let Some(dentry) = dentry
-                && let Some(parent) =
-                    self.store.bound(self.store.dentry_parent(dentry), self.generation)
-            {
-                // If the two names were links of one file, the rename has left both.
-                let name = self.store.dentry_name(dentry);
-                let message = build::unlink(self.injected_ids(parent), &name);
-                self.outbox.push_back(Work::Deliver(message));
-                self.kick = true;
-            }
-            self.drop_intent(node);
+            // If the two names were links of one file, the rename has left both.
+            self.park_errand(Job::RemoveHidden(node));
         }
         self.with_task(id, |task| task.done = true);
     }
