@@ -11,6 +11,7 @@
 //! | [`pages`] | where the data of writes are before and after their request is answered |
 //! | `index` | which data are still needed, and which a later write has replaced |
 //! | `notable` | which records a successor asks for several times |
+//! | `room` | what may still come to it, and how dead records make room |
 //! | `head` | what is in the one word whose change changes the log |
 //! | [`log`] | how all of it changes by one store, and what a successor or a new epoch finds |
 //! | [`replay`] | what is to be issued again |
@@ -70,6 +71,7 @@ mod notable;
 pub mod pages;
 pub mod record;
 pub mod replay;
+mod room;
 
 pub use capacity::Capacity;
 pub use log::{Oplog, Refused, Sizes};

@@ -22,31 +22,29 @@ const HEAD: usize = 0;
 /// Not 0 once the log was made: then a head of 0 is damage. Apart from it, so that no small accident takes both.
 const MADE: usize = 256;
 
-/// Words of records that may be dead before it is worth while to write the others anew.
-const SLACK: usize = 8192;
-
 /// The log. One thread uses it at a time.
 #[derive(Debug)]
 pub struct Oplog<M> {
     pub(crate) memory: M,
-    place: Place,
+    pub(crate) place: Place,
     epoch: u64,
-    half: usize,
-    used: usize,
+    pub(crate) half: usize,
+    pub(crate) used: usize,
     pub(crate) index: Index,
-    slots: Slots,
+    pub(crate) slots: Slots,
     pub(crate) notable: Notable,
-    scratch: Vec<u8>,
-    spoilt: bool,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) spoilt: bool,
 }
 
 /// Why a record was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no room. The request was carried out, and must be made part of a checkpoint before it is answered.
+    /// There is no room. It does not happen to a request that was [admitted](Oplog::admits) and is answered while the log
+    /// is not [exhausted](Oplog::is_exhausted); what befalls others is lost if the daemon dies before the next epoch.
     #[error("the op-log is full")]
     Full,
-    /// The log was damaged while it was in use. Nothing is appended any more until the next epoch: as above.
+    /// The log was damaged while it was in use. Nothing is appended or admitted any more until the next epoch.
     #[error(transparent)]
     Spoilt(#[from] Spoilt),
 }
@@ -305,7 +303,7 @@ impl<M: Memory> Oplog<M> {
         live.map(|known| self.decode(known.at))
     }
 
-    fn decode(&self, at: usize) -> Result<Record, Spoilt> {
+    pub(crate) fn decode(&self, at: usize) -> Result<Record, Spoilt> {
         let most = self.used.checked_sub(at).ok_or(Spoilt)?;
         let seed = self.seed(self.half, at);
         Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
@@ -316,57 +314,18 @@ impl<M: Memory> Oplog<M> {
         self.place.arena()
     }
 
-    fn seed(&self, half: usize, at: usize) -> Seed {
+    pub(crate) fn seed(&self, half: usize, at: usize) -> Seed {
         Seed { epoch: self.epoch, place: self.place.records(half) - self.place.at + at }
     }
 
     /// The one store.
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let head = Head { epoch: self.epoch, half: self.half, used: self.used };
         self.memory.store(self.place.at + HEAD, head.word());
     }
 
-    /// Sees to it that `words` fit.
-    fn make_room(&mut self, words: usize) -> Result<(), Refused> {
-        if self.spoilt {
-            return Err(Spoilt.into());
-        }
-        let most = self.place.capacity.half();
-        let dead = self.used - self.index.live_words;
-        // An eighth: where nearly all is needed, writing it anew for each record would take ages.
-        let full = self.used + words > most;
-        if dead > self.index.live_words + SLACK || full && dead > most / 8 {
-            self.compact()?;
-        }
-        if self.used + words > most { Err(Refused::Full) } else { Ok(()) }
-    }
-
-    /// Writes what is needed to the other half.
-    fn compact(&mut self) -> Result<(), Spoilt> {
-        let half = 1 - self.half;
-        let mut used = 0;
-        for number in 0..self.count() {
-            let Some(known) = self.index.records.get(number).filter(|known| known.is_live()) else {
-                continue;
-            };
-            let record = self.decode(known.at).inspect_err(|_| self.spoilt = true)?;
-            let live = known.pieces.iter().filter(|piece| piece.length > 0);
-            let pieces: Pieces = live.copied().collect();
-            let Record { facts, body, names, .. } = &record;
-            Draft { facts, body, names, pieces: &pieces }
-                .encode(&self.seed(half, used), &mut self.scratch);
-            self.memory.store_bytes(self.place.records(half) + used, &self.scratch);
-            used += self.scratch.len() / 8;
-        }
-        (self.half, self.used) = (half, used);
-        self.publish();
-        self.rescan()?;
-        self.forget_notable();
-        Ok(())
-    }
-
     /// Finds out what is needed.
-    fn rescan(&mut self) -> Result<(), Spoilt> {
+    pub(crate) fn rescan(&mut self) -> Result<(), Spoilt> {
         self.spoilt = true;
         self.index.clear();
         self.slots.unlink_all();

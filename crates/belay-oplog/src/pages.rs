@@ -153,6 +153,16 @@ impl InPlace {
     }
 }
 
+/// How many pages `length` bytes at `offset` of a file touch. `None` if the file would be too long.
+#[inline]
+fn pages_of(offset: u64, length: usize) -> Option<usize> {
+    // Room for a page behind the end, so that no bound of a piece overflows.
+    let end = offset.checked_add(length as u64)?;
+    end.checked_add(2 * PAGE_BYTES as u64)?;
+    let page = PAGE_BYTES as u64;
+    Some(if length == 0 { 0 } else { (end.div_ceil(page) - offset / page) as usize })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
@@ -173,11 +183,7 @@ impl Slots {
     /// Takes pages for `length` bytes at `offset` of a file. `None` if there are not enough, or the file
     /// would be too long.
     pub(crate) fn stage(&mut self, place: &Place, offset: u64, length: usize) -> Option<Staged> {
-        // Room for a page behind the end, so that no bound of a piece overflows.
-        let end = offset.checked_add(length as u64)?;
-        end.checked_add(2 * PAGE_BYTES as u64)?;
-        let page = PAGE_BYTES as u64;
-        let count = if length == 0 { 0 } else { (end.div_ceil(page) - offset / page) as usize };
+        let count = pages_of(offset, length)?;
         if count > self.left(place) {
             return None;
         }
@@ -194,6 +200,13 @@ impl Slots {
         }
         self.staged += count;
         Some(Staged { arena: place.arena(), offset, length, slots })
+    }
+
+    /// Whether [`Slots::stage`] would find room, or would not although none is taken.
+    #[inline]
+    pub(crate) fn admit(&self, place: &Place, offset: u64, length: usize) -> bool {
+        self.staged + self.linked == 0
+            || pages_of(offset, length).is_none_or(|count| count <= self.left(place))
     }
 
     /// The page that is staged next, if there is room for one.

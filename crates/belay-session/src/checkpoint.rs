@@ -8,12 +8,13 @@
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
+use crate::decision::Progress;
 use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::logged::Placed;
 use crate::message::read;
 use crate::session::{Active, Phase, Session, Work};
-use crate::task::{Job, Step, Task};
+use crate::task::{Job, Resent, Step, Task};
 use belay_recorder::control::{FlushBy, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::OutHeader;
@@ -264,9 +265,13 @@ impl<M: Memory> Session<M> {
 
     /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
     pub(crate) fn is_held_up(&mut self, task: &mut Task, request: &Request<'_>) -> bool {
-        task.throttled = self.phase == Phase::Open
-            && task.hide == Hide::None
-            && self.is_throttled(request.opcode());
+        let begun =
+            |resent: Resent| !matches!(resent.progress, Progress::Unseen | Progress::Untouched);
+        task.throttled = task.hide == Hide::None
+            && !task.resent.is_some_and(begun)
+            && self.is_throttled(request);
+        // The checkpoint comes when what was in flight is settled.
+        task.old &= !task.throttled;
         task.throttled
     }
 

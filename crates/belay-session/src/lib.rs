@@ -11,12 +11,14 @@
 //! | [`handshake`] | FUSE_INIT: which options a daemon may negotiate, and again |
 //! | `requests` | a request from the kernel: translate and pass on, or park |
 //! | `replies` | a reply from the daemon: record, translate, pass on |
+//! | `copies` | requests where the kernel cannot send them again |
 //! | `direct` | replies that need no session |
 //! | `effects` | what a reply changes |
 //! | `faults` | replies that break the protocol |
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
 //! | `tasks` | parked requests, one step at a time |
+//! | `answers` | requests that are answered without the daemon |
 //! | `poison` | requests that daemons die of |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `reconcile` | asking a successor whether a request already happened |
@@ -32,8 +34,10 @@
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
 
+mod answers;
 mod checkpoint;
 mod cookies;
+mod copies;
 mod created;
 pub mod decision;
 mod direct;

@@ -65,6 +65,9 @@ pub enum Outgoing {
     Refuse(i32),
     /// Nothing: the reply breaks this rule, and the daemon is to serve no longer, as if it had crashed.
     Fault(Rule),
+    /// What the daemon has done cannot be put on record, so it must not be answered: the daemon is to be ended, and its
+    /// successor is given the request behind a checkpoint.
+    Unrecordable,
 }
 
 /// Requests whose replies say how many bytes were written.

@@ -61,6 +61,9 @@ impl<M: Memory> Session<M> {
         if let Some(rule) = self.broken(slot, opcode, &header, &body) {
             return Outgoing::Fault(rule);
         }
+        if header.error == 0 && self.is_unrecordable(slot, opcode) {
+            return Outgoing::Unrecordable;
+        }
         let outgoing = self.effects(slot, opcode, &header, head, || body);
         self.replied(unique);
         match outgoing {

@@ -97,7 +97,7 @@ impl<M: Memory> Session<M> {
             && self.exclusive.is_empty()
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
-            && !self.is_throttled(request.opcode())
+            && !self.is_throttled(&request)
             && !self.awaits_turn(&request)
             && !self.is_read_only()
             && let Some(ids) = self.usual_ids(&request)
@@ -197,7 +197,7 @@ impl<M: Memory> Session<M> {
     /// Whether a request needs more than translation.
     fn needs_plan(&self, request: &Request<'_>) -> bool {
         if !self.exclusive.is_empty() && self.is_excluded(request)
-            || self.is_throttled(request.opcode())
+            || self.is_throttled(request)
             || self.awaits_turn(request)
             || self.forbidden(request).is_some()
         {
@@ -348,61 +348,5 @@ impl<M: Memory> Session<M> {
             request.body
         };
         self.store.slot_fill(slot, &in_flight, kept, header.len);
-    }
-
-    /// Claims a slot into whose copy the shim reads the next request. `None` if all are in use.
-    pub fn claim_slot(&mut self) -> Option<Slot> {
-        let slot = self.free_slots.pop()?;
-        self.store.slot_prepare(slot);
-        Some(slot)
-    }
-
-    /// Gives back a claimed slot into which nothing was read.
-    pub fn unclaim(&mut self, slot: Option<Slot>) {
-        if let Some(slot) = slot {
-            self.store.slot_advance(slot, SlotState::Free);
-            self.free_slots.push(slot);
-        }
-    }
-
-    pub(crate) fn is_leftover(&self, slot: Slot) -> bool {
-        self.leftovers.values().any(|left| *left == slot)
-    }
-
-    /// A read into a copy that the dead generation may or may not have finished.
-    pub(crate) fn sort_unfinished_read(&mut self, slot: Slot) {
-        let head = self.store.slot_copy_bytes(slot, 40);
-        let unique = get_u64(&head, 8).unwrap_or(0);
-        let opcode = u32::from_ne_bytes(
-            head.get(4..8).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default(),
-        );
-        let answered = !matches!(
-            Opcode(opcode),
-            Opcode::FORGET | Opcode::BATCH_FORGET | Opcode::INTERRUPT | Opcode::NOTIFY_REPLY
-        );
-        if unique != 0 && answered && opcode != Opcode::INIT.0 {
-            // The daemon cannot have seen it: a slot is filled before a request is handed on.
-            self.leftovers.insert(unique & !UNIQUE_RESEND, slot);
-        } else {
-            self.store.slot_advance(slot, SlotState::Free);
-            self.free_slots.push(slot);
-        }
-    }
-
-    /// Where requests are copied: everything the dead generation had comes back from the copies.
-    pub(crate) fn requeue_copies(&mut self) {
-        let mut slots: Vec<_> =
-            self.leftovers.iter().map(|(unique, slot)| (*unique, *slot)).collect();
-        slots.sort_unstable_by_key(|(unique, _)| *unique);
-        for (_, slot) in slots {
-            let head = self.store.slot_copy_bytes(slot, 8);
-            let length =
-                head.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
-                    as usize;
-            let message = self.store.slot_copy_bytes(slot, length);
-            if Request::parse(&message).is_ok() {
-                self.park_resent(message, Some(slot));
-            }
-        }
     }
 }

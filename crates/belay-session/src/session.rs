@@ -185,8 +185,8 @@ impl<M: Memory> Session<M> {
         if generation > 0 {
             session.sort_handles();
         }
-        // Behind the locks: one of these requests may want what another owner held.
-        if session.keeps_copies() {
+        // With an op-log they come back once that has said how far the dead generation was with them.
+        if session.keeps_copies() && !session.has_epochs() {
             session.requeue_copies();
         }
         session

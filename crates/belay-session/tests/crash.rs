@@ -16,7 +16,7 @@ use belay_recorder::control::FlushBy;
 use sim::daemon::Flavour;
 use sim::disk::EXCHANGE;
 use sim::generate::random_ops;
-use sim::memory::Rng;
+use sim::memory::{OPLOG, Rng};
 use sim::ops::Op;
 use sim::world::{Setup, run};
 
@@ -51,6 +51,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
         seed,
         plan: Vec::new(),
         poison: Vec::new(),
+        oplog: OPLOG,
         epochs: false,
         flush: FlushBy::FsyncDir,
     }
@@ -85,6 +86,7 @@ fn at_every_step(name: &str) {
                 epochs: false,
                 flush: FlushBy::FsyncDir,
                 poison,
+                oplog: OPLOG,
             };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
@@ -119,6 +121,7 @@ fn again_and_again(name: &str) {
             epochs: false,
             flush: FlushBy::FsyncDir,
             poison,
+            oplog: OPLOG,
         };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {

@@ -3,8 +3,10 @@
 
 mod talk;
 
+use belay_oplog::{Entry, Facts, NameChange};
 use belay_recorder::control::Counter;
-use belay_wire::abi::{MkdirIn, WriteIn, WriteOut};
+use belay_session::Outgoing;
+use belay_wire::abi::{CopyFileRangeIn, MkdirIn, SetattrIn, SetxattrInShort, WriteIn, WriteOut};
 use belay_wire::{Attr, AttrOut, EntryOut, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
@@ -262,26 +264,24 @@ fn a_write_before_a_link_is_issued_although_another_covers_it() {
     assert_eq!(opcodes, [Opcode::WRITE, Opcode::LINK, Opcode::WRITE]);
 }
 
-/// A write whose data find no room in the op-log is said to be lost when that happens, and when it is to be done again.
+/// A write that is longer than all that the op-log can hold is said to be lost when that happens, and when it is to be
+/// done again.
 #[test]
 fn a_write_whose_data_find_no_room_is_told_of() {
     let mut talk = Talk::logged();
     let (node, _) = talk.lookup("a", 30, 7);
     let fh = talk.open(node);
-    let write = |talk: &mut Talk, offset: u64, size: u32| {
+    let mut write = |offset: u64, size: u32| {
         let head = WriteIn { fh, offset, size, ..WriteIn::default() };
         let data = vec![1; size as usize];
         let asked =
             talk.ask(node, |ids| build::request(ids, Opcode::WRITE, &[head.as_bytes(), &data]));
         assert!(asked.is_some(), "it is held up");
         talk.reply(talk.unique, WriteOut { size, ..WriteOut::default() }.as_bytes());
+        talk.session.is_full()
     };
-    for number in 0..25 {
-        write(&mut talk, number * 16384, 8192);
-    }
-    assert!(!talk.session.is_full());
-    write(&mut talk, 1 << 20, 128 << 10);
-    assert!(talk.session.is_full());
+    assert!(write(1 << 20, 512 << 10), "no checkpoint makes room for it");
+    assert!(write(0, 8192));
 
     talk.die();
     let mut writes = 0;
@@ -298,5 +298,224 @@ fn a_write_whose_data_find_no_room_is_told_of() {
         writes += u32::from(opcode == Opcode::WRITE);
         talk.reply(unique, &body);
     }
-    assert_eq!((writes, talk.session.control().counter(Counter::Failed)), (25, 1));
+    assert_eq!((writes, talk.session.control().counter(Counter::Failed)), (1, 1));
+}
+
+/// What found no room in the op-log, and was sent again after a crash, still waits for the checkpoint: if the successor
+/// did it at once, its data were lost at the next crash.
+#[test]
+fn what_finds_no_room_waits_also_after_a_crash() {
+    let mut talk = Talk::logged();
+    let (node, _) = talk.lookup("a", 30, 7);
+    let fh = talk.open(node);
+    let message = |unique, number: u64| {
+        let ids = belay_wire::Ids { unique, nodeid: node, ..belay_wire::Ids::default() };
+        let head = WriteIn { fh, offset: number << 20, size: 32768, ..WriteIn::default() };
+        build::request(ids, Opcode::WRITE, &[head.as_bytes(), &[1; 32768]])
+    };
+    let written = WriteOut { size: 32768, ..WriteOut::default() };
+    let mut waiting = Vec::new();
+    for number in 0..20 {
+        if talk.ask(node, |ids| message(ids.unique, number)).is_some() {
+            talk.reply(talk.unique, written.as_bytes());
+        } else {
+            waiting.push(message(talk.unique, number));
+        }
+    }
+    assert_eq!(waiting.len(), 12, "there are 64 pages");
+    let chmod =
+        SetattrIn { valid: belay_wire::abi::fattr::MODE, mode: 0o600, ..SetattrIn::default() };
+    assert!(talk.ask(node, |ids| build::setattr(ids, &chmod)).is_some(), "it needs no page");
+    let chmod = {
+        let ids =
+            belay_wire::Ids { unique: talk.unique, nodeid: node, ..belay_wire::Ids::default() };
+        build::setattr(ids, &chmod)
+    };
+
+    talk.die();
+    waiting.drain(..).for_each(|message| talk.resend(message));
+    talk.resend(chmod);
+    let mut asked = Vec::new();
+    while let Some(message) = talk.next_message() {
+        let (opcode, _, unique) = told(&message);
+        let data =
+            WriteOut { size: (message.len() as u32).saturating_sub(80), ..WriteOut::default() };
+        let attr = AttrOut { attr: link(70, 7).attr, ..AttrOut::default() };
+        let body = match opcode {
+            Opcode::LOOKUP => link(70, 7).as_bytes().to_vec(),
+            Opcode::OPEN => OpenOut { fh: 5, ..OpenOut::default() }.as_bytes().to_vec(),
+            Opcode::WRITE => data.as_bytes().to_vec(),
+            Opcode::SETATTR => attr.as_bytes().to_vec(),
+            _ => Vec::new(),
+        };
+        if opcode != Opcode::FORGET {
+            talk.reply(unique, &body);
+            asked.push(opcode);
+        }
+    }
+    assert_eq!(
+        asked.iter().filter(|opcode| **opcode == Opcode::WRITE).count(),
+        8,
+        "those of the log"
+    );
+    assert_eq!(asked.last(), Some(&Opcode::SETATTR), "what has room does not wait: {asked:?}");
+    assert!(!talk.session.is_full());
+    assert!(talk.session.wants_checkpoint());
+}
+
+/// More was begun at once than the op-log can take: what cannot be put on record is not answered.
+#[test]
+fn what_cannot_be_put_on_record_is_not_answered() {
+    let mut talk = Talk::logged();
+    let (node, _) = talk.lookup("a", 30, 7);
+    let mut asked = Vec::new();
+    for number in 0..30 {
+        let value = [7; 3000];
+        let head = SetxattrInShort { size: value.len() as u32, flags: 0 };
+        let name = format!("user.{number}");
+        let body = [head.as_bytes(), name.as_bytes(), b"\0", &value];
+        assert!(talk.ask(node, |ids| build::request(ids, Opcode::SETXATTR, &body)).is_some());
+        asked.push(talk.unique);
+    }
+    let refused = asked.iter().position(|unique| talk.say(*unique, &[]) == Outgoing::Unrecordable);
+    assert_eq!(refused, Some(20), "of 64 KiB a sixteenth is left");
+    assert!(!talk.session.is_full());
+
+    talk.die();
+    let mut again = 0;
+    while let Some(message) = talk.next_message() {
+        let (opcode, _, unique) = told(&message);
+        match opcode {
+            Opcode::LOOKUP => talk.reply(unique, link(70, 7).as_bytes()),
+            Opcode::SETXATTR => talk.reply(unique, &[]),
+            Opcode::FORGET => continue,
+            other => panic!("{other}"),
+        };
+        again += u32::from(opcode == Opcode::SETXATTR);
+    }
+    assert_eq!(again, 20, "all that was answered");
+}
+
+/// A copy that comes out shorter than before the crash is a divergence, as a write is.
+#[test]
+fn what_was_copied_is_counted() {
+    for opcode in [Opcode::COPY_FILE_RANGE, Opcode::COPY_FILE_RANGE_64] {
+        for now in [100, 99] {
+            let mut talk = Talk::logged();
+            let (from, _) = talk.lookup("a", 30, 7);
+            let (to, _) = talk.lookup("b", 31, 8);
+            let (fh_in, fh_out) = (talk.open(from), talk.open(to));
+            let head = CopyFileRangeIn {
+                fh_in,
+                nodeid_out: to,
+                fh_out,
+                len: 4096,
+                ..CopyFileRangeIn::default()
+            };
+            let count = |size: u64| size.to_ne_bytes(); // of the first 32 bits, and 32 bits of nothing
+            let body = [head.as_bytes()];
+            assert!(talk.ask(from, |ids| build::request(ids, opcode, &body)).is_some());
+            talk.reply(talk.unique, &count(100));
+
+            talk.die();
+            let mut copies = 0;
+            while let Some(message) = talk.next_message() {
+                let (asked, names, unique) = told(&message);
+                let body = match asked {
+                    Opcode::LOOKUP if names[0] == "a" => link(70, 7).as_bytes().to_vec(),
+                    Opcode::LOOKUP => link(71, 8).as_bytes().to_vec(),
+                    Opcode::OPEN => OpenOut { fh: 5, ..OpenOut::default() }.as_bytes().to_vec(),
+                    Opcode::RELEASE => Vec::new(),
+                    Opcode::FORGET => continue,
+                    asked => {
+                        assert_eq!(asked, opcode);
+                        copies += 1;
+                        count(now).to_vec()
+                    }
+                };
+                talk.reply(unique, &body);
+            }
+            let failed = talk.session.control().counter(Counter::Failed);
+            assert_eq!((copies, failed), (1, u64::from(now != 100)), "{opcode}");
+        }
+    }
+}
+
+/// A rename over an open file that fails leaves nothing behind, also if the daemon crashes afterwards: that the hidden
+/// name went again is on record, as all is that belay asks for by itself.
+#[test]
+fn that_a_hidden_name_has_gone_is_on_record() {
+    let mut talk = Talk::logged();
+    let (file, _) = talk.lookup("a", 30, 7);
+    talk.lookup("b", 31, 8);
+    talk.open(file);
+    // Links are nodes of their own here, so that the file is moved, and moved back.
+    let (hidden, (opcode, names, unique)) = talk.rename_over(99, 7);
+    assert_eq!((opcode, names), (Opcode::RENAME, vec!["a".into(), hidden.clone()]));
+    talk.reply(unique, &[]);
+    let (opcode, names, unique) = talk.next();
+    assert_eq!((opcode, names), (Opcode::RENAME, vec!["b".into(), "a".into()]));
+    talk.refuse(unique, 28);
+    let mut asked = Vec::new();
+    while let Some(message) = talk.next_message() {
+        let (opcode, names, unique) = told(&message);
+        if opcode != Opcode::FORGET {
+            talk.reply(unique, &[]);
+            asked.push((opcode, names));
+        }
+    }
+    let back = (Opcode::RENAME, vec![hidden.clone(), "a".into()]);
+    let gone = (Opcode::UNLINK, vec![hidden]);
+    assert_eq!(asked, [back.clone(), gone.clone()]);
+
+    talk.die();
+    let mut again = Vec::new();
+    while let Some(message) = talk.next_message() {
+        let (opcode, names, unique) = told(&message);
+        let (id, ino) =
+            if names.first().is_some_and(|name| name == "b") { (71, 8) } else { (70, 7) };
+        let body = match opcode {
+            Opcode::LOOKUP | Opcode::LINK => link(id, ino).as_bytes().to_vec(),
+            Opcode::FORGET => continue,
+            _ => Vec::new(),
+        };
+        talk.reply(unique, &body);
+        again.push((opcode, names));
+    }
+    again.retain(|(opcode, _)| *opcode != Opcode::LOOKUP);
+    assert_eq!(again.split_off(2), [back, gone]);
+    assert_eq!((again[0].0, again[1].0), (Opcode::LINK, Opcode::RENAME));
+}
+
+/// A daemon that dies between the record and the answer has its successor do the request once, as the kernel's; also
+/// where the kernel cannot send it again.
+#[test]
+fn what_was_recorded_and_not_answered_is_done_once() {
+    for copies in [false, true] {
+        let mut talk = if copies { Talk::logged_with_copies() } else { Talk::logged() };
+        let head = MkdirIn { mode: 0o755, umask: 0 };
+        let body = [head.as_bytes(), b"d\0"];
+        let message = |ids| build::request(ids, Opcode::MKDIR, &body);
+        assert!(talk.ask(ROOT_ID, message).is_some());
+        let facts = Facts {
+            unique: talk.unique,
+            opcode: Opcode::MKDIR.0,
+            node: ROOT_ID,
+            entry: Entry { key: 9, ino: 9, mode: 0o040_755 },
+            ..Facts::default()
+        };
+        let made = NameChange { parent: ROOT_ID, name: b"d"[..].into(), before: 0, after: 9 };
+        talk.log().append(&facts, &body.concat(), &[made], None).unwrap();
+
+        talk.die();
+        if !copies {
+            let ids =
+                belay_wire::Ids { unique: talk.unique, nodeid: ROOT_ID, ..Default::default() };
+            talk.resend(message(ids));
+        }
+        let (opcode, _, unique) = talk.next();
+        let unique = unique & !belay_wire::UNIQUE_RESEND;
+        assert_eq!((opcode, unique), (Opcode::MKDIR, talk.unique), "copies: {copies}");
+        assert_eq!(talk.log().sizes().records, 0);
+    }
 }

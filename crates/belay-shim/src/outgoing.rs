@@ -127,6 +127,7 @@ impl Shim {
                 -1
             }
             Outgoing::Fault(rule) => self.fault(rule, head, total, &body),
+            Outgoing::Unrecordable => unrecordable(),
         };
         if !self.replied.load(Relaxed) && written >= 0 && unique != 0 {
             self.note_reply(unique);
@@ -236,6 +237,16 @@ impl Shim {
             _ => self.session().on_delivered(unique),
         }
     }
+}
+
+/// The daemon has carried out more at once than the op-log has room for. It is ended before it answers: nobody has seen
+/// anything of what is not on record.
+#[cold]
+fn unrecordable() -> ! {
+    eprintln!(
+        "belay: the op-log has no room for what the daemon has done; it is ended, and does that again behind a checkpoint"
+    );
+    std::process::abort();
 }
 
 /// Which rule of the protocol a message breaks by its header alone.

@@ -18,8 +18,8 @@ mod own;
 use crate::decision::Progress;
 use crate::message::header_of;
 use crate::session::Session;
-use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Refused, Sizes, Spoilt, Staged};
-use belay_recorder::{MAX_BODY, Memory, Slot, SlotState};
+use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Sizes, Spoilt, Staged};
+use belay_recorder::{InFlight, MAX_BODY, Memory, Slot, SlotState};
 use belay_wire::abi::{InHeader, WriteIn};
 use belay_wire::{CHANGES, Opcode, Request};
 pub(crate) use facts::Before;
@@ -51,10 +51,10 @@ pub(crate) struct Sent<'a> {
     pub(crate) sake: u64,
 }
 
-/// Whether only the requests in flight may still be sure of room: an eighth is theirs.
-fn is_nearly_full(sizes: &Sizes) -> bool {
-    sizes.pages + sizes.staged_pages > sizes.pages_most / 8 * 7
-        || sizes.record_bytes > sizes.record_bytes_most / 8 * 7
+/// What a WRITE has of data, and for which offset of its file.
+fn data_of<'a>(request: &Request<'a>) -> Option<(u64, &'a [u8])> {
+    let write = request.body_as::<WriteIn>().filter(|_| request.opcode() == Opcode::WRITE)?;
+    Some((write.offset, request.body.get(WRITE_HEAD..).unwrap_or_default()))
 }
 
 /// What a log takes: records, and the pages of their data.
@@ -81,8 +81,8 @@ impl Placed {
 }
 
 impl<M: Memory> Session<M> {
-    /// Makes the session keep `log`. To be called right after it was attached: what the log tells decides
-    /// how requests in flight are settled.
+    /// Makes the session keep `log`. To be called right after it was attached, if the policy is `epoch`: what the log tells
+    /// decides how requests in flight are settled. Where they are copied they come back only here.
     ///
     /// # Errors
     /// If the log is damaged.
@@ -116,6 +116,9 @@ impl<M: Memory> Session<M> {
         log.forget_notable();
         self.log = Some(log);
         self.tell_log_sizes();
+        if self.keeps_copies() {
+            self.requeue_copies();
+        }
         Ok(())
     }
 
@@ -158,11 +161,24 @@ impl<M: Memory> Session<M> {
 
     /// Whether a request has to wait for a checkpoint: what it changes may find no room in the log.
     #[inline]
-    pub(crate) fn is_throttled(&self, opcode: Opcode) -> bool {
-        match &self.log {
-            Some(log) if CHANGES.has(opcode) => is_nearly_full(&log.sizes()),
-            _ => false,
-        }
+    pub(crate) fn is_throttled(&self, request: &Request<'_>) -> bool {
+        let Some(log) = self.log.as_ref().filter(|_| request.changes()) else { return false };
+        let (offset, data) = data_of(request).unwrap_or_default();
+        !log.admits(offset, data.len())
+    }
+
+    /// Whether what the daemon has done for a request cannot be put on record.
+    #[inline]
+    pub(crate) fn is_unrecordable(&self, slot: Slot, opcode: Opcode) -> bool {
+        self.log.as_ref().is_some_and(Oplog::is_exhausted)
+            && !self.answering
+            && self.is_changing(slot, opcode)
+    }
+
+    /// Whether the request in a slot changes something.
+    fn is_changing(&self, slot: Slot, opcode: Opcode) -> bool {
+        let begun = |request: InFlight| self.begun.contains_key(&request.unique);
+        CHANGES.has(opcode) || self.store.slot_request(slot).is_some_and(begun)
     }
 
     /// A request goes to the daemon: what its record needs of it is kept.
@@ -171,16 +187,11 @@ impl<M: Memory> Session<M> {
         if !request.changes() {
             return;
         }
-        let writes = request.opcode() == Opcode::WRITE;
+        let data = data_of(request);
         // The slot has no more of it.
-        let long = !writes && request.body.len() > MAX_BODY;
+        let long = data.is_none() && request.body.len() > MAX_BODY;
         let body = long.then(|| request.body.into());
-        let staged = match request.body_as::<WriteIn>() {
-            Some(write) if writes => {
-                log.stage(write.offset, request.body.get(WRITE_HEAD..).unwrap_or_default())
-            }
-            _ => None,
-        };
+        let staged = data.and_then(|(offset, data)| log.stage(offset, data));
         let unique = request.header.unique & !belay_wire::UNIQUE_RESEND;
         if let Some(Begun { staged: Some(old), .. }) =
             self.begun.insert(unique, Begun { staged, body, time: self.time })
@@ -226,20 +237,30 @@ impl<M: Memory> Session<M> {
         let opcode = Opcode(sent.header.opcode);
         let head = if opcode == Opcode::WRITE { sent.body.get(..WRITE_HEAD) } else { None };
         let body = begun.body.as_deref().or(head).unwrap_or(sent.body);
-        before.places.iter().chain(&names).for_each(|name| self.placed.note(name));
         let lost = opcode == Opcode::WRITE && facts.size > 0 && begun.staged.is_none();
-        if let Some(log) = &mut self.log {
-            // In a record of their own: that of a write goes when a later one takes its place.
-            let placed = match before.places.as_slice() {
-                [] => Ok(()),
-                places => log.append(&Facts::default(), &[], places, None),
-            };
-            let appended = log.append(&facts, body, &names, begun.staged);
-            let result: Result<(), Refused> = placed.and(appended);
-            // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
-            self.full |= lost || result.is_err();
-        }
+        // In a record of their own: that of a write goes when a later one takes its place.
+        let placed = before.places.is_empty()
+            || self.append_record(&Facts::default(), &[], &before.places, None);
+        let appended = self.append_record(&facts, body, &names, begun.staged);
+        // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
+        self.full |= lost || !placed || !appended;
         self.tell_log_sizes();
+    }
+
+    /// Whether the log has taken a record. What that says of nodes is known only then.
+    fn append_record(
+        &mut self,
+        facts: &Facts,
+        body: &[u8],
+        names: &[NameChange<'_>],
+        staged: Option<Staged>,
+    ) -> bool {
+        let Some(log) = &mut self.log else { return true };
+        let appended = log.append(facts, body, names, staged).is_ok();
+        if appended {
+            names.iter().for_each(|name| self.placed.note(name));
+        }
+        appended
     }
 
     /// How much the log has, for those who look at the mount from outside.
@@ -268,9 +289,7 @@ impl<M: Memory> Session<M> {
     /// A reply that changes nothing in the session has come.
     pub(crate) fn log_reply(&mut self, slot: Slot, failed: bool, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
-        let changes =
-            CHANGES.has(Opcode(request.opcode)) || self.begun.contains_key(&request.unique);
-        if failed || self.answering || !changes {
+        if failed || self.answering || !self.is_changing(slot, Opcode(request.opcode)) {
             return self.drop_logged(request.unique);
         }
         let header = header_of(&request);

@@ -3,9 +3,10 @@
 
 use super::sim::daemon::Flavour;
 use super::sim::generate::random_ops;
-use super::sim::memory::Rng;
+use super::sim::memory::{OPLOG, Rng};
 use super::sim::world::{Setup, run};
 use super::{seeds, soak};
+use belay_oplog::Capacity;
 use belay_recorder::control::FlushBy;
 
 fn setup(seed: u64) -> Setup {
@@ -27,6 +28,7 @@ fn setup(seed: u64) -> Setup {
         epochs: true,
         flush: FlushBy::FsyncDir,
         poison: Vec::new(),
+        oplog: OPLOG,
     }
 }
 
@@ -55,6 +57,24 @@ fn roll_forward_after_crashes_at_random_instants() {
         let ticks = run(&setup).ticks;
         let deaths = 1 + rng.below(3);
         setup.plan = (0..deaths).map(|_| 1 + rng.below(ticks as usize) as u64).collect();
+        run_alike(&setup);
+    }
+}
+
+/// The same where the op-log is full again and again: what finds no room waits for a checkpoint, also if it was in flight
+/// at a crash, and nothing that was answered is lost.
+#[test]
+fn roll_forward_of_an_op_log_that_is_full() {
+    for seed in seeds(500) {
+        let mut setup = setup(seed);
+        setup.oplog = Capacity { record_bytes: 12 << 10, pages: 8 };
+        let mut rng = Rng::new(seed ^ 0x55);
+        let ticks = run(&setup).ticks;
+        let deaths = 1 + rng.below(4);
+        let spread = *rng.pick(&[100, 1000, ticks as usize]);
+        let first = 1 + rng.below(ticks as usize) as u64;
+        let more = (1..deaths).map(|_| 1 + rng.below(spread) as u64);
+        setup.plan = std::iter::once(first).chain(more).collect();
         run_alike(&setup);
     }
 }

@@ -4,10 +4,10 @@
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
 use super::kernel::Kernel;
-use super::memory::{Clock, Ended, OPLOG, Rng, Words};
-use belay_oplog::Oplog;
+use super::memory::{Clock, Died, Ended, Rng, Words};
+use belay_oplog::{Capacity, Oplog};
 use belay_recorder::control::{Instant, options};
-use belay_recorder::{Layout, MAX_REPLY, Slot, Store};
+use belay_recorder::{Blame, Layout, MAX_REPLY, Slot, Store};
 use belay_session::{Direct, Incoming, Outgoing, Phase, Session, Work};
 use belay_wire::{Opcode, Request, get_u64};
 use std::cell::RefCell;
@@ -21,6 +21,7 @@ pub struct Outside {
     pub disk: Rc<RefCell<Disk>>,
     pub memory: Words,
     pub layout: Layout,
+    pub oplog: Capacity,
     pub clock: Rc<Clock>,
     pub time: u64,
     /// The disk as of the last checkpoint, and how many there were.
@@ -69,7 +70,7 @@ impl Life {
         let mut session = Session::attach(store, generation);
         session.set_epochs(out.epoch, out.durable);
         if session.control().options() & options::EPOCH != 0 {
-            let log = Oplog::open(out.memory.clone(), out.layout.words, OPLOG, out.epoch);
+            let log = Oplog::open(out.memory.clone(), out.layout.words, out.oplog, out.epoch);
             session.keep_log(log.expect("the op-log")).expect("the op-log");
         }
         session.control().reach(Instant::Attached, out.time + 1);
@@ -329,6 +330,9 @@ impl Life {
             Outgoing::Swallow => 0,
             Outgoing::Refuse(errno) => errno,
             Outgoing::Fault(rule) => panic!("a sound daemon: {rule}"),
+            Outgoing::Unrecordable => {
+                std::panic::resume_unwind(Box::new(Died(Blame::Unknown)));
+            }
         };
         if kick {
             out.clock.tick();

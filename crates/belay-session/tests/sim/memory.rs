@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The op-log, which lies behind all else.
+/// The usual op-log. It lies behind all else.
 pub const OPLOG: Capacity = Capacity { record_bytes: 64 << 10, pages: 64 };
 
 /// What a simulated death unwinds with, and what it says of a request that was alone.
@@ -67,9 +67,9 @@ pub struct Words {
 }
 
 impl Words {
-    pub fn new(layout: &Layout, clock: Rc<Clock>) -> Self {
+    pub fn new(layout: &Layout, oplog: Capacity, clock: Rc<Clock>) -> Self {
         Self {
-            words: Rc::new((0..layout.words + OPLOG.words()).map(|_| Cell::new(0)).collect()),
+            words: Rc::new((0..layout.words + oplog.words()).map(|_| Cell::new(0)).collect()),
             clock,
             decisions: layout.decisions..layout.name_index,
             undo: layout.undo + 1..layout.store,

@@ -3,7 +3,7 @@
 use super::sim::daemon::{Deadly, Flavour};
 use super::sim::disk::EIO;
 use super::sim::generate::random_ops;
-use super::sim::memory::Rng;
+use super::sim::memory::{OPLOG, Rng};
 use super::sim::ops::*;
 use super::sim::world::{Ran, Setup, run};
 use super::{FLAVOURS, seeds};
@@ -70,6 +70,7 @@ fn setup(seed: u64, opcode: Opcode, clients: Vec<Vec<Op>>, poison: Vec<(usize, u
         epochs: false,
         flush: FlushBy::FsyncDir,
         poison,
+        oplog: OPLOG,
     }
 }
 

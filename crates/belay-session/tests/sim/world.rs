@@ -36,6 +36,8 @@ pub struct Setup {
     pub flush: FlushBy,
     /// Operations that the daemon dies of, by client and place: they fail with EIO, all others do not.
     pub poison: Vec<(usize, usize)>,
+    /// What its op-log can hold.
+    pub oplog: belay_oplog::Capacity,
 }
 
 /// What a run was like.
@@ -196,8 +198,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let mut out = Outside {
         kernel: kernel.clone(),
         disk: Rc::new(RefCell::new(disk.clone())),
-        memory: Words::new(&layout, clock.clone()),
+        memory: Words::new(&layout, setup.oplog, clock.clone()),
         layout,
+        oplog: setup.oplog,
         clock,
         time: 1,
         image: Rc::new(RefCell::new(disk.clone())),

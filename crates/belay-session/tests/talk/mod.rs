@@ -5,7 +5,7 @@
 
 use belay_oplog::Oplog;
 use belay_recorder::control::options;
-use belay_recorder::{Capacity, Layout, Store};
+use belay_recorder::{Capacity, Layout, Memory, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, build};
@@ -23,29 +23,36 @@ pub struct Talk {
     generation: u32,
     pub unique: u64,
     epochs: bool,
+    copies: bool,
 }
 
 impl Talk {
     pub fn new() -> Self {
-        Self::with(false)
+        Self::with(0)
     }
 
     /// Under the policy `epoch`.
     pub fn logged() -> Self {
-        Self::with(true)
+        Self::with(options::EPOCH)
     }
 
-    fn with(epochs: bool) -> Self {
+    /// The same with a kernel that cannot send requests again.
+    pub fn logged_with_copies() -> Self {
+        Self::with(options::EPOCH | options::NO_RESEND)
+    }
+
+    fn with(chosen: u64) -> Self {
+        let epochs = chosen & options::EPOCH != 0;
+        let copies = chosen & options::NO_RESEND != 0;
         let epoch_bytes = if epochs { OPLOG.words() * 8 } else { 0 };
-        let layout = Layout::new(Capacity { epoch_bytes, ..Capacity::SMALL });
+        let copy_bytes = if copies { 4096 } else { 0 };
+        let layout = Layout::new(Capacity { epoch_bytes, copy_bytes, ..Capacity::SMALL });
         let file = rustix::fs::memfd_create("talk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
         let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
-        if epochs {
-            session.control().set_options(options::EPOCH);
-        }
-        let mut talk = Self { session, memory, layout, generation: 0, unique: 0, epochs };
+        session.control().set_options(chosen);
+        let mut talk = Self { session, memory, layout, generation: 0, unique: 0, epochs, copies };
         talk.attach();
         talk
     }
@@ -80,8 +87,22 @@ impl Talk {
     pub fn ask(&mut self, nodeid: u64, make: impl FnOnce(Ids) -> Vec<u8>) -> Option<Vec<u8>> {
         self.unique += 2;
         let mut message = make(Ids { unique: self.unique, nodeid, ..Ids::default() });
-        let incoming = self.session.on_request(&mut message, None, 0);
+        let slot = self.copies.then(|| self.session.claim_slot().unwrap());
+        if let Some(slot) = slot {
+            let (at, most) = self.session.store().slot_copy(slot);
+            assert!(message.len() <= most);
+            self.memory.store_bytes(at / 8, &message);
+        }
+        let incoming = self.session.on_request(&mut message, slot, 0);
         (incoming == Incoming::Deliver).then_some(message)
+    }
+
+    /// The kernel sends a request again, after a crash.
+    pub fn resend(&mut self, mut message: Vec<u8>) {
+        let unique = belay_wire::get_u64(&message, 8).unwrap() | belay_wire::UNIQUE_RESEND;
+        assert!(belay_wire::put_u64(&mut message, 8, unique));
+        let incoming = self.session.on_request(&mut message, None, 0);
+        assert_eq!(incoming, Incoming::Taken);
     }
 
     /// The request that the daemon gets next.
@@ -109,15 +130,30 @@ impl Talk {
 
     /// The daemon's reply, and what the kernel gets if that is something else.
     pub fn answer<T: FromBytes>(&mut self, unique: u64, body: &[u8]) -> Option<T> {
-        let message = build::reply(unique, body);
-        let outgoing = self.session.on_reply(&message, || message[16..].into(), false);
-        self.session.on_delivered(unique);
-        match outgoing {
+        match self.say(unique, body) {
             Outgoing::Replace(reply) => {
                 T::read_from_prefix(&reply.as_bytes()[16..]).ok().map(|(reply, _)| reply)
             }
             _ => None,
         }
+    }
+
+    /// The daemon's reply that a request has failed.
+    pub fn refuse(&mut self, unique: u64, errno: i32) {
+        self.take(unique, &build::reply_error(unique, errno));
+    }
+
+    /// The daemon's reply, and what becomes of it.
+    pub fn say(&mut self, unique: u64, body: &[u8]) -> Outgoing {
+        self.take(unique, &build::reply(unique, body))
+    }
+
+    fn take(&mut self, unique: u64, message: &[u8]) -> Outgoing {
+        let outgoing = self.session.on_reply(message, || message[16..].into(), false);
+        if outgoing != Outgoing::Unrecordable {
+            self.session.on_delivered(unique);
+        }
+        outgoing
     }
 
     /// LOOKUP of a link: the kernel's node and inode number.
