@@ -19,6 +19,8 @@ const HEAD: usize = 80;
 /// Below this libfuse reads the whole request from the pipe at once
 /// (lib/fuse_lowlevel.c, fuse_session_receive_buf: header, write_in and a page).
 const SHORT: usize = HEAD + 4096;
+/// Bytes of a reply that may go to the kernel without its data having been seen: what tells of a change is never as long.
+const LONG: usize = 2 * 4096;
 
 thread_local! {
     static AHEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -192,13 +194,29 @@ impl Shim {
         Some(found)
     }
 
-    /// splice(2) of a reply from a pipe into the device.
-    pub(crate) fn splice_out(&self, pass: impl Fn() -> isize, total: usize) -> isize {
+    /// splice(2) of a reply from the pipe `from` into the device `to`. Of a long one the data stay where they are: what is
+    /// as long as that is something that was read. All others have to be seen whole.
+    pub(crate) fn splice_out(
+        &self,
+        from: c_int,
+        to: c_int,
+        total: usize,
+        pass: impl Fn() -> isize,
+    ) -> isize {
         let head = REPLY.replace([0; 16]);
-        if head == [0; 16] {
-            return pass();
+        if head != [0; 16] && total >= LONG {
+            return self.outgoing(&head, total, || Cow::Borrowed(&[]), pass);
         }
-        self.outgoing(&head, total, || Cow::Borrowed(&[]), pass)
+        if held(from) < total {
+            real::set_errno(libc::EINVAL); // as the kernel says then
+            return -1;
+        }
+        let mut message = vec![0; total];
+        if !drain(from, &mut message) {
+            return -1;
+        }
+        let part = iovec { iov_base: message.as_mut_ptr().cast(), iov_len: total };
+        self.write_vectored(to, &raw const part, 1)
     }
 }
 
@@ -223,6 +241,14 @@ fn set_length(message: &mut [u8], len: usize) {
     if let Some(word) = message.get_mut(..4) {
         word.copy_from_slice(&(len as u32).to_ne_bytes());
     }
+}
+
+/// Bytes in a pipe; 0 of what is none.
+fn held(fd: c_int) -> usize {
+    let mut bytes: c_int = 0;
+    // SAFETY: FIONREAD writes one int, which lives; of another descriptor it only gives an error.
+    let ok = inode(fd).is_some() && unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) } == 0;
+    usize::try_from(bytes).ok().filter(|_| ok).unwrap_or(0)
 }
 
 fn drain(read_end: c_int, out: &mut [u8]) -> bool {

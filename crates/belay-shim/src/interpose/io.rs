@@ -16,6 +16,28 @@ const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
 /// BLKDISCARD, BLKSECDISCARD and BLKZEROOUT: `_IO(0x12, 119)`, 125 and 127.
 const DISCARDS: [c_ulong; 3] = [0x1277, 0x127d, 0x127f];
 
+/// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
+pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
+    let shim = shim().filter(|_| is_device(fd))?;
+    let total = parts.iter().map(|part| part.iov_len).sum();
+    let mut message = vec![0u8; total];
+    let n = shim.read(fd, message.as_mut_ptr(), total);
+    let mut rest = message.get(..usize::try_from(n).unwrap_or(0)).unwrap_or(&[]);
+    for part in parts {
+        let (now, later) = rest.split_at(rest.len().min(part.iov_len));
+        // SAFETY: the caller's iovec is writable for iov_len bytes during the call, and `now` is no longer than that.
+        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), part.iov_base.cast(), now.len()) };
+        rest = later;
+    }
+    Some(n)
+}
+
+/// A write to the device by any call but write(2) and writev(2).
+pub(super) fn write_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
+    let shim = shim().filter(|_| is_device(fd))?;
+    Some(shim.write_vectored(fd, parts.as_ptr(), c_int::try_from(parts.len()).unwrap_or(0)))
+}
+
 /// read(2).
 ///
 /// # Safety
@@ -58,23 +80,7 @@ pub unsafe extern "C-unwind" fn __read_chk(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    if is_device(fd)
-        && count > 0
-        && let Some(shim) = shim()
-    {
-        let count = count as usize;
-        // SAFETY: the caller's iovecs, valid for the call.
-        let parts = unsafe { std::slice::from_raw_parts(iov, count) };
-        let total = parts.iter().map(|part| part.iov_len).sum();
-        let mut message = vec![0u8; total];
-        let n = shim.read(fd, message.as_mut_ptr(), total);
-        let mut rest = message.get(..usize::try_from(n).unwrap_or(0)).unwrap_or(&[]);
-        for part in parts {
-            let (now, later) = rest.split_at(rest.len().min(part.iov_len));
-            // SAFETY: the iovec is writable for iov_len bytes, and `now` is no longer than that.
-            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), part.iov_base.cast(), now.len()) };
-            rest = later;
-        }
+    if let Some(n) = read_device(fd, parts(iov, count)) {
         return n;
     }
     if is_image(fd) && count > 0 {
@@ -136,7 +142,7 @@ pub unsafe extern "C-unwind" fn splice(
         return shim.splice_in(from, to, len, flags);
     }
     if is_device(to) {
-        return shim.splice_out(pass, len);
+        return shim.splice_out(from, to, len, pass);
     }
     if pipes::is_ahead(from) {
         // The daemon skips the head of its request: no libfuse does.

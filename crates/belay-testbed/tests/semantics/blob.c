@@ -2,17 +2,21 @@
  *     blob IMAGE MOUNTPOINT [OPTIONS]
  * File and root have a mark each, set and told by ioctl:
  *     blob mark PATH [NUMBER]
- * It takes the data of writes from a pipe if libfuse got them by one, and says so. */
-#define FUSE_USE_VERSION 31
+ * It takes the data of writes from a pipe if libfuse got them by one, and says so.
+ * With REPLY_BY in its environment it talks to the kernel as libfuse does not: "offset" by preadv and pwritev, "pipe" by
+ * write and splice, "head" by vmsplice and splice. */
+#define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <fuse_lowlevel.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define MOST (4 << 20)
@@ -92,6 +96,65 @@ static int control(const char *path, unsigned command, void *argument, struct fu
     return 0;
 }
 
+/* Ways to talk to the kernel. */
+static int pipe_ends[2];
+
+static ssize_t ask_at(int device, void *to, size_t size, void *data) {
+    struct iovec part = {to, size};
+    (void)data;
+    return preadv(device, &part, 1, 0);
+}
+
+static ssize_t ask(int device, void *to, size_t size, void *data) {
+    (void)data;
+    return read(device, to, size);
+}
+
+static ssize_t tell_at(int device, struct iovec *parts, int count, void *data) {
+    (void)data;
+    return pwritev(device, parts, count, 0);
+}
+
+static ssize_t splice_on(int device, ssize_t put) {
+    ssize_t done = put;
+    while (put > 0 && done > 0 && (done = splice(pipe_ends[0], NULL, device, NULL, (size_t)put, 0)) > 0)
+        put -= done;
+    return put ? -1 : done;
+}
+
+static ssize_t tell_by_pipe(int device, struct iovec *parts, int count, void *data) {
+    (void)data;
+    return splice_on(device, writev(pipe_ends[1], parts, count));
+}
+
+static ssize_t tell_head_first(int device, struct iovec *parts, int count, void *data) {
+    ssize_t head = vmsplice(pipe_ends[1], parts, 1, 0), body = 0;
+    (void)data;
+    if (count > 1 && (body = vmsplice(pipe_ends[1], parts + 1, (size_t)count - 1, 0)) < 0)
+        return -1;
+    return splice_on(device, head + body);
+}
+
+static int serve(const char *way, struct fuse_args *args, const struct fuse_operations *operations, const char *at) {
+    struct fuse_custom_io io = {.read = ask, .writev = tell_by_pipe};
+    struct fuse *fuse = fuse_new(args, operations, sizeof *operations, NULL);
+    struct fuse_session *session;
+    int result;
+    if (!fuse || pipe2(pipe_ends, O_CLOEXEC) || fcntl(pipe_ends[1], F_SETPIPE_SZ, 1 << 20) < 0 || fuse_mount(fuse, at))
+        return 4;
+    if (!strcmp(way, "offset"))
+        io.read = ask_at, io.writev = tell_at;
+    else if (!strcmp(way, "head"))
+        io.writev = tell_head_first;
+    session = fuse_get_session(fuse);
+    if (fuse_set_signal_handlers(session) || fuse_session_custom_io(session, &io, fuse_session_fd(session)))
+        return 5;
+    result = fuse_loop(fuse);
+    fuse_unmount(fuse);
+    fuse_destroy(fuse);
+    return result != 0;
+}
+
 static int client(const char *path, const char *number) {
     int file = open(path, O_RDONLY), mark = number ? atoi(number) : 0;
     if (file < 0 || ioctl(file, number ? SET_MARK : GET_MARK, &mark) < 0)
@@ -117,6 +180,10 @@ int main(int argc, char **argv) {
         return 2;
     if (pread(image, &held, sizeof held, 0) < 0 || held.length > MOST)
         return 3;
+    if (getenv("REPLY_BY")) {
+        struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+        return serve(getenv("REPLY_BY"), &args, &operations, argv[2]);
+    }
     argv[1] = argv[0];
     return fuse_main(argc - 1, argv + 1, &operations, NULL);
 }

@@ -67,8 +67,13 @@ fn what_a_daemon_had_in_memory_only_is_done_again() {
 
 /// A mount by `blob.c`, and that program.
 fn blob() -> (Custom, PathBuf) {
+    blob_with(&[])
+}
+
+/// The same with variables in its environment.
+fn blob_with(variables: &[(&str, &Path)]) -> (Custom, PathBuf) {
     let mut found = PathBuf::new();
-    let mount = Custom::start(&ARGUMENTS, |place| {
+    let mount = Custom::start_with(variables, &ARGUMENTS, |place| {
         let (program, image) = (place.dir.join("blob"), place.dir.join("image"));
         compile("blob.c", &program);
         File::create(&image).unwrap().set_len(5 << 20).unwrap();
@@ -130,6 +135,31 @@ fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
     drop(file);
     mount.tool(&["umount"]);
     assert!(mount.end().success());
+}
+
+/// Whatever call a daemon makes to talk to the kernel, what it has acknowledged is on record.
+#[test]
+fn what_was_acknowledged_by_rare_calls_is_done_again() {
+    for way in ["head", "pipe", "offset"] {
+        let (mut mount, _) = blob_with(&[("REPLY_BY", Path::new(way))]);
+        let file = OpenOptions::new().read(true).write(true).open(mount.at("f")).unwrap();
+        let mut expected = Vec::new();
+        for life in 0..3u8 {
+            let data = vec![b'a' + life; 50_000];
+            file.write_all_at(&data, u64::from(life) * 50_000).unwrap();
+            expected.extend(data);
+            mount.crash_and_recover();
+            assert!(fs::read(mount.at("f")).unwrap() == expected, "{way}: {}", mount.log());
+            let mut end = [0; 8];
+            file.read_exact_at(&mut end, expected.len() as u64 - 8).unwrap();
+            assert_eq!(end, [b'a' + life; 8], "{way}: the handle");
+        }
+        let failed = mount.status().unwrap()["requests"]["failed"].as_u64();
+        assert_eq!(failed, Some(0), "{way}: {}", mount.log());
+        drop(file);
+        mount.tool(&["umount"]);
+        assert!(mount.end().success(), "{way}");
+    }
 }
 
 /// What few programs ask for is on record as well, however long it is.

@@ -6,6 +6,7 @@ use super::syscall;
 use crate::descriptors::{Sink, is_image, sink};
 use crate::effects::journal::{About, Call, arguments, effect, read};
 use crate::effects::{Policy, policy};
+use crate::interpose::io::{read_device, write_device};
 use belay_effects::Kind;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 
@@ -106,6 +107,9 @@ fn write_at(fd: c_int, parts: &[iovec], offset: off_t, make: impl Fn() -> isize)
     if is_image(fd) {
         return image_at(fd, parts, offset, false);
     }
+    if let Some(n) = write_device(fd, parts) {
+        return n;
+    }
     let call = || {
         let length = total(parts) as u64;
         let kind = if appends(fd) { Kind::Append } else { Kind::WriteAt };
@@ -128,6 +132,9 @@ pub unsafe extern "C-unwind" fn pread(
 ) -> ssize_t {
     if is_image(fd) {
         return image_at(fd, &[iovec { iov_base: at, iov_len: len }], offset, true);
+    }
+    if let Some(n) = read_device(fd, &[iovec { iov_base: at, iov_len: len }]) {
+        return n;
     }
     let digest = || arguments(Kind::ReadAt, &[], &[offset as u64, len as u64]);
     let make = || syscall!(SYS_pread64, fd, at, len, offset);
@@ -211,7 +218,8 @@ fn read_parts(
     match (is_image(fd), at) {
         (true, Some(offset)) => image_at(fd, parts(iov, count), offset, true),
         (true, None) => image_here(fd, parts(iov, count), true),
-        _ => make(), // not logged: what is read in parts is not compared
+        // Not logged: what is read in parts is not compared.
+        _ => read_device(fd, parts(iov, count)).unwrap_or_else(make),
     }
 }
 
@@ -224,7 +232,8 @@ fn write_parts(
 ) -> isize {
     match at {
         Some(offset) => write_at(fd, parts(iov, count), offset, make),
-        None => write_here(fd, parts(iov, count), make),
+        None => write_device(fd, parts(iov, count))
+            .unwrap_or_else(|| write_here(fd, parts(iov, count), make)),
     }
 }
 
