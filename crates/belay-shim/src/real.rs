@@ -1,8 +1,8 @@
 //! The libc functions that the shim's own stand in front of.
 
 use libc::{
-    DIR, FILE, c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, loff_t, mode_t, msghdr,
-    off_t, pid_t, pthread_attr_t, pthread_t, size_t, ssize_t,
+    DIR, FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, loff_t, mode_t,
+    msghdr, off_t, pid_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -86,6 +86,18 @@ real! {
     posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate";
     /// posix_fallocate64(3).
     posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int = c"posix_fallocate64";
+    /// aio_read(3).
+    aio_read(block: *mut aiocb) -> c_int = c"aio_read";
+    /// The same.
+    aio_read64(block: *mut aiocb) -> c_int = c"aio_read64";
+    /// aio_write(3).
+    aio_write(block: *mut aiocb) -> c_int = c"aio_write";
+    /// The same.
+    aio_write64(block: *mut aiocb) -> c_int = c"aio_write64";
+    /// lio_listio(3).
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int = c"lio_listio";
+    /// The same.
+    lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int = c"lio_listio64";
     /// clock_gettime(2).
     clock_gettime(clock: libc::clockid_t, out: *mut libc::timespec) -> c_int = c"clock_gettime";
     /// gettimeofday(2).

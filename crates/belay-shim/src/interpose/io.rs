@@ -13,8 +13,9 @@ use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
-/// BLKDISCARD, BLKSECDISCARD and BLKZEROOUT: `_IO(0x12, 119)`, 125 and 127.
-const DISCARDS: [c_ulong; 3] = [0x1277, 0x127d, 0x127f];
+/// What changes a disk or a file: BLKDISCARD, BLKSECDISCARD and BLKZEROOUT (`_IO(0x12, 119)`, 125 and 127); FICLONE,
+/// FICLONERANGE and FIDEDUPERANGE (linux/fs.h).
+const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, 0x4004_9409, 0x4020_940d, 0xc018_9436];
 
 /// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
 pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
@@ -181,7 +182,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
         return 0;
     }
     // A disk can be told to discard; most of what it is asked changes nothing.
-    let changes = DISCARDS.contains(&request) || policy() == Policy::Transaction;
+    let changes = CHANGES.contains(&request) || policy() == Policy::Transaction;
     if changes && passes_by(fd) {
         return -1;
     }

@@ -44,6 +44,15 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         journal::beyond(); // a file without a name is nobody's to find again
     }
+    if flags & libc::O_TRUNC != 0
+        && policy() == Policy::Epoch
+        && !path.is_null()
+        && let Some(shim) = shim()
+    {
+        // SAFETY: as above.
+        let path = unsafe { CStr::from_ptr(path) };
+        shim.epoch_empties(dir, path, flags & libc::O_NOFOLLOW == 0);
+    }
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
         let fd = open_changing(dir, path, flags, mode, make) as c_int;
         descriptors::remove(fd); // its number may have been another's

@@ -14,7 +14,7 @@ const WRITES: &str = "psvwqcdobkxy";
 /// One that makes it longer.
 const APPENDS: char = 'e';
 /// Ways that change nothing, or must be refused.
-const OTHERS: &str = "tmzhfnlirg";
+const OTHERS: &str = "tmzhfnlirgau";
 const SIZE: usize = 1 << 20;
 
 /// What the image is to be like when each way was gone once.

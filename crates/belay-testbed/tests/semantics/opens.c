@@ -15,7 +15,9 @@ int main(int argc, char **argv)
 		flags = O_DIRECT;
 	if (strcmp(how, "append") == 0)
 		flags = O_APPEND;
-	int first = open(image, O_RDWR | flags), second = open(image, O_RDWR | O_CREAT, 0600);
+	if (strcmp(how, "trunc") == 0)
+		flags = O_TRUNC;
+	int first = strcmp(how, "creat") ? open(image, O_RDWR | flags) : creat(image, 0600), second = open(image, O_RDWR | O_CREAT, 0600);
 	int reader = open(image, O_RDONLY);
 
 	memset(written, 'x', sizeof(written));

@@ -40,7 +40,7 @@ fn images_may_be_opened_more_than_once() {
 /// What could not be kept back is refused.
 #[test]
 fn images_that_are_opened_past_the_overlay_are_refused() {
-    for how in ["direct", "append"] {
+    for how in ["direct", "append", "trunc", "creat"] {
         let (code, log, image) = open(how, "image");
         assert_ne!(code, Some(0));
         assert!(log.contains("cannot hold it so"), "{how}: {log}");

@@ -5,6 +5,7 @@
  * there are. Ways that belay must refuse are done as well, and must fail as they should. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
@@ -188,6 +189,22 @@ static int make_dir(const char *path, mode_t mode) {
         break;
     case 'f': result = fails(copy_file_range(image, NULL, image, NULL, 4096, 0), EOPNOTSUPP); at = -1; break;
     case 'n': result = fails(sendfile(image, image, NULL, 4096), EINVAL); at = -1; break;
+    case 'a': /* lengths otherwise than by ftruncate */
+        result = fails(truncate(name, 5), EOPNOTSUPP);
+        result = result || posix_fallocate(image, end, 4096) == EOPNOTSUPP ? result : -EPROTO;
+        result = result || posix_fallocate(image, 0, 4096) == EOPNOTSUPP ? result : -EPROTO;
+        result = result || size() == end ? result : -EPROTO;
+        at = -1;
+        break;
+    case 'u': { /* by threads of the C library's */
+        struct aiocb one = {.aio_fildes = image, .aio_buf = bytes, .aio_nbytes = LENGTH, .aio_lio_opcode = LIO_WRITE};
+        struct aiocb *const list[] = {NULL, &one};
+        result = fails(aio_write(&one), EOPNOTSUPP);
+        result = result ? result : fails(aio_read(&one), EOPNOTSUPP);
+        result = result ? result : fails(lio_listio(LIO_WAIT, list, 2, NULL), EOPNOTSUPP);
+        at = -1;
+        break;
+    }
     case 'l':
         if (pipe(pipes) || write(pipes[1], bytes, LENGTH) != LENGTH)
             return -EIO;

@@ -6,7 +6,8 @@ use crate::real;
 use crate::start::Shim;
 use belay_image::overlay::Refused;
 use libc::c_int;
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Stat};
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,8 +61,8 @@ impl Shim {
         if !rustix::fs::fstat(file).is_ok_and(|stat| self.is_image(&stat)) {
             return;
         }
-        if flags & (libc::O_DIRECT | libc::O_APPEND | libc::O_TRUNC) != 0 {
-            refuse_image("past the page cache, for appending only, or emptied");
+        if flags & (libc::O_DIRECT | libc::O_APPEND) != 0 {
+            refuse_image("past the page cache or for appending only");
         }
         if !descriptors::add_image(fd) {
             refuse_image("by a descriptor of too high a number");
@@ -76,6 +77,22 @@ impl Shim {
             eprintln!("belay: {why}: the daemon cannot be given its image");
             std::process::abort();
         }
+    }
+
+    /// The daemon is about to empty the file `path` as it opens it, which must not be its image.
+    pub(crate) fn epoch_empties(&self, dir: c_int, path: &CStr, follows: bool) {
+        if self.epoch_is_image(dir, path, follows) {
+            refuse_image("to empty it");
+        }
+    }
+
+    /// Whether a name of the daemon's leads to its image.
+    pub(crate) fn epoch_is_image(&self, dir: c_int, path: &CStr, follows: bool) -> bool {
+        let flags = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        // SAFETY: the daemon's argument to a call that is being made on this thread. If it is not a descriptor the call
+        // below fails, and its own fails alike.
+        let dir = if dir == libc::AT_FDCWD { CWD } else { unsafe { BorrowedFd::borrow_raw(dir) } };
+        rustix::fs::statat(dir, path, flags).is_ok_and(|stat| self.is_image(&stat))
     }
 
     /// Whether the daemon is about to open a stream on its image, which is `stat`, and must not: what libc reads and

@@ -7,7 +7,8 @@ use crate::effects::{Policy, policy};
 use crate::positions;
 use crate::real;
 use crate::start::shim;
-use libc::{c_int, c_void, iovec, off_t, size_t};
+use libc::{c_char, c_int, c_void, iovec, off_t, size_t};
+use std::ffi::CStr;
 
 /// Reads or writes the image at the position of its descriptor.
 pub(in crate::interpose) fn image_here(fd: c_int, parts: &[iovec], reads: bool) -> isize {
@@ -110,6 +111,15 @@ pub(super) fn is_read_by(fd: c_int) -> bool {
     }
     shim.image_read_beyond();
     false
+}
+
+/// Whether a name leads to the image, and what is done by it would pass the overlay by.
+pub(super) fn is_named(path: *const c_char) -> bool {
+    let shim = shim().filter(|_| policy() == Policy::Epoch && !path.is_null());
+    // SAFETY: a NUL-terminated string, readable during the daemon's call.
+    shim.is_some_and(|shim| {
+        shim.epoch_is_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
+    })
 }
 
 /// ftruncate(2) of the image, if `fd` is that and the overlay has to know.

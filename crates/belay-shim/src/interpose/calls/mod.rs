@@ -6,6 +6,7 @@
 //! * [`sizes`]: calls that set how long a file is and what of it is allocated.
 //! * [`copies`]: copies within the kernel.
 //! * [`image`]: what becomes of the image under the policy `transaction`.
+//! * [`aio`]: asynchronous I/O of POSIX.
 //! * [`attributes`]: modes, owners, times, extended attributes.
 //! * [`streams`]: connections and pipes.
 //! * [`looks`]: calls that ask only.
@@ -15,6 +16,7 @@
 //!
 //! They are made as raw system calls where the C library adds nothing to them.
 
+mod aio;
 mod attributes;
 mod beyond;
 pub(super) mod copies;

@@ -1,6 +1,6 @@
 //! Calls that set how long a file is and what of it is allocated.
 
-use super::image::{image_length, passes_by};
+use super::image::{image_length, is_named, passes_by};
 use super::{on_file, on_name, syscall};
 use crate::real;
 use belay_effects::Kind;
@@ -17,6 +17,10 @@ macro_rules! lengths {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, length: off_t) -> c_int {
+            if is_named(path) {
+                real::set_errno(libc::EOPNOTSUPP);
+                return -1;
+            }
             let make = || syscall!(SYS_truncate, path, length);
             on_name(Kind::Truncate, (AT_FDCWD, path), &[length as u64], make)
         }
@@ -74,6 +78,10 @@ macro_rules! allocations {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $posix(fd: c_int, offset: off_t, length: off_t) -> c_int {
             let errno = real::errno();
+            if passes_by(fd) {
+                real::set_errno(errno);
+                return libc::EOPNOTSUPP; // libc would write the zeros unseen
+            }
             let done = allocate(fd, 0, offset, length);
             let failed = real::errno();
             real::set_errno(errno); // this function leaves it alone, and returns it
