@@ -136,6 +136,16 @@ impl Direct {
         free
     }
 
+    /// Whether `unique` is a request whose reply nobody but the kernel needs to see.
+    #[inline]
+    pub fn is_read(&self, unique: u64) -> bool {
+        let Some((entry, slot, _)) = self.entry(unique).filter(|_| unique != 0) else {
+            return false;
+        };
+        // In this order: the slot's word is there before the entry is, and stays until it is taken.
+        entry.load(Acquire) == unique && slot.load(Relaxed) & RECORDED == 0
+    }
+
     /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
     /// replies a daemon may send.
     #[inline]

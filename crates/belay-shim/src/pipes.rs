@@ -19,8 +19,6 @@ const HEAD: usize = 80;
 /// Below this libfuse reads the whole request from the pipe at once
 /// (lib/fuse_lowlevel.c, fuse_session_receive_buf: header, write_in and a page).
 const SHORT: usize = HEAD + 4096;
-/// Bytes of a reply that may go to the kernel without its data having been seen: what tells of a change is never as long.
-const LONG: usize = 2 * 4096;
 
 thread_local! {
     static AHEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -194,8 +192,8 @@ impl Shim {
         Some(found)
     }
 
-    /// splice(2) of a reply from the pipe `from` into the device `to`. Of a long one the data stay where they are: what is
-    /// as long as that is something that was read. All others have to be seen whole.
+    /// splice(2) of a reply from the pipe `from` into the device `to`. What was read stays where it is; all else has to be
+    /// seen whole.
     pub(crate) fn splice_out(
         &self,
         from: c_int,
@@ -203,8 +201,10 @@ impl Shim {
         total: usize,
         pass: impl Fn() -> isize,
     ) -> isize {
-        let head = REPLY.replace([0; 16]);
-        if head != [0; 16] && total >= LONG {
+        let mut head = REPLY.replace([0; 16]);
+        if self.direct.is_read(belay_wire::get_u64(&head, 8).unwrap_or(0)) {
+            // Of a file that ends before, libfuse makes it shorter once it knows: in the page that is in the pipe.
+            set_length(&mut head, total);
             return self.outgoing(&head, total, || Cow::Borrowed(&[]), pass);
         }
         if held(from) < total {

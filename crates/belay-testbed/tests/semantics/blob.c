@@ -4,7 +4,9 @@
  *     blob mark PATH [NUMBER]
  * It takes the data of writes from a pipe if libfuse got them by one, and says so.
  * With REPLY_BY in its environment it talks to the kernel as libfuse does not: "offset" by preadv and pwritev, "pipe" by
- * write and splice, "head" by vmsplice and splice. */
+ * write and splice, "head" by vmsplice and splice. With CONTROL, a directory: while there is a file "short" in it, a write
+ * writes a byte less than it could; for a file "type", which it removes, it says once that /f is a directory.
+ * With SPLICE, libfuse splices what is read. It is told of as much as was asked for, and finds less at the end of the file. */
 #define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -31,6 +34,15 @@ static struct {
     char data[MOST];
 } held;
 
+/* Whether a file is in the directory by which the daemon is controlled. */
+static int is_told(const char *what, int once) {
+    char path[4096];
+    if (!getenv("CONTROL"))
+        return 0;
+    snprintf(path, sizeof path, "%s/%s", getenv("CONTROL"), what);
+    return once ? !unlink(path) : !access(path, F_OK);
+}
+
 static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
     int top = !strcmp(path, "/");
     (void)fi;
@@ -40,6 +52,8 @@ static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi
     st->st_mode = top ? S_IFDIR | 0755 : S_IFREG | 0644;
     st->st_nlink = 1 + top;
     st->st_size = top ? 0 : (off_t)held.length;
+    if (!top && is_told("type", 1))
+        st->st_mode = S_IFDIR | 0755;
     return 0;
 }
 
@@ -71,9 +85,25 @@ static int put(const char *path, struct fuse_bufvec *from, off_t at, struct fuse
         fprintf(stderr, "%zu bytes at %lld by a pipe\n", fuse_buf_size(from), (long long)at);
     to.buf[0].mem = held.data + at;
     done = fuse_buf_copy(&to, from, 0);
+    done -= done > 1 && is_told("short", 0);
     if (done > 0 && (size_t)(at + done) > held.length)
         held.length = (size_t)(at + done);
     return (int)done;
+}
+
+static int get_spliced(const char *path, struct fuse_bufvec **to, size_t size, off_t at, struct fuse_file_info *fi) {
+    static int copy = -1;
+    (void)path, (void)fi;
+    if (copy < 0 && (copy = memfd_create("copy", MFD_CLOEXEC)) < 0)
+        return -EIO;
+    if (pwrite(copy, held.data, held.length, 0) != (ssize_t)held.length || ftruncate(copy, (off_t)held.length) ||
+        !(*to = malloc(sizeof **to)))
+        return -EIO;
+    **to = FUSE_BUFVEC_INIT(size);
+    (*to)->buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+    (*to)->buf[0].fd = copy;
+    (*to)->buf[0].pos = at;
+    return 0;
 }
 
 static int sync_dir(const char *path, int data, struct fuse_file_info *fi) {
@@ -165,12 +195,14 @@ static int client(const char *path, const char *number) {
 
 static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
     conn->max_write = 128 << 10; /* so that a request has room in a pipe as large as anybody may make it */
+    if (getenv("SPLICE"))
+        conn->want |= conn->capable & FUSE_CAP_SPLICE_WRITE;
     config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
     return NULL;
 }
 
 int main(int argc, char **argv) {
-    static const struct fuse_operations operations = {
+    struct fuse_operations operations = {
         .init = start, .getattr = get_attr, .truncate = cut, .read = get, .write_buf = put, .fsyncdir = sync_dir,
         .ioctl = control,
     };
@@ -180,6 +212,8 @@ int main(int argc, char **argv) {
         return 2;
     if (pread(image, &held, sizeof held, 0) < 0 || held.length > MOST)
         return 3;
+    if (getenv("SPLICE"))
+        operations.read_buf = get_spliced;
     if (getenv("REPLY_BY")) {
         struct fuse_args args = FUSE_ARGS_INIT(1, argv);
         return serve(getenv("REPLY_BY"), &args, &operations, argv[2]);
