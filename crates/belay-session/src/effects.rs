@@ -104,7 +104,6 @@ impl<M: Memory> Session<M> {
         &mut self,
         opcode: Opcode,
         node: Option<Node>,
-        failed: bool,
         header: &InHeader,
         body: &[u8],
     ) {
@@ -125,7 +124,6 @@ impl<M: Memory> Session<M> {
                     !lock.flock && lock.node == key && lock.owner == flush.lock_owner
                 });
             }
-            Opcode::RENAME | Opcode::RENAME2 if failed => self.keep_target(&request),
             _ => {}
         }
     }

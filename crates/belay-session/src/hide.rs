@@ -30,6 +30,12 @@ pub(crate) enum Hide {
     NoLink,
     /// The target was renamed away, though its name may still be there.
     Away,
+    /// The request has failed with this errno (negative), and the file is to have its name back.
+    Back(i32),
+    /// The same, and its hidden name is to go.
+    Drop(i32),
+    /// The same, and all is as before: it can be answered.
+    Undone(i32),
     /// It cannot be hidden: the request goes on and the file's handles will not outlive a crash.
     GaveUp,
 }
@@ -73,6 +79,9 @@ impl<M: Memory> Session<M> {
     }
 
     pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if let Some(step) = self.undo_step(task, request) {
+            return Some(step);
+        }
         match request.opcode() {
             Opcode::RMDIR => return self.empty_victim(task, request),
             Opcode::UNLINK => {}
@@ -97,9 +106,6 @@ impl<M: Memory> Session<M> {
         let Some(node_id) = self.store.bound(node, self.generation) else {
             return Some(self.restored(Missing::Node(node)));
         };
-        if let Some(remover) = self.remover_of(node) {
-            return Some(Step::After(remover)); // what it had from a rename that failed
-        }
         let message = task.message().to_vec();
         if !self.record_start(&message, task.slot) {
             return Some(Step::Blocked);
@@ -219,12 +225,10 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The errand by which a file's hidden name goes.
-    fn remover_of(&self, file: Node) -> Option<u64> {
-        let task = self.tasks.iter().find(|task| match task.job {
-            Job::RemoveHidden(node) | Job::Unhide(node, ..) => node == file,
-            _ => false,
-        });
+    /// The errand that removes a hidden file.
+    fn remover_of(&self, node: Node) -> Option<u64> {
+        let task =
+            self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
         task.map(|task| task.id)
     }
 
@@ -277,7 +281,10 @@ impl<M: Memory> Session<M> {
         self.store.release_unused(node, self.generation, &mut forget);
         self.store.commit();
         self.forget_later(forget);
-        self.with_task(id, |task| task.done = true);
+        self.with_task(id, |task| match task.hide {
+            Hide::Drop(error) => task.hide = Hide::Undone(error),
+            _ => task.done = true,
+        });
     }
 
     /// A hidden file in the directory that a request removes or renames over, with the directory

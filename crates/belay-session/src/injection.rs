@@ -94,7 +94,7 @@ impl<M: Memory> Session<M> {
                 self.moved_hidden(task, node, (from, to), reply);
             }
             Injection::RemoveHidden { node } => self.removed_hidden(task, node),
-            Injection::Unhide { node } => self.unhidden(task, node, reply),
+            Injection::Unhide { .. } => self.unhidden(task, reply),
             Injection::List { handle } => self.listed(task, handle, reply),
             Injection::Forward(what) => self.forwarded(task, what, reply),
             Injection::Flush => self.flushed(task, reply),

@@ -5,11 +5,11 @@ use crate::hide::{ENOENT, Hide};
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
-use crate::task::{Job, Step, Task};
+use crate::task::{Step, Task, Wait};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::abi::OutHeader;
-use belay_wire::{Request, build};
+use belay_wire::{Opcode, Request, build};
 
 impl<M: Memory> Session<M> {
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
@@ -89,53 +89,58 @@ impl<M: Memory> Session<M> {
                 || self.options & options::VOLATILE_INODES != 0)
     }
 
-    /// A rename over an open file failed: its hidden second name goes again, or its first comes
-    /// back. Part of a change.
-    pub(crate) fn keep_target(&mut self, request: &Request<'_>) {
-        let Some(to) = target_dir(request).and_then(|key| self.store.node_by_key(key)) else {
-            return;
-        };
-        let Some(name) = request.names().second else { return };
-        let Some(node) = self.store.child(to, name) else { return };
-        if self.hidden_name(node).is_none() {
-            return;
+    /// A rename over an open file has failed (`error`: the reply's): the file's hidden second name goes again, or its first
+    /// comes back, before the caller hears of it. So whoever dies in between has a successor that begins anew. Gives
+    /// whether there is something to be undone.
+    pub(crate) fn undoes(&mut self, unique: u64, opcode: Opcode, error: i32) -> bool {
+        if error == 0 || !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
+            return false;
         }
-        let moved = self
-            .tasks
-            .iter()
-            .any(|task| task.unique() == request.header.unique && task.hide == Hide::Kept)
-            && !self.links_work;
-        if moved {
-            self.park_errand(Job::Unhide(node, to, name.to_vec()));
-        } else {
-            self.park_errand(Job::RemoveHidden(node));
+        let waits = |task: &&mut Task| task.wait == Wait::Reply(unique) && task.hide == Hide::Kept;
+        let moved = !self.links_work;
+        let Some(task) = self.tasks.iter_mut().find(waits) else { return false };
+        task.hide = if moved { Hide::Back(error) } else { Hide::Drop(error) };
+        task.wait = Wait::Ready;
+        self.kick = true;
+        true
+    }
+
+    /// Takes that further, up to the answer.
+    pub(crate) fn undo_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        let (Hide::Back(error) | Hide::Drop(error) | Hide::Undone(error)) = task.hide else {
+            return None;
+        };
+        let asked = self.undo(task.hide, request);
+        let reply = || build::reply_error(request.header.unique, -error);
+        Some(asked.unwrap_or_else(|| self.answer(task, &reply())))
+    }
+
+    fn undo(&mut self, hide: Hide, request: &Request<'_>) -> Option<Step> {
+        let to = self.store.node_by_key(target_dir(request)?)?;
+        let name = request.names().second?;
+        let node = self.store.child(to, name)?;
+        let hidden = self.hidden_name(node)?;
+        let id = self.store.bound(to, self.generation)?;
+        let ids = self.injected_ids(id);
+        match hide {
+            Hide::Back(_) => {
+                let message = build::rename(ids, id, &hidden, name);
+                Some(Step::Inject(message, Injection::Unhide { node }))
+            }
+            // If the two names were links of one file, that has left both.
+            Hide::Drop(_) => {
+                Some(Step::Inject(build::unlink(ids, &hidden), Injection::RemoveHidden { node }))
+            }
+            _ => None,
         }
     }
 
-    pub(crate) fn unhide_step(
-        &mut self,
-        task: &mut Task,
-        node: Node,
-        parent: Node,
-        name: &[u8],
-    ) -> Step {
-        let (Some(hidden), Some(id)) =
-            (self.hidden_name(node), self.store.bound(parent, self.generation))
-        else {
-            return Step::Done;
-        };
-        if task.failed.is_some() {
-            return Step::Done;
-        }
-        let message = build::rename(self.injected_ids(id), id, &hidden, name);
-        Step::Inject(message, Injection::Unhide { node })
-    }
-
-    pub(crate) fn unhidden(&mut self, id: u64, node: Node, reply: &[u8]) {
-        if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
-            // If the two names were links of one file, the rename has left both.
-            self.park_errand(Job::RemoveHidden(node));
-        }
-        self.with_task(id, |task| task.done = true);
+    pub(crate) fn unhidden(&mut self, id: u64, reply: &[u8]) {
+        let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        self.with_task(id, |task| {
+            if let Hide::Back(error) = task.hide {
+                task.hide = if done { Hide::Drop(error) } else { Hide::Undone(error) };
+            }
+        });
     }
 }

@@ -18,8 +18,6 @@ pub(crate) enum Job {
     RemoveHidden(Node),
     /// Putting back a mode that a dead generation had widened to open a file again.
     Narrow(Handle),
-    /// Giving a hidden file its name back.
-    Unhide(Node, Node, Vec<u8>),
     /// Issuing again what was acknowledged since the last checkpoint.
     RollForward,
     /// Having the daemon write all that it holds, for a checkpoint.

@@ -211,14 +211,10 @@ impl<M: Memory> Session<M> {
         }
         match &task.job {
             Job::Request(_) => self.advance_request(task),
-            Job::RemoveHidden(_) | Job::Unhide(..) if self.is_read_only() => Step::Done,
+            Job::RemoveHidden(_) if self.is_read_only() => Step::Done,
             &Job::Relock(lock) => self.relock(task, lock),
             &Job::Narrow(handle) => self.narrow_step(task, handle),
             &Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
-            &Job::Unhide(node, parent, ref name) => {
-                let name = name.clone();
-                self.unhide_step(task, node, parent, &name)
-            }
             Job::Flush => self.flush_step(),
             Job::RollForward => self.forward_step(task),
         }

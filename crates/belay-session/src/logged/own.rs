@@ -6,7 +6,6 @@ use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::message::{read, target_dir};
 use crate::session::Session;
-use crate::task::Job;
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{InHeader, OutHeader};
 use belay_wire::{Opcode, Request, put_u64};
@@ -70,13 +69,11 @@ impl<M: Memory> Session<M> {
             Injection::RemoveHidden { node } => {
                 hidden(*node).map(|(parent, name)| unlink(parent, &name, self.store.key(*node)))
             }
-            Injection::Unhide { node } => match &task.job {
-                Job::Unhide(_, parent, name) => hidden(*node).map(|(at, from)| {
-                    let to = self.store.key(*parent);
-                    rename((at, &from), (to, name), self.store.key(*node))
-                }),
-                _ => None,
-            },
+            Injection::Unhide { node } => request.as_ref().and_then(|request| {
+                let (to, name) = (target_dir(request)?, request.names().second?);
+                let (at, from) = hidden(*node)?;
+                Some(rename((at, &from), (to, name), self.store.key(*node)))
+            }),
             _ => None,
         };
         if let Some((opcode, nodeid, body, changes)) = asked {
