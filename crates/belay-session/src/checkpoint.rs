@@ -38,7 +38,7 @@ const UNENDING: OpcodeSet = OpcodeSet::new(&[Opcode::SETLKW, Opcode::POLL]);
 
 /// Whether a task is what a request has left to be done: others may wait for it that had begun.
 fn clears_up(task: &Task) -> bool {
-    matches!(task.job, Job::RemoveHidden(_) | Job::Unhide(..))
+    matches!(task.job, Job::RemoveHidden(_))
 }
 
 /// How far the checkpoint under way is.
@@ -107,10 +107,10 @@ impl<M: Memory> Session<M> {
         self.phase == Phase::Open && (self.epochs.wanted >= self.epochs.current || throttled())
     }
 
-    /// Whether somebody waits for an epoch to be safe. Readers must not sleep for long meanwhile: that it is may come
-    /// to be known without a message of the kernel's.
+    /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep for long meanwhile: that
+    /// it is, or that one can be made now, may come to be known without a message of the kernel's.
     pub fn is_awaiting(&self) -> bool {
-        self.tasks.iter().any(|task| task.awaits.is_some())
+        self.tasks.iter().any(|task| task.awaits.is_some() || task.throttled)
     }
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
@@ -265,11 +265,16 @@ impl<M: Memory> Session<M> {
 
     /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
     pub(crate) fn is_held_up(&mut self, task: &mut Task, request: &Request<'_>) -> bool {
-        let begun =
-            |resent: Resent| !matches!(resent.progress, Progress::Unseen | Progress::Untouched);
+        let begun = |resent: Resent| match resent.progress {
+            Progress::Unseen | Progress::Untouched => false,
+            // Its answer could not be put on record either; what was done of it becomes part of the checkpoint.
+            Progress::Started => !self.is_exhausted(),
+            _ => true,
+        };
         task.throttled = task.hide == Hide::None
             && !task.resent.is_some_and(begun)
-            && self.is_throttled(request);
+            && self.is_throttled(request)
+            && !self.is_reopening(request); // its file has another mode for a moment
         // The checkpoint comes when what was in flight is settled.
         task.old &= !task.throttled;
         task.throttled

@@ -36,6 +36,9 @@ impl<M: Memory> Session<M> {
                 self.known.insert(request.unique, Progress::Untouched);
             }
         }
+        if self.keeps_copies() {
+            self.requeue_copies();
+        }
     }
 
     /// By which error a request is answered that nobody carries out.

@@ -64,6 +64,9 @@ impl<M: Memory> Session<M> {
         if header.error == 0 && self.is_unrecordable(slot, opcode) {
             return Outgoing::Unrecordable;
         }
+        if self.undoes(unique, opcode, header.error) {
+            return Outgoing::Swallow; // it is answered when that is done
+        }
         let outgoing = self.effects(slot, opcode, &header, head, || body);
         self.replied(unique);
         match outgoing {
@@ -218,7 +221,7 @@ impl<M: Memory> Session<M> {
             let error = belay_wire::build::reply_error(header.unique, ENOMEM);
             message = Message::new(&error, &[]).unwrap_or(message);
         }
-        self.after_any(opcode, node, header.error != 0, &header_of(&request), &body);
+        self.after_any(opcode, node, &header_of(&request), &body);
         self.store.slot_reply(slot, message.as_bytes());
         if self.log.is_some() {
             let failed = header.error != 0 || !done;

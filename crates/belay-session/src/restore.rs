@@ -10,6 +10,7 @@ use crate::tasks::ESTALE;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
 use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
+use belay_wire::request::HEADER;
 use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, get_u64, handle_fields};
 
 const EPERM: i32 = 1;
@@ -48,6 +49,16 @@ pub(crate) enum Reopen {
 }
 
 impl<M: Memory> Session<M> {
+    /// Whether a handle that a request goes by is being opened again.
+    pub(crate) fn is_reopening(&self, request: &Request<'_>) -> bool {
+        !self.reopening.is_empty()
+            && handle_fields(request).iter().any(|at| {
+                let key = get_u64(request.body, at - HEADER).unwrap_or(0);
+                let handle = self.store.handle_by_key(key);
+                handle.is_some_and(|handle| self.reopening.contains_key(&handle))
+            })
+    }
+
     pub(crate) fn restore(&mut self, missing: Missing) -> Missed {
         match missing {
             Missing::Node(node) => self.restore_node(node),

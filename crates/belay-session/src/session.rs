@@ -185,7 +185,7 @@ impl<M: Memory> Session<M> {
         if generation > 0 {
             session.sort_handles();
         }
-        // With an op-log they come back once that has said how far the dead generation was with them.
+        // Under the policy `epoch` they come back once it is known how far the dead generation was with them.
         if session.keeps_copies() && !session.has_epochs() {
             session.requeue_copies();
         }

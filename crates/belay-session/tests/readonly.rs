@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use belay_recorder::control::options;
-use belay_recorder::{Capacity, Control, Layout, Store};
+use belay_recorder::{Capacity, Control, Layout, Memory, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
@@ -109,4 +109,26 @@ fn nothing_is_changed_and_all_is_shown() {
         let taken = second.on_request(&mut make(ids(unique)), None, 0);
         assert_eq!(taken, Incoming::Deliver, "{what}");
     }
+}
+
+/// What was in flight comes back also where the kernel cannot send it again.
+#[test]
+fn what_was_in_flight_is_answered_from_its_copy() {
+    let layout = Layout::new(Capacity { copy_bytes: 4096, ..Capacity::SMALL });
+    let file = rustix::fs::memfd_create("readonly", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
+    let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
+    let bits = options::EPOCH | options::NO_RESEND;
+    let mut first = session(&memory, layout, 0, bits);
+    for mut message in [mkdir(ids(2)), build::getattr(ids(4), None)] {
+        let slot = first.claim_slot().unwrap();
+        memory.store_bytes(first.store().slot_copy(slot).0 / 8, &message);
+        assert_eq!(first.on_request(&mut message, Some(slot), 0), Incoming::Deliver);
+    }
+    drop(first);
+    let mut second = session(&memory, layout, 1, bits | options::READ_ONLY);
+    second.keep_no_log();
+    assert_eq!(answered(&mut second), Some((2, EROFS)));
+    let Some(Work::Deliver(message)) = second.work(0) else { panic!("GETATTR is for the daemon") };
+    assert_eq!(Request::parse(&message).unwrap().opcode(), Opcode::GETATTR);
 }

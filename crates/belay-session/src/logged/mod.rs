@@ -170,9 +170,13 @@ impl<M: Memory> Session<M> {
     /// Whether what the daemon has done for a request cannot be put on record.
     #[inline]
     pub(crate) fn is_unrecordable(&self, slot: Slot, opcode: Opcode) -> bool {
+        self.is_exhausted() && !self.answering && self.is_changing(slot, opcode)
+    }
+
+    /// Whether the log has no room for what a request of the kernel's has done.
+    #[inline]
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.log.as_ref().is_some_and(Oplog::is_exhausted)
-            && !self.answering
-            && self.is_changing(slot, opcode)
     }
 
     /// Whether the request in a slot changes something.

@@ -6,10 +6,11 @@ use crate::restore::set_mode;
 use crate::session::Session;
 use belay_oplog::Body;
 use belay_recorder::{Memory, Node};
-use belay_wire::abi::{InHeader, SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{CopyFileRangeIn, InHeader, SetattrIn, WriteIn, fattr};
 use belay_wire::request::HEADER;
 use belay_wire::{Ids, Opcode, Request, build, get_u64, handle_fields, node_fields, put_u64};
 use smallvec::SmallVec;
+use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 /// Of a WRITE's flags, those that are about the data.
@@ -32,6 +33,10 @@ impl<M: Memory> Session<M> {
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let mut body = Body::from_slice(&issue.record.body);
         without_handle(opcode, &mut body);
+        if matches!(opcode, Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64) {
+            // As much as was copied then, and no more.
+            let _ = put_u64(&mut body, offset_of!(CopyFileRangeIn, len), facts.size);
+        }
         let request = Request { header, body: &body };
         // Two nodes and two handles at most.
         let mut patches = SmallVec::<[_; 4]>::new();

@@ -8,6 +8,7 @@ use belay_recorder::control::options;
 use belay_recorder::{Capacity, Layout, Memory, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
+use belay_wire::abi::OutHeader;
 use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -116,6 +117,14 @@ impl Talk {
             Some(other) => panic!("{other:?}"),
             None => None,
         }
+    }
+
+    /// What the kernel is answered next without the daemon: request and error.
+    pub fn next_answer(&mut self) -> (u64, i32) {
+        let Some(Work::Answer(reply)) = self.session.work(0) else { panic!("no answer") };
+        let header = OutHeader::read_from_prefix(&reply).unwrap().0;
+        self.session.on_delivered(header.unique);
+        (header.unique & !belay_wire::UNIQUE_RESEND, -header.error)
     }
 
     /// The request that the daemon gets next: opcode, names and unique.
