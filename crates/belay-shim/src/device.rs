@@ -187,7 +187,11 @@ impl Shim {
         }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        let starved = session.is_starved() || session.is_awaiting();
+        let lonely = self.is_lonely();
+        if lonely {
+            self.look.store(true, Release);
+        }
+        let starved = session.is_starved() || session.is_awaiting() || lonely;
         self.pending.store(!session.is_quiet(), Release);
         let delivery = match &work {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
@@ -262,8 +266,10 @@ impl Shim {
         let settling = session.phase() == Phase::Settling;
         if policy() == Policy::Epoch {
             session.set_time(clock::real());
-            if opcode(message) == Opcode::DESTROY {
-                self.epochs.destroyed.store(true, Relaxed);
+            match opcode(message) {
+                Opcode::DESTROY => self.epochs.destroyed.store(true, Relaxed),
+                Opcode::FORGET | Opcode::BATCH_FORGET => self.epoch_forgets(message),
+                _ => {}
             }
         }
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
