@@ -62,7 +62,7 @@ pub enum Command {
         applied again.\n\n\
         At the first operation that does not come out as it did then, it stops; `--keep-going` goes on, \
         `--skip` leaves out the one at which the last run stopped. At the end all is made durable \
-        (syncfs). If the machine, or a daemon without belay, dies before that, begin again with a copy \
+        (syncfs, and fsync of MOUNTPOINT). If the machine, or a daemon without belay, dies before that, begin again with a copy \
         of the image and of the file from before: keep both.\n\n\
         Exit status: 0 if all is applied, 1 if something is not.",
         after_help = "Examples:\n  belay replay --list disk.img.belay-oplog\n  \

@@ -42,11 +42,16 @@ impl Target {
         Ok(Self { root })
     }
 
-    /// Has the file system write all that it holds.
+    /// Has the file system write all that it holds. Linux tells FUSE daemons nothing of syncfs, and of an fsync all: under
+    /// belay that makes a checkpoint, and fuse2fs writes everything.
     pub fn settle(&self) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(&self.root, ".", flags, Mode::empty())?;
-        Ok(rustix::fs::syncfs(&top)?)
+        rustix::fs::syncfs(&top)?;
+        match rustix::fs::fsync(&top) {
+            Err(Errno::INVAL) => Ok(()), // no such thing there
+            done => Ok(done?),
+        }
     }
 
     /// Removes a file, if it is there.
