@@ -6,6 +6,7 @@ use crate::journal::compile;
 use belay_testbed::process::run;
 use belay_testbed::{BedOptions, Kind};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, getxattr, mknodat, setxattr};
+use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -160,6 +161,88 @@ fn what_was_acknowledged_by_rare_calls_is_done_again() {
         mount.tool(&["umount"]);
         assert!(mount.end().success(), "{way}");
     }
+}
+
+/// A read that libfuse splices, and that finds less than was asked for since the file ends: libfuse says so in the header
+/// that is in the pipe already.
+#[test]
+fn a_spliced_read_may_come_short() {
+    let (mut mount, _) = blob_with(&[("SPLICE", Path::new("1"))]);
+    let file = OpenOptions::new().read(true).write(true).open(mount.at("f")).unwrap();
+    let data: Vec<u8> = (0..20_000u32).map(|at| (at % 253) as u8).collect();
+    file.write_all_at(&data, 0).unwrap();
+    for _ in 0..2 {
+        assert!(fs::read(mount.at("f")).unwrap() == data, "{}", mount.log());
+        let mut end = [0; 1000];
+        assert_eq!(file.read_at(&mut end, 19_900).unwrap(), 100);
+        assert!(end[..100] == data[19_900..]);
+        mount.crash_and_recover();
+    }
+    assert_eq!(number(&mount.status().unwrap(), "/crashes"), 2, "{}", mount.log());
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success());
+}
+
+/// What a daemon that is controlled by a directory does on its image.
+fn controlled() -> (Custom, tempfile::TempDir) {
+    let control = tempfile::tempdir().unwrap();
+    let (mount, _) = blob_with(&[("CONTROL", control.path())]);
+    (mount, control)
+}
+
+/// All crash reports of a mount, in their order.
+fn reports(mount: &Custom) -> Vec<Value> {
+    let status = mount.wait_for("service", |status| status["state"] == "serving");
+    let dir = PathBuf::from(status["report_dir"].as_str().unwrap());
+    let read = |number| {
+        let text = fs::read(dir.join(format!("{number:04}.json"))).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    (1..=number(&status, "/reports")).map(read).collect()
+}
+
+/// What comes out otherwise when it is done again is reported, with what was asked; the mount goes on.
+#[test]
+fn a_difference_is_a_divergence_that_is_reported() {
+    let (mut mount, control) = controlled();
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    file.write_all_at(b"twelve bytes", 0).unwrap();
+    fs::write(control.path().join("short"), "").unwrap();
+    mount.crash_and_recover();
+    fs::remove_file(control.path().join("short")).unwrap();
+    let failed = mount.status().unwrap()["requests"]["failed"].as_u64();
+    assert_eq!(failed, Some(1), "{}", mount.log());
+    let found = reports(&mount);
+    let decisions = found[0]["decisions"].as_array().unwrap();
+    let told = decisions.iter().map(|decision| decision.to_string());
+    let told: Vec<_> = told.filter(|text| text.contains("from the op-log")).collect();
+    assert!(told.len() == 1 && told[0].contains("not all was written"), "{found:#?}");
+    assert!(told[0].contains("WRITE"), "{told:?}");
+    file.write_all_at(b"twelve bytes", 0).unwrap();
+    assert_eq!(fs::read_to_string(mount.at("f")).unwrap(), "twelve bytes");
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success());
+}
+
+/// S48: a node of another type than it was is a fault of a daemon that nobody else works with.
+#[test]
+fn s48_a_node_of_another_type_than_it_was() {
+    let (mut mount, control) = controlled();
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    file.write_all_at(b"text", 0).unwrap();
+    fs::write(control.path().join("type"), "").unwrap();
+    assert!(file.metadata().unwrap().is_file(), "{}", mount.log());
+    assert!(!control.path().join("type").exists(), "nobody has asked the daemon");
+    let found = reports(&mount);
+    assert_eq!(found.len(), 1, "{}", mount.log());
+    assert_eq!(found[0]["detection"]["by"], "violation", "{found:#?}");
+    assert!(found[0]["detection"]["rule"].as_str().unwrap().contains("type"), "{found:#?}");
+    assert_eq!(fs::read_to_string(mount.at("f")).unwrap(), "text");
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success());
 }
 
 /// What few programs ask for is on record as well, however long it is.

@@ -28,6 +28,7 @@ mod repair;
 mod replay;
 mod starts;
 mod transaction;
+mod triggers;
 mod unmounting;
 mod unprivileged;
 mod unprivileged_ends;

@@ -17,7 +17,7 @@ use crate::disk::{Disk, FOLDER, Loop};
 
 /// What a commit of some files takes; the calls that are not made are not waited for.
 const STEPS: u32 = 18;
-const CALLS: &str = "^(pwrite64|pwritev|fsync)$";
+pub const CALLS: &str = "^(pwrite64|pwritev|fsync)$";
 
 const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 
@@ -29,7 +29,7 @@ fn save(path: &Path, bytes: &[u8]) {
 }
 
 /// The thread that commits.
-fn committer(mount: &Custom) -> u32 {
+pub fn committer(mount: &Custom) -> u32 {
     let tasks = format!("/proc/{}/task", mount.pid("supervisor"));
     let mut threads = fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
     let is_it = |path: &std::path::PathBuf| {

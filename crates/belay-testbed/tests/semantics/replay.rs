@@ -193,6 +193,8 @@ fn s49_what_cannot_be_done_again_is_kept_and_replayed() {
     let done = replay(&[]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(tree(&mount.mountpoint), new, "{done:?}");
+    let status = mount.status().unwrap();
+    assert_eq!(number(&status, "/epoch/log_records"), 0, "it is not part of a checkpoint");
     let now = fs::metadata(mount.at("base/deadly/new")).unwrap().modified().unwrap();
     assert_eq!(now, mtime);
     let mut value = [0; 16];
