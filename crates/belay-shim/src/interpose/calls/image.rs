@@ -115,11 +115,11 @@ pub(super) fn is_read_by(fd: c_int) -> bool {
 
 /// Whether a name leads to the image, and what is done by it would pass the overlay by.
 pub(super) fn is_named(path: *const c_char) -> bool {
-    let shim = shim().filter(|_| policy() == Policy::Epoch && !path.is_null());
+    let Some(shim) = shim().filter(|_| policy() == Policy::Epoch && !path.is_null()) else {
+        return false;
+    };
     // SAFETY: a NUL-terminated string, readable during the daemon's call.
-    shim.is_some_and(|shim| {
-        shim.epoch_is_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
-    })
+    shim.epoch_is_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
 }
 
 /// ftruncate(2) of the image, if `fd` is that and the overlay has to know.
