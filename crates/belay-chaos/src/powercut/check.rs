@@ -8,16 +8,37 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use belay_testbed::process;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use belay_testbed::{Kind, process};
 
 use super::work::{Node, Step, Tree};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Reads what is in an image of ext2, ext3 or ext4, by a tool that has no part in writing it. `folder` must not exist.
-pub fn read_image(image: &Path, folder: &Path) -> Result<Tree> {
+/// Reads what is in an image of ext2, ext3, ext4 or FAT, by a tool that has no part in writing it. `folder` must not exist.
+pub fn read_image(kind: Kind, image: &Path, folder: &Path) -> Result<Tree> {
     std::fs::create_dir(folder).with_context(|| format!("creating {}", folder.display()))?;
+    if kind == Kind::Fusefat {
+        copy_fat(image, folder)?;
+    } else {
+        dump_ext(image, folder)?;
+    }
+    let tree = read_folder(folder)?;
+    std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
+    Ok(tree)
+}
+
+fn copy_fat(image: &Path, folder: &Path) -> Result<()> {
+    let mut mcopy = Command::new("mcopy");
+    // fusefat leaves the first entry of the table as 0, which mtools alone minds.
+    mcopy.env("MTOOLS_SKIP_CHECK", "1").args(["-s", "-n", "-i"]).arg(image).arg("::/").arg(folder);
+    let output = process::run_ok(mcopy, LIMIT).context("reading an image (of mtools)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.trim().is_empty(), "mcopy says of {}: {said}", image.display());
+    Ok(())
+}
+
+fn dump_ext(image: &Path, folder: &Path) -> Result<()> {
     let mut debugfs = Command::new("debugfs");
     let path = std::env::var("PATH").unwrap_or_default();
     debugfs.env("PATH", format!("{path}:/usr/sbin:/sbin"));
@@ -28,9 +49,7 @@ pub fn read_image(image: &Path, folder: &Path) -> Result<Tree> {
     if let Some(wrong) = said.lines().find(|line| !line.starts_with("debugfs ")) {
         bail!("debugfs says of {}: {wrong}", image.display());
     }
-    let tree = read_folder(folder)?;
-    std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
-    Ok(tree)
+    Ok(())
 }
 
 /// Reads what is in a folder.

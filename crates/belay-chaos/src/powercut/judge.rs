@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
+use belay_testbed::Kind;
 
 use super::check;
 use super::machine::{self, Told};
@@ -25,6 +26,8 @@ pub struct End {
 
 /// Knows what the applications do, and what former lives of an image have left on it.
 pub struct Judge {
+    /// What they work on.
+    pub kind: Kind,
     /// Of the applications.
     pub seed: u64,
     /// How many there are.
@@ -74,7 +77,7 @@ impl Judge {
             Told::Done(who, step) if *who == client => Some(step + 1),
             _ => None,
         });
-        let script = machine::client(self.seed, self.life, client);
+        let script = machine::client(self.kind, self.seed, self.life, client);
         script.take(last.max().unwrap_or(0)).map(|step| step.is_sync()).collect()
     }
 
@@ -89,7 +92,8 @@ impl Judge {
         for client in 0..self.clients {
             let folder = format!("life{}-{client}", self.life);
             let tree = check::part(found, &folder);
-            let script = machine::client(self.seed, self.life, client).take(end.begun[client]);
+            let script =
+                machine::client(self.kind, self.seed, self.life, client).take(end.begun[client]);
             let place = check::place(&tree, script, end.durable[client])
                 .with_context(|| format!("application {client}"))?;
             durable += end.durable[client] as u64;

@@ -62,7 +62,8 @@ impl<'a> Bench<'a> {
         seed: u64,
         interrupted: &'a AtomicBool,
     ) -> Result<Self> {
-        ensure!(kind.is_fuse2fs(), "{kind} has no image that is known to be read here");
+        let known = kind.is_fuse2fs() || kind == Kind::Fusefat;
+        ensure!(known, "{kind} has no image that is known to be read here");
         let shm = PathBuf::from("/dev/shm");
         let parent = args.workdir.clone().unwrap_or(shm);
         let dir = tempfile::Builder::new()
@@ -86,6 +87,7 @@ impl<'a> Bench<'a> {
             folder,
             disk: Disk::default(),
             judge: Judge {
+                kind,
                 seed,
                 clients: args.clients,
                 steps: args.steps,
@@ -314,7 +316,7 @@ impl Bench<'_> {
         let path = self.path("repaired");
         std::fs::write(&path, bytes.to_vec()).context("writing an image")?;
         image::check(self.kind, &path)?;
-        let tree = check::read_image(&path, &self.path("found"))?;
+        let tree = check::read_image(self.kind, &path, &self.path("found"))?;
         self.counts.images += 1;
         self.seen.insert(hash, tree.clone());
         Ok(tree)

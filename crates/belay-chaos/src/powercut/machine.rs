@@ -98,9 +98,13 @@ fn tell(told: &Told) {
 }
 
 /// The folder that an application works in, and the seed of its steps.
-pub fn client(seed: u64, life: u64, client: usize) -> Script {
+pub fn client(kind: Kind, seed: u64, life: u64, client: usize) -> Script {
     let folder = format!("life{life}-{client}");
-    Script::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(life << 8 | client as u64), &folder)
+    let seed = seed.wrapping_mul(0x9e37_79b9).wrapping_add(life << 8 | client as u64);
+    match kind {
+        Kind::Fusefat => Script::of_fat(seed, &folder),
+        _ => Script::new(seed, &folder),
+    }
 }
 
 /// The machine, until it is killed.
@@ -148,7 +152,9 @@ fn quiet(mut command: Command) -> Result<Command> {
 }
 
 fn apply(args: &MachineArgs, number: usize) {
-    for (count, step) in client(args.seed, args.life, number).take(args.steps).enumerate() {
+    for (count, step) in
+        client(args.kind, args.seed, args.life, number).take(args.steps).enumerate()
+    {
         if let Err(why) = patiently(&args.mountpoint, &step) {
             tell(&Told::Failed(format!("client {number}, step {count}: {step:?}: {why}")));
             return;

@@ -58,7 +58,7 @@ pub struct PowercutArgs {
     #[arg(long)]
     seed: Option<u64>,
     /// Daemons on images, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3])]
+    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fusefat])]
     beds: Vec<Kind>,
     /// Applications at work at once
     #[arg(long, default_value_t = 2)]

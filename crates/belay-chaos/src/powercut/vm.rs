@@ -142,6 +142,7 @@ impl<'a> Bench<'a> {
             power,
             disk: Disk::default(),
             judge: Judge {
+                kind,
                 seed,
                 clients: args.clients,
                 steps: STEPS,
@@ -185,7 +186,7 @@ impl Lives for Bench<'_> {
         let life = || format!("life {}", self.judge.life);
         let (bytes, done) = self.repaired(&disk).with_context(life)?;
         self.counts.note(done);
-        let found = check::read_image(&self.path("repaired"), &self.path("found"))?;
+        let found = check::read_image(self.kind, &self.path("repaired"), &self.path("found"))?;
         let found = self.judge.compare(&found, &end).with_context(life)?;
         self.counts.images += 1;
         self.counts.durable += found.durable;

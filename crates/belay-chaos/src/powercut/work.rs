@@ -143,13 +143,21 @@ pub struct Script {
     folder: String,
     tree: Tree,
     made: usize,
+    /// Nothing that a FAT, or its daemon, does not know.
+    fat: bool,
 }
 
 impl Script {
     /// The steps in a folder that the first of them makes.
     pub fn new(seed: u64, folder: &str) -> Self {
         let rng = ChaCha12Rng::seed_from_u64(seed);
-        Self { rng, folder: folder.to_owned(), tree: Tree::new(), made: 0 }
+        Self { rng, folder: folder.to_owned(), tree: Tree::new(), made: 0, fat: false }
+    }
+
+    /// The same for a FAT on fusefat: without links, without new names of directories, and no file becomes
+    /// longer but the empty ones (docs/epochs.md, limits).
+    pub fn of_fat(seed: u64, folder: &str) -> Self {
+        Self { fat: true, ..Self::new(seed, folder) }
     }
 
     fn pick(&mut self, wanted: impl Fn(&str, &Node) -> bool) -> Option<String> {
@@ -181,7 +189,7 @@ impl Script {
         Some(match self.rng.random_range(0..100) {
             0..14 if !full => Step::Create(self.fresh()?),
             14..18 if !full => Step::Folder(self.fresh()?),
-            18..21 if !full => {
+            18..21 if !full && !self.fat => {
                 let target = format!("../{}", self.made);
                 Step::Link(self.fresh()?, target)
             }
@@ -189,6 +197,11 @@ impl Script {
                 let path = self.pick(is_file)?;
                 let Some(Node::File(content)) = self.tree.get(&path) else { return None };
                 let length = content.len();
+                if self.fat && length > 0 {
+                    let at = self.rng.random_range(0..length);
+                    let some = self.rng.random_range(1..=length - at);
+                    return Some(Step::Write(path, at, some, self.rng.random()));
+                }
                 let at = match self.rng.random_range(0..3) {
                     0 => self.rng.random_range(0..=length),
                     _ if length < 40_000 => length,
@@ -197,9 +210,17 @@ impl Script {
                 let most = if self.rng.random_ratio(1, 4) { 24_000 } else { 3000 };
                 Step::Write(path, at, self.rng.random_range(1..most), self.rng.random())
             }
-            46..51 => Step::Length(self.pick(is_file)?, self.rng.random_range(0..30_000)),
+            46..51 => {
+                let path = self.pick(is_file)?;
+                let Some(Node::File(content)) = self.tree.get(&path) else { return None };
+                let most = if self.fat { content.len() + 1 } else { 30_000 };
+                Step::Length(path, self.rng.random_range(0..most))
+            }
             51..61 => {
-                let from = self.pick(|path, _| path != folder)?;
+                // fusefat does not find what is in a directory that was renamed, also without belay.
+                let fat = self.fat;
+                let from =
+                    self.pick(|path, node| path != folder && !(fat && *node == Node::Folder))?;
                 let to = match self.rng.random_range(0..3) {
                     0 if is_file("", self.tree.get(&from)?) => self.pick(is_file)?,
                     _ => self.fresh()?,
@@ -277,6 +298,8 @@ mod tests {
     fn a_seed_is_a_sequence() {
         let steps = |seed| Script::new(seed, "c").take(200).collect::<Vec<_>>();
         assert!(steps(1) == steps(1) && steps(1) != steps(2));
+        let fat: Vec<_> = Script::of_fat(1, "c").take(400).collect();
+        assert!(!fat.iter().any(|step| matches!(step, Step::Link(..))), "a FAT has no links");
         let syncs = steps(3).iter().filter(|step| step.is_sync()).count();
         assert!((20..80).contains(&syncs), "{syncs}");
     }
