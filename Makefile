@@ -138,7 +138,7 @@ powercuts: setup build ## Kill everything at once, 2,000 times, and lose what wa
 	@mkdir -p $(STUDY_OUT)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts $(or $(CUTS),2000) --also 1 $(if $(SEED),--seed $(SEED)) \
 	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-random.md $(POWER_FLAGS)
-	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts 9 --also 0 --steps 12 $(if $(SEED),--seed $(SEED)) \
+	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts 12 --also 0 --steps 12 $(if $(SEED),--seed $(SEED)) \
 	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-every.md $(POWER_FLAGS)
 
 .PHONY: powercuts-vm
