@@ -213,7 +213,11 @@ impl Script {
             46..51 => {
                 let path = self.pick(is_file)?;
                 let Some(Node::File(content)) = self.tree.get(&path) else { return None };
-                let most = if self.fat { content.len() + 1 } else { 30_000 };
+                // fusefat refuses to keep a length as well.
+                let most = if self.fat { content.len() } else { 30_000 };
+                if most == 0 {
+                    return None;
+                }
                 Step::Length(path, self.rng.random_range(0..most))
             }
             51..61 => {
