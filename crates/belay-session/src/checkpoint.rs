@@ -265,12 +265,8 @@ impl<M: Memory> Session<M> {
 
     /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
     pub(crate) fn is_held_up(&mut self, task: &mut Task, request: &Request<'_>) -> bool {
-        let begun = |resent: Resent| match resent.progress {
-            Progress::Unseen | Progress::Untouched => false,
-            // Its answer could not be put on record either; what was done of it becomes part of the checkpoint.
-            Progress::Started => !self.is_exhausted(),
-            _ => true,
-        };
+        let begun =
+            |resent: Resent| !matches!(resent.progress, Progress::Unseen | Progress::Untouched);
         task.throttled = task.hide == Hide::None
             && !task.resent.is_some_and(begun)
             && self.is_throttled(request)

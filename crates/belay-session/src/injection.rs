@@ -88,7 +88,7 @@ impl<M: Memory> Session<M> {
             Injection::ProbePresence => self.probed_presence(task, reply),
             Injection::HideByRename { node } => self.hidden_by_rename(task, node, reply),
             Injection::HideByLink { node } => self.hidden_by_link(task, node, reply),
-            Injection::HideTarget { node } => self.hidden_target(task, node, reply),
+            Injection::HideTarget { node } => self.moved_target(task, node, reply),
             Injection::DropTarget => self.dropped_target(task),
             Injection::MoveHidden { node, from, to } => {
                 self.moved_hidden(task, node, (from, to), reply);

@@ -85,6 +85,18 @@ impl<M: Memory> Session<M> {
         }
     }
 
+    /// Fails what daemons die of; what was begun of it is undone first, then `None`.
+    pub(crate) fn fail_for_good(&mut self, task: &mut Task, row: &Row) -> Option<Step> {
+        if !self.begin_undo(task, -EIO) {
+            return Some(self.set_aside(task, row, EIO));
+        }
+        task.resent = None;
+        self.count(Counter::Failed);
+        self.count(Counter::Poisoned);
+        self.report(task, row.id, EIO, row.reason);
+        None
+    }
+
     /// Answers what daemons die of, without a daemon.
     pub(crate) fn set_aside(&mut self, task: &mut Task, row: &Row, errno: i32) -> Step {
         let unique = task.unique();

@@ -5,7 +5,6 @@ use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::effects::RENAME_EXCHANGE;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
-use crate::poison::EIO;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::{Counter, options};
@@ -87,7 +86,7 @@ impl<M: Memory> Session<M> {
                 self.report(task, row.id, 0, row.reason);
                 Some(self.answer(task, &build::reply_ok(request.header.unique)))
             }
-            Action::Fail => Some(self.set_aside(task, row, EIO)),
+            Action::Fail => self.fail_for_good(task, row),
             _ => None,
         }
     }
@@ -116,7 +115,7 @@ impl<M: Memory> Session<M> {
                 let message = build::setattr(self.injected_ids(id), &cut);
                 Some(Step::Inject(message, Injection::CutTail))
             }
-            Action::Fail => Some(self.set_aside(task, row, EIO)),
+            Action::Fail => self.fail_for_good(task, row),
             Action::Reissue | Action::AnswerRecorded | Action::AnswerReleased => {
                 self.count(Counter::Reissued);
                 self.report(task, row.id, 0, row.reason);

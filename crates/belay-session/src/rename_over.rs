@@ -9,7 +9,7 @@ use crate::task::{Step, Task, Wait};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::abi::OutHeader;
-use belay_wire::{Opcode, Request, build};
+use belay_wire::{Opcode, Request, UNIQUE_RESEND, build};
 
 impl<M: Memory> Session<M> {
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
@@ -37,7 +37,7 @@ impl<M: Memory> Session<M> {
         });
     }
 
-    pub(crate) fn hidden_target(&mut self, id: u64, node: Node, reply: &[u8]) {
+    pub(crate) fn moved_target(&mut self, id: u64, node: Node, reply: &[u8]) {
         // If it is not there any more, a dead generation had moved it.
         let ok = read::<OutHeader>(reply)
             .is_some_and(|header| header.error == 0 || header.error == -ENOENT);
@@ -93,16 +93,47 @@ impl<M: Memory> Session<M> {
     /// comes back, before the caller hears of it. So whoever dies in between has a successor that begins anew. Gives
     /// whether there is something to be undone.
     pub(crate) fn undoes(&mut self, unique: u64, opcode: Opcode, error: i32) -> bool {
-        if error == 0 || !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
+        if !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
             return false;
         }
-        let waits = |task: &&mut Task| task.wait == Wait::Reply(unique) && task.hide == Hide::Kept;
-        let moved = !self.links_work;
-        let Some(task) = self.tasks.iter_mut().find(waits) else { return false };
-        task.hide = if moved { Hide::Back(error) } else { Hide::Drop(error) };
+        let is_it = |task: &Task| task.unique() & !UNIQUE_RESEND == unique;
+        let Some(index) = self.tasks.iter().position(is_it) else { return false };
+        let Some(mut task) = self.tasks.get(index).cloned() else { return false };
+        if matches!(task.hide, Hide::Back(_) | Hide::Drop(_) | Hide::Undone(_)) {
+            return true; // the daemon answers twice
+        }
+        if error == 0 || task.wait != Wait::Reply(unique) || !self.begin_undo(&mut task, error) {
+            return false;
+        }
         task.wait = Wait::Ready;
+        if let Some(place) = self.tasks.get_mut(index) {
+            *place = task;
+        }
         self.kick = true;
         true
+    }
+
+    /// The same for a request that is to fail with `error` (negative) without the daemon's word.
+    pub(crate) fn begin_undo(&self, task: &mut Task, error: i32) -> bool {
+        let message = task.message();
+        let hidden = Request::parse(message).ok().and_then(|request| self.hidden_target(&request));
+        let undo = match task.hide {
+            Hide::Kept if self.links_work => Hide::Drop(error),
+            // Also what a dead generation had begun: of two links of a file that leaves both.
+            Hide::Kept | Hide::None => Hide::Back(error),
+            _ => return false,
+        };
+        if hidden.is_some() {
+            task.hide = undo;
+        }
+        hidden.is_some()
+    }
+
+    /// The file that a rename goes over, with its directory and hidden name, if it has one.
+    fn hidden_target(&self, request: &Request<'_>) -> Option<(Node, Node, Vec<u8>)> {
+        let to = self.store.node_by_key(target_dir(request)?)?;
+        let node = self.store.child(to, request.names().second?)?;
+        Some((node, to, self.hidden_name(node)?))
     }
 
     /// Takes that further, up to the answer.
@@ -116,10 +147,8 @@ impl<M: Memory> Session<M> {
     }
 
     fn undo(&mut self, hide: Hide, request: &Request<'_>) -> Option<Step> {
-        let to = self.store.node_by_key(target_dir(request)?)?;
+        let (node, to, hidden) = self.hidden_target(request)?;
         let name = request.names().second?;
-        let node = self.store.child(to, name)?;
-        let hidden = self.hidden_name(node)?;
         let id = self.store.bound(to, self.generation)?;
         let ids = self.injected_ids(id);
         match hide {

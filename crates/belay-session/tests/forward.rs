@@ -579,3 +579,69 @@ fn what_was_recorded_and_not_answered_is_done_once() {
         assert_eq!(talk.log().sizes().records, 0);
     }
 }
+
+/// A rename over an open file that daemons die of fails alone; what was begun of it is undone before that is said.
+#[test]
+fn a_rename_that_daemons_die_of_leaves_nothing_behind() {
+    let mut talk = Talk::logged();
+    talk.session.control().set_poison_after(2);
+    let (file, _) = talk.lookup("a", 30, 7);
+    talk.lookup("b", 31, 8);
+    talk.open(file);
+    let rename = |ids| build::rename(ids, ROOT_ID, b"b", b"a");
+    assert!(talk.ask(ROOT_ID, rename).is_none());
+    let asked = talk.unique;
+    up_to_the_rename(&mut talk);
+    let again = |talk: &mut Talk| {
+        talk.die_by_itself();
+        let ids = belay_wire::Ids { unique: asked, nodeid: ROOT_ID, ..Default::default() };
+        talk.resend(rename(ids));
+    };
+    for _ in 0..4 {
+        again(&mut talk);
+        let mut undone = Vec::new();
+        loop {
+            let work = talk.session.work(0);
+            let message = match work {
+                Some(belay_session::Work::Deliver(message)) => message,
+                Some(belay_session::Work::Answer(reply)) => {
+                    assert_eq!(
+                        belay_wire::get_u64(&reply, 8).unwrap() & !belay_wire::UNIQUE_RESEND,
+                        asked
+                    );
+                    assert_eq!(i32::from_ne_bytes(reply[4..8].try_into().unwrap()), -5);
+                    let unhides = |(opcode, _): &(Opcode, Vec<String>)| *opcode == Opcode::RENAME;
+                    assert!(undone.len() == 2 && unhides(&undone[0]), "{undone:?}");
+                    assert_eq!(undone[1].0, Opcode::UNLINK);
+                    return;
+                }
+                other => panic!("{other:?}"),
+            };
+            let (opcode, names, unique) = told(&message);
+            let (id, ino) =
+                if names.first().is_some_and(|name| name == "b") { (71, 8) } else { (70, 7) };
+            match opcode {
+                Opcode::RENAME if names == ["b", "a"] => break, // it dies
+                Opcode::LOOKUP => {
+                    talk.reply(unique, link(id, ino).as_bytes());
+                }
+                Opcode::LINK => {
+                    talk.reply(unique, link(99, 7).as_bytes());
+                }
+                Opcode::FORGET => continue,
+                Opcode::UNLINK => {
+                    undone.push((opcode, names));
+                    talk.reply(unique, &[]);
+                }
+                Opcode::RENAME => {
+                    if names[1] == "a" {
+                        undone.push((opcode, names));
+                    }
+                    talk.reply(unique, &[]);
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+    panic!("no daemon is spared");
+}

@@ -48,7 +48,10 @@ impl Shim {
         let mut aborted = false;
         loop {
             match self.before_read() {
-                Before::Again => continue,
+                Before::Again => {
+                    real::look_for_cancellation();
+                    continue;
+                }
                 Before::Deliver(head, data) => {
                     let given = give_with(&head, (&data, &self.memory), buffer, len);
                     if !data.is_empty() {

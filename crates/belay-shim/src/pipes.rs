@@ -9,7 +9,7 @@ use crate::device::{After, Before, length, opcode};
 use crate::real;
 use crate::start::Shim;
 use belay_oplog::InPlace;
-use belay_wire::Opcode;
+use belay_wire::{Opcode, UNIQUE_RESEND};
 use libc::{c_int, c_uint, iovec};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -88,7 +88,10 @@ impl Shim {
         let mut aborted = false;
         loop {
             match self.before_read() {
-                Before::Again => continue,
+                Before::Again => {
+                    real::look_for_cancellation();
+                    continue;
+                }
                 Before::Deliver(message, data) => return self.put_with(message, &data, to),
                 Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
@@ -202,7 +205,9 @@ impl Shim {
         pass: impl Fn() -> isize,
     ) -> isize {
         let mut head = REPLY.replace([0; 16]);
-        if self.direct.is_read(belay_wire::get_u64(&head, 8).unwrap_or(0)) {
+        let unique = belay_wire::get_u64(&head, 8).unwrap_or(0);
+        let reads = || self.session().opcode_in_hand(unique & !UNIQUE_RESEND) == Some(Opcode::READ);
+        if self.direct.is_read(unique) || unique != 0 && reads() {
             // Of a file that ends before, libfuse makes it shorter once it knows: in the page that is in the pipe.
             set_length(&mut head, total);
             return self.outgoing(&head, total, || Cow::Borrowed(&[]), pass);

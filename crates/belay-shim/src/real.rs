@@ -199,3 +199,13 @@ pub(crate) fn fail(errno: i32) -> isize {
 pub(crate) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
+
+/// Ends the calling thread if that was asked for (pthread_cancel) and it lets that happen now: read(2) of the device, which
+/// is a cancellation point, may be put off for long. To be called where nothing with a destructor lives.
+pub(crate) fn look_for_cancellation() {
+    unsafe extern "C-unwind" {
+        fn pthread_testcancel();
+    }
+    // SAFETY: it takes nothing, and returns or unwinds; the frames up to the daemon's have no destructors.
+    unsafe { pthread_testcancel() };
+}

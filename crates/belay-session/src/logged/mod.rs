@@ -17,7 +17,7 @@ mod own;
 
 use crate::decision::Progress;
 use crate::message::header_of;
-use crate::session::Session;
+use crate::session::{Phase, Session};
 use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Sizes, Spoilt, Staged};
 use belay_recorder::{InFlight, MAX_BODY, Memory, Slot, SlotState};
 use belay_wire::abi::{InHeader, WriteIn};
@@ -170,13 +170,10 @@ impl<M: Memory> Session<M> {
     /// Whether what the daemon has done for a request cannot be put on record.
     #[inline]
     pub(crate) fn is_unrecordable(&self, slot: Slot, opcode: Opcode) -> bool {
-        self.is_exhausted() && !self.answering && self.is_changing(slot, opcode)
-    }
-
-    /// Whether the log has no room for what a request of the kernel's has done.
-    #[inline]
-    pub(crate) fn is_exhausted(&self) -> bool {
+        // What is settled is what had begun, one at a time: the rest of the room is for that as well.
         self.log.as_ref().is_some_and(Oplog::is_exhausted)
+            && self.phase != Phase::Settling
+            && self.is_changing(slot, opcode)
     }
 
     /// Whether the request in a slot changes something.

@@ -26,14 +26,15 @@ impl<M: Memory> Session<M> {
         let facts = &issue.record.facts;
         let opcode = Opcode(facts.opcode);
         let runs = if opcode == Opcode::WRITE { issue.data.len() } else { 1 };
-        // One without an opcode only says where nodes are.
-        if forward.run >= runs || facts.opcode == 0 {
+        let copies = matches!(opcode, Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64);
+        // One without an opcode only says where nodes are. The kernel asks for no copy of nothing.
+        if forward.run >= runs || facts.opcode == 0 || copies && facts.size == 0 {
             return None;
         }
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let mut body = Body::from_slice(&issue.record.body);
         without_handle(opcode, &mut body);
-        if matches!(opcode, Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64) {
+        if copies {
             // As much as was copied then, and no more.
             let _ = put_u64(&mut body, offset_of!(CopyFileRangeIn, len), facts.size);
         }

@@ -78,6 +78,12 @@ impl Talk {
         self.attach();
     }
 
+    /// The same by its own doing.
+    pub fn die_by_itself(&mut self) {
+        self.session.control().set_blame(self.generation, belay_recorder::Blame::Own);
+        self.die();
+    }
+
     /// The same, where there is nothing to be issued again.
     pub fn crash(&mut self) {
         self.die();

@@ -2,7 +2,7 @@
 
 use super::calls::copies::splice_here;
 use super::calls::files::{read_here, write_here};
-use super::calls::image::{image_here, passes_by};
+use super::calls::image::{image_here, is_read_by, passes_by};
 use super::calls::memory::parts;
 use crate::descriptors::{is_device, is_image};
 use crate::effects::{Policy, policy};
@@ -15,7 +15,9 @@ use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
 const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
 /// What changes a disk or a file: BLKDISCARD, BLKSECDISCARD and BLKZEROOUT (`_IO(0x12, 119)`, 125 and 127); FICLONE,
 /// FICLONERANGE and FIDEDUPERANGE (linux/fs.h).
-const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, 0x4004_9409, 0x4020_940d, 0xc018_9436];
+const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, FICLONE, FICLONERANGE, 0xc018_9436];
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
 
 /// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
 pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
@@ -184,6 +186,16 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     // A disk can be told to discard; most of what it is asked changes nothing.
     let changes = CHANGES.contains(&request) || policy() == Policy::Transaction;
     if changes && passes_by(fd) {
+        return -1;
+    }
+    let from = match request {
+        FICLONE => arg as c_int,
+        // SAFETY: struct file_clone_range, whose first member is the source's descriptor; the caller's, readable.
+        FICLONERANGE if !arg.is_null() => (unsafe { arg.cast::<i64>().read_unaligned() }) as c_int,
+        _ => -1,
+    };
+    if is_read_by(from) {
+        real::set_errno(libc::EOPNOTSUPP);
         return -1;
     }
     // SAFETY: the caller's arguments, unchanged.

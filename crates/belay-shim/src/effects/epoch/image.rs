@@ -89,9 +89,14 @@ impl Shim {
     /// Whether a name of the daemon's leads to its image.
     pub(crate) fn epoch_is_image(&self, dir: c_int, path: &CStr, follows: bool) -> bool {
         let flags = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        // SAFETY: the daemon's argument to a call that is being made on this thread. If it is not a descriptor the call
-        // below fails, and its own fails alike.
-        let dir = if dir == libc::AT_FDCWD { CWD } else { unsafe { BorrowedFd::borrow_raw(dir) } };
+        let dir = match dir {
+            _ if path.to_bytes().starts_with(b"/") => CWD, // nobody looks at it then
+            libc::AT_FDCWD => CWD,
+            ..0 => return false,
+            // SAFETY: not -1, and the daemon's argument to a call that is being made on this thread. If it is no descriptor
+            // the call below fails, as the daemon's own will.
+            dir => unsafe { BorrowedFd::borrow_raw(dir) },
+        };
         rustix::fs::statat(dir, path, flags).is_ok_and(|stat| self.is_image(&stat))
     }
 

@@ -104,7 +104,7 @@ pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
 }
 
 /// As [`passes_by`] if the image is about to be read otherwise than by a read; errno is the caller's to set.
-pub(super) fn is_read_by(fd: c_int) -> bool {
+pub(in crate::interpose) fn is_read_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
     if policy() == Policy::Epoch {
         return true;
