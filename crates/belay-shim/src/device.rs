@@ -190,11 +190,7 @@ impl Shim {
         }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        let lonely = self.is_lonely();
-        if lonely {
-            self.look.store(true, Release);
-        }
-        let starved = session.is_starved() || session.is_awaiting() || lonely;
+        let starved = session.is_starved() || session.is_awaiting();
         self.pending.store(!session.is_quiet(), Release);
         let delivery = match &work {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
@@ -269,10 +265,8 @@ impl Shim {
         let settling = session.phase() == Phase::Settling;
         if policy() == Policy::Epoch {
             session.set_time(clock::real());
-            match opcode(message) {
-                Opcode::DESTROY => self.epochs.destroyed.store(true, Relaxed),
-                Opcode::FORGET | Opcode::BATCH_FORGET => self.epoch_forgets(message),
-                _ => {}
+            if opcode(message) == Opcode::DESTROY {
+                self.epochs.destroyed.store(true, Relaxed);
             }
         }
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });

@@ -16,6 +16,7 @@ use belay_recorder::control::{Counter, flags, options};
 use belay_sys::Mapping;
 use rustix::fd::AsFd;
 use signal_hook::consts::SIGKILL;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 /// How many daemons may be started to bring about a clean end.
@@ -73,7 +74,9 @@ impl Supervisor {
         self.next_checkpoint = (now.saturating_add(pause), served);
         if (served != requests || waits) && self.complete_or_first() {
             self.control().ask_for_checkpoint();
-            self.kick_daemon(); // it may sleep
+            if !self.kick_daemon() {
+                self.nudge_daemon(); // it may sleep
+            }
         }
         if self.complete_or_first() {
             self.ask_for_trim(served == requests);
@@ -203,10 +206,29 @@ impl Supervisor {
         }
     }
 
-    /// Wakes one of the daemon's threads.
-    fn kick_daemon(&self) {
+    /// Wakes one of the daemon's threads; `false` if the kernel knows no file by which that could be done (see
+    /// [`belay_wire::build::kick`]).
+    fn kick_daemon(&self) -> bool {
         let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
-        let _ = rustix::io::write(self.device(), &belay_wire::build::kick(file));
+        let kicked = rustix::io::write(self.device(), &belay_wire::build::kick(file));
+        !matches!(kicked, Err(rustix::io::Errno::INVAL))
+    }
+
+    /// Has the mount asked for something that changes nothing, by a process of its own: it may wait for long. One at a time.
+    fn nudge_daemon(&mut self) {
+        // Somebody else may have reaped it: then it is not there either.
+        let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if self.nudge.as_mut().is_some_and(waits) {
+            return;
+        }
+        let Some(mount) = &self.book.mount else { return };
+        let mut stat = Command::new("stat");
+        stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0);
+        stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match stat.spawn() {
+            Ok(child) => self.nudge = Some(child),
+            Err(why) => tracing::debug!("no `stat` to wake the daemon with: {why}"),
+        }
     }
 
     fn complete_or_first(&self) -> bool {

@@ -124,6 +124,8 @@ struct Supervisor {
     committer: Option<Committer>,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
+    /// Asks the mount for something, so that a daemon wakes.
+    nudge: Option<std::process::Child>,
     /// An epoch has taken more memory than short ones need.
     bloated: bool,
     /// Since when the daemon has been writing what it holds, to end then.
@@ -193,6 +195,7 @@ impl Supervisor {
             fencing: None,
             committer: None,
             next_checkpoint: (0, 0),
+            nudge: None,
             bloated: false,
             retiring_since: None,
             mirror,

@@ -11,12 +11,9 @@ use belay_image::overlay::Overlay;
 use belay_recorder::control::Counter;
 use belay_session::Session;
 use belay_sys::Mapping;
-use belay_wire::{Opcode, Request};
+use belay_wire::Opcode;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
-
-/// How often a file is looked for by which readers can be woken, where the kernel knows none, in ns.
-const LOOK_FOR_FILE: u64 = 10_000_000;
 
 impl Shim {
     /// The calling thread asks for more to do: is there something about epochs to be looked at?
@@ -27,27 +24,8 @@ impl Shim {
         let epochs = &self.epochs;
         let asked = self.control().checkpoints_asked() != epochs.asked.load(Relaxed);
         let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
-        if asked || committed || self.is_lonely() || epochs.due.load(Relaxed) || self.is_trim_due()
-        {
+        if asked || committed || epochs.due.load(Relaxed) || self.is_trim_due() {
             self.look.store(true, Release);
-        }
-    }
-
-    /// Whether there is something for a checkpoint, and nobody could wake a reader for one: readers must not sleep for long.
-    #[inline]
-    pub(crate) fn is_lonely(&self) -> bool {
-        policy() == Policy::Epoch
-            && self.epochs.waker.0.load(Relaxed) == 0
-            && self.control().logged().0 > 0
-    }
-
-    /// The kernel forgets nodes: perhaps the file by which readers were woken.
-    pub(crate) fn epoch_forgets(&self, message: &[u8]) {
-        let waker = &self.epochs.waker.0;
-        let known = waker.load(Relaxed);
-        let Ok(request) = Request::parse(message) else { return };
-        if known == request.header.nodeid || request.forgets().any(|(_, one)| one.nodeid == known) {
-            waker.store(0, Relaxed);
         }
     }
 
@@ -111,11 +89,6 @@ impl Shim {
             || session.is_log_long(epochs.wishes.log_bytes)
             || session.wants_checkpoint();
         let at = now();
-        let (waker, looked) = &epochs.waker;
-        if self.is_lonely() && at.saturating_sub(looked.load(Relaxed)) > LOOK_FOR_FILE {
-            looked.store(at, Relaxed);
-            waker.store(session.store().some_file().unwrap_or(0), Relaxed);
-        }
         if due && overlay.can_seal().unwrap_or(false) && session.begin_checkpoint(at) {
             epochs.pace.begin(at);
             epochs.asked.store(asked, Relaxed);

@@ -52,9 +52,6 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// So much has collected that a checkpoint is due.
     due: AtomicBool,
-    /// A regular file that the kernel knows, by which readers that sleep there can be woken (see `build::kick` of belay-wire); 0 if none
-    /// is known, and when one was looked for last.
-    waker: (AtomicU64, AtomicU64),
     /// How long checkpoints hold requests up.
     pace: Pace,
     /// Which memory is wanted next.
