@@ -445,6 +445,24 @@ fn what_was_copied_is_counted() {
     }
 }
 
+fn rename(ids: belay_wire::Ids) -> Vec<u8> {
+    build::rename(ids, ROOT_ID, b"b", b"a")
+}
+
+/// The kernel asks for `b` to be renamed over the open file `a`; gives that request's unique.
+fn rename_over_open(talk: &mut Talk) -> u64 {
+    let (file, _) = talk.lookup("a", 30, 7);
+    talk.lookup("b", 31, 8);
+    talk.open(file);
+    assert!(talk.ask(ROOT_ID, rename).is_none());
+    talk.unique
+}
+
+/// The kernel sends that request again.
+fn resend_rename(talk: &mut Talk, unique: u64) {
+    talk.resend(rename(belay_wire::Ids { unique, nodeid: ROOT_ID, ..Default::default() }));
+}
+
 /// What the daemon is asked up to the RENAME of `b` over the open file `a`, where links are nodes of their own so that `a`
 /// is moved to a hidden name; gives that name and the RENAME's unique.
 fn up_to_the_rename(talk: &mut Talk) -> (String, u64) {
@@ -480,12 +498,7 @@ fn up_to_the_rename(talk: &mut Talk) -> (String, u64) {
 fn a_rename_that_fails_is_undone_before_it_is_answered() {
     for dies_after in 0..4 {
         let mut talk = Talk::logged();
-        let (file, _) = talk.lookup("a", 30, 7);
-        talk.lookup("b", 31, 8);
-        talk.open(file);
-        let rename = |ids| build::rename(ids, ROOT_ID, b"b", b"a");
-        assert!(talk.ask(ROOT_ID, rename).is_none());
-        let asked = talk.unique;
+        let asked = rename_over_open(&mut talk);
         let (hidden, unique) = up_to_the_rename(&mut talk);
         assert_eq!(unique, asked);
         let steps =
@@ -508,8 +521,7 @@ fn a_rename_that_fails_is_undone_before_it_is_answered() {
         }
         if dies_after < 3 {
             talk.die();
-            let ids = belay_wire::Ids { unique: asked, nodeid: ROOT_ID, ..Default::default() };
-            talk.resend(rename(ids));
+            resend_rename(&mut talk, asked);
             // First what was done before is done again, as what is not on record otherwise.
             let (_, again) = loop {
                 let (opcode, names, unique) = told(&talk.next_message().expect("a request"));
@@ -585,20 +597,11 @@ fn what_was_recorded_and_not_answered_is_done_once() {
 fn a_rename_that_daemons_die_of_leaves_nothing_behind() {
     let mut talk = Talk::logged();
     talk.session.control().set_poison_after(2);
-    let (file, _) = talk.lookup("a", 30, 7);
-    talk.lookup("b", 31, 8);
-    talk.open(file);
-    let rename = |ids| build::rename(ids, ROOT_ID, b"b", b"a");
-    assert!(talk.ask(ROOT_ID, rename).is_none());
-    let asked = talk.unique;
+    let asked = rename_over_open(&mut talk);
     up_to_the_rename(&mut talk);
-    let again = |talk: &mut Talk| {
-        talk.die_by_itself();
-        let ids = belay_wire::Ids { unique: asked, nodeid: ROOT_ID, ..Default::default() };
-        talk.resend(rename(ids));
-    };
     for _ in 0..4 {
-        again(&mut talk);
+        talk.die_by_itself();
+        resend_rename(&mut talk, asked);
         let mut undone = Vec::new();
         loop {
             let work = talk.session.work(0);

@@ -66,6 +66,13 @@ fn what_a_daemon_had_in_memory_only_is_done_again() {
     }
 }
 
+/// Closes the file, unmounts, and expects an orderly end.
+fn unmount(mut mount: Custom, file: File) {
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success());
+}
+
 /// A mount by `blob.c`, and that program.
 fn blob() -> (Custom, PathBuf) {
     blob_with(&[])
@@ -112,7 +119,7 @@ fn what_an_ioctl_has_changed_is_done_again() {
 /// The data of writes that are done again come to a daemon as those of others do: here through a pipe.
 #[test]
 fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
-    let (mut mount, _) = blob();
+    let (mount, _) = blob();
     let file = OpenOptions::new().read(true).write(true).open(mount.at("f")).unwrap();
     let mut expected = vec![0; 1_500_000];
     // Long ones, one that no page begins or ends with, and one that is too short for a pipe.
@@ -133,9 +140,7 @@ fn what_is_done_again_comes_through_a_pipe_if_the_daemon_takes_it_so() {
         assert!(mount.ask(&["checkpoint"]).contains("is on the image"));
         file.write_all_at(&expected[..200_000], 0).unwrap();
     }
-    drop(file);
-    mount.tool(&["umount"]);
-    assert!(mount.end().success());
+    unmount(mount, file);
 }
 
 /// Whatever call a daemon makes to talk to the kernel, what it has acknowledged is on record.
@@ -167,7 +172,7 @@ fn what_was_acknowledged_by_rare_calls_is_done_again() {
 /// that is in the pipe already.
 #[test]
 fn a_spliced_read_may_come_short() {
-    let (mut mount, _) = blob_with(&[("SPLICE", Path::new("1"))]);
+    let (mount, _) = blob_with(&[("SPLICE", Path::new("1"))]);
     let file = OpenOptions::new().read(true).write(true).open(mount.at("f")).unwrap();
     let data: Vec<u8> = (0..20_000u32).map(|at| (at % 253) as u8).collect();
     file.write_all_at(&data, 0).unwrap();
@@ -179,9 +184,7 @@ fn a_spliced_read_may_come_short() {
         mount.crash_and_recover();
     }
     assert_eq!(number(&mount.status().unwrap(), "/crashes"), 2, "{}", mount.log());
-    drop(file);
-    mount.tool(&["umount"]);
-    assert!(mount.end().success());
+    unmount(mount, file);
 }
 
 /// What a daemon that is controlled by a directory does on its image.
@@ -205,7 +208,7 @@ fn reports(mount: &Custom) -> Vec<Value> {
 /// What comes out otherwise when it is done again is reported, with what was asked; the mount goes on.
 #[test]
 fn a_difference_is_a_divergence_that_is_reported() {
-    let (mut mount, control) = controlled();
+    let (mount, control) = controlled();
     let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
     file.write_all_at(b"twelve bytes", 0).unwrap();
     fs::write(control.path().join("short"), "").unwrap();
@@ -221,15 +224,13 @@ fn a_difference_is_a_divergence_that_is_reported() {
     assert!(told[0].contains("WRITE"), "{told:?}");
     file.write_all_at(b"twelve bytes", 0).unwrap();
     assert_eq!(fs::read_to_string(mount.at("f")).unwrap(), "twelve bytes");
-    drop(file);
-    mount.tool(&["umount"]);
-    assert!(mount.end().success());
+    unmount(mount, file);
 }
 
 /// S48: a node of another type than it was is a fault of a daemon that nobody else works with.
 #[test]
 fn s48_a_node_of_another_type_than_it_was() {
-    let (mut mount, control) = controlled();
+    let (mount, control) = controlled();
     let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
     file.write_all_at(b"text", 0).unwrap();
     fs::write(control.path().join("type"), "").unwrap();
@@ -240,9 +241,7 @@ fn s48_a_node_of_another_type_than_it_was() {
     assert_eq!(found[0]["detection"]["by"], "violation", "{found:#?}");
     assert!(found[0]["detection"]["rule"].as_str().unwrap().contains("type"), "{found:#?}");
     assert_eq!(fs::read_to_string(mount.at("f")).unwrap(), "text");
-    drop(file);
-    mount.tool(&["umount"]);
-    assert!(mount.end().success());
+    unmount(mount, file);
 }
 
 /// What few programs ask for is on record as well, however long it is.
