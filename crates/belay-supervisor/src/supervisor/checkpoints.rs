@@ -218,7 +218,8 @@ impl Supervisor {
     fn nudge_daemon(&mut self) {
         // Somebody else may have reaped it: then it is not there either.
         let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        if self.nudge.as_mut().is_some_and(waits) {
+        // What it asks for counts as a request: where nothing is to be done it would be asked again for ever.
+        if self.control().logged().0 == 0 || self.nudge.as_mut().is_some_and(waits) {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
