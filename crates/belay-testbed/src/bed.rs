@@ -184,9 +184,14 @@ impl Bed {
             self.process.insert(Mutex::new(Process::start(command, &dir.join("daemon.log"))?));
         mounts::wait(&self.mountpoint, true, START, || lock(process).must_run())?;
         // Mounted is not yet served: the first answer says that it is.
-        std::fs::metadata(&self.root).with_context(|| {
-            format!("first look at {}{}", self.root.display(), self.last_words())
-        })?;
+        if let Err(error) = std::fs::metadata(&self.root) {
+            let words = self.last_words();
+            if let Some(sshd) = &mut self.sshd {
+                sshd.check()?;
+            }
+            return Err(error)
+                .with_context(|| format!("first look at {}{words}", self.root.display()));
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The mount table: what is mounted, waiting for a mount, unmounting, and a FUSE connection's control files.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -131,8 +132,7 @@ pub fn unmount_clean(mountpoint: &Path, limit: Duration) -> Result<()> {
 pub fn unmount_by_force(mountpoint: &Path) {
     while let Ok(Some(mount)) = find(mountpoint) {
         if mount.fstype.starts_with("fuse") {
-            let abort = Path::new(CONNECTIONS).join(mount.device.1.to_string()).join("abort");
-            let _ = std::fs::write(abort, "1");
+            abort(mountpoint, &mount);
             // MNT_FORCE aborts too, where the control file system is not mounted.
             let _ = unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
         }
@@ -141,6 +141,17 @@ pub fn unmount_by_force(mountpoint: &Path) {
         {
             return;
         }
+    }
+}
+
+/// Aborts the connection of a mount. Its number is another's as soon as the file system is gone, which may be at any
+/// moment: so whether it is still there is asked once its control file is open, which then leads to no other.
+fn abort(mountpoint: &Path, mount: &Mount) {
+    let control = Path::new(CONNECTIONS).join(mount.device.1.to_string()).join("abort");
+    if let Ok(mut control) = File::options().write(true).open(control)
+        && find(mountpoint).is_ok_and(|found| found.as_ref() == Some(mount))
+    {
+        let _ = control.write_all(b"1");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A real sshd on the loopback address, with keys and configuration of its own.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Sshd {
             let text = format!(
                 "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
                  UsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nMaxStartups 1000\nMaxSessions 1000\n\
-                 PrintMotd no\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp\n",
+                 PrintMotd no\nUseDNS no\nLogLevel INFO\nSubsystem sftp internal-sftp\n",
                 host_key.display(),
                 authorized.display()
             );
@@ -90,22 +90,24 @@ impl Sshd {
     }
 }
 
-/// Waits until the server answers; false if it ended, which a port taken meanwhile makes it do.
+/// Waits until the server says that it listens; false if it ended, which a port taken meanwhile makes it do.
+///
+/// To connect would be no proof: a process that another thread is just starting has, until its exec, a copy of the
+/// listener with which the port was found, and connections to it succeed before sshd is there.
 fn listening(port: u16, process: &mut Process) -> Result<bool> {
     let deadline = Instant::now() + Duration::from_secs(10);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     loop {
-        if process.exited()?.is_some() {
-            if process.tail().contains("in use") {
-                return Ok(false);
-            }
-            process.must_run()?;
+        let ended = process.exited()?.is_some();
+        let said = process.tail();
+        if ended && said.contains("in use") {
+            return Ok(false);
         }
-        if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+        process.must_run()?;
+        if said.contains("Server listening on") {
             return Ok(true);
         }
         if Instant::now() > deadline {
-            bail!("sshd does not listen on port {port}{}", process.tail());
+            bail!("sshd does not listen on port {port}{said}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -103,8 +103,9 @@ fn s39_auto_unmount() {
 fn s39_auto_unmount_when_all_are_dead() {
     let user = User::low_level(&["-o", "auto_unmount"]);
     user.crash();
-    let all = ["keeper", "supervisor", "daemon"].map(|role| user.pid(role));
-    // Stopped first, or one of them replaces another.
+    // Stopped first, or one of them replaces another. Children before their parents: the kernel sends what is stopped
+    // SIGHUP and SIGCONT when its parent dies, and the daemon would end by itself.
+    let all = ["daemon", "supervisor", "keeper"].map(|role| user.pid(role));
     for signal in [Signal::STOP, Signal::KILL] {
         all.iter().for_each(|pid| kill(*pid, signal).unwrap());
     }
