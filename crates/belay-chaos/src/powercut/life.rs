@@ -62,15 +62,7 @@ impl<'a> Bench<'a> {
         seed: u64,
         interrupted: &'a AtomicBool,
     ) -> Result<Self> {
-        let known = kind.is_fuse2fs() || kind == Kind::Fusefat;
-        ensure!(known, "{kind} has no image that is known to be read here");
-        let shm = PathBuf::from("/dev/shm");
-        let parent = args.workdir.clone().unwrap_or(shm);
-        let dir = tempfile::Builder::new()
-            .prefix("belay-bed-power-")
-            .disable_cleanup(args.keep)
-            .tempdir_in(&parent)
-            .with_context(|| format!("making a directory in {}", parent.display()))?;
+        let dir = args.common.directory("belay-bed-power-")?;
         let folder = dir.path().join("disk");
         for path in [&folder, &dir.path().join("mnt"), &dir.path().join("state")] {
             std::fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;
@@ -89,7 +81,7 @@ impl<'a> Bench<'a> {
             judge: Judge {
                 kind,
                 seed,
-                clients: args.clients,
+                clients: args.common.clients,
                 steps: args.steps,
                 life: 0,
                 settled: BTreeMap::new(),
@@ -197,7 +189,7 @@ impl Bench<'_> {
         ]);
         command.args([
             "--clients",
-            &self.args.clients.to_string(),
+            &self.args.common.clients.to_string(),
             "--steps",
             &self.judge.steps.to_string(),
         ]);

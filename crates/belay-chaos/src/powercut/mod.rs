@@ -8,6 +8,7 @@
 //! | [`disk`] | what a disk may have kept |
 //! | [`pages`] | bytes whose copies cost nothing |
 //! | [`serve`] | the disk as a mounted folder, and the switch |
+//! | [`arguments`] | what both ways are told alike |
 //! | [`check`] | whether what is on the image afterwards is right |
 //! | [`judge`] | what a machine has told, and whether the image agrees |
 //! | [`repair`] | `belay repair` |
@@ -17,6 +18,7 @@
 //! | [`counts`] | the figures |
 //! | [`page`] | the figures as a page |
 
+mod arguments;
 mod check;
 mod counts;
 mod disk;
@@ -31,12 +33,10 @@ mod serve;
 pub mod vm;
 mod work;
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use belay_testbed::Kind;
 
 use crate::interrupt;
+use arguments::Common;
 use life::Bench;
 pub use machine::MachineArgs;
 
@@ -54,45 +54,29 @@ pub struct PowercutArgs {
     /// Losses of power at other changes of the disk, that are tried on the record of each life; 0: at every one
     #[arg(long, default_value_t = 8)]
     also: u64,
-    /// Seed of the applications, the instants, and what the disk keeps [default: random]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Daemons on images, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fusefat])]
-    beds: Vec<Kind>,
-    /// Applications at work at once
-    #[arg(long, default_value_t = 2)]
-    clients: usize,
     /// Steps of an application in a life, at most
     #[arg(long, default_value_t = 1500)]
     steps: usize,
     /// Lives of an image before a new one is made
     #[arg(long, default_value_t = 6)]
     lives: u64,
-    /// Where to put what is needed [default: /dev/shm]
-    #[arg(long)]
-    workdir: Option<PathBuf>,
-    /// Write the figures here, as a page in Markdown
-    #[arg(long)]
-    page: Option<PathBuf>,
-    /// Leave the files of a life behind in which something was wrong
-    #[arg(long)]
-    keep: bool,
     /// The disk says that it has made things durable, and has not: that must be found to be wrong
     #[arg(long, hide = true)]
     lying_disk: bool,
     /// Further argument for `belay run` (repeatable)
     #[arg(long = "belay-arg", allow_hyphen_values = true)]
     belay_args: Vec<String>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Cuts the power; true if everything was right each time.
 pub fn run(args: &PowercutArgs) -> Result<bool> {
-    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let seed = args.common.seed();
     let interrupted = interrupt::flag()?;
-    println!("powercut: seed {seed}, {} applications", args.clients);
+    println!("powercut: seed {seed}, {} applications", args.common.clients);
     let rows = series::run(
-        &args.beds,
+        &args.common.beds,
         args.cuts,
         &interrupted,
         |kind| Bench::new(args, kind, seed, &interrupted),
@@ -101,14 +85,14 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
                 "powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
                 counts.cuts.max(20),
                 args.also,
-                args.clients,
+                args.common.clients,
                 args.steps,
                 args.lives
             )
         },
     )?;
-    if let Some(path) = &args.page {
-        let PowercutArgs { cuts, also, clients, steps, .. } = args;
+    if let Some(path) = &args.common.page {
+        let PowercutArgs { cuts, also, steps, common: Common { clients, .. }, .. } = args;
         let command = format!(
             "powercut --cuts {cuts} --also {also} --clients {clients} --steps {steps} --seed {seed}"
         );

@@ -18,6 +18,7 @@ use rand_chacha::ChaCha12Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::arguments::Common;
 use super::check;
 use super::counts::Counts;
 use super::disk::Disk;
@@ -49,49 +50,33 @@ pub struct VmArgs {
     /// How many times the machine loses its power, altogether
     #[arg(long, default_value_t = 5)]
     cuts: u64,
-    /// Seed of the applications, the instants, and what the disk keeps [default: random]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Daemons on images, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3])]
-    beds: Vec<Kind>,
-    /// Applications at work at once
-    #[arg(long, default_value_t = 2)]
-    clients: usize,
     /// Lives of an image before a new one is made
     #[arg(long, default_value_t = 5)]
     lives: u64,
     /// What `scripts/setup-vm` has prepared
     #[arg(long, default_value = "target/vm")]
     machine: PathBuf,
-    /// Where to put what is needed [default: /dev/shm]
-    #[arg(long)]
-    workdir: Option<PathBuf>,
-    /// Write the figures here, as a page in Markdown
-    #[arg(long)]
-    page: Option<PathBuf>,
-    /// Leave the files of a life behind in which something was wrong
-    #[arg(long)]
-    keep: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Cuts the power of emulated machines; true if everything was right each time.
 pub fn run(args: &VmArgs) -> Result<bool> {
-    let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let seed = args.common.seed();
     for file in ["vmlinuz", "initrd"] {
         let path = args.machine.join(file);
         ensure!(path.is_file(), "{} is missing: run scripts/setup-vm", path.display());
     }
     let interrupted = interrupt::flag()?;
-    println!("powercut-vm: seed {seed}, {} applications", args.clients);
+    println!("powercut-vm: seed {seed}, {} applications", args.common.clients);
     let rows = series::run(
-        &args.beds,
+        &args.common.beds,
         args.cuts,
         &interrupted,
         |kind| Bench::new(args, kind, seed),
         |kind, _, cuts| format!("powercut-vm --seed {seed} --beds {kind} --cuts {cuts}"),
     )?;
-    if let Some(path) = &args.page {
+    if let Some(path) = &args.common.page {
         let command = format!("powercut-vm --cuts {} --seed {seed}", args.cuts);
         page::write(path, HOW, &command, &rows)?;
     }
@@ -121,13 +106,7 @@ impl Drop for Mounted {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a VmArgs, kind: Kind, seed: u64) -> Result<Self> {
-        ensure!(kind.is_fuse2fs(), "the emulated machine has no {kind}");
-        let parent = args.workdir.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
-        let dir = tempfile::Builder::new()
-            .prefix("belay-bed-vm-")
-            .disable_cleanup(args.keep)
-            .tempdir_in(&parent)
-            .with_context(|| format!("making a directory in {}", parent.display()))?;
+        let dir = args.common.directory("belay-bed-vm-")?;
         for name in ["disk", "mnt", "content", "state"] {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -144,7 +123,7 @@ impl<'a> Bench<'a> {
             judge: Judge {
                 kind,
                 seed,
-                clients: args.clients,
+                clients: args.common.clients,
                 steps: STEPS,
                 life: 0,
                 settled: BTreeMap::new(),

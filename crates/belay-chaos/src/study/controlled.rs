@@ -9,10 +9,8 @@
 mod model;
 mod table;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use belay_faults::{Fault, FaultSignal};
@@ -20,6 +18,7 @@ use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
 use indicatif::ProgressBar;
 
+use super::arguments::Common;
 use super::column::Column;
 use super::results;
 use super::subject::Beds;
@@ -40,27 +39,14 @@ pub struct ControlledArgs {
     /// Operations, by name, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]
     ops: Vec<String>,
-    /// How to run the daemons
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,restart,belay")]
-    columns: Vec<Column>,
     /// What the daemons die of
     #[arg(long, value_delimiter = ',', default_value = "SEGV,KILL")]
     signals: Vec<FaultSignal>,
     /// Just this experiment, in all of the columns
     #[arg(long, value_name = "BED/OPERATION/POINT/SIGNAL")]
     only: Option<Only>,
-    /// Where to write controlled.json and controlled.md [default: target/study, nowhere with --only]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// How long an operation may take before it counts as hanging
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "30s")]
-    op_timeout: Duration,
-    /// Where to make the beds [default: /dev/shm]
-    #[arg(long)]
-    workdir: Option<PathBuf>,
-    /// Succeed whatever is found
-    #[arg(long)]
-    no_verdict: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Runs a study; true if nothing speaks against belay.
@@ -83,7 +69,7 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
         study: Study {
             version: 1,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            columns: args.columns.clone(),
+            columns: args.common.columns.clone(),
             dry_runs: Vec::new(),
             experiments: Vec::new(),
             troubles: Vec::new(),
@@ -106,13 +92,13 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
     } else {
         print!("{}", table::summary(&study));
     }
-    if let Some(dir) = results::place(args.out.as_ref(), args.only.is_none()) {
+    if let Some(dir) = results::place(args.common.out.as_ref(), args.only.is_none()) {
         results::write(&dir, "controlled", &study, &page)?;
     }
     let good = study.troubles.is_empty()
         && !study.experiments.iter().any(|e| table::failed(e) || !e.crash.reached)
         && !study.dry_runs.iter().any(|o| o.column == Column::Belay && o.run.differs());
-    Ok(good || args.no_verdict)
+    Ok(good || args.common.no_verdict)
 }
 
 /// Everything that a study has while it runs.
@@ -135,7 +121,7 @@ impl Lab<'_> {
             expected.push(undisturbed.with_context(|| format!("{} undisturbed", op.name))?);
         }
         stock.close()?;
-        for column in self.args.columns.clone() {
+        for column in self.args.common.columns.clone() {
             let mut stock = self.stock(kind, column);
             for (op, expected) in self.ops.clone().into_iter().zip(&expected) {
                 if self.interrupted.load(Ordering::Relaxed) {
@@ -156,10 +142,10 @@ impl Lab<'_> {
             kind,
             column,
             best: vec!["--policy".to_owned(), "auto".to_owned()],
-            workdir: self.args.workdir.clone(),
-            limit: self.args.op_timeout,
+            workdir: self.args.common.workdir.clone(),
+            limit: self.args.common.op_timeout,
         };
-        Stock::new(beds, Names::default(), self.args.op_timeout)
+        Stock::new(beds, Names::default(), self.args.common.op_timeout)
     }
 
     /// A line for those who wait, also where no progress can be drawn.

@@ -15,10 +15,8 @@ mod model;
 mod rows;
 mod table;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use belay_faults::{Fault, FaultSignal};
@@ -26,6 +24,7 @@ use belay_study::{Names, Stock, Undisturbed};
 use belay_testbed::{Kind, mounts};
 use indicatif::ProgressBar;
 
+use super::arguments::Common;
 use super::column::Column;
 use super::results;
 use super::subject::Beds;
@@ -51,9 +50,6 @@ pub struct MembraneArgs {
     /// Names all rows, and does nothing
     #[arg(long)]
     list: bool,
-    /// How to run the daemons
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,restart,belay")]
-    columns: Vec<Column>,
     /// What the daemons die of under belay
     #[arg(long, value_delimiter = ',', default_value = "SEGV,ABRT,KILL")]
     signals: Vec<FaultSignal>,
@@ -69,18 +65,8 @@ pub struct MembraneArgs {
     /// The policy with which belay holds them
     #[arg(long, default_value = "epoch")]
     policy: String,
-    /// Where to write membrane.json and membrane.md [default: target/study, nowhere with --only]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// How long an operation may take before it counts as hanging
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "30s")]
-    op_timeout: Duration,
-    /// Where to make the beds [default: /dev/shm]
-    #[arg(long)]
-    workdir: Option<PathBuf>,
-    /// Succeed whatever is found
-    #[arg(long)]
-    no_verdict: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl MembraneArgs {
@@ -107,7 +93,7 @@ impl MembraneArgs {
     }
 
     fn write(&self, study: &Study) -> Result<()> {
-        results::place(self.out.as_ref(), self.only.is_none())
+        results::place(self.common.out.as_ref(), self.only.is_none())
             .map_or(Ok(()), |dir| results::write(&dir, "membrane", study, &table::markdown(study)))
     }
 }
@@ -129,7 +115,7 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
             version: 1,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             command: model::command_line(),
-            columns: args.columns.clone(),
+            columns: args.common.columns.clone(),
             dry_runs: Vec::new(),
             experiments: Vec::new(),
             left_out: Vec::new(),
@@ -151,7 +137,7 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         "{}",
         if args.only.is_some() { table::summary(&study) } else { table::markdown(&study) }
     );
-    Ok(study.is_good() || args.no_verdict)
+    Ok(study.is_good() || args.common.no_verdict)
 }
 
 /// Everything that a study has while it runs.
@@ -184,7 +170,7 @@ impl Lab<'_> {
                 }),
             }
         }
-        for column in self.args.columns.clone() {
+        for column in self.args.common.columns.clone() {
             let before = self.study.experiments.len();
             for (row, expected) in known.iter().filter(|(row, _)| row.is_in(column)) {
                 if self.interrupted.load(Ordering::Relaxed) {
@@ -215,10 +201,10 @@ impl Lab<'_> {
             column,
             // No checkpoint but those that the experiment brings about.
             best: best.map(str::to_owned).to_vec(),
-            workdir: self.args.workdir.clone(),
-            limit: self.args.op_timeout,
+            workdir: self.args.common.workdir.clone(),
+            limit: self.args.common.op_timeout,
         };
-        Stock::new(beds, Names::default(), self.args.op_timeout).with_unsaved_changes()
+        Stock::new(beds, Names::default(), self.args.common.op_timeout).with_unsaved_changes()
     }
 
     fn say(&self, what: &str) {

@@ -5,10 +5,12 @@
 //! | `controlled` | a crash at every point of every operation: who notices? |
 //! | `membrane` | the same on disk images whose daemons buffer, and at each step of a checkpoint |
 //! | `random` | crashes at any moment of real programs' work: is it survived? |
+//! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
 //! | `subject`, `image` | beds as subjects of an experiment, and what is on an image without its daemon |
 
+mod arguments;
 mod column;
 mod controlled;
 mod image;
