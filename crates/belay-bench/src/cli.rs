@@ -1,17 +1,14 @@
 //! The command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::beds::Beds;
-use crate::machine::{self, Pin};
-use crate::model::{
-    BlackoutBed, BlackoutRun, CostRun, Failure, Machine, MemoryRun, Placement, Results, RunFile,
-    VERSION,
-};
+use crate::begun::{Begun, Common};
+use crate::model::{BlackoutBed, BlackoutRun, CostRun, Failure, MemoryRun, Results};
 use crate::ops::Op;
 use crate::recovery::{self, RecoveryArgs};
 use crate::refuse::membrane::{self, MembraneArgs};
@@ -44,24 +41,6 @@ enum Command {
     Recovery(RecoveryArgs),
     /// Tables, plots and CSV from results files
     Report(ReportArgs),
-}
-
-/// Arguments of every measurement.
-#[derive(Args, Clone, Debug)]
-pub struct Common {
-    /// The CPU for clients, daemons and belay: its number, `last`, or `none` to let the scheduler place them
-    #[arg(long, default_value = "last", value_name = "CPU")]
-    pin: Pin,
-    /// Where to write the results file
-    #[arg(long, default_value = "target/bench", value_name = "DIR")]
-    out: PathBuf,
-}
-
-impl Common {
-    /// Where results are written.
-    pub fn out(&self) -> &Path {
-        &self.out
-    }
 }
 
 #[derive(Args)]
@@ -168,78 +147,6 @@ pub fn run() -> Result<bool> {
     }
 }
 
-/// A run that has begun.
-pub struct Begun {
-    started: String,
-    machine: Machine,
-    placement: Placement,
-    path: PathBuf,
-}
-
-impl Begun {
-    /// Collects what is to be told of a run, and places this process; `name` is that of the results file.
-    pub fn new(common: &Common, name: &str) -> Result<Self> {
-        // Before pinning, which changes how many CPUs this process sees.
-        let machine = machine::facts();
-        let placement = common.pin.apply()?;
-        println!(
-            "{} CPUs, Linux {}; {placement}; {} build",
-            machine.cpus, machine.kernel, machine.profile
-        );
-        let suffix = if placement == Placement::Free { "-unpinned" } else { "" };
-        let path = common.out.join(format!("{name}{suffix}.json"));
-        Ok(Self { started: machine::now(), machine, placement, path })
-    }
-
-    /// Where the results are written.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Machine, build, time and command in a few words, for the foot of a table.
-    pub fn describe(&self) -> String {
-        let Machine { kernel, cpu_model, cpus, memory_bytes, profile, .. } = &self.machine;
-        format!(
-            "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, back ends in memory; {}; {profile} build; {}; `{}`",
-            *memory_bytes as f64 / f64::from(1 << 30),
-            self.placement,
-            self.started,
-            command_line(std::env::args())
-        )
-    }
-
-    /// Writes the results, also half of them.
-    pub fn write(&self, results: Results) -> Result<()> {
-        let file = RunFile {
-            version: VERSION,
-            command: command_line(std::env::args()),
-            started: self.started.clone(),
-            finished: machine::now(),
-            machine: self.machine.clone(),
-            placement: self.placement,
-            results,
-        };
-        file.write(&self.path)
-    }
-}
-
-/// The command line as a reader can repeat it: the program's name without its directory, words quoted where needed.
-fn command_line(words: impl Iterator<Item = String>) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
-    let line: Vec<String> = words
-        .enumerate()
-        .map(|(index, word)| {
-            let word = match Path::new(&word).file_name() {
-                Some(name) if index == 0 => name.to_string_lossy().into_owned(),
-                _ => word,
-            };
-            let quote = word.is_empty() || !word.chars().all(plain);
-            if quote { format!("'{}'", word.replace('\'', r"'\''")) } else { word }
-        })
-        .collect();
-    line.join(" ")
-}
-
 fn run_cost(args: CostArgs) -> Result<bool> {
     let plan = cost::Plan {
         ops: if args.ops.is_empty() { Op::all() } else { args.ops },
@@ -275,7 +182,7 @@ fn run_cost(args: CostArgs) -> Result<bool> {
         run.beds.push(bed);
         begun.write(Results::Cost(run.clone()))?;
     }
-    println!("results: {}", begun.path.display());
+    println!("results: {}", begun.path().display());
     Ok(run.beds.iter().all(|b| b.failures.is_empty()))
 }
 
@@ -303,7 +210,7 @@ fn run_memory(args: &MemoryArgs) -> Result<bool> {
         }
         begun.write(Results::Memory(run.clone()))?;
     }
-    println!("results: {}", begun.path.display());
+    println!("results: {}", begun.path().display());
     Ok(run.failures.is_empty())
 }
 
@@ -337,7 +244,7 @@ fn run_blackout(args: &BlackoutArgs) -> Result<bool> {
         }
         begun.write(Results::Blackout(run.clone()))?;
     }
-    println!("results: {}", begun.path.display());
+    println!("results: {}", begun.path().display());
     Ok(run.failures.is_empty() && run.beds.iter().all(|b| b.errors == 0))
 }
 
@@ -383,11 +290,5 @@ mod tests {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }
         assert!(Cli::try_parse_from(["belay-bench", "cost", "--rounds", "0"]).is_err());
-    }
-
-    #[test]
-    fn commands_can_be_repeated() {
-        let words = ["/a b/belay-bench", "cost", "--out", "my dir"].map(str::to_owned);
-        assert_eq!(command_line(words.into_iter()), "belay-bench cost --out 'my dir'");
     }
 }

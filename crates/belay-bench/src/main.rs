@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod beds;
+mod begun;
 mod blackout;
 mod cli;
 mod clients;

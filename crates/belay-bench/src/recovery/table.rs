@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::model::{RecoveryBed, RecoveryCase, RecoveryRun, Series};
-use crate::cli::Begun;
+use crate::begun::Begun;
 use crate::stats::median;
 
 fn ms(us: Option<f64>) -> String {

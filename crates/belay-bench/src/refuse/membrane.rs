@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Study, Work, table};
 use crate::beds::Beds;
-use crate::cli::Common;
+use crate::begun::Common;
 use crate::model::Results;
 
 /// Arguments of `membrane`.

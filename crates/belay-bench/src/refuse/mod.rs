@@ -21,7 +21,7 @@ use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 use clap::Args;
 
 use crate::beds::{Beds, belay_processes};
-use crate::cli::{Begun, Common};
+use crate::begun::{Begun, Common};
 use crate::machine;
 use crate::model::{Failure, Load, Pair, Results};
 use crate::nodes::raise_open_file_limit;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::model::{RefuseCase, RefuseRun};
-use crate::cli::Begun;
+use crate::begun::Begun;
 use crate::model::CostCase;
 use crate::stats::geometric_mean;
 

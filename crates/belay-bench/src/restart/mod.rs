@@ -22,8 +22,8 @@ use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
 use crate::beds::Beds;
+use crate::begun::{Begun, Common};
 use crate::blackout;
-use crate::cli::{Begun, Common};
 use crate::machine;
 use crate::model::{Failure, Load, Results};
 use crate::nodes::raise_open_file_limit;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::model::{PHASES, RestartBed, RestartRun};
-use crate::cli::Begun;
+use crate::begun::Begun;
 use crate::stats::median;
 
 /// The paper's figures: seconds without Re-FUSE, seconds with Re-FUSE and one crash, milliseconds of the restart.
