@@ -16,8 +16,8 @@ const TABLE: usize = 4096;
 
 #[derive(Clone)]
 struct Made {
-    /// epoch, device, inode, start, cut, length, count, bytes
-    fields: [u64; 8],
+    /// epoch, device, inode, start, cut, length, count, bytes, number
+    fields: [u64; 9],
     table: Vec<(u64, u64)>,
     data: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl Made {
         let bytes: u64 =
             table.iter().fold(0_u64, |sum, run| sum.saturating_add(run.1)).min(1 << 16);
         Self {
-            fields: [3, 1, 7, 4096, 4096, 4096, table.len() as u64, bytes],
+            fields: [3, 1, 7, 4096, 4096, 4096, table.len() as u64, bytes, 0],
             table: table.to_vec(),
             data: (0..bytes).map(|i| i as u8 | 1).collect(),
         }
@@ -39,7 +39,7 @@ impl Made {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut header = b"belayjnl\x01\0\0\0\x01\0\0\0".to_vec();
+        let mut header = b"belayjnl\x02\0\0\0\x01\0\0\0".to_vec();
         for field in self.fields {
             header.extend(field.to_le_bytes());
         }
@@ -220,6 +220,60 @@ fn a_device_is_told_by_its_length() {
     assert_eq!(shorter.contents(IMAGE).len(), 4096);
 }
 
+/// Of a device nothing else stays that would tell.
+#[test]
+fn a_new_file_system_is_told_by_its_number() {
+    // Where they say what they are, and where the number is that was drawn for them.
+    let kinds: [(usize, &[u8], usize); 5] = [
+        (0x438, b"\x53\xef", 0x468),
+        (3, b"NTFS    ", 0x48),
+        (3, b"EXFAT   ", 0x64),
+        (0x52, b"FAT32   ", 0x43),
+        (0x36, b"FAT16   ", 0x27),
+    ];
+    let put = |image: &mut [u8], at: usize, bytes: &[u8]| {
+        image[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    for (at, magic, number) in kinds {
+        let mut image = old();
+        put(&mut image, at, magic);
+        if at < 512 {
+            put(&mut image, 510, b"\x55\xaa");
+            // What lies behind a boot sector is not looked at.
+            put(&mut image, 0x438, b"\x53\xef");
+        }
+        put(&mut image, number, b"1234");
+        let platter = |image: &[u8], journal: &[u8]| Platter {
+            image: image.to_vec(),
+            journal: journal.to_vec(),
+            modified: [1000, 1000],
+        };
+        let committed = Disk::new(platter(&image, &[]), 90_000);
+        committed.set_device();
+        let runs = vec![Run { offset: 2048, from: 0, len: 512 }];
+        let sealed = Sealed { epoch: 5, start: 4096, cut: 4096, length: 4096, runs };
+        let source = SimSource(vec![7; 512]);
+        commit(&committed.journal(), &committed.image(), &source, &sealed, &mut |_| {}).unwrap();
+        let journal = committed.contents(JOURNAL);
+        // It was cut off before the image, or behind it: applied.
+        for mut there in [image.clone(), committed.contents(IMAGE)] {
+            let disk = Disk::new(platter(&there, &journal), 90_000);
+            disk.set_device();
+            assert!(matches!(run(&disk, PLAIN).unwrap(), Recovered::Applied(_)));
+            // A new file system, or none any more.
+            for other in [&b"1235"[..], b"\0\0\0\0"] {
+                put(&mut there, number, other);
+                let disk = Disk::new(platter(&there, &journal), 90_000);
+                disk.set_device();
+                let refused = run(&disk, PLAIN).unwrap_err().to_string();
+                assert!(refused.contains("another UUID or serial number"), "{refused}");
+                assert_eq!(disk.contents(IMAGE), there);
+                assert!(matches!(run(&disk, FORCE).unwrap(), Recovered::Applied(_)));
+            }
+        }
+    }
+}
+
 #[test]
 fn other_files_and_other_versions_are_left_alone() {
     let text = disk(b"Dear diary, ...".to_vec());
@@ -228,17 +282,22 @@ fn other_files_and_other_versions_are_left_alone() {
     }
     assert_eq!(text.contents(JOURNAL), b"Dear diary, ...");
     let mut next = Made::new(&[(0, 512)]).bytes();
-    next[8] = 2;
+    next[8] = 3;
     let next = disk(next);
     for how in [PLAIN, FORCE] {
         let why = run(&next, how).unwrap_err();
-        assert!(matches!(why, Error::Version { version: 2, .. }));
+        assert!(matches!(why, Error::Version { version: 3, .. }));
     }
     assert_eq!(run(&next, DISCARD).unwrap(), Recovered::Dropped);
     assert_eq!((look(&next), next.contents(IMAGE)), (Found::Empty, old()));
     // A commit in its place is refused as little as over an old journal: nothing there is needed.
     assert_eq!(look(&disk(vec![])), Found::Empty);
-    assert_eq!(look(&disk(vec![0; 9000])), Found::Empty);
+    assert_eq!(look(&disk(vec![0; 4096])), Found::Empty);
+    // Of a first commit that was cut off before its header.
+    let begun = disk(vec![0; 9000]);
+    assert_eq!(look(&begun), Found::Torn);
+    assert_eq!(run(&begun, PLAIN).unwrap(), Recovered::Dropped);
+    assert_eq!((look(&begun), begun.contents(IMAGE)), (Found::Empty, old()));
 }
 
 proptest! {
@@ -280,7 +339,7 @@ proptest! {
     /// Anything at all, with the right check values.
     #[test]
     fn noise_with_right_check_values_stays_within_the_image(
-        fields in prop::array::uniform8(prop_oneof![0..9000u64, 1u64 << 63.., Just(4096u64)]),
+        fields in prop::array::uniform9(prop_oneof![0..9000u64, 1u64 << 63.., Just(4096u64)]),
         table in prop::collection::vec((prop_oneof![0..5000u64, any::<u64>()], prop_oneof![0..600u64, any::<u64>()]), 0..5),
         honest: bool,
     ) {

@@ -17,6 +17,12 @@ pub enum Error {
         /// What to do next.
         next: &'static str,
     },
+    /// What was named as the image cannot be one.
+    #[error("{image} is neither a file nor a block device: name the disk image")]
+    NotAnImage {
+        /// What was named.
+        image: String,
+    },
     /// There is a file in the journal's place that no belay has written.
     #[error("{journal} is not a journal of belay; move it away")]
     NotAJournal {

@@ -1,5 +1,6 @@
 //! The files that a commit works on: an image, and the journal beside it.
 
+use super::device;
 use super::error::{self, Error};
 use super::inspect_header;
 use belay_recorder::Memory;
@@ -9,6 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What is known of a file without reading it.
@@ -26,9 +28,13 @@ pub struct Facts {
     pub owner: u32,
     /// Others than its owner may write to it.
     pub shared: bool,
-    /// It is a device: its length is what it is, its inode number another one after each boot, and writes
-    /// to it leave no time.
+    /// It is a device: its length is what it is.
     pub is_device: bool,
+    /// The inode number is a file's, that of a device which shows one is meant by it. A device's own is another one after each
+    /// boot.
+    pub is_lasting: bool,
+    /// The time tells of writes to this and to nothing else: of a device only if it shows a whole file.
+    pub is_dated: bool,
 }
 
 /// A file, as far as commits and recoveries need one.
@@ -216,6 +222,13 @@ impl Storage for HostFile {
     fn facts(&self) -> io::Result<Facts> {
         let stat = rustix::fs::fstat(&self.file)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        let behind = is_device.then(|| device::backing(stat.st_rdev, Path::new(device::SYS)));
+        let behind = behind.flatten();
+        let file = behind.as_ref().and_then(|backing| std::fs::metadata(&backing.file).ok());
+        let own = (stat.st_ino, stat.st_mtime as i64, stat.st_uid);
+        let (inode, modified, owner) =
+            file.as_ref().map_or(own, |file| (file.ino(), file.mtime(), file.uid()));
+        let is_whole = behind.is_some_and(|backing| backing.is_whole);
         Ok(Facts {
             length: if is_device {
                 rustix::fs::seek(&self.file, SeekFrom::End(0))?
@@ -223,11 +236,13 @@ impl Storage for HostFile {
                 stat.st_size as u64
             },
             device: if is_device { stat.st_rdev } else { stat.st_dev },
-            inode: stat.st_ino,
-            modified: stat.st_mtime as i64,
-            owner: stat.st_uid,
+            inode,
+            modified,
+            owner,
             shared: stat.st_mode & 0o022 != 0,
             is_device,
+            is_lasting: !is_device || file.is_some(),
+            is_dated: !is_device || (file.is_some() && is_whole),
         })
     }
 

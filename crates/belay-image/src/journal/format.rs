@@ -22,7 +22,7 @@ pub(super) const ENTRY: usize = 16;
 pub(super) const TABLE_PIECE: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"belayjnl";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const EMPTY: u32 = 0;
 const WHOLE: u32 = 1;
 
@@ -32,14 +32,15 @@ const AT_STATE: usize = 12;
 const AT_FIELDS: usize = 16;
 const AT_CHECK: usize = AT_FIELDS + 8 * FIELDS;
 const AT_OWN_CHECK: usize = HEADER - 8; // over the header alone
-const FIELDS: usize = 8;
+const FIELDS: usize = 9;
 
 /// What the header of a journal says that holds a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) epoch: u64,
-    /// Of the image; its device number is for people, it may change at a boot.
+    /// The number of the image's device, for people: it may change at a boot.
     pub(super) device: u64,
+    /// The image's inode number; 0 if none stays.
     pub(super) inode: u64,
     /// The image's greatest length before.
     pub(super) start: u64,
@@ -51,6 +52,8 @@ pub(super) struct Header {
     pub(super) count: u64,
     /// Bytes of them all.
     pub(super) bytes: u64,
+    /// What tells the file system from another in its place ([`super::filesystem::number`]).
+    pub(super) number: u64,
 }
 
 /// What a header can be.
@@ -85,10 +88,10 @@ impl Header {
 
     /// As bytes, with the check value of it all.
     pub(super) fn encode(&self, check: u128) -> [u8; HEADER] {
-        let Self { epoch, device, inode, start, cut, length, count, bytes } = *self;
+        let Self { epoch, device, inode, start, cut, length, count, bytes, number } = *self;
         let mut out = blank(WHOLE);
         for (i, field) in
-            [epoch, device, inode, start, cut, length, count, bytes].into_iter().enumerate()
+            [epoch, device, inode, start, cut, length, count, bytes, number].into_iter().enumerate()
         {
             put(&mut out, AT_FIELDS + 8 * i, &field.to_le_bytes());
         }
@@ -138,14 +141,15 @@ pub(super) fn parse(header: &[u8; HEADER]) -> Parsed {
     if sign(*header) != *header {
         return Parsed::Torn;
     }
-    let [epoch, device, inode, start, cut, length, count, bytes] =
+    let [epoch, device, inode, start, cut, length, count, bytes, number] =
         std::array::from_fn(|i: usize| u64::from_le_bytes(get(header, AT_FIELDS + 8 * i)));
     let check = u128::from_le_bytes(get(header, AT_CHECK));
     match u32::from_le_bytes(get(header, AT_STATE)) {
         EMPTY => Parsed::Empty,
-        WHOLE => {
-            Parsed::Whole(Header { epoch, device, inode, start, cut, length, count, bytes }, check)
-        }
+        WHOLE => Parsed::Whole(
+            Header { epoch, device, inode, start, cut, length, count, bytes, number },
+            check,
+        ),
         _ => Parsed::Torn,
     }
 }

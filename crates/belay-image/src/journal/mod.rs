@@ -11,8 +11,10 @@
 //! The mark need not be durable: until the next commit has made its journal durable, which replaces this
 //! one, the image is where this one would bring it. It is for those who come after belay.
 
+mod device;
 mod error;
 mod file;
+mod filesystem;
 mod format;
 mod place;
 mod recover;
@@ -75,13 +77,14 @@ pub fn commit<F: Storage, S: Source<F>>(
     let header = Header {
         epoch: sealed.epoch,
         device: facts.device,
-        inode: facts.inode,
+        inode: if facts.is_lasting { facts.inode } else { 0 },
         // An earlier try may have changed the length, and that may not last.
         start: sealed.start.max(facts.length),
         cut: sealed.cut.min(facts.length),
         length: sealed.length,
         count: merged(&sealed.runs).count() as u64,
         bytes: sealed.bytes(),
+        number: filesystem::number(image).map_err(io("read the image", image, IMAGE))?,
     };
     check_trust(journal, &facts)?;
     write_journal(journal, source, &header, &sealed.runs, progress)

@@ -6,6 +6,7 @@
 //!
 //! Who has a journal has locked it (flock(2)); of two who want an image one is refused.
 
+use super::device;
 use super::error::{Error, JOURNAL, io};
 use super::file::{beside, failed, sync_folder};
 use super::{Found, HostFile, How, Progress, Recovered, Storage, inspect, inspect_header, recover};
@@ -27,6 +28,10 @@ const TRIES: u32 = 20;
 pub struct Homes {
     image: PathBuf,
     meta: Metadata,
+    /// The file that the image is, or lies in as a whole.
+    file: Option<PathBuf>,
+    /// The user whose that is.
+    owner: u32,
     asked: Option<PathBuf>,
     /// In the order in which they are tried.
     homes: Vec<PathBuf>,
@@ -55,17 +60,29 @@ impl Homes {
         let path = image.canonicalize().map_err(wrap)?;
         let meta = path.metadata().map_err(wrap)?;
         let kind = meta.file_type();
-        let homes = if kind.is_file() {
-            vec![beside(&path), folder.join(name(path.as_os_str(), path.as_os_str().as_bytes()))]
+        let sys = Path::new(device::SYS);
+        let file = if kind.is_file() {
+            Some(path.clone())
         } else if kind.is_block_device() {
-            let key = device_key(meta.rdev(), Path::new("/sys"));
-            // Nothing of its path: it may have another one after a restart.
-            key.iter().map(|key| folder.join(name(OsStr::from_bytes(key), key))).collect()
+            // A loop device that shows a file is that file: whoever knows either must find the journal.
+            device::backing(meta.rdev(), sys).filter(|backing| backing.is_whole).map(|it| it.file)
         } else {
-            return Err(wrap(ErrorKind::InvalidInput.into()));
+            return Err(Error::NotAnImage { image: image.display().to_string() });
+        };
+        let homes = match &file {
+            Some(file) => {
+                vec![beside(file), folder.join(name(file.as_os_str(), file.as_os_str().as_bytes()))]
+            }
+            // Nothing of its path: it may have another one after a restart.
+            None => {
+                let key = device::key(meta.rdev(), sys);
+                key.iter().map(|key| folder.join(name(OsStr::from_bytes(key), key))).collect()
+            }
         };
         let asked = asked.map(std::path::absolute).transpose().map_err(wrap)?;
-        Ok(Self { image: path, meta, asked, homes })
+        let behind = file.as_ref().and_then(|file| file.metadata().ok());
+        let owner = behind.as_ref().unwrap_or(&meta).uid();
+        Ok(Self { image: path, meta, file, owner, asked, homes })
     }
 
     /// The image, by the path that everybody calls it.
@@ -188,7 +205,7 @@ impl Homes {
         }
         let own = rustix::process::geteuid().as_raw();
         let owner = meta.uid();
-        if owner != own && owner != 0 && owner != self.meta.uid() {
+        if owner != own && owner != 0 && owner != self.owner {
             let why = format!("it is a link of user {owner}, who is a stranger to the image");
             return Err(Error::Untrusted { journal: shown(), why });
         }
@@ -198,8 +215,8 @@ impl Homes {
 
     /// Makes the folder of a home that is in belay's own.
     fn make_home(&self, home: &Path) -> Result<(), Error> {
-        let Some(folder) = home.parent().filter(|folder| self.image.parent() != Some(folder))
-        else {
+        let beside = self.file.as_ref().and_then(|file| file.parent());
+        let Some(folder) = home.parent().filter(|folder| beside != Some(*folder)) else {
             return Ok(());
         };
         let wrap = |why| Error::Io {
@@ -335,31 +352,6 @@ fn name(path: &OsStr, key: &[u8]) -> std::ffi::OsString {
     std::ffi::OsString::from_vec(out)
 }
 
-/// What tells a block device from all others, also after a restart, which may give it another name and
-/// number.
-fn device_key(number: u64, sys: &Path) -> Option<Vec<u8>> {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let device = sys.join(format!("dev/block/{major}:{minor}")).canonicalize().ok()?;
-    let read = |path: PathBuf| {
-        let text = std::fs::read(path).ok()?;
-        let text = text.trim_ascii().to_vec();
-        (!text.is_empty()).then_some(text)
-    };
-    let (disk, partition) = match read(device.join("partition")) {
-        Some(number) => (device.parent()?.to_path_buf(), number),
-        None => (device, Vec::new()),
-    };
-    let names = ["dm/uuid", "md/uuid", "wwid", "device/wwid", "device/serial", "serial"];
-    let told = names.into_iter().find_map(|name| read(disk.join(name)));
-    let told = told.or_else(|| {
-        // A file as a device is the same if the file and the place in it are.
-        let file = read(disk.join("loop/backing_file"))?;
-        let offset = read(disk.join("loop/offset")).unwrap_or_default();
-        Some([file, offset].join(&b'@'))
-    })?;
-    Some([told, partition].join(&b'#'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,33 +365,5 @@ mod tests {
         assert!(names[0].starts_with("srv-disk-img.") && names[1].starts_with("srv-disk-img."));
         assert_ne!(names[0], names[1]);
         assert!(names.iter().all(|name| name.len() < 120 && !name.contains('/')));
-    }
-
-    #[test]
-    fn devices_are_known_by_what_stays() {
-        let sys = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = sys.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        put("devices/sda/wwid", "naa.5000\n");
-        put("devices/sda/sda2/partition", "2\n");
-        put("devices/loop0/loop/backing_file", "/srv/disk.img\n");
-        put("devices/loop0/loop/offset", "512\n");
-        put("devices/vda/size", "1\n");
-        std::fs::create_dir_all(sys.path().join("dev/block")).unwrap();
-        for (minor, device) in [(0, "sda"), (2, "sda/sda2"), (5, "loop0"), (6, "vda")] {
-            let link = sys.path().join(format!("dev/block/8:{minor}"));
-            symlink(sys.path().join("devices").join(device), link).unwrap();
-        }
-        let key = |minor| {
-            let key = device_key(rustix::fs::makedev(8, minor), sys.path())?;
-            Some(String::from_utf8(key).unwrap())
-        };
-        assert_eq!(key(0).as_deref(), Some("naa.5000#"));
-        assert_eq!(key(2).as_deref(), Some("naa.5000#2"));
-        assert_eq!(key(5).as_deref(), Some("/srv/disk.img@512#"));
-        assert_eq!((key(6), key(7)), (None, None));
     }
 }

@@ -1,9 +1,10 @@
 //! What a journal that was found holds, and what is done with it.
 
 use super::error::{AGAIN, IMAGE, JOURNAL, io};
-use super::format::{ENTRY, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
+use super::format::{ENTRY, HEADER, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
 use super::{
-    Error, Facts, PIECE, Progress, Stage, Storage, check_trust, inspect_header, mark_empty,
+    Error, Facts, PIECE, Progress, Stage, Storage, check_trust, filesystem, inspect_header,
+    mark_empty,
 };
 use crate::overlay::FURTHEST;
 use std::io;
@@ -73,7 +74,7 @@ pub fn inspect<F: Storage>(
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             Found::Whole(header.contents())
         }
-        Parsed::Empty => Found::Empty,
+        Parsed::Empty if !is_begun(journal)? => Found::Empty,
         _ => Found::Torn,
     })
 }
@@ -137,7 +138,7 @@ fn judge<F: Storage>(
         Err(why) => return Err(why),
     };
     Ok(match parsed {
-        Parsed::Empty => (Recovered::Nothing, None),
+        Parsed::Empty if !is_begun(journal)? => (Recovered::Nothing, None),
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             if how.discard {
                 (Recovered::Discarded(header.contents()), None)
@@ -149,6 +150,14 @@ fn judge<F: Storage>(
         }
         _ => (Recovered::Dropped, None),
     })
+}
+
+/// Whether a journal that was never completed has something in it: the first commit was cut off before its header.
+fn is_begun<F: Storage>(journal: &F) -> Result<bool, Error> {
+    let mut header = [0; HEADER];
+    let read = journal.read_at(0, &mut header).map_err(io("read the journal", journal, JOURNAL))?;
+    let length = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?.length;
+    Ok(read == HEADER && length > TABLE && header.iter().all(|byte| *byte == 0))
 }
 
 impl Header {
@@ -268,7 +277,7 @@ fn check_identity<F: Storage>(
     }
     check_trust(journal, facts)?;
     let foreign = |why| Err(Error::Foreign { journal: journal.name(), image: image.name(), why });
-    if !facts.is_device && facts.inode != header.inode {
+    if facts.is_lasting && header.inode != 0 && facts.inode != header.inode {
         return foreign(format!(
             "that one had inode {}, this one has {}",
             header.inode, facts.inode
@@ -280,9 +289,13 @@ fn check_identity<F: Storage>(
             header.start, facts.length
         ));
     }
+    let number = filesystem::number(image).map_err(io("read the image", image, IMAGE))?;
+    if header.number != 0 && number != header.number {
+        return foreign("that one's file system had another UUID or serial number".to_owned());
+    }
     let written = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?.modified;
     let seconds = facts.modified.saturating_sub(written);
-    if !facts.is_device && seconds > SLACK_SECONDS {
+    if facts.is_dated && seconds > SLACK_SECONDS {
         return Err(Error::Changed { journal: journal.name(), image: image.name(), seconds });
     }
     Ok(())

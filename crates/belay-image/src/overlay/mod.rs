@@ -226,6 +226,15 @@ impl<'m, M: Memory> Overlay<'m, M> {
         Ok(())
     }
 
+    /// Whether [`Overlay::discard_current`] was ever called: before, there is no epoch that could be sealed.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    pub fn is_begun(&self) -> Result<bool, Spoilt> {
+        let State { epoch, current, .. } = self.state()?;
+        Ok(epoch > 1 || current.stamp > 0)
+    }
+
     /// Whether the epoch before the current one is on the image, so that the current one can be sealed.
     ///
     /// # Errors

@@ -231,6 +231,8 @@ impl Storage for SimFile {
             owner: 0,
             shared: false,
             is_device: *is_device,
+            is_lasting: !*is_device,
+            is_dated: !*is_device,
         })
     }
 

@@ -25,8 +25,13 @@ pub struct Loop(pub PathBuf);
 impl Loop {
     /// `None` where there are none.
     pub fn attach(file: &Path) -> Option<Self> {
+        Self::attach_at(file, 0)
+    }
+
+    /// The same of what is in the file from `offset` on.
+    pub fn attach_at(file: &Path, offset: u64) -> Option<Self> {
         let mut command = Command::new("/sbin/losetup");
-        command.args(["--find", "--show"]).arg(file);
+        command.args(["--find", "--show", "--offset", &offset.to_string()]).arg(file);
         let output = run(command, LIMIT).ok().filter(|output| output.status.success())?;
         Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
     }

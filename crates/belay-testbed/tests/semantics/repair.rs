@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use belay_testbed::Kind;
 
-use crate::common::{Trap, When, call, names, until};
+use crate::common::{Trap, When, call, until};
 use crate::custom::Custom;
 use crate::disk::{Disk, FOLDER, Loop};
 
@@ -333,9 +333,10 @@ fn s44_a_journal_elsewhere_is_found_again() {
     }
 }
 
-/// S44: what lies on a device is found again when the device has another name, and not by another one that has its name.
+/// S44, S45: a loop device is its file: who knows either finds the journal, under whatever name the device comes back, and
+/// is refused while it is held.
 #[test]
-fn s44_devices_are_known_by_what_they_are() {
+fn s44_loop_devices_are_known_by_their_file() {
     let disk = Disk::new(Kind::Fuse2fsExt4);
     fs::copy(disk.image(), disk.at("other")).unwrap();
     let Some(device) = Loop::attach(&disk.image()) else {
@@ -344,8 +345,13 @@ fn s44_devices_are_known_by_what_they_are() {
     };
     let folder = disk.at("folder");
     let variables = [(FOLDER, folder.as_path())];
-    cut_off_in(Disk::serving(Disk::start_on(&device.0, &variables, &[])));
-    assert_eq!(names(&folder).len(), 1);
+    let mount = Disk::serving(Disk::start_on(&device.0, &variables, &[]));
+    for image in [&device.0, &disk.image()] {
+        let refused = disk.repair_of(image, &[]);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("held by"), "{refused:?}");
+    }
+    cut_off_in(mount);
     // Another file gets its place, perhaps its very name.
     drop(device);
     let other = Loop::attach(&disk.at("other")).unwrap();
@@ -353,14 +359,51 @@ fn s44_devices_are_known_by_what_they_are() {
     let output = disk.repair_of(&other.0, &[]);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("nothing to do"), "{output:?}");
-    assert_eq!(names(&folder).len(), 1);
+    assert_eq!(disk.repair(&["--dry-run"]).status.code(), Some(3), "by the file");
     let output = disk.repair_of(&device.0, &[]);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("is finished"), "{output:?}");
-    assert_eq!(names(&folder).len(), 0);
     drop((device, other));
+    assert_eq!(disk.beside(), ["image", "other"]);
     disk.check();
     assert!(disk.files().contains_key("more"));
+}
+
+/// S45: a new file system in the place of the one whose commit was cut off is not written to.
+#[test]
+fn s45_a_new_file_behind_a_loop_device_is_another_image() {
+    const OFFSET: u64 = 1 << 20;
+    for offset in [0, OFFSET] {
+        let disk = Disk::new(Kind::Fuse2fsExt4);
+        let content = fs::read(disk.image()).unwrap();
+        let make = || {
+            let file = File::create_new(disk.at("disk")).unwrap();
+            file.write_all_at(&content, offset).unwrap();
+        };
+        make();
+        let Some(device) = Loop::attach_at(&disk.at("disk"), offset) else {
+            eprintln!("skipped: no loop devices here");
+            return;
+        };
+        let folder = disk.at("folder");
+        let variables = [(FOLDER, folder.as_path())];
+        cut_off_in(Disk::serving(Disk::start_on(&device.0, &variables, &[])));
+        // The journal of what is a part of a file is where those of devices are.
+        assert_eq!(folder.exists(), offset > 0);
+        drop(device);
+        fs::rename(disk.at("disk"), disk.at("old")).unwrap();
+        make();
+        let device = Loop::attach_at(&disk.at("disk"), offset).unwrap();
+        let output = disk.repair_of(&device.0, &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("holds writes to another image"), "{told}");
+        let mut mount = Disk::start_on(&device.0, &variables, &[]);
+        assert_eq!(mount.end().code(), Some(1), "{}", mount.log());
+        drop(device);
+        let there = fs::read(disk.at("disk")).unwrap();
+        assert!(there[usize::try_from(offset).unwrap()..] == content, "offset {offset}");
+    }
 }
 
 /// S45: what is no journal of belay's is left alone, and stops the start.
