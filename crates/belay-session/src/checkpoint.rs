@@ -29,6 +29,7 @@ const PATIENCE: u64 = 500_000_000;
 /// How long after a failed checkpoint the next one is tried, in ns.
 const PAUSE: u64 = 1_000_000_000;
 const EIO: i32 = 5;
+const EROFS: i32 = 30;
 
 /// Requests by which an application asks for what it wrote to be safe.
 pub(crate) const SYNCS: OpcodeSet =
@@ -86,6 +87,8 @@ pub(crate) struct Epochs {
     settled: u64,
     /// A checkpoint has failed: when the next one may begin.
     again: u64,
+    /// The daemon has refused to write what it holds, as it can write nothing.
+    holds_nothing: bool,
 }
 
 impl<M: Memory> Session<M> {
@@ -123,6 +126,7 @@ impl<M: Memory> Session<M> {
         self.epochs.boundary = self.next_task;
         self.epochs.since = now;
         self.epochs.flush = Flush::No;
+        self.epochs.holds_nothing = false;
         self.kick = true;
         true
     }
@@ -149,6 +153,17 @@ impl<M: Memory> Session<M> {
     /// The epoch could not be ended.
     pub fn abandon_checkpoint(&mut self) {
         self.end_checkpoint();
+    }
+
+    /// Whether the daemon has not written what it holds, as it can write nothing (it is mounted read-only): there is a checkpoint
+    /// only if it has written nothing before either.
+    pub fn holds_nothing(&self) -> bool {
+        self.epochs.holds_nothing
+    }
+
+    /// The daemon has written something and then could not write what else it holds: no checkpoint.
+    pub fn refuse_checkpoint(&mut self, now: u64) {
+        self.flush_failed(EROFS, now);
     }
 
     /// Back to normal work, with or without a new epoch.
@@ -249,9 +264,14 @@ impl<M: Memory> Session<M> {
     }
 
     pub(crate) fn flushed(&mut self, task: u64, reply: &[u8]) {
-        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
         let open = reply.get(16..).and_then(read::<OpenOut>);
+        // A daemon that can write nothing, and has acknowledged nothing, holds nothing.
+        let nothing = errno == EROFS && self.log_sizes().is_some_and(|sizes| sizes.records == 0);
+        self.epochs.holds_nothing |= nothing;
         self.epochs.flush = match (self.epochs.flush, errno, open) {
+            (Flush::Syncing(fh), ..) if nothing => Flush::Synced(fh),
+            (Flush::Opening | Flush::Flushing, ..) if nothing => Flush::Done,
             (Flush::Opening, 0, Some(open)) => Flush::Open(open.fh),
             (Flush::Syncing(fh), 0, _) => Flush::Synced(fh),
             (Flush::Flushing, 0, _) => Flush::Done,

@@ -33,7 +33,7 @@ impl Supervisor {
         if !self.has_epochs() {
             return;
         }
-        match self.commit_place() {
+        match self.commit_place().and_then(|place| self.begin_epochs(&place).map(|()| place)) {
             Ok(place) => self.committer = Some(Committer::start(place)),
             Err(why) => tracing::error!("cannot commit checkpoints: {why}"),
         }
@@ -46,6 +46,16 @@ impl Supervisor {
             belay_sys::dup_cloexec(self.fds.event.as_fd()).map_err(|why| why.to_string())?;
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
         Ok(Place { memory, layout, device, event, image, last: Arc::default() })
+    }
+
+    /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
+    fn begin_epochs(&self, place: &Place) -> Result<(), String> {
+        let overlay = self.overlay();
+        if overlay.is_begun().map_err(|why| why.to_string())? {
+            return Ok(());
+        }
+        let length = place.image.length().map_err(|why| why.to_string())?;
+        overlay.discard_current(length).map_err(|why| why.to_string())
     }
 
     /// The daemon has said that something has changed.
@@ -74,8 +84,10 @@ impl Supervisor {
         self.next_checkpoint = (now.saturating_add(pause), served);
         if (served != requests || waits) && self.complete_or_first() {
             self.control().ask_for_checkpoint();
-            if !self.kick_daemon() {
-                self.nudge_daemon(); // it may sleep
+            // It may sleep. What it is asked for counts as a request: where nothing is to be done and nobody waits, it would be
+            // asked again for ever.
+            if !self.kick_daemon() && (waits || self.control().logged().0 > 0) {
+                self.nudge_daemon();
             }
         }
         if self.complete_or_first() {
@@ -218,8 +230,7 @@ impl Supervisor {
     fn nudge_daemon(&mut self) {
         // Somebody else may have reaped it: then it is not there either.
         let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        // What it asks for counts as a request: where nothing is to be done it would be asked again for ever.
-        if self.control().logged().0 == 0 || self.nudge.as_mut().is_some_and(waits) {
+        if self.nudge.as_mut().is_some_and(waits) {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
@@ -305,7 +316,7 @@ impl Supervisor {
             tracing::error!("{why}");
         }
         match unsaved {
-            Some(0) if clean || read_only => {}
+            Some(0) if clean || read_only || self.book.mount.is_none() => {}
             Some(0) => tracing::warn!(
                 "the daemon did not come to a clean end: its image is as it was at the last checkpoint, with all that \
                  was acknowledged"

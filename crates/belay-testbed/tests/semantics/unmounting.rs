@@ -10,7 +10,7 @@ use belay_testbed::{Kind, Signal};
 
 use crate::common::{LIMIT, Trap, When};
 use crate::custom::Custom;
-use crate::disk::Disk;
+use crate::disk::{Disk, EPOCH};
 
 const KINDS: [Kind; 3] = [Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 
@@ -176,5 +176,33 @@ fn s46_a_supervisor_that_dies_in_the_last_commit() {
         drop(trap);
         assert_eq!(mount.end().code(), Some(0), "step {step}: {}", mount.log());
         is_whole(&disk, &format!("step {step}"));
+    }
+}
+
+/// S46: a daemon that has its image read-only has nothing to write: checkpoints are made of that, and it ends as any other.
+#[test]
+fn s46_read_only_images_stay_as_they_are() {
+    for (kind, program, options) in
+        [(Kind::Fuse2fsExt4, "fuse2fs", "ro,fakeroot"), (Kind::Fusefat, "fusefat", "ro")]
+    {
+        let disk = Disk::new(kind);
+        let before = fs::read(disk.image()).unwrap();
+        let mut mount = Custom::start(&EPOCH, |place| {
+            let words = [program, "-f", "-s", "-o", options].map(std::ffi::OsString::from);
+            words.into_iter().chain([disk.image().into(), place.mountpoint.into()]).collect()
+        });
+        mount.wait_for("service", |status| status["state"] == "serving");
+        fs::read_dir(&mount.mountpoint).unwrap().for_each(drop);
+        for _ in 0..2 {
+            assert!(mount.ask(&["checkpoint"]).contains("is on the image"), "{kind}");
+        }
+        File::open(&mount.mountpoint).unwrap().sync_all().unwrap();
+        mount.tool(&["umount"]);
+        let code = mount.end().code();
+        // fusefat comes to a bad end there without belay too.
+        assert!(kind == Kind::Fusefat || code == Some(0), "{code:?}: {}", mount.log());
+        assert!(!mount.log().contains("written over"), "{}", mount.log());
+        assert_eq!(disk.beside(), ["image"], "{}", mount.log());
+        assert!(fs::read(disk.image()).unwrap() == before, "{kind}");
     }
 }

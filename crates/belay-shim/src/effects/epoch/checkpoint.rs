@@ -101,6 +101,10 @@ impl Shim {
     #[cold]
     pub(crate) fn epoch_seal(&self, session: &mut Session<Arc<Mapping>>) {
         let alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        if session.holds_nothing() && self.overlay().is_dirty().unwrap_or(true) {
+            session.refuse_checkpoint(now());
+            return self.tell();
+        }
         // That one store ends it, and with it what the op-log holds.
         let sealed = self.overlay().seal();
         drop(alone);
