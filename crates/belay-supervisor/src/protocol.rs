@@ -91,7 +91,14 @@ impl Client {
         socket.set_read_timeout(limit).map_err(lost)?;
         socket.write_all(&line).map_err(lost)?;
         let mut text = String::new();
-        let n = self.stream.read_line(&mut text).map_err(lost)?;
+        let n = self.stream.read_line(&mut text).map_err(|error| match (error.kind(), limit) {
+            // What a time-out of a socket is called.
+            (std::io::ErrorKind::WouldBlock, Some(limit)) => {
+                let why = format!("it has not answered within {} s", limit.as_secs());
+                Error::refused("the supervisor", why, "see `belay status`, then try again")
+            }
+            _ => lost(error),
+        })?;
         if n == 0 {
             return Err(lost(std::io::ErrorKind::ConnectionReset.into()));
         }

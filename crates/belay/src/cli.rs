@@ -4,7 +4,7 @@ use crate::profile::InodeNumbers;
 use crate::profile::checkpoint::{FlushName, Wishes};
 use crate::size::parse_size;
 use belay_supervisor::Policy;
-use belay_supervisor::process::parse_signal;
+use belay_supervisor::process::{parse_signal, signal_name};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -58,11 +58,11 @@ pub enum Command {
         the last checkpoint becomes read-only, and these operations are kept in a file (`belay status` \
         and the crash report name it). When the daemon is mended, unmount, mount the image again, with \
         or without belay, and apply the file: the operations are carried out in their order by ordinary \
-        system calls below MOUNTPOINT, and the file notes how far it has come. What was applied is not \
+        system calls below MOUNT, and the file notes how far it has come. What was applied is not \
         applied again.\n\n\
         At the first operation that does not come out as it did then, it stops; `--keep-going` goes on, \
         `--skip` leaves out the one at which the last run stopped. At the end all is made durable \
-        (syncfs, and fsync of MOUNTPOINT). If the machine, or a daemon without belay, dies before that, begin again with a copy \
+        (syncfs, and fsync of MOUNT). If the machine, or a daemon without belay, dies before that, begin again with a copy \
         of the image and of the file from before: keep both.\n\n\
         Exit status: 0 if all is applied, 1 if something is not.",
         after_help = "Examples:\n  belay replay --list disk.img.belay-oplog\n  \
@@ -284,7 +284,7 @@ pub struct Crash {
     pub state: StateDir,
     /// The mountpoint.
     pub mount: PathBuf,
-    /// The signal that kills the daemon, by name or number.
+    /// The signal that kills the daemon, by name or number (STOP: it hangs, until `belay run --hang-timeout` ends it).
     #[arg(long, value_name = "NAME", default_value = "KILL", value_parser = signal)]
     pub signal: i32,
     /// How many times.
@@ -308,7 +308,7 @@ pub struct Repair {
     /// Apply a journal that seems to belong to another image, or to an earlier state of it.
     #[arg(long, conflicts_with = "discard")]
     pub force: bool,
-    /// Drop the journal, whatever it holds.
+    /// Drop the journal, whatever it holds (but not a file that is no journal of belay's).
     #[arg(long)]
     pub discard: bool,
     /// Say what would be done, and change nothing.
@@ -341,6 +341,9 @@ pub struct Replay {
     /// Leave out the operation at which the last run stopped.
     #[arg(long)]
     pub skip: bool,
+    /// Apply them also to a directory where nothing is mounted, such as a copy of what is on the image.
+    #[arg(long)]
+    pub anywhere: bool,
     /// Print JSON: one object for each operation, and one at the end.
     #[arg(long)]
     pub json: bool,
@@ -366,9 +369,17 @@ fn poison_after(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Signals that end nobody.
+const HARMLESS: [&str; 7] =
+    ["SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGTSTP", "SIGTTIN", "SIGTTOU"];
+
 fn signal(text: &str) -> Result<i32, String> {
-    parse_signal(text)
-        .ok_or_else(|| format!("no signal is called {text}; see `kill -l` for their names"))
+    let signal = parse_signal(text)
+        .ok_or_else(|| format!("no signal is called {text}; see `kill -l` for their names"))?;
+    if HARMLESS.contains(&signal_name(signal).as_str()) {
+        return Err(format!("{text} ends no daemon, so there would be no recovery to wait for"));
+    }
+    Ok(signal)
 }
 
 #[cfg(test)]
@@ -397,6 +408,7 @@ mod tests {
             "belay run --",
             "belay run --max-crashes x -- d",
             "belay crash /mnt --signal NOPE",
+            "belay crash /mnt --signal CONT",
             "belay crash /mnt --count 0",
             "belay crash",
             "belay run --policy wild -- d",

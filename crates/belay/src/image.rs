@@ -8,6 +8,7 @@ use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
 use rustix::fd::OwnedFd;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -170,7 +171,7 @@ pub fn prepare(
     }
     let path = match wishes.image {
         Some(path) => path.to_path_buf(),
-        None => only(named(command))?,
+        None => only(named(command), command)?,
     };
     let journals = Journals::find(&path, wishes.journal, false)?;
     journals.check_free(instances)?;
@@ -242,7 +243,7 @@ fn values(word: &OsStr) -> impl Iterator<Item = &OsStr> {
     })
 }
 
-fn only(mut found: Vec<PathBuf>) -> Result<PathBuf> {
+fn only(mut found: Vec<PathBuf>, command: &[OsString]) -> Result<PathBuf> {
     match (found.pop(), found.pop()) {
         (Some(one), None) => Ok(one),
         (Some(other), Some(one)) => bail!(
@@ -250,11 +251,29 @@ fn only(mut found: Vec<PathBuf>) -> Result<PathBuf> {
             one.display(),
             other.display()
         ),
-        (None, _) => bail!(
-            "the policy `epoch` is for daemons on a disk image, and the daemon's command line names none that is \
-             there: name it with --image"
-        ),
+        (None, _) => {
+            let missing =
+                missing(command).map(|word| format!(" ({} does not exist)", word.display()));
+            bail!(
+                "the policy `epoch`, which --policy or the daemon's profile says, is for daemons on a disk image, and no \
+                 argument of the daemon is a file or disk that is there{}: correct its path, or name it with --image",
+                missing.unwrap_or_default()
+            )
+        }
     }
+}
+
+/// The first argument of a daemon that looks like the path of something, of which there is nothing.
+fn missing(command: &[OsString]) -> Option<&Path> {
+    let is_option = |word: &OsString| word.as_bytes().starts_with(b"-");
+    let mut words = command.windows(2).filter_map(|pair| match pair {
+        // What is behind -o is none.
+        [before, word] if !is_option(word) && before != "-o" => Some(Path::new(word)),
+        _ => None,
+    });
+    let is_missing =
+        |path: &&Path| path.symlink_metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound);
+    words.find(is_missing)
 }
 
 #[cfg(test)]
@@ -270,7 +289,7 @@ mod tests {
         std::fs::write(&two, "").unwrap();
         let found = |line: String| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            only(named(&words))
+            only(named(&words), &words)
         };
         let dir = dir.path().display();
         assert_eq!(found(format!("{two} -o rw,x=1 {one} {dir}")).unwrap(), Path::new(&one));
@@ -280,5 +299,7 @@ mod tests {
         for line in [format!("{one} {dir}"), format!("d {one} {two} {dir}")] {
             assert!(found(line).unwrap_err().to_string().contains("--image"));
         }
+        let typo = found(format!("d -f -o fakeroot /no/such.img {dir}")).unwrap_err().to_string();
+        assert!(typo.contains("/no/such.img does not exist"), "{typo}");
     }
 }

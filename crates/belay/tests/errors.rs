@@ -98,7 +98,7 @@ fn programs_that_mount_nothing_are_not_started_again() {
     };
     let (code, text) = start(&["true"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("did not mount anything: is it a FUSE daemon?"), "{text}");
+    assert!(text.contains("did not mount anything: what it says itself"), "{text}");
     let (code, text) = start(&["ls", "/no/such/file"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("cannot access '/no/such/file'"), "its own message: {text}");

@@ -110,8 +110,8 @@ impl Supervisor {
         let command = self.config.command_line();
         if explain {
             tracing::error!(
-                "{command}: it {} and did not mount anything: is it a FUSE daemon? name the daemon \
-                 itself, not a script that starts it, and give it all that it needs to mount",
+                "{command}: it {} and did not mount anything: what it says itself, if anything, is above. Is it a FUSE \
+                 daemon? Name the daemon itself, not a script that starts it, and give it all that it needs to mount",
                 exit.show()
             );
         } else {

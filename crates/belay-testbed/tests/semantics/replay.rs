@@ -244,6 +244,15 @@ fn s49_a_replay_stops_where_something_differs() {
     before(place.path());
     fs::create_dir(place.path().join("base/deadly")).unwrap();
     let words = [OsStr::new("replay"), file.as_os_str(), place.path().as_os_str()];
+    // Which must be said: an image that is not mounted is easily forgotten.
+    let refused = Custom::belay(&words);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("nothing is mounted at"),
+        "{refused:?}"
+    );
+    assert!(!place.path().join("base/one").exists());
+    let words = [&words[..], &[OsStr::new("--anywhere")]].concat();
     let stopped = Custom::belay(&words);
     assert_eq!(stopped.status.code(), Some(1), "{stopped:?}");
     assert!(place.path().join("base/one").is_dir() && !place.path().join("base/three").exists());

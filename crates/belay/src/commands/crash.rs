@@ -57,9 +57,10 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
         };
         match status.state {
             State::Serving => break status,
-            State::Stopping | State::GaveUp => {
-                bail!("{place}: it is {}; see `belay status`", status.state.name())
-            }
+            State::Stopping => bail!("{place}: it is being unmounted"),
+            State::GaveUp => bail!(
+                "{place}: belay has given it up; clean up with `umount {place}`, then start it again"
+            ),
             _ if Instant::now() > end => {
                 bail!("{place}: still {} after a minute; see `belay status`", status.state.name())
             }
@@ -69,7 +70,10 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
     match Client::connect(&instance.dir)?.ask(ask, Some(PATIENCE)) {
         Ok(Answer::Recovered { generation, blackout_us }) => return Ok((generation, blackout_us)),
         Ok(Answer::Ended { code }) => {
-            bail!("{place}: belay ended with code {code} instead of a recovery: did it unmount?")
+            bail!(
+                "{place}: belay ended with code {code} instead of a recovery: it was unmounted, or gave up (`belay status` \
+                 tells)"
+            )
         }
         Ok(Answer::Refused { why }) => bail!("{place}: {why}"),
         Ok(Answer::Status(_) | Answer::Safe { .. }) => {

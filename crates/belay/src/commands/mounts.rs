@@ -6,6 +6,8 @@ use belay_supervisor::instances::{self, Instance};
 use belay_supervisor::mounts::resolve_untouched;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::Status;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -77,7 +79,7 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
     let (mut found, mut more) = (Vec::new(), false);
     for (instance, status) in ask(state) {
         match status {
-            Ok(Some(status)) => found.push((instance.dir, status)),
+            Ok(Some(status)) => found.push((instance, status)),
             Ok(None) => {}
             Err(why) => {
                 tracing::warn!("{why:#}");
@@ -85,7 +87,14 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
             }
         }
     }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
+    // Of those at one place only the last is there: the others gave up before.
+    found.sort_by_key(|(instance, _)| (!instance.alive, Reverse(instance.modified())));
+    let mut seen = BTreeSet::new();
+    found.retain(|(instance, status)| {
+        let is_known = !status.mountpoint.is_empty(); // empty if it is not known
+        seen.insert(status.mountpoint.clone()) || instance.alive || !is_known
+    });
+    found.sort_by(|a, b| a.0.dir.cmp(&b.0.dir));
     (found.into_iter().map(|(_, status)| status).collect(), more)
 }
 

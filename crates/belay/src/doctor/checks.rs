@@ -136,6 +136,12 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = binary::find(name).and_then(|path| binary::check(&path).map(|()| path));
     let mut findings = vec![match checked {
+        Ok(path) if binary::is_wrapper(&path) => finding(
+            "daemon",
+            Level::Missing,
+            format!("{} starts another program, which would not be held", path.display()),
+            "name the daemon itself, and start belay by that program: `nice belay run -- DAEMON ...`",
+        ),
         Ok(path) => {
             let found = format!("{} is linked dynamically and can be held", path.display());
             finding("daemon", Level::Ok, found, "")

@@ -112,6 +112,17 @@ fn starts_daemons(path: &Path) -> bool {
     })
 }
 
+/// Programs that become another one, or start one, which then is not held.
+const WRAPPERS: [&str; 20] = [
+    "bash", "chrt", "dash", "env", "ionice", "nice", "nohup", "nsenter", "numactl", "runuser",
+    "setpriv", "setsid", "sh", "stdbuf", "strace", "su", "sudo", "taskset", "timeout", "unshare",
+];
+
+/// Whether a program is there to start others.
+pub fn is_wrapper(path: &Path) -> bool {
+    path.file_name().and_then(OsStr::to_str).is_some_and(|name| WRAPPERS.contains(&name))
+}
+
 fn machine() -> u16 {
     match std::env::consts::ARCH {
         "x86_64" => elf::EM_X86_64,

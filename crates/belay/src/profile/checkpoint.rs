@@ -29,7 +29,7 @@ pub struct Wishes {
     #[arg(long = "checkpoint-early", value_name = "SIZE", value_parser = parse_size_or_zero)]
     #[serde(with = "sizes_or_zero", skip_serializing_if = "Option::is_none")]
     pub early: Option<u64>,
-    /// What an application's fsync or sync does [default: now].
+    /// What an application's fsync does [default: now]. (Of sync and syncfs Linux tells FUSE daemons nothing.)
     #[arg(long = "checkpoint-fsync", value_enum, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<FsyncName>,

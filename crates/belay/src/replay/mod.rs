@@ -32,7 +32,7 @@ pub fn run(options: &Replay) -> Result<i32> {
         return Ok(0);
     }
     let Some(mount) = &options.mount else { bail!("name the mountpoint") };
-    let target = Target::open(mount)?;
+    let target = Target::open(mount, options.anywhere)?;
     show.begin(&file, mount)?;
     let mut counts = Counts::default();
     let mut skip = options.skip;

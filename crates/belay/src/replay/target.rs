@@ -4,8 +4,9 @@
 //! file system, and to follow no link (openat2). Times are set to those of the operation, as far as calls can set them: it
 //! is then that it happened.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use belay_oplog::kept::{Nanoseconds, Operation, Step, Text};
+use belay_supervisor::mounts;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
@@ -33,7 +34,16 @@ fn told(what: &str) -> impl Fn(Errno) -> String {
 }
 
 impl Target {
-    pub fn open(mount: &Path) -> Result<Self> {
+    /// The file system that is mounted at `mount`; with `anywhere`, the directory that is there.
+    pub fn open(mount: &Path, anywhere: bool) -> Result<Self> {
+        let is_mounted = || mount.canonicalize().is_ok_and(|path| mounts::at(&path).is_some());
+        if !anywhere && mount.is_dir() && !is_mounted() {
+            bail!(
+                "nothing is mounted at {}: mount the image there first, or what is applied would not be on it (`--anywhere` \
+                 applies it to a plain directory)",
+                mount.display()
+            );
+        }
         // What is made has the mode that it had.
         rustix::process::umask(Mode::empty());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
