@@ -114,22 +114,11 @@ impl Image {
         }
     }
 
-    /// How long the image is, in bytes.
+    /// Opens the image.
     ///
     /// # Errors
-    /// Those of open(2) and fstat(2), or if another file has taken the image's place.
-    pub(crate) fn length(&self) -> Result<u64, Error> {
-        let image = self.open_image()?;
-        let facts = image.facts();
-        facts.map(|facts| facts.length).map_err(|why| Error::Io {
-            doing: "look at the image",
-            what: self.path.show(),
-            why,
-            next: "see that it is there and can be read and written",
-        })
-    }
-
-    fn open_image(&self) -> Result<HostFile, Error> {
+    /// Those of open(2), or if another file has taken the image's place.
+    pub(crate) fn open_image(&self) -> Result<HostFile, Error> {
         let image = HostFile::image(self.path.as_path())?;
         let same = |facts: Facts| {
             let inode = if facts.is_device { 0 } else { facts.inode };

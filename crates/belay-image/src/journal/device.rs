@@ -1,6 +1,7 @@
 //! What tells one block device from another. Its number may be another's after a restart, and writes to it leave no time.
 
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +11,11 @@ const SECTOR: u64 = 512;
 pub(super) const SYS: &str = "/sys";
 
 /// The file that a loop device shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backing {
     /// Its path, without links.
     pub(super) file: PathBuf,
+    /// What is known of it.
+    pub(super) meta: Metadata,
     /// The device shows all of it, from its start on.
     pub(super) is_whole: bool,
 }
@@ -52,7 +54,7 @@ pub(super) fn backing(number: u64, sys: &Path) -> Option<Backing> {
     let named = std::fs::read(device.disk.join("loop/backing_file")).ok()?;
     let named = named.strip_suffix(b"\n").unwrap_or(&named).to_vec();
     let file = PathBuf::from(OsString::from_vec(named)).canonicalize().ok()?;
-    let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let meta = file.metadata().ok().filter(Metadata::is_file)?;
     let number = |name: &str| {
         let text = device.says(name).and_then(|text| String::from_utf8(text).ok());
         text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
@@ -64,7 +66,7 @@ pub(super) fn backing(number: u64, sys: &Path) -> Option<Backing> {
         return None;
     }
     let is_whole = device.partition.is_empty() && offset == 0 && limit == 0;
-    Some(Backing { file, is_whole })
+    Some(Backing { file, meta, is_whole })
 }
 
 /// What tells a block device from all others, also after a restart.

@@ -1,6 +1,6 @@
 //! The files that a commit works on: an image, and the journal beside it.
 
-use super::device;
+use super::device::{self, Backing};
 use super::error::{self, Error};
 use super::inspect_header;
 use belay_recorder::Memory;
@@ -222,13 +222,12 @@ impl Storage for HostFile {
     fn facts(&self) -> io::Result<Facts> {
         let stat = rustix::fs::fstat(&self.file)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        let behind = is_device.then(|| device::backing(stat.st_rdev, Path::new(device::SYS)));
-        let behind = behind.flatten();
-        let file = behind.as_ref().and_then(|backing| std::fs::metadata(&backing.file).ok());
+        let behind =
+            if is_device { device::backing(stat.st_rdev, Path::new(device::SYS)) } else { None };
         let own = (stat.st_ino, stat.st_mtime as i64, stat.st_uid);
-        let (inode, modified, owner) =
-            file.as_ref().map_or(own, |file| (file.ino(), file.mtime(), file.uid()));
-        let is_whole = behind.is_some_and(|backing| backing.is_whole);
+        let (inode, modified, owner) = behind
+            .as_ref()
+            .map_or(own, |Backing { meta, .. }| (meta.ino(), meta.mtime(), meta.uid()));
         Ok(Facts {
             length: if is_device {
                 rustix::fs::seek(&self.file, SeekFrom::End(0))?
@@ -241,8 +240,8 @@ impl Storage for HostFile {
             owner,
             shared: stat.st_mode & 0o022 != 0,
             is_device,
-            is_lasting: !is_device || file.is_some(),
-            is_dated: !is_device || (file.is_some() && is_whole),
+            is_lasting: !is_device || behind.is_some(),
+            is_dated: !is_device || behind.is_some_and(|behind| behind.is_whole),
         })
     }
 

@@ -59,8 +59,10 @@ pub(super) struct Header {
 /// What a header can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// Of a journal that holds nothing, or of none yet.
+    /// Of a journal that holds nothing.
     Empty,
+    /// Never written: there is none yet, or the first commit was cut off before it.
+    Blank,
     /// Spoilt.
     Torn,
     /// Of a commit: with the check value of it all.
@@ -73,7 +75,7 @@ pub(super) enum Parsed {
 
 impl Parsed {
     pub(super) fn is_empty(&self) -> bool {
-        *self == Self::Empty
+        matches!(self, Self::Empty | Self::Blank)
     }
 }
 
@@ -129,7 +131,7 @@ fn sign(mut out: [u8; HEADER]) -> [u8; HEADER] {
 /// Reads a header.
 pub(super) fn parse(header: &[u8; HEADER]) -> Parsed {
     if header.iter().all(|byte| *byte == 0) {
-        return Parsed::Empty;
+        return Parsed::Blank;
     }
     if !header.starts_with(&MAGIC) {
         return Parsed::Unknown;

@@ -61,11 +61,14 @@ impl Homes {
         let meta = path.metadata().map_err(wrap)?;
         let kind = meta.file_type();
         let sys = Path::new(device::SYS);
-        let file = if kind.is_file() {
-            Some(path.clone())
+        let (file, owner) = if kind.is_file() {
+            (Some(path.clone()), meta.uid())
         } else if kind.is_block_device() {
             // A loop device that shows a file is that file: whoever knows either must find the journal.
-            device::backing(meta.rdev(), sys).filter(|backing| backing.is_whole).map(|it| it.file)
+            match device::backing(meta.rdev(), sys).filter(|backing| backing.is_whole) {
+                Some(backing) => (Some(backing.file), backing.meta.uid()),
+                None => (None, meta.uid()),
+            }
         } else {
             return Err(Error::NotAnImage { image: image.display().to_string() });
         };
@@ -80,8 +83,6 @@ impl Homes {
             }
         };
         let asked = asked.map(std::path::absolute).transpose().map_err(wrap)?;
-        let behind = file.as_ref().and_then(|file| file.metadata().ok());
-        let owner = behind.as_ref().unwrap_or(&meta).uid();
         Ok(Self { image: path, meta, file, owner, asked, homes })
     }
 

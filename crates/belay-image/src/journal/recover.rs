@@ -1,7 +1,7 @@
 //! What a journal that was found holds, and what is done with it.
 
 use super::error::{AGAIN, IMAGE, JOURNAL, io};
-use super::format::{ENTRY, HEADER, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
+use super::format::{ENTRY, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
 use super::{
     Error, Facts, PIECE, Progress, Stage, Storage, check_trust, filesystem, inspect_header,
     mark_empty,
@@ -74,7 +74,8 @@ pub fn inspect<F: Storage>(
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             Found::Whole(header.contents())
         }
-        Parsed::Empty if !is_begun(journal)? => Found::Empty,
+        Parsed::Empty => Found::Empty,
+        Parsed::Blank if !is_begun(journal)? => Found::Empty,
         _ => Found::Torn,
     })
 }
@@ -138,7 +139,8 @@ fn judge<F: Storage>(
         Err(why) => return Err(why),
     };
     Ok(match parsed {
-        Parsed::Empty if !is_begun(journal)? => (Recovered::Nothing, None),
+        Parsed::Empty => (Recovered::Nothing, None),
+        Parsed::Blank if !is_begun(journal)? => (Recovered::Nothing, None),
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             if how.discard {
                 (Recovered::Discarded(header.contents()), None)
@@ -152,12 +154,10 @@ fn judge<F: Storage>(
     })
 }
 
-/// Whether a journal that was never completed has something in it: the first commit was cut off before its header.
+/// Whether a journal without a header has something behind the place of that: the first commit was cut off before it.
 fn is_begun<F: Storage>(journal: &F) -> Result<bool, Error> {
-    let mut header = [0; HEADER];
-    let read = journal.read_at(0, &mut header).map_err(io("read the journal", journal, JOURNAL))?;
-    let length = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?.length;
-    Ok(read == HEADER && length > TABLE && header.iter().all(|byte| *byte == 0))
+    let facts = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?;
+    Ok(facts.length > TABLE)
 }
 
 impl Header {

@@ -9,6 +9,7 @@ use crate::mounts;
 use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::status::Epoch;
+use belay_image::journal::Storage;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Store;
@@ -54,8 +55,10 @@ impl Supervisor {
         if overlay.is_begun().map_err(|why| why.to_string())? {
             return Ok(());
         }
-        let length = place.image.length().map_err(|why| why.to_string())?;
-        overlay.discard_current(length).map_err(|why| why.to_string())
+        let image = place.image.open_image().map_err(|why| why.to_string())?;
+        let facts =
+            image.facts().map_err(|why| format!("cannot look at {}: {why}", image.name()))?;
+        overlay.discard_current(facts.length).map_err(|why| why.to_string())
     }
 
     /// The daemon has said that something has changed.
