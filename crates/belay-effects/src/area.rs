@@ -5,11 +5,7 @@ use crate::log::{COMMITTED, Log, TORN};
 use belay_recorder::{Layout, Memory, Slot};
 
 // Words from `Layout::effects` on.
-const IMAGE_DEVICE: usize = 0;
-const IMAGE_INODE: usize = 1;
 const COUNTERS: usize = 8;
-const IMAGE_PATH: usize = 512; // length, then up to 511 words
-const PATH_WORDS: usize = 511;
 
 /// What happened to effects, all monotonic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,17 +44,6 @@ pub enum Left {
     Unknown,
     /// A part of its image writes is in the image.
     Torn,
-}
-
-/// The image of a daemon under the policy `transaction`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
-    /// Device number, of a block device its own.
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Absolute path by which the daemon opened it.
-    pub path: Vec<u8>,
 }
 
 /// The effects' part of a recorder.
@@ -100,33 +85,6 @@ impl<'m, M: Memory> Area<'m, M> {
     pub fn tallies(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let at = self.layout.effects + COUNTERS;
         TALLY_NAMES.iter().enumerate().map(move |(i, name)| (*name, self.memory.load(at + i)))
-    }
-
-    /// Remembers the image, for those who must finish a transaction without the daemon.
-    pub fn set_image(&self, image: &Image) {
-        let at = self.layout.effects;
-        self.memory.store(at + IMAGE_PATH, 0);
-        self.memory.store(at + IMAGE_DEVICE, image.device);
-        self.memory.store(at + IMAGE_INODE, image.inode);
-        let path = image.path.get(..PATH_WORDS * 8).unwrap_or(&image.path);
-        self.memory.store_bytes(at + IMAGE_PATH + 1, path);
-        self.memory.store(at + IMAGE_PATH, path.len() as u64);
-    }
-
-    /// The image, if there is one.
-    pub fn image(&self) -> Option<Image> {
-        let at = self.layout.effects;
-        let length = self.memory.load(at + IMAGE_PATH) as usize;
-        if length == 0 || length > PATH_WORDS * 8 {
-            return None;
-        }
-        let mut path = vec![0; length];
-        self.memory.load_bytes(at + IMAGE_PATH + 1, &mut path);
-        Some(Image {
-            device: self.memory.load(at + IMAGE_DEVICE),
-            inode: self.memory.load(at + IMAGE_INODE),
-            path,
-        })
     }
 
     /// What is left of the unanswered request `unique` in a slot.

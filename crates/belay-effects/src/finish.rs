@@ -1,25 +1,32 @@
 //! Carrying out what a dead generation had committed: by the next generation, before any code of the
 //! daemon runs, or by the supervisor, if no generation is to come. The one module here that makes
 //! system calls.
+//!
+//! Whoever does it may be root, and what it reads the daemon may have written, whatever its rights were by then. So it
+//! writes through one descriptor only, which the daemon itself had for writing and has handed over (see
+//! [`belay_sys::mailbox`]), and without any privilege: nothing is written in this way that the daemon could not have
+//! written. How much there is to do is bounded by what lies in the logs.
 
-use crate::area::{Area, Image, Tally};
+use crate::area::{Area, Tally};
+use crate::call::Kind;
 use crate::log::{Log, TORN};
 use crate::overlay::Overlay;
 use belay_recorder::{Memory, Slot, SlotState, Store};
 use belay_sys::Mapping;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// Carries out what is committed, and drops what is not, of all requests of a dead generation. Doing so
-/// again changes nothing, so it may die at any point. Gives how many transactions there were.
+/// again changes nothing, so it may die at any point. `image` is what the daemon had for its image, if it had one. Gives
+/// how many transactions there were. The calling thread has no privilege meanwhile.
 ///
 /// # Errors
 /// If something committed cannot be carried out. It stays in place.
-pub fn finish<M: Memory + AsRef<Mapping>>(store: &Store<M>) -> Result<usize, String> {
+pub fn finish<M: Memory + AsRef<Mapping>>(
+    store: &Store<M>,
+    image: Option<BorrowedFd<'_>>,
+) -> Result<usize, String> {
     let memory = store.memory();
     let area = Area::new(memory, *store.layout());
     let mut committed: Vec<Log<'_, M>> = Vec::new();
@@ -51,43 +58,58 @@ pub fn finish<M: Memory + AsRef<Mapping>>(store: &Store<M>) -> Result<usize, Str
     if committed.is_empty() {
         return Ok(0);
     }
-    let image = area.image().ok_or("a transaction was committed, and its image is not known")?;
-    let file = open(&image)?;
-    for log in &committed {
-        let (entries, whole) = log.entries();
-        if !whole {
-            return Err(format!("the record of a transaction on {} is spoilt", shown(&image)));
+    let image = image.ok_or("a transaction was committed, and the daemon had opened no image")?;
+    without_privileges(|| {
+        for log in &committed {
+            write_log(memory.as_ref(), image, log)?;
+            log.drop();
+            area.count(Tally::Finished);
         }
-        let mut overlay = Overlay::default();
-        for entry in &entries {
-            overlay.take(log, entry);
-        }
-        write_runs(memory.as_ref(), file.as_fd(), &mut overlay).map_err(|why| {
-            format!("cannot finish a committed transaction on {}: {why}", shown(&image))
-        })?;
-        log.drop();
-        area.count(Tally::Finished);
+        Ok(committed.len())
+    })
+}
+
+/// Calls `act` while the calling thread has no capability in effect.
+///
+/// A write makes the kernel ask for the rights of who writes, not only for those of who opened the file: root leaves
+/// set-uid bits in place, exceeds quotas, and may say things to files of /proc that their opener may not.
+fn without_privileges<T>(act: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let wrap = |why: Errno| format!("cannot give up privileges to finish a transaction: {why}");
+    let had = capabilities(None).map_err(wrap)?;
+    if had.effective.is_empty() {
+        return act();
     }
-    Ok(committed.len())
+    let mut none = had;
+    none.effective = CapabilitySet::empty();
+    set_capabilities(None, none).map_err(wrap)?;
+    let done = act();
+    set_capabilities(None, had)
+        .map_err(|why| format!("cannot take privileges back after a transaction: {why}"))?;
+    done
 }
 
-/// Opens the image, if it still is the file that it was.
-fn open(image: &Image) -> Result<OwnedFd, String> {
-    let path = Path::new(OsStr::from_bytes(&image.path));
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|why| format!("cannot open the image {}: {why}", shown(image)))?;
-    let stat = rustix::fs::fstat(&file).map_err(|why| why.to_string())?;
-    let same = if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
-        stat.st_rdev == image.device
-    } else {
-        (stat.st_dev, stat.st_ino) == (image.device, image.inode)
-    };
-    if same { Ok(file) } else { Err(format!("{} is not the image that it was", shown(image))) }
-}
-
-fn shown(image: &Image) -> String {
-    String::from_utf8_lossy(&image.path).into_owned()
+/// Writes what a log holds, in its order.
+fn write_log<M: Memory>(
+    memory: &Mapping,
+    image: BorrowedFd<'_>,
+    log: &Log<'_, M>,
+) -> Result<(), String> {
+    // Looked through before anything is written: all of it, or nothing.
+    let (entries, whole) = log.entries();
+    if !whole {
+        return Err("the record of a committed transaction is spoilt".to_owned());
+    }
+    let wrap = |why: Errno| format!("cannot finish a committed transaction on the image: {why}");
+    let mut sync = false;
+    for entry in &entries {
+        if entry.kind == Kind::Sync as u32 {
+            sync = true;
+        } else if entry.kind == Kind::Image as u32 {
+            let mut pieces = vec![(log.payload_at(entry), entry.payload)];
+            write_pieces(memory, image, entry.digest, &mut pieces).map_err(wrap)?;
+        }
+    }
+    if sync { rustix::fs::fsync(image).map_err(wrap) } else { Ok(()) }
 }
 
 /// Writes a transaction's runs to the image, and makes them durable if that was asked for.
@@ -101,21 +123,33 @@ pub fn write_runs(
 ) -> Result<(), Errno> {
     let mut pieces = std::mem::take(&mut overlay.pieces);
     let mut next = 0;
-    while let Some(mut at) = overlay.run(&mut next, &mut pieces) {
-        while !pieces.is_empty() {
-            match memory.write_to(file, at, &pieces).map_err(Errno::from_raw_os_error) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(written) => {
-                    at += written as u64;
-                    advance(&mut pieces, written);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+    while let Some(at) = overlay.run(&mut next, &mut pieces) {
+        write_pieces(memory, file, at, &mut pieces)?;
     }
     overlay.pieces = pieces;
     if overlay.sync { rustix::fs::fsync(file) } else { Ok(()) }
+}
+
+/// Writes pieces of the memory to `at` of the file, one behind the other.
+fn write_pieces(
+    memory: &Mapping,
+    file: BorrowedFd<'_>,
+    mut at: u64,
+    pieces: &mut Vec<(usize, usize)>,
+) -> Result<(), Errno> {
+    while !pieces.is_empty() {
+        match memory.write_to(file, at, pieces).map_err(Errno::from_raw_os_error) {
+            Ok(0) if pieces.iter().all(|(_, len)| *len == 0) => return Ok(()),
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                at = at.saturating_add(written as u64);
+                advance(pieces, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Drops the first `written` bytes.

@@ -3,8 +3,6 @@
 //! An index over the image writes in a log, kept in the daemon's own memory: a successor does not
 //! need it, it carries out the log's writes in their order.
 
-use crate::call::Kind;
-use crate::log::{Entry, Log};
 use belay_recorder::Memory;
 
 /// Bytes of the image that were written, and where they are.
@@ -43,15 +41,6 @@ impl Overlay {
     pub fn clear(&mut self) {
         self.extents.clear();
         self.sync = false;
-    }
-
-    /// Takes up an entry of the log.
-    pub fn take<M: Memory>(&mut self, log: &Log<'_, M>, entry: &Entry) {
-        if entry.kind == Kind::Sync as u32 {
-            self.sync = true;
-        } else if entry.kind == Kind::Image as u32 {
-            self.write(entry.digest, entry.payload, log.payload_at(entry));
-        }
     }
 
     /// Notes that `len` bytes at `offset` of the image are in memory from byte `from` on.

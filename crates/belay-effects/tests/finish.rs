@@ -3,7 +3,7 @@
 
 mod common;
 
-use belay_effects::area::{Area, Image};
+use belay_effects::area::Area;
 use belay_effects::finish::finish;
 use belay_effects::log::{COMMITTED, Head, TORN};
 use belay_effects::{Kind, Log};
@@ -12,14 +12,15 @@ use belay_sys::Mapping;
 use common::layout;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
 struct Bed {
     _dir: tempfile::TempDir,
     path: std::path::PathBuf,
     memory: Arc<Mapping>,
+    /// What the daemon had for its image.
+    opened: Option<File>,
 }
 
 impl Bed {
@@ -32,11 +33,8 @@ impl Bed {
         let len = layout().words * 8;
         file.set_len(len as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), len).unwrap());
-        let stat = std::fs::metadata(&path).unwrap();
-        let bytes = path.as_os_str().as_bytes().to_vec();
-        let image = Image { device: stat.dev(), inode: stat.ino(), path: bytes };
-        Area::new(&memory, layout()).set_image(&image);
-        Self { _dir: dir, path, memory }
+        let opened = File::options().write(true).open(&path).ok();
+        Self { _dir: dir, path, memory, opened }
     }
 
     /// A request that has written to the image.
@@ -66,7 +64,7 @@ impl Bed {
             };
             store.slot_fill(slot, &request, &[], 40);
         }
-        finish(&store)
+        finish(&store, self.opened.as_ref().map(AsFd::as_fd))
     }
 
     fn image(&self) -> String {
@@ -86,19 +84,38 @@ fn what_was_answered_or_committed_is_carried_out_once_and_nothing_else() {
     assert_eq!(bed.finish(&states), Ok(0));
 }
 
+/// Whatever has its name by now.
 #[test]
-fn nothing_is_carried_out_on_another_file() {
-    let bed = Bed::new();
+fn what_is_committed_goes_to_the_file_that_the_daemon_had_and_to_no_other() {
+    let mut bed = Bed::new();
     bed.write(0, &[(0, b"ab")]);
+    let opened = bed.opened.take();
+    assert!(bed.finish(&[SlotState::Replied]).unwrap_err().contains("had opened no image"));
+    bed.opened = opened;
     let aside = bed.path.with_extension("aside");
     std::fs::rename(&bed.path, &aside).unwrap();
-    assert!(bed.finish(&[SlotState::Replied]).unwrap_err().contains("cannot open"));
     std::fs::write(&bed.path, "another").unwrap();
-    assert!(bed.finish(&[SlotState::Replied]).unwrap_err().contains("not the image"));
-    assert_eq!(bed.image(), "another");
-    std::fs::rename(&aside, &bed.path).unwrap();
     assert_eq!(bed.finish(&[SlotState::Replied]), Ok(1));
-    assert_eq!(bed.image(), "ab..............");
+    assert_eq!(bed.image(), "another");
+    assert_eq!(std::fs::read_to_string(&aside).unwrap(), "ab..............");
+}
+
+/// A write by root leaves a set-uid bit in place, one by the daemon would not have.
+#[test]
+fn it_is_carried_out_without_privileges() {
+    let bed = Bed::new();
+    std::fs::set_permissions(&bed.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    for round in 0..2 {
+        bed.write(0, &[(0, b"ab")]);
+        assert_eq!(bed.finish(&[SlotState::Replied]), Ok(1));
+        assert_eq!(std::fs::metadata(&bed.path).unwrap().mode() & 0o7777, 0o755, "{round}");
+    }
+    // And has all rights again afterwards.
+    if rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(&bed.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        std::fs::write(&bed.path, "by root").unwrap();
+        assert_eq!(std::fs::metadata(&bed.path).unwrap().mode() & 0o7777, 0o4755);
+    }
 }
 
 /// A request that was too long: its log was written to the image when it was full, and what came later went there at once.

@@ -33,7 +33,7 @@ proptest! {
             let data: Vec<u8> = (0..*len).map(|i| seed.wrapping_add(i as u8)).collect();
             let head = Head { kind: Kind::Image as u32, digest: *offset, ..Head::default() };
             let entry = log.append(&head, &data).expect("room");
-            overlay.take(&log, &entry);
+            overlay.write(entry.digest, entry.payload, log.payload_at(&entry));
             image[*offset as usize..*offset as usize + len].copy_from_slice(&data);
         }
         // What it shows.

@@ -214,7 +214,8 @@ impl Watch {
 
     /// What a call is to the work on some files: a step of it, its end, or nothing.
     fn step(&mut self, thread: Pid, name: Option<&'static str>, over: bool) -> Option<Role> {
-        if over && self.active.is_some_and(|active| active.serving == thread) {
+        // Whichever thread tells the daemon: that write may block, so it is another's than the one that works on the files.
+        if over && self.active.is_some() {
             return Some(Role::Reply);
         }
         let name = name?;

@@ -6,12 +6,15 @@ use crate::capacity::Place;
 use crate::pages::{Piece, Pieces, Slots};
 use crate::record::{Draft, EVERY_FILE, Facts, PIECE, Spoilt};
 use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
-use belay_wire::{Opcode, Request};
+use belay_wire::{Opcode, OpcodeSet, Request};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
 /// Asked and changed at each write, so by a fast hasher (seeded, as users choose what they write).
 type Map<V> = HashMap<u64, V, foldhash::fast::RandomState>;
+
+/// Records that say that a file was stored.
+const STORES: OpcodeSet = OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
 
 /// A record.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,12 +27,18 @@ pub(crate) struct Known {
     own_words: usize,
     /// How many of them no later write has taken over.
     live: usize,
+    /// The file whose content it changes, 0 for none or several.
+    file: u64,
+    /// It needs not be issued again, whatever it has: its file was stored since.
+    stored: bool,
+    /// The first record from which it has taken over data itself; `u32::MAX` for none.
+    pub(crate) reach: u32,
 }
 
 impl Known {
     /// Whether it is to be issued again: it has data left, or never had any.
     pub(crate) fn is_live(&self) -> bool {
-        self.live > 0 || self.pieces.is_empty()
+        !self.stored && (self.live > 0 || self.pieces.is_empty())
     }
 }
 
@@ -144,12 +153,28 @@ impl Index {
             return Err(Spoilt);
         }
         let words = draft.words();
+        if STORES.has(Opcode(facts.opcode)) {
+            self.store(facts.files[0], slots);
+            let own_words = words;
+            let (pieces, at) = (Pieces::new(), at);
+            self.records.push(Known {
+                at,
+                pieces,
+                own_words,
+                live: 0,
+                file: 0,
+                stored: true,
+                reach: u32::MAX,
+            });
+            return Ok(());
+        }
         self.live += 1;
         self.live_words += words;
         self.data_bytes += pieces.iter().map(|piece| usize::from(piece.length)).sum::<usize>();
+        let mut reach = u32::MAX;
         match Write::of(facts, body, pieces) {
             Some(write) => {
-                self.take_over(write, pieces, slots, !staged);
+                reach = self.take_over(write, pieces, slots, !staged);
                 self.barrier(facts.files[1]);
             }
             // Nobody knows where it went.
@@ -159,8 +184,39 @@ impl Index {
             None => facts.files.iter().for_each(|file| self.barrier(*file)),
         }
         let own_words = words - PIECE * pieces.len();
-        self.records.push(Known { at, own_words, pieces: pieces.into(), live: pieces.len() });
+        let file = if facts.files[0] == EVERY_FILE { 0 } else { facts.files[0] };
+        let (pieces, live) = (pieces.into(), pieces.len());
+        self.records.push(Known { at, own_words, pieces, live, file, stored: false, reach });
         Ok(())
+    }
+
+    /// The numbers of the records that are to be issued again and change the content of a file.
+    pub(crate) fn of_file(&self, file: u64) -> impl Iterator<Item = usize> {
+        let live = self
+            .records
+            .iter()
+            .enumerate()
+            .filter(move |(_, known)| file != 0 && known.file == file && known.is_live());
+        live.map(|(number, _)| number)
+    }
+
+    /// A file was stored: what changed it before is not issued again.
+    fn store(&mut self, file: u64, slots: &mut Slots) {
+        self.barrier(file);
+        for known in self.records.iter_mut().filter(|known| known.file == file && file != 0) {
+            if !known.is_live() {
+                continue;
+            }
+            for piece in known.pieces.iter_mut().filter(|piece| piece.length > 0) {
+                slots.release(piece.slot);
+                self.data_bytes -= usize::from(piece.length);
+                self.live_words -= PIECE;
+                piece.length = 0;
+            }
+            self.live -= 1;
+            self.live_words -= known.own_words;
+            (known.live, known.stored) = (0, true);
+        }
     }
 
     fn barrier(&mut self, file: u64) {
@@ -175,7 +231,8 @@ impl Index {
         }
     }
 
-    fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots, scans: bool) {
+    /// Gives the first record that has lost something.
+    fn take_over(&mut self, write: Write, pieces: &[Piece], slots: &mut Slots, scans: bool) -> u32 {
         let number = self.records.len() as u32;
         let spare = &mut self.spare;
         let stretch = self.files.entry(write.file).or_insert_with(|| Stretch {
@@ -202,6 +259,7 @@ impl Index {
             on_page.push((number, *piece));
         }
         lost.iter().for_each(|(owner, old)| self.lose(*owner, old, slots));
+        lost.iter().map(|(owner, _)| *owner).min().unwrap_or(u32::MAX)
     }
 
     /// A record has lost a piece.

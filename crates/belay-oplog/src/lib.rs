@@ -60,6 +60,7 @@
 )]
 
 pub mod capacity;
+mod cut;
 #[cfg(test)]
 mod forged;
 mod head;

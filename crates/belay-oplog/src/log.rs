@@ -8,6 +8,7 @@
 //! * What is known in the daemon's own memory ([`crate::index`]) is what a scan of the records would find.
 
 use crate::capacity::{Capacity, Place};
+use crate::cut::Cut;
 use crate::head::Head;
 use crate::index::{Index, Write};
 use crate::notable::Notable;
@@ -27,7 +28,7 @@ const MADE: usize = 256;
 pub struct Oplog<M> {
     pub(crate) memory: M,
     pub(crate) place: Place,
-    epoch: u64,
+    pub(crate) epoch: u64,
     pub(crate) half: usize,
     pub(crate) used: usize,
     pub(crate) index: Index,
@@ -35,6 +36,7 @@ pub struct Oplog<M> {
     pub(crate) notable: Notable,
     pub(crate) scratch: Vec<u8>,
     pub(crate) spoilt: bool,
+    pub(crate) next: Option<Cut>,
 }
 
 /// Why a record was not appended.
@@ -81,11 +83,14 @@ impl<M: Memory> Oplog<M> {
             return Ok(log);
         }
         let head = Head::parse(word, epoch).ok_or(Spoilt)?;
-        if head.epoch == epoch {
-            (log.half, log.used) = (head.half, head.used);
-            log.rescan()?;
-        } else {
-            log.restart(epoch);
+        match log.prepared(epoch).filter(|_| head.epoch != epoch) {
+            Some(next) => log.adopt(next)?,
+            None if head.epoch == epoch => {
+                (log.half, log.used) = (head.half, head.used);
+                log.cancel_cut();
+                log.rescan()?;
+            }
+            None => log.restart(epoch),
         }
         Ok(log)
     }
@@ -109,6 +114,7 @@ impl<M: Memory> Oplog<M> {
             notable: Notable::default(),
             scratch: Vec::new(),
             spoilt: false,
+            next: None,
         }
     }
 
@@ -117,6 +123,7 @@ impl<M: Memory> Oplog<M> {
     /// in flight stay.
     pub fn restart(&mut self, epoch: u64) {
         (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
+        self.cancel_cut();
         self.index.clear();
         self.slots.unlink_all();
         self.forget_notable();
@@ -284,6 +291,20 @@ impl<M: Memory> Oplog<M> {
         self.publish();
         self.rescan()?;
         Ok(true)
+    }
+
+    /// The records that are to be issued again and change the content of a file, by its number in [`Facts::files`]. A record
+    /// of FLUSH, FSYNC or RELEASE of the file says that it was stored: then there are none.
+    ///
+    /// # Errors
+    /// If the log is damaged.
+    pub fn of_file(&self, file: u64) -> impl Iterator<Item = Result<Record, Spoilt>> {
+        self.index.of_file(file).map(|number| self.record(number))
+    }
+
+    /// Whether there is one.
+    pub fn holds(&self, file: u64) -> bool {
+        self.index.of_file(file).next().is_some()
     }
 
     /// How many records there are, dead ones included: numbers for [`Oplog::record`].

@@ -103,6 +103,11 @@ impl Namespace {
         self.changed.get(&(parent, name.to_vec())).copied()
     }
 
+    /// All names of which records say what they mean at this point: directory, name, node (0 for none).
+    pub fn all(&self) -> impl Iterator<Item = (u64, Vec<u8>, u64)> + '_ {
+        self.changed.iter().map(|((parent, name), key)| (*parent, name.clone(), *key))
+    }
+
     /// What the kernel knows the node as now that it knew as `key`, had forgotten, and asked for anew, as far as records
     /// tell.
     pub fn renewed(&self, key: u64) -> u64 {

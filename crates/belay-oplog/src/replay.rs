@@ -40,6 +40,16 @@ impl Replay {
         Self { next: 0, most: most.max(1) }
     }
 
+    /// The same from a record's number on.
+    pub fn starting_at(number: usize, most: usize) -> Self {
+        Self { next: number, ..Self::new(most) }
+    }
+
+    /// The number of the record that comes next.
+    pub fn at(&self) -> usize {
+        self.next
+    }
+
     /// The next request, with a copy of its data. `None` at the end.
     ///
     /// # Errors

@@ -72,6 +72,7 @@ impl<M: Memory> Oplog<M> {
             self.memory.store_bytes(self.place.records(half) + used, &self.scratch);
             used += self.scratch.len() / 8;
         }
+        self.note_floor(half, used);
         (self.half, self.used) = (half, used);
         self.publish();
         self.rescan()?;

@@ -192,3 +192,40 @@ fn a_memory_is_blank_only_once() {
     other(&mut log, Opcode::MKDIR, [0, 0]);
     assert_eq!(open(&memory, SMALL).sizes().records, 1);
 }
+
+/// A record that a file was stored takes all others of that file out of the log, by one store, and their pages with them.
+#[test]
+fn a_file_that_was_stored_is_not_issued_again() {
+    for stores in [Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE] {
+        let (memory, mut log) = fresh(SMALL);
+        other(&mut log, Opcode::CREATE, [3, 0]);
+        write(&mut log, 3, 0, 100, b'a');
+        write(&mut log, 4, 0, 5000, b'b');
+        write(&mut log, 3, 50, 9000, b'c');
+        other(&mut log, Opcode::SETATTR, [3, 0]);
+        assert!(log.holds(3) && log.holds(4) && log.of_file(3).count() == 3);
+        let probe = memory.copy();
+        memory.mark();
+        other(&mut log, stores, [3, 0]);
+        for (i, (at, _, new)) in memory.take().iter().enumerate() {
+            assert_eq!(open(&probe, SMALL).of_file(3).count(), 3, "store {i}");
+            probe.store(*at, *new);
+        }
+        for log in [&log, &open(&memory, SMALL), &open(&probe, SMALL)] {
+            assert!(!log.holds(3) && log.holds(4));
+            assert_eq!(issues(log).len(), 1);
+            let sizes = log.sizes();
+            assert_eq!((sizes.records, sizes.data_bytes, sizes.pages), (1, 5000, 2));
+        }
+        // What comes later is on record again, whatever becomes of the dead ones.
+        for round in 0..2000 {
+            write(&mut log, 3, 0, 10, b'd');
+            other(&mut log, stores, [3, 0]);
+            assert_eq!(issues(&log).len(), 1, "{round}");
+        }
+        write(&mut log, 3, 20, 10, b'e');
+        let found = issues(&open(&memory, SMALL));
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].data, [Run { offset: 20, bytes: vec![b'e'; 10] }]);
+    }
+}

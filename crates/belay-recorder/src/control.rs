@@ -9,42 +9,47 @@ use crate::solo::Blame;
 
 mod checkpoints;
 mod decisions;
+mod ends;
 mod faults;
+mod losses;
 pub use checkpoints::{Checkpoints, FlushBy};
 pub use decisions::Decision;
+pub use ends::ending;
+pub use losses::Loss;
 
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
 const W_LEASE: usize = 2;
 const W_FLAGS: usize = 3;
-const W_OPTIONS: usize = 4;
 const W_MAX_WRITE: usize = 5;
 const W_FENCE: usize = 6;
 const W_HELD: usize = 7;
 const W_BLAME: usize = 8; // generation | what its death says
 const W_POISON_AFTER: usize = 9;
+const W_NUDGES: usize = 11;
 const W_FORWARD: usize = 13; // generation | record that it does again, and 1
+const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
 const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
 const W_INIT_REPLY: usize = 96; // length, then up to 31 words
 const W_DECISION_TOP: usize = 128;
+const W_LOSS_TOP: usize = 129;
 const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
+const W_LOSSES: usize = 1536; // 16 of 32 words
 
 /// Things that happened, set by the shim and never taken back within a mount.
 pub mod flags {
     /// mount(2) was done, or the device came from fusermount.
     pub const MOUNTED: u64 = 1 << 0;
-    /// The daemon asked to unmount: its exit that follows is a clean one.
-    pub const UNMOUNT_REQUESTED: u64 = 1 << 1;
     /// The recorder is full or was found damaged: a further crash cannot be held exactly.
     pub const DEGRADED: u64 = 1 << 2;
     /// A successor negotiated other options than generation 0.
@@ -57,7 +62,8 @@ pub mod flags {
     pub const OWN_INODES: u64 = 1 << 6;
 }
 
-/// Choices of the user that the shim must know, set by the supervisor before the start.
+/// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
+/// given them by the supervisor when it is started.
 pub mod options {
     /// Do not use RESEND: keep copies of requests and serve them again.
     pub const NO_RESEND: u64 = 1 << 0;
@@ -73,6 +79,15 @@ pub mod options {
     pub const EPOCH: u64 = 1 << 5;
     /// What was done since the last checkpoint cannot be done again: show what that holds, and change nothing.
     pub const READ_ONLY: u64 = 1 << 6;
+    /// Nobody has said that all of the daemon's calls are seen: where none is on record there may have been some.
+    pub const UNPROVEN: u64 = 1 << 7;
+    /// With [`EPOCH`]: there is no image. What was acknowledged is done again until the daemon has stored it, which it
+    /// does at its end.
+    pub const BUFFER: u64 = 1 << 8;
+    /// With [`BUFFER`]: it stores the content of a file when that is flushed, and all else at once.
+    pub const BUFFER_FILES: u64 = 1 << 9;
+    /// With [`BUFFER_FILES`]: when its last handle is released, and not by a flush.
+    pub const BUFFER_CLOSE: u64 = 1 << 10;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
@@ -226,16 +241,6 @@ impl<'m, M: Memory> Control<'m, M> {
         }
     }
 
-    /// The user's choices, see [`options`].
-    pub fn options(&self) -> u64 {
-        self.memory.load(W_OPTIONS)
-    }
-
-    /// Sets the user's choices.
-    pub fn set_options(&self, bits: u64) {
-        self.memory.store(W_OPTIONS, bits);
-    }
-
     /// Adds to a counter.
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
@@ -371,6 +376,16 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Sets that number; 0: never.
     pub fn set_poison_after(&self, crashes: u32) {
         self.memory.store(W_POISON_AFTER, u64::from(crashes));
+    }
+
+    /// A daemon is to be woken, and the kernel knows no file by which that could be done: by the shim.
+    pub fn ask_for_nudge(&self) {
+        self.memory.add(W_NUDGES, 1);
+    }
+
+    /// How often that was asked for.
+    pub fn nudges_asked(&self) -> u64 {
+        self.memory.load(W_NUDGES)
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

@@ -14,13 +14,21 @@ pub enum Blame {
     Own = 1,
     /// The daemon lived and did not serve.
     Hang = 2,
+    /// Nothing: somebody else ended the daemon, as far as all is known that can be.
+    Outside = 3,
 }
 
 impl Blame {
+    /// Whether it is the daemon's doing beyond doubt.
+    pub fn is_its_own(self) -> bool {
+        matches!(self, Self::Own | Self::Hang)
+    }
+
     pub(crate) fn from_word(word: u32) -> Self {
         match word {
             1 => Self::Own,
             2 => Self::Hang,
+            3 => Self::Outside,
             _ => Self::Unknown,
         }
     }
@@ -29,34 +37,48 @@ impl Blame {
 /// Deaths that are asked for beyond the usual number if they may have come from outside.
 const DOUBT: u32 = 3;
 /// Of a generation's number, as many bits as there is room for.
-const GENERATION: u32 = (1 << 14) - 1;
+const GENERATION: u32 = (1 << 13) - 1;
 const TRIAL: u32 = 1 << 16;
 const LATE: u32 = 1 << 17;
+const ASKED: u32 = 1 << 18;
 
 /// The deaths of daemons that had a request alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Solo {
-    /// Those of the daemon's own making.
+    /// Those of the daemon's own making, when it had the request.
     pub own: u8,
-    /// Those that may have come from outside.
+    /// Those that say less: they may have come from outside, or belay was asking for what the request needs first.
     pub other: u8,
     /// Alone it took so long that the others did not wait any more.
     pub late: bool,
-    /// The generation that has, or had, it alone, if that is not judged; its low 14 bits.
+    /// The generation that has, or had, it alone, if that is not judged; its low 13 bits.
     trial: Option<u32>,
+    /// It has not got the request itself yet, only what belay asks for its sake.
+    asked: bool,
 }
 
 impl Solo {
     /// `generation` is about to get the request alone.
     #[must_use]
     pub fn begin(self, generation: u32) -> Self {
-        Self { late: false, trial: Some(generation & GENERATION), ..self }
+        Self { late: false, trial: Some(generation & GENERATION), asked: false, ..self }
+    }
+
+    /// `generation` is about to be asked something for the sake of the request, and has nothing else to do.
+    #[must_use]
+    pub fn begin_asking(self, generation: u32) -> Self {
+        Self { asked: true, ..self.begin(generation) }
+    }
+
+    /// Whether what it was given so far is only what belay asks.
+    pub fn is_asked_only(&self) -> bool {
+        self.asked
     }
 
     /// The trial is over, and the daemon lives.
     #[must_use]
     pub fn acquitted(self) -> Self {
-        Self { trial: None, ..self }
+        Self { trial: None, asked: false, ..self }
     }
 
     /// Whether `generation` has the request alone, or had it so before others did not wait any more.
@@ -66,18 +88,22 @@ impl Solo {
 
     /// Judges the trial, if there is one: `dead` died last, and `blame` is what that says. Of a trial
     /// by another generation, nobody knows what its death says. A request that was alone for too
-    /// long shared the daemon with others when it died: only if it hung is that due to the request.
+    /// long shared the daemon with others when it died: only if it hung is that due to the request. While it was only asked
+    /// for what the request needs (the way to its file), nothing counts but what is the daemon's own doing, and that not at
+    /// once: it may have died of anything, but if it always does, the request must come to an end.
     #[must_use]
     pub fn judged(self, dead: u32, blame: Blame) -> Self {
         let Some(tried) = self.trial else { return self };
         let blame = if tried == dead & GENERATION { blame } else { Blame::Unknown };
-        let own = blame == Blame::Hang || (blame == Blame::Own && !self.late);
-        let other = blame == Blame::Unknown && !self.late;
+        let counts = blame == Blame::Hang || (blame == Blame::Own && !self.late);
+        let (own, other) = match self.asked {
+            true => (false, counts),
+            false => (counts, blame == Blame::Unknown && !self.late),
+        };
         Self {
             own: self.own.saturating_add(own.into()),
             other: self.other.saturating_add(other.into()),
-            late: self.late,
-            trial: None,
+            ..self.acquitted()
         }
     }
 
@@ -91,14 +117,15 @@ impl Solo {
 
     pub(crate) fn bits(self) -> u32 {
         let late = if self.late { LATE } else { 0 };
-        let trial = self.trial.map_or(0, |generation| TRIAL | (generation << 18));
-        u32::from(self.own) | (u32::from(self.other) << 8) | late | trial
+        let asked = if self.asked { ASKED } else { 0 };
+        let trial = self.trial.map_or(0, |generation| TRIAL | (generation << 19));
+        u32::from(self.own) | (u32::from(self.other) << 8) | late | asked | trial
     }
 
     pub(crate) fn from_bits(bits: u32) -> Self {
         let [own, other, ..] = bits.to_le_bytes();
-        let trial = (bits & TRIAL != 0).then_some(bits >> 18);
-        Self { own, other, late: bits & LATE != 0, trial }
+        let trial = (bits & TRIAL != 0).then_some(bits >> 19);
+        Self { own, other, late: bits & LATE != 0, trial, asked: bits & ASKED != 0 }
     }
 }
 
@@ -134,6 +161,30 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_from_outside_never_counts() {
+        assert_eq!(deaths(255, Blame::Outside), Solo::default());
+    }
+
+    #[test]
+    fn a_daemon_that_was_only_asked_counts_by_its_own_doing_and_not_at_once() {
+        let asked = |n: u32, blame| {
+            (1..=n).fold(Solo::default(), |solo, generation| {
+                Solo::from_bits(solo.begin_asking(generation).bits()).judged(generation, blame)
+            })
+        };
+        for blame in [Blame::Unknown, Blame::Outside] {
+            assert_eq!(asked(200, blame), Solo::default());
+        }
+        for blame in [Blame::Own, Blame::Hang] {
+            assert!(!asked(3, blame).is_poison(2));
+            assert!(asked(4, blame).is_poison(2));
+        }
+        // The request itself makes it a trial in full.
+        let solo = Solo::default().begin_asking(1).begin(1);
+        assert!(solo.judged(1, Blame::Own).is_poison(2));
+    }
+
+    #[test]
     fn zero_is_never() {
         assert!(!deaths(300, Blame::Own).is_poison(0));
         assert!(deaths(300, Blame::Own).is_poison(200), "counts saturate");
@@ -165,12 +216,15 @@ mod tests {
 
     #[test]
     fn bits_hold_all_of_it() {
-        for generation in [0, 1, 0x3fff, 0x4000, u32::MAX] {
-            let solo = Solo { own: 255, other: 3, late: true, trial: None };
+        for generation in [0, 1, 0x1fff, 0x2000, u32::MAX] {
+            let solo = Solo { own: 255, other: 3, late: true, ..Solo::default() };
             assert_eq!(Solo::from_bits(solo.bits()), solo);
             let solo = Solo { late: true, ..solo.begin(generation) };
             assert_eq!(Solo::from_bits(solo.bits()), solo);
             assert!(solo.is_tried_by(generation) && !solo.is_tried_by(generation ^ 1));
+            let asked = solo.begin_asking(generation);
+            assert_eq!(Solo::from_bits(asked.bits()), asked);
+            assert!(asked.is_tried_by(generation) && asked.is_asked_only());
         }
     }
 }

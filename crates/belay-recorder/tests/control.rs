@@ -4,7 +4,8 @@
 mod common;
 
 use belay_recorder::control::{
-    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Lease, MAGIC, flags,
+    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Lease, Loss, MAGIC,
+    ending, flags,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
 use belay_recorder::{Blame, Capacity, Control, Layout, Memory};
@@ -238,22 +239,46 @@ fn flags_and_counters_lose_nothing_among_threads() {
 }
 
 #[test]
+fn losses_are_told_once_and_a_mad_daemon_tells_no_more_than_fit() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    control.lose(Loss::Data, "the file a");
+    control.lose(Loss::Record, &"x".repeat(1000));
+    assert_eq!((memory.load(129), memory.load(1536), memory.load(1536 + 32)), (2, 1, 2));
+    let told = control.losses_since(0);
+    assert_eq!(told.first(), Some(&(Loss::Data, "the file a".to_owned())));
+    assert_eq!(told.get(1), Some(&(Loss::Record, "x".repeat(240))));
+    assert_eq!(control.losses_since(1).len(), 1);
+    assert_eq!(control.losses_since(2), Vec::new());
+    for word in 1536..2048 {
+        memory.store(word, u64::MAX);
+    }
+    for top in [1, 40, u64::MAX] {
+        memory.store(129, top);
+        assert_eq!(control.losses_since(0), Vec::new(), "{top}");
+    }
+    memory.store(129, 40);
+    for n in 0..30 {
+        control.lose(Loss::Data, &n.to_string());
+    }
+    assert_eq!(control.losses_since(0).len(), 16);
+}
+
+#[test]
 fn words_are_where_the_document_has_them() {
     let memory = memory();
     let control = Control::new(&memory, LAYOUT);
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 6));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 7));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
     assert!(control.has(flags::DEGRADED) && !control.has(flags::DEGRADED | flags::MOUNTED));
     assert_eq!(memory.load(3), 4);
-    control.set_options(5);
     control.set_max_write(6);
-    assert_eq!((memory.load(4), memory.load(5)), (5, 6));
-    assert_eq!((control.options(), control.max_write()), (5, 6));
+    assert_eq!((memory.load(5), control.max_write()), (6, 6));
     control.count(Counter::Poisoned, 2);
     assert_eq!(memory.load(16 + 11), 2);
     assert_eq!(COUNTER_NAMES.len(), Counter::RolledForwardDaemon as usize + 1);
@@ -359,7 +384,7 @@ proptest! {
         prop_assert!(!control.is_valid());
         control.raise(flags::DISCONNECTED);
         prop_assert!(control.has(flags::DISCONNECTED));
-        let _ = (control.lease(), control.options(), control.max_write(), control.init_state());
+        let _ = (control.lease(), control.max_write(), control.init_state());
         prop_assert!(control.init_request().len() <= 248);
         prop_assert!(control.mountpoint().len() <= 4088);
         prop_assert_eq!(control.counters().count(), COUNTER_NAMES.len());
@@ -367,4 +392,17 @@ proptest! {
             prop_assert!(control.decisions_since(from).len() <= DECISIONS);
         }
     }
+}
+
+#[test]
+fn what_is_known_of_an_end_is_of_one_generation() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    assert_eq!(control.ending(0), 0);
+    control.note_ending(0, ending::ASKED);
+    control.note_ending(0, ending::UNMOUNTS);
+    assert_eq!(control.ending(0), ending::ASKED | ending::UNMOUNTS);
+    assert_eq!(control.ending(1), 0);
+    control.note_ending(1, ending::UNMOUNTS);
+    assert_eq!((control.ending(0), control.ending(1)), (0, ending::UNMOUNTS));
 }

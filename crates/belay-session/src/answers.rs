@@ -35,9 +35,11 @@ impl<M: Memory> Session<M> {
 
     /// A request fails because of a crash, or since a checkpoint cannot be made: reported, and nothing else suffers.
     pub(crate) fn fail(&mut self, task: &mut Task, errno: i32) -> Step {
-        self.count(Counter::Failed);
+        if !task.answered {
+            self.count(Counter::Failed);
+        }
         let why = if task.awaits.is_some() {
-            "the daemon could not write what it holds"
+            "what was written could not be made safe"
         } else {
             "what it needs could not be restored"
         };

@@ -81,7 +81,7 @@ pub(crate) struct Epochs {
     boundary: u64,
     /// When that began.
     since: u64,
-    flush: Flush,
+    pub(crate) flush: Flush,
     /// The epoch of which requests that came back after a crash or restart are: nothing has been answered
     /// since. 0 if something has.
     settled: u64,
@@ -95,6 +95,21 @@ impl<M: Memory> Session<M> {
     /// Whether the policy is `epoch`.
     pub(crate) fn has_epochs(&self) -> bool {
         self.options & options::EPOCH != 0
+    }
+
+    /// Whether there is an image, so that what asks for data to be safe waits for a checkpoint.
+    pub(crate) fn holds_syncs(&self) -> bool {
+        self.options & (options::EPOCH | options::BUFFER) == options::EPOCH
+    }
+
+    /// Whether the daemon stores all but the content of files at once (policy `buffer`).
+    pub(crate) fn buffers_files(&self) -> bool {
+        self.options & options::BUFFER_FILES != 0
+    }
+
+    /// Whether nothing is left of a request that was not answered.
+    pub(crate) fn leaves_nothing(&self) -> bool {
+        self.has_epochs() && !self.buffers_files()
     }
 
     /// The epochs as the host finds them at its start.
@@ -118,7 +133,7 @@ impl<M: Memory> Session<M> {
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
     pub fn begin_checkpoint(&mut self, now: u64) -> bool {
-        let may = self.phase == Phase::Open && self.has_epochs() && !self.is_read_only();
+        let may = self.phase == Phase::Open && self.leaves_nothing() && !self.is_read_only();
         if !may || now < self.epochs.again {
             return false;
         }
@@ -133,8 +148,11 @@ impl<M: Memory> Session<M> {
 
     /// The epoch has ended, and `current` is under way.
     pub fn sealed(&mut self, current: u64) {
-        debug_assert!(self.forward.is_none(), "its data are read in place");
         self.epochs.current = current;
+        if self.forward.is_some() {
+            self.finish_cut();
+            return self.tell_log_sizes();
+        }
         if let Some(log) = &mut self.log {
             log.restart(current);
             self.placed = Placed::default();
@@ -152,6 +170,9 @@ impl<M: Memory> Session<M> {
 
     /// The epoch could not be ended.
     pub fn abandon_checkpoint(&mut self) {
+        if self.forward.is_some() {
+            return self.abandon_cut();
+        }
         self.end_checkpoint();
     }
 
@@ -229,6 +250,18 @@ impl<M: Memory> Session<M> {
         self.end_checkpoint();
     }
 
+    /// Checkpoints have not reached the image for long: who waits for that hears of it. What they wrote stays in overlay and
+    /// op-log, so that a later one that is safe has it too.
+    pub fn fail_syncs(&mut self) {
+        self.epochs.wanted = 0;
+        for task in &mut self.tasks {
+            if task.awaits.is_some_and(|awaited| awaited > self.epochs.durable) {
+                task.failed = Some(EIO);
+            }
+        }
+        self.kick = true;
+    }
+
     /// Nothing is to be issued again: what was answered before this life is part of the epoch before.
     pub(crate) fn note_settled(&mut self) {
         self.epochs.settled = self.epochs.current.saturating_sub(1);
@@ -279,7 +312,8 @@ impl<M: Memory> Session<M> {
             (Flush::Closing, ..) => Flush::Done,
             (_, errno, _) => Flush::Failed(errno),
         };
-        let over = matches!(self.epochs.flush, Flush::Done | Flush::Failed(_));
+        let over =
+            self.forward.is_none() && matches!(self.epochs.flush, Flush::Done | Flush::Failed(_));
         self.with_task(task, |task| task.done = over);
     }
 
@@ -299,7 +333,7 @@ impl<M: Memory> Session<M> {
     /// A request that asks for what was written to be safe: it is answered when the epoch in which it
     /// came is. The daemon need not hear of it.
     pub(crate) fn sync_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        if !self.has_epochs() || !SYNCS.has(request.opcode()) {
+        if !self.holds_syncs() || !SYNCS.has(request.opcode()) {
             return None;
         }
         let came = match (&task.resent, self.epochs.settled) {

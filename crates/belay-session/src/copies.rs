@@ -56,6 +56,7 @@ impl<M: Memory> Session<M> {
                 head.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
                     as usize;
             let message = self.store.slot_copy_bytes(slot, length);
+            let message = self.dialect.widen_request(&message).unwrap_or(message);
             if Request::parse(&message).is_ok() {
                 self.park_resent(message, Some(slot));
             }

@@ -168,8 +168,12 @@ impl<M: Memory> Session<M> {
         // Where requests are copied, readers wait for slots, and must hear of each.
         // And what is to be logged is logged by the session.
         let opcode = request.opcode();
-        let logged = self.log.is_some() && (!READS.has(opcode) || request.changes());
-        let expects = !self.keeps_copies() && !logged && needs_no_session(opcode);
+        let stores = opcode == Opcode::FSYNC && self.buffers_files();
+        let logged = self.log.is_some() && (!READS.has(opcode) || request.changes() || stores);
+        let expects = !self.keeps_copies()
+            && !logged
+            && needs_no_session(opcode)
+            && !self.dialect.shortens_reply(opcode);
         self.expects = expects.then(|| Shape::of(request));
     }
 

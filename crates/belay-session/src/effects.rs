@@ -1,5 +1,6 @@
 //! What replies change in the session's records. All of it is part of a change.
 
+use crate::asked::Caller;
 use crate::message::Message;
 use crate::session::Session;
 use belay_recorder::{F_UNLCK, Handle, Lock, Memory, Node, OpenFacts, handle_flags, node_flags};
@@ -140,7 +141,13 @@ impl<M: Memory> Session<M> {
     /// A handle is closed. Part of a change.
     pub(crate) fn release(&mut self, handle: Handle) {
         let key = self.store.handle_key(handle);
-        let node = self.store.open_facts(handle).node;
+        let facts = self.store.open_facts(handle);
+        let node = facts.node;
+        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
+            // Nobody who removed the name may be known in this generation.
+            let opener = Caller { uid: facts.uid, gid: facts.gid, pid: 0 };
+            self.removers.entry(node).or_insert(opener);
+        }
         if self.store.has_locks() {
             self.store.locks_remove(|lock| lock.handle == key);
         }

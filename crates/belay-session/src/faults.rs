@@ -86,7 +86,7 @@ impl<M: Memory> Session<M> {
             let asked = self.injections.get(&unique);
             return asked.map_or_else(
                 || format!("none (unique={unique})"),
-                |(_, injection)| format!("{injection:?}, asked by belay"),
+                |asked| format!("{:?}, asked by belay", asked.injection),
             );
         }
         let request = |slot| -> Option<(InFlight, Slot)> {

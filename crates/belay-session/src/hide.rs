@@ -1,6 +1,7 @@
 //! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 
+use crate::asked::Caller;
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::message::{read, target_dir};
@@ -113,6 +114,9 @@ impl<M: Memory> Session<M> {
         task.slot = self.slot_of(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
         // The hidden name is on record before the daemon can know it.
         let hidden = self.intend(node, parent)?;
+        let header = &request.header;
+        let remover = Caller { uid: header.uid, gid: header.gid, pid: 0 };
+        self.removers.insert(node, remover);
         let names = request.names();
         let ids = self.injected_ids(parent_id);
         if request.opcode() == Opcode::UNLINK {
@@ -133,7 +137,7 @@ impl<M: Memory> Session<M> {
     fn restored(&mut self, missing: Missing) -> Step {
         match self.restore(missing) {
             Missed::Step(step) => step,
-            Missed::Failed(_) => Step::Deliver,
+            Missed::Failed(_) | Missed::Nameless => Step::Deliver,
         }
     }
 
@@ -166,6 +170,7 @@ impl<M: Memory> Session<M> {
 
     /// The hidden name was not taken after all. Part of no change.
     pub(crate) fn drop_intent(&mut self, node: Node) {
+        self.removers.remove(&node);
         let mut forget = Vec::new();
         self.store.begin();
         self.drop_hidden_name(node, &mut forget);
@@ -248,16 +253,16 @@ impl<M: Memory> Session<M> {
         let Some(id) = self.store.bound(parent, self.generation) else {
             return match self.restore_node(parent) {
                 Missed::Step(step) => step,
-                Missed::Failed(_) => Step::Done,
+                Missed::Failed(_) | Missed::Nameless => Step::Done,
             };
         };
-        let message = build::unlink(self.injected_ids(id), &name);
-        Step::Inject(message, Injection::RemoveHidden { node })
+        let ids = self.injected_ids(id);
+        Step::Inject(build::unlink(ids, &name), Injection::RemoveHidden { node })
     }
 
     /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
     fn is_moving(&self, file: Node) -> bool {
-        self.injections.values().any(|(_, injection)| match injection {
+        self.injections.values().any(|asked| match &asked.injection {
             Injection::HideByRename { node }
             | Injection::HideByLink { node }
             | Injection::HideTarget { node }
@@ -277,6 +282,7 @@ impl<M: Memory> Session<M> {
             self.store.node_flag(node, node_flags::UNLINKED, !named);
             self.store.hidden_remove(node);
             self.hidden.retain(|other| *other != node);
+            self.removers.remove(&node);
         }
         self.store.release_unused(node, self.generation, &mut forget);
         self.store.commit();

@@ -53,8 +53,8 @@ pub(crate) enum Injection {
     MoveHidden { node: Node, from: Node, to: Node },
     /// UNLINK of a hidden file at its last release.
     RemoveHidden { node: Node },
-    /// READDIR of the whole directory in a successor.
-    List { handle: Handle },
+    /// READDIR, or READDIRPLUS, of the whole directory in a successor.
+    List { handle: Handle, plus: bool },
     /// What the roll-forward asks.
     Forward(Forwarded),
     /// OPENDIR, FSYNCDIR and RELEASEDIR of the root, by which a daemon writes all that it holds.
@@ -95,7 +95,7 @@ impl<M: Memory> Session<M> {
             }
             Injection::RemoveHidden { node } => self.removed_hidden(task, node),
             Injection::Unhide { .. } => self.unhidden(task, reply),
-            Injection::List { handle } => self.listed(task, handle, reply),
+            Injection::List { handle, plus } => self.listed(task, handle, plus, reply),
             Injection::Forward(what) => self.forwarded(task, what, reply),
             Injection::Flush => self.flushed(task, reply),
         }

@@ -18,8 +18,11 @@
 //! | `entries` | which node a directory entry is |
 //! | `forget` | lookup counts |
 //! | `tasks` | parked requests, one step at a time |
+//! | `asked` | on whose behalf belay asks a daemon something |
+//! | `dialects` | daemons of an old minor version |
 //! | `answers` | requests that are answered without the daemon |
 //! | `poison` | requests that daemons die of |
+//! | `lost` | what cannot be had again, and who says so |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `reconcile` | asking a successor whether a request already happened |
 //! | `hide` | files that are open and unlinked |
@@ -35,11 +38,13 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod asked;
 mod checkpoint;
 mod cookies;
 mod copies;
 mod created;
 pub mod decision;
+mod dialects;
 mod direct;
 mod effects;
 mod entries;
@@ -50,6 +55,7 @@ mod hide;
 mod injection;
 mod listing;
 mod logged;
+mod lost;
 mod message;
 mod notify;
 mod order;

@@ -18,6 +18,8 @@ use belay_wire::{
 use std::collections::HashSet;
 use zerocopy::IntoBytes;
 
+const ENOSYS: i32 = 38;
+const EOPNOTSUPP: i32 = 95;
 /// Size of the injected READDIRs.
 const LIST_BYTES: u32 = 32 << 10;
 
@@ -39,6 +41,8 @@ struct Item {
 pub(crate) struct Remainder {
     listing: Vec<Item>,
     complete: bool,
+    /// The daemon has none of the kind of listing that it was asked for first.
+    other_kind: bool,
     next: u64,
     failed: Option<i32>,
     /// Cookie of the last entry given out, and which item comes next.
@@ -256,9 +260,16 @@ impl<M: Memory> Session<M> {
             return Some(Step::Answer(build::reply_error(request.header.unique, errno)));
         }
         if !rest.complete {
-            let message = build::readdir(self.injected_ids(id), fh, rest.next, LIST_BYTES);
+            // As the kernel lists it: a daemon may have one kind only.
+            let plus = (request.opcode() == Opcode::READDIRPLUS) != rest.other_kind;
+            let ids = self.injected_ids(id);
+            let message = if plus {
+                build::readdirplus(ids, fh, rest.next, LIST_BYTES)
+            } else {
+                build::readdir(ids, fh, rest.next, LIST_BYTES)
+            };
             self.restored_dirs.insert(handle, Some(rest));
-            return Some(Step::Inject(message, Injection::List { handle }));
+            return Some(Step::Inject(message, Injection::List { handle, plus }));
         }
         let mut at = match rest.served {
             Some((cookie, at)) if cookie == asked.offset => at,
@@ -304,16 +315,35 @@ impl<M: Memory> Session<M> {
     }
 
     /// Takes a part of the successor's listing.
-    pub(crate) fn listed(&mut self, task: u64, handle: Handle, reply: &[u8]) {
+    pub(crate) fn listed(&mut self, task: u64, handle: Handle, plus: bool, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        let body = reply.get(16..).unwrap_or(&[]);
+        let looked_up: Vec<_> = if plus {
+            let counts = |name: &[u8]| name != b"." && name != b"..";
+            let items = DirentsPlus::new(body).filter(|e| e.entry.nodeid != 0 && counts(e.name));
+            items.map(|item| (item.entry.nodeid, 1)).collect()
+        } else {
+            Vec::new()
+        };
+        // The kernel is given names alone, so the daemon's nodes are not held by it.
+        self.forget_later(looked_up);
         if let Some(Some(rest)) = self.restored_dirs.get_mut(&handle) {
-            let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
             let before = rest.listing.len();
-            for item in Dirents::new(reply.get(16..).unwrap_or(&[])) {
-                rest.next = item.off;
-                if !is_hidden_name(item.name) {
-                    let name = item.name.to_vec();
-                    rest.listing.push(Item { ino: item.ino, kind: item.type_, name });
+            if matches!(errno, ENOSYS | EOPNOTSUPP) && before == 0 && !rest.other_kind {
+                rest.other_kind = true;
+                self.with_task(task, |_| {});
+                return;
+            }
+            let mut take = |ino, off, kind, name: &[u8]| {
+                rest.next = off;
+                if !is_hidden_name(name) {
+                    rest.listing.push(Item { ino, kind, name: name.to_vec() });
                 }
+            };
+            if plus {
+                DirentsPlus::new(body).for_each(|e| take(e.ino, e.off, e.type_, e.name));
+            } else {
+                Dirents::new(body).for_each(|e| take(e.ino, e.off, e.type_, e.name));
             }
             if errno != 0 {
                 rest.failed = Some(errno);

@@ -3,6 +3,7 @@
 //! carried them out in, and the op-log has the order of the answers: after a crash the two would have each other's
 //! number. So the daemon is given one of them at a time. (fuse2fs and its like carry out one request at a time anyway.)
 
+use crate::asked::Asked;
 use crate::injection::Injection;
 use crate::session::{Active, Session};
 use crate::task::Wait;
@@ -32,8 +33,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether the daemon has such a request other than `own`, or one of belay's own.
     pub(crate) fn is_numbering(&self, own: u64) -> bool {
-        let removes =
-            |(_, injection): &(u64, Injection)| matches!(injection, Injection::RemoveHidden { .. });
+        let removes = |asked: &Asked| matches!(asked.injection, Injection::RemoveHidden { .. });
         let has = |active: &Active| {
             NUMBERS.has(active.opcode)
                 && !active.sent

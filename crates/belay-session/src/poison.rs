@@ -25,13 +25,25 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// The daemon is about to be asked something for a task: if all others wait for that, its request
-    /// is on trial.
+    /// The daemon is about to be given a task's request: if all others wait for that, it is on trial.
     pub(crate) fn try_alone(&self, task: &mut Task) {
-        let alone = self.phase == Phase::Settling && task.old && !task.message().is_empty();
-        if alone && !task.solo.is_tried_by(self.generation) && self.control().poison_after() > 0 {
+        let tried = task.solo.is_tried_by(self.generation) && !task.solo.is_asked_only();
+        if !tried && self.is_alone(task) {
             task.solo = task.solo.begin(self.generation);
         }
+    }
+
+    /// The daemon is about to be asked something for the sake of a task's request. It may be long on the way to its file:
+    /// what ends it meanwhile need have nothing to do with the request.
+    pub(crate) fn ask_alone(&self, task: &mut Task) {
+        if !task.solo.is_tried_by(self.generation) && self.is_alone(task) {
+            task.solo = task.solo.begin_asking(self.generation);
+        }
+    }
+
+    fn is_alone(&self, task: &Task) -> bool {
+        let alone = self.phase == Phase::Settling && task.old && !task.message().is_empty();
+        alone && self.control().poison_after() > 0
     }
 
     /// Puts on record what speaks against a task's request.

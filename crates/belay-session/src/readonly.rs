@@ -47,6 +47,11 @@ impl<M: Memory> Session<M> {
         if opcode == Opcode::TMPFILE && self.has_epochs() {
             return Some(ENOSYS);
         }
+        // What it copies from may be stored, and be another, before it is done again. Callers read and write then.
+        let copies = matches!(opcode, Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64);
+        if copies && self.buffers_files() {
+            return Some(ENOSYS);
+        }
         let writes = || {
             opcode == Opcode::OPEN
                 && read::<OpenIn>(request.body).is_some_and(|open| open.flags & WRITING != 0)

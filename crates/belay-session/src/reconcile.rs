@@ -297,7 +297,7 @@ impl<M: Memory> Session<M> {
     /// The kernel does not look whether an attribute is there before it has it removed. So that its
     /// absence after a crash means that it was removed, no daemon gets the request without it.
     pub(crate) fn presence_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        if self.has_epochs() {
+        if self.leaves_nothing() {
             return None;
         }
         if request.opcode() != Opcode::REMOVEXATTR {

@@ -43,6 +43,20 @@ impl<M: Memory> Session<M> {
         body: impl FnOnce() -> Cow<'a, [u8]>,
         taken: bool,
     ) -> Outgoing {
+        if self.dialect.is_whole() {
+            self.on_whole_reply(head, body, taken)
+        } else {
+            self.on_old_reply(head, &body(), taken)
+        }
+    }
+
+    /// The same for a reply of the newest form.
+    pub(crate) fn on_whole_reply<'a>(
+        &mut self,
+        head: &[u8],
+        body: impl FnOnce() -> Cow<'a, [u8]>,
+        taken: bool,
+    ) -> Outgoing {
         let Some(header) = read::<OutHeader>(head) else { return Outgoing::Pass };
         if header.unique == 0 || header.unique & (INJECTED | UNIQUE_RESEND) == INJECTED {
             return self.on_own_business(&header, head, &body());
@@ -98,8 +112,9 @@ impl<M: Memory> Session<M> {
         if self.is_unasked(header.unique) {
             return Outgoing::Fault(Rule::Unique);
         }
-        if let Some((task, injection)) = self.injections.remove(&header.unique) {
-            self.absorb(task, injection, &message);
+        let asked = self.injections.remove(&header.unique);
+        if let Some(asked) = asked.and_then(|asked| self.ask_again(asked, header)) {
+            self.absorb(asked.task, asked.injection, &message);
             if !self.withheld.is_empty() {
                 self.forget_withheld();
             }
@@ -149,7 +164,8 @@ impl<M: Memory> Session<M> {
         body: impl FnOnce() -> Cow<'a, [u8]>,
     ) -> Outgoing {
         let failed = header.error != 0;
-        if opcode == Opcode::IOCTL && self.log.is_some() {
+        let stores = opcode == Opcode::FSYNC && self.buffers_files();
+        if (opcode == Opcode::IOCTL || stores) && self.log.is_some() {
             self.log_reply(slot, failed, head, &body());
             return Outgoing::Pass;
         }

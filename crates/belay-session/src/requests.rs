@@ -91,6 +91,21 @@ impl<M: Memory> Session<M> {
     /// become shorter.
     #[inline]
     pub fn on_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
+        if self.dialect.is_whole() {
+            self.on_whole_request(message, slot, now)
+        } else {
+            self.on_old_request(message, slot, now)
+        }
+    }
+
+    /// The same for a request of the newest form.
+    #[inline]
+    pub(crate) fn on_whole_request(
+        &mut self,
+        message: &mut [u8],
+        slot: Option<Slot>,
+        now: u64,
+    ) -> Incoming {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         // Nearly all requests, nearly always: nothing but translation.
         if self.phase == Phase::Open
@@ -179,6 +194,7 @@ impl<M: Memory> Session<M> {
     pub fn passes(&self, message: &[u8]) -> bool {
         Request::parse(message).is_ok_and(|request| {
             !request.is_resent()
+                && self.dialect.is_whole()
                 && self.log.is_none() // which has the data
                 && self.phase == Phase::Open
                 && !self.needs_plan(&request)
@@ -209,8 +225,8 @@ impl<M: Memory> Session<M> {
             }
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             // Under the policy `epoch` nothing of it is left at a crash.
-            Opcode::REMOVEXATTR => !self.has_epochs(),
-            Opcode::FSYNC | Opcode::FSYNCDIR | Opcode::SYNCFS => self.has_epochs(),
+            Opcode::REMOVEXATTR => !self.leaves_nothing(),
+            Opcode::FSYNC | Opcode::FSYNCDIR | Opcode::SYNCFS => self.holds_syncs(),
             _ => false,
         }
     }

@@ -25,8 +25,10 @@ const MAX_DEPTH: usize = 4096;
 pub(crate) enum Missed {
     /// This.
     Step(Step),
-    /// Nothing can be done.
+    /// Nothing can be done: belay has lost it.
     Failed(i32),
+    /// Nothing can be done: it has no name any more, by which daemons could find it.
+    Nameless,
 }
 
 /// How far reopening a handle is. A file whose mode forbids it is made accessible for an instant.
@@ -97,7 +99,7 @@ impl<M: Memory> Session<M> {
         let mut node = node;
         for _ in 0..MAX_DEPTH {
             let Some(dentry) = self.store.dentries(node).next() else {
-                return Missed::Failed(ESTALE);
+                return Missed::Nameless;
             };
             let parent = self.store.dentry_parent(dentry);
             let Some(id) = self.store.bound(parent, self.generation) else {
@@ -172,6 +174,8 @@ impl<M: Memory> Session<M> {
                 // The name is gone or is something else's now; the node may have other names.
                 if let Some(entry) = found {
                     self.forget_later(vec![(entry.nodeid, 1)]);
+                    self.count(Counter::Failed); // the daemon would have gone on with it
+                    self.tell_renumbered(node, &entry);
                 }
                 self.store.begin();
                 if self.store.child(parent, name) == Some(node) {
@@ -179,7 +183,10 @@ impl<M: Memory> Session<M> {
                 }
                 self.store.commit();
             }
-            _ => self.with_task(task, |task| task.failed = Some(errno)),
+            _ => self.with_task(task, |task| {
+                task.failed = Some(errno);
+                task.answered = true;
+            }),
         }
         self.with_task(task, |_| {});
     }
@@ -245,7 +252,7 @@ impl<M: Memory> Session<M> {
         } else if !facts.directory && (errno == EACCES || errno == EPERM) {
             self.reopening.insert(handle, Reopen::Ask);
         } else {
-            self.lose(handle);
+            self.lose(handle, errno);
         }
         self.with_task(task, |_| {});
     }
@@ -266,7 +273,7 @@ impl<M: Memory> Session<M> {
         self.clear_widened(handle);
         match state {
             Some(Reopen::Narrowing(Some(fh))) => self.rebind(handle, fh),
-            _ => self.lose(handle),
+            _ => self.lose(handle, EACCES),
         }
         self.with_task(task, |_| {});
     }
@@ -286,7 +293,7 @@ impl<M: Memory> Session<M> {
         let Some(id) = self.store.bound(node, self.generation) else {
             return match self.restore_node(node) {
                 Missed::Step(step) => step,
-                Missed::Failed(_) => Step::Done,
+                Missed::Failed(_) | Missed::Nameless => Step::Done,
             };
         };
         let message = build::setattr(self.injected_ids(id), &set_mode(mode));
@@ -304,7 +311,7 @@ impl<M: Memory> Session<M> {
             Some(out) => {
                 self.reopening.insert(handle, Reopen::Widen(out.attr.mode & 0o7777));
             }
-            None => self.lose(handle),
+            None => self.lose(handle, errno),
         }
         self.with_task(task, |_| {});
     }
@@ -314,16 +321,9 @@ impl<M: Memory> Session<M> {
             self.reopening.insert(handle, Reopen::Open(mode));
         } else {
             self.clear_widened(handle);
-            self.lose(handle);
+            self.lose(handle, EACCES);
         }
         self.with_task(task, |_| {});
-    }
-
-    fn lose(&mut self, handle: Handle) {
-        self.reopening.remove(&handle);
-        self.store.begin();
-        self.store.handle_flag(handle, handle_flags::LOST, true);
-        self.store.commit();
     }
 
     /// Takes a lock again: before any new work, or somebody else could take it.
@@ -341,7 +341,7 @@ impl<M: Memory> Session<M> {
         let Some(fh) = self.store.handle_bound(handle, self.generation) else {
             return match self.restore_handle(handle) {
                 Missed::Step(step) => step,
-                Missed::Failed(_) => {
+                Missed::Failed(_) | Missed::Nameless => {
                     self.lost_lock(task, lock);
                     Step::Done
                 }

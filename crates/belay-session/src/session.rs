@@ -1,9 +1,9 @@
 //! The session's state and its way out to the shim.
 
+use crate::asked::{Asked, Caller};
 use crate::checkpoint::Epochs;
 use crate::cookies::Cookies;
 use crate::decision::Progress;
-use crate::injection::Injection;
 use crate::listing::Remainder;
 use crate::logged::{Begun, Placed};
 use crate::restore::Reopen;
@@ -12,7 +12,7 @@ use crate::task::Task;
 use belay_oplog::{InPlace, Oplog};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
-use belay_wire::{Opcode, Shape};
+use belay_wire::{Dialect, Opcode, Shape};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
@@ -91,7 +91,7 @@ pub struct Session<M> {
     pub(crate) known: HashMap<u64, Progress>,
     pub(crate) tasks: VecDeque<Task>,
     pub(crate) next_task: u64,
-    pub(crate) injections: HashMap<u64, (u64, Injection), foldhash::fast::RandomState>,
+    pub(crate) injections: HashMap<u64, Asked, foldhash::fast::RandomState>,
     pub(crate) next_injection: u64,
     pub(crate) restoring: HashSet<Node>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
@@ -112,6 +112,8 @@ pub struct Session<M> {
     /// What was acknowledged since the last checkpoint, under the policy `epoch`.
     pub(crate) log: Option<Oplog<M>>,
     pub(crate) placed: Placed,
+    /// Files of which it was said that not all is on record.
+    pub(crate) told_lost: HashSet<u64>,
     /// What is kept for it of requests that are not answered.
     pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
@@ -120,6 +122,12 @@ pub struct Session<M> {
     pub(crate) answering: bool,
     /// CLOCK_REALTIME, see [`Session::set_time`].
     pub(crate) time: u64,
+    /// What kernel and daemon speak.
+    pub(crate) dialect: Dialect,
+    /// The daemon's own user.
+    pub(crate) owner: Caller,
+    /// Who may remove hidden files.
+    pub(crate) removers: HashMap<Node, Caller>,
     /// The daemon accepted a LINK for hiding, as far as is known.
     pub(crate) links_work: bool,
     pub(crate) full: bool,
@@ -129,14 +137,20 @@ impl<M: Memory> Session<M> {
     /// Takes over the recorder for `generation`: undoes a half-done change and sorts out what
     /// the dead generation left. Generation 0 starts open, others start settling.
     pub fn attach(store: Store<M>, generation: u32) -> Self {
-        Self::attach_knowing(store, generation, |_| HashMap::new())
+        Self::attach_with(store, generation, 0)
     }
 
-    /// Like [`Session::attach`]. `learn` is called when the store is whole, and tells how far the dead
+    /// Like [`Session::attach`], with these [`options`].
+    pub fn attach_with(store: Store<M>, generation: u32, options: u64) -> Self {
+        Self::attach_knowing(store, generation, options, |_| HashMap::new())
+    }
+
+    /// Like [`Session::attach_with`]. `learn` is called when the store is whole, and tells how far the dead
     /// generation had come with requests that it had begun, as far as more is known of it.
     pub fn attach_knowing(
         store: Store<M>,
         generation: u32,
+        options: u64,
         learn: impl FnOnce(&Store<M>) -> HashMap<u64, Progress>,
     ) -> Self {
         store.recover();
@@ -144,10 +158,9 @@ impl<M: Memory> Session<M> {
         if store.is_blank() {
             store.format();
         }
-        let chosen = Control::new(store.memory(), *store.layout()).options();
         let mut session = Self {
             generation,
-            options: chosen,
+            options,
             phase: if generation == 0 { Phase::Open } else { Phase::Settling },
             free_slots: Vec::new(),
             active: Vec::new(),
@@ -173,14 +186,19 @@ impl<M: Memory> Session<M> {
             epochs: Epochs::default(),
             log: None,
             placed: Placed::default(),
+            told_lost: HashSet::new(),
             begun: HashMap::default(),
             forward: None,
             answering: false,
             time: 0,
+            dialect: Dialect::NEWEST,
+            owner: Caller::default(),
+            removers: HashMap::new(),
             links_work: true,
             full: false,
             store,
         };
+        session.learn_dialect();
         session.sort_slots();
         if generation > 0 {
             session.sort_handles();
@@ -228,9 +246,9 @@ impl<M: Memory> Session<M> {
         self.options & options::NO_RESEND != 0
     }
 
-    /// Re-reads the options, after INIT has shown what the kernel can do.
-    pub fn refresh_options(&mut self) {
-        self.options = self.control().options();
+    /// INIT has shown that the kernel cannot send requests again: they are copied from now on.
+    pub fn keep_copies(&mut self) {
+        self.options |= options::NO_RESEND;
     }
 
     /// How far this generation is.
@@ -316,14 +334,6 @@ impl<M: Memory> Session<M> {
         self.active.get(index).map(|active| active.opcode)
     }
 
-    /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
-    pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
-        let (id, _) = self.injections.get(&unique)?;
-        let task = self.tasks.iter().find(|task| task.id == *id)?;
-        let unique = task.unique() & !belay_wire::UNIQUE_RESEND;
-        self.slot_in_hand(unique).map(|slot| (unique, slot))
-    }
-
     /// The requests that the daemon has.
     pub fn in_hand(&self) -> impl Iterator<Item = (u64, Slot, Opcode)> + '_ {
         self.active.iter().map(|active| (active.unique, active.slot, active.opcode))
@@ -382,7 +392,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Header of an injected request about the daemon's node `id`, as root.
+    /// Header of an injected request about the daemon's node `id`. In whose name it is asked is seen to later,
+    /// see [`Session::note_asked`].
     pub(crate) fn injected_ids(&mut self, id: u64) -> belay_wire::Ids {
         self.next_injection += 2;
         let unique = INJECTED | self.next_injection;

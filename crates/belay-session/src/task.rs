@@ -55,6 +55,8 @@ pub(crate) struct Task {
     /// The deaths of daemons that had its request alone.
     pub(crate) solo: Solo,
     pub(crate) failed: Option<i32>,
+    /// That is what the daemon says, or has to say without belay too.
+    pub(crate) answered: bool,
     pub(crate) done: bool,
     pub(crate) since: u64,
     pub(crate) hide: Hide,
@@ -98,6 +100,7 @@ impl Task {
             resent: None,
             solo: Solo::default(),
             failed: None,
+            answered: false,
             done: false,
             since: 0,
             hide: Hide::None,

@@ -68,7 +68,7 @@ impl<M: Memory> Session<M> {
             finding: Finding::NotAsked,
         });
         // A request that waits for others must not hold them up.
-        let waits = self.has_epochs() && SYNCS.has(task.opcode());
+        let waits = self.holds_syncs() && SYNCS.has(task.opcode());
         task.old = task.opcode() != Opcode::SETLKW && !waits;
         // What has held up the others before does so last.
         let place = (task.solo.late, unique);
@@ -84,6 +84,11 @@ impl<M: Memory> Session<M> {
     /// The next thing to do, if any. To be asked before each read of the device and after each
     /// message that was taken.
     pub fn work(&mut self, now: u64) -> Option<Work> {
+        let work = self.whole_work(now)?;
+        Some(if self.dialect.is_whole() { work } else { self.in_dialect(work) })
+    }
+
+    fn whole_work(&mut self, now: u64) -> Option<Work> {
         let mut tried = 0;
         loop {
             if let Some(work) = self.outbox.pop_front() {
@@ -114,12 +119,11 @@ impl<M: Memory> Session<M> {
             })?;
             let mut task = self.tasks.remove(index)?;
             match self.advance(&mut task) {
-                Step::Inject(message, injection) => {
-                    self.try_alone(&mut task);
+                Step::Inject(mut message, injection) => {
+                    self.ask_alone(&mut task);
                     self.keep_trial(&mut task);
-                    let unique = get_u64(&message, 8).unwrap_or(0);
+                    self.note_asked(&task, injection.clone(), &mut message);
                     let work = self.with_data(message, &injection);
-                    self.injections.insert(unique, (task.id, injection));
                     task.wait = Wait::Injected;
                     task.since = now;
                     self.tasks.insert(index, task);
@@ -144,6 +148,7 @@ impl<M: Memory> Session<M> {
                         self.activate(unique, slot);
                     }
                     self.acquit(unique);
+                    let reply = self.answer_in_dialect(task.opcode(), reply);
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
                 Step::Blocked if self.phase == Phase::Settling && !task.old => {
@@ -250,6 +255,10 @@ impl<M: Memory> Session<M> {
             Err(missing) => match self.restore(missing) {
                 Missed::Step(step) => return step,
                 Missed::Failed(errno) => return self.fail(task, errno),
+                Missed::Nameless => {
+                    task.answered = true;
+                    return self.fail(task, ESTALE);
+                }
             },
             Ok(_) if self.is_excluded_for(&request, task.id) => return Step::Blocked,
             Ok(_) => {}

@@ -41,8 +41,7 @@ impl Talk {
     /// With a kernel that cannot resend: the session keeps copies.
     fn with_copies() -> Self {
         let mut talk = Self::new();
-        talk.session.control().set_options(options::NO_RESEND);
-        talk.session.refresh_options();
+        talk.session.keep_copies();
         talk.copies = true;
         talk
     }
@@ -64,7 +63,8 @@ impl Talk {
     fn attach(&mut self) {
         self.generation += 1;
         let store = Store::new(Arc::clone(&self.memory), self.layout);
-        self.session = Session::attach(store, self.generation);
+        let options = if self.copies { options::NO_RESEND } else { 0 };
+        self.session = Session::attach_with(store, self.generation, options);
     }
 
     /// The daemon dies, and its successor is given what was in flight.
@@ -212,19 +212,55 @@ fn none_fails_if_that_is_not_wanted() {
 }
 
 #[test]
-fn a_question_asked_in_its_name_counts_as_the_request() {
+fn a_question_asked_in_its_name_counts_less_than_the_request() {
+    for blame in [Blame::Own, Blame::Hang] {
+        let mut talk = Talk::new();
+        talk.mkdir(2, "a");
+        talk.die(Blame::Own);
+        for _ in 0..4 {
+            assert_eq!(talk.next().0, Opcode::LOOKUP);
+            talk.die(blame);
+        }
+        // Each daemon died of its own before it had the request: that must have an end.
+        assert_eq!(talk.answered(), (2, EIO));
+    }
+}
+
+/// The request itself has not been there yet: it is not to blame for what may come from outside.
+#[test]
+fn no_request_fails_for_kills_on_the_way_to_it() {
+    for blame in [Blame::Unknown, Blame::Outside] {
+        let mut talk = Talk::new();
+        talk.mkdir(2, "a");
+        talk.die(blame);
+        for _ in 0..300 {
+            assert_eq!(talk.next().0, Opcode::LOOKUP);
+            talk.die(blame);
+        }
+        let unique = talk.reissue("a");
+        talk.reply(&build::reply(unique, dir(10).as_bytes()));
+        assert_eq!((talk.poisoned(), talk.failed()), (0, 0));
+    }
+}
+
+#[test]
+fn known_outsiders_never_count() {
     let mut talk = Talk::new();
     talk.mkdir(2, "a");
-    talk.die(Blame::Own);
-    assert_eq!(talk.next().0, Opcode::LOOKUP);
-    talk.die(Blame::Own);
-    assert_eq!(talk.answered(), (2, EIO));
+    talk.die(Blame::Outside);
+    for _ in 0..300 {
+        talk.reissue("a");
+        talk.die(Blame::Outside);
+    }
+    let unique = talk.reissue("a");
+    talk.reply(&build::reply(unique, dir(10).as_bytes()));
+    assert_eq!((talk.poisoned(), talk.failed()), (0, 0));
 }
 
 /// A node comes back when a request names it. Here the kernel has that request read by a daemon that dies before it has
 /// got it, so there is no slot for it.
 #[test]
-fn what_kills_when_a_node_is_restored_counts_as_the_request() {
+fn what_kills_when_a_node_is_restored_fails_in_the_end() {
     let mut talk = Talk::new();
     talk.mkdir(2, "d");
     talk.reply(&build::reply(2, dir(10).as_bytes()));
@@ -234,9 +270,11 @@ fn what_kills_when_a_node_is_restored_counts_as_the_request() {
     talk.in_flight.push(build::getattr(ids(4), None));
     talk.die(Blame::Own);
     assert_eq!(talk.slots_in_use(), 0);
-    assert_eq!(talk.next().0, Opcode::LOOKUP);
-    assert_eq!(talk.slots_in_use(), 1);
-    talk.die(Blame::Own);
+    for _ in 0..4 {
+        assert_eq!(talk.next().0, Opcode::LOOKUP);
+        assert_eq!(talk.slots_in_use(), 1);
+        talk.die(Blame::Own);
+    }
     assert_eq!(talk.answered(), (4, EIO));
     assert_eq!(talk.session.work(0), None);
     assert_eq!(talk.slots_in_use(), 0);
@@ -372,4 +410,28 @@ fn copies_of_requests_that_were_answered_are_dropped() {
         talk.reissue("a");
     }
     assert_eq!((talk.failed(), talk.slots_in_use()), (0, 1));
+}
+
+/// An error that the daemon gives on the way to a file, and a file whose last name is gone: it would fail without belay too.
+#[test]
+fn what_a_daemon_answers_is_no_failure_of_belays() {
+    for errno in [13, 2] {
+        let mut talk = Talk::new();
+        talk.mkdir(2, "d");
+        talk.reply(&build::reply(2, dir(10).as_bytes()));
+        let store = Store::new(Arc::clone(&talk.memory), talk.layout);
+        let node = store.child(belay_recorder::Node::ROOT, b"d").unwrap();
+        let ids = Ids { unique: 4, nodeid: store.key(node), ..Ids::default() };
+        talk.in_flight.push(build::getattr(ids, None));
+        talk.die(Blame::Own);
+        let (opcode, _, unique) = talk.next();
+        assert_eq!(opcode, Opcode::LOOKUP);
+        talk.reply(&build::reply_error(unique, errno));
+        let (unique, answered) = talk.answered();
+        assert_eq!((unique, answered), (4, if errno == 2 { 116 } else { errno }));
+        assert_eq!(talk.failed(), 0);
+        // The report names it all the same.
+        let decisions = talk.session.control().decisions_since(0);
+        assert!(decisions.iter().any(|decision| decision.errno == answered), "{decisions:?}");
+    }
 }

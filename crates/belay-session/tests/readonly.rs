@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use belay_recorder::control::options;
-use belay_recorder::{Capacity, Control, Layout, Memory, Store};
+use belay_recorder::{Capacity, Layout, Memory, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
@@ -19,8 +19,7 @@ fn session(
     generation: u32,
     bits: u64,
 ) -> Session<Arc<Mapping>> {
-    Control::new(memory, layout).set_options(bits);
-    Session::attach(Store::new(Arc::clone(memory), layout), generation)
+    Session::attach_with(Store::new(Arc::clone(memory), layout), generation, bits)
 }
 
 fn mkdir(ids: Ids) -> Vec<u8> {

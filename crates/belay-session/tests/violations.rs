@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use belay_recorder::control::options;
-use belay_recorder::{Capacity, Control, Layout, SlotState, Store};
+use belay_recorder::{Capacity, Layout, SlotState, Store};
 use belay_session::{Direct, Incoming, Outgoing, Session};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
@@ -36,8 +36,7 @@ impl Talk {
         let file = rustix::fs::memfd_create("violations", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        Control::new(&memory, layout).set_options(bits);
-        let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
+        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, bits);
         Self { session, direct: Direct::default(), memory, layout, unique: 0 }
     }
 

@@ -24,10 +24,15 @@ impl Shim {
     /// as well.
     fn await_fence(&self) {
         let end = now() + FENCE_LIMIT;
-        let behind = |of: u32| of < self.generation;
-        while (behind(self.control().fence()) || behind(self.control().held())) && now() < end {
+        while self.is_fenced() && now() < end {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
+    }
+
+    /// Whether nothing may be issued again yet.
+    pub(crate) fn is_fenced(&self) -> bool {
+        let behind = |of: u32| of < self.generation;
+        behind(self.control().fence()) || behind(self.control().held())
     }
 
     /// Takes from the kernel everything that was in flight at the crash. It comes first in the

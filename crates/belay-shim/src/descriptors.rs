@@ -3,7 +3,9 @@
 //! Asked at every read and write of the process, so it is one load and one bit test.
 
 use crate::positions;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use crate::start::shim;
+use crate::waiting;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 256;
 /// How many descriptors are known: those with lower numbers.
@@ -48,6 +50,8 @@ impl Set {
 
 static DEVICE: Set = Set::new();
 static IMAGE: Set = Set::new();
+/// The daemon's epoll sets that have the device.
+static SETS: Set = Set::new();
 
 /// Whether `fd` is the device.
 #[inline]
@@ -59,6 +63,17 @@ pub(crate) fn is_device(fd: i32) -> bool {
 #[inline]
 pub(crate) fn is_image(fd: i32) -> bool {
     IMAGE.has(fd)
+}
+
+/// Whether `fd` is an epoll set that has the device.
+#[inline]
+pub(crate) fn is_set(fd: i32) -> bool {
+    SETS.has(fd)
+}
+
+/// Notes that `fd` is such a set.
+pub(crate) fn add_set(fd: i32) {
+    SETS.add(fd);
 }
 
 /// Notes that `fd` is the device; `false` if the number is too high to be noted.
@@ -74,10 +89,43 @@ pub(crate) fn add_image(fd: i32) -> bool {
 /// Notes that `fd` is being closed or given another meaning.
 #[inline]
 pub(crate) fn remove(fd: i32) {
-    DEVICE.remove(fd);
-    IMAGE.remove(fd);
+    if DEVICE.has(fd) || IMAGE.has(fd) || SETS.has(fd) {
+        remove_known(fd);
+    }
     positions::forget(fd);
     forget_sink(fd);
+}
+
+#[cold]
+fn remove_known(fd: i32) {
+    if !has_own_memory() {
+        return;
+    }
+    if DEVICE.has(fd) || SETS.has(fd) {
+        waiting::closing(fd);
+    }
+    DEVICE.remove(fd);
+    IMAGE.remove(fd);
+    SETS.remove(fd);
+}
+
+/// The process whose memory this is.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Notes the process whose memory this is, and has its children do so.
+pub(crate) fn own_memory() {
+    extern "C" fn here() {
+        OWNER.store(std::process::id(), Relaxed);
+    }
+    here();
+    // SAFETY: the function has that signature, lives as long as the process, and stores one number.
+    unsafe { libc::pthread_atfork(None, None, Some(here)) };
+}
+
+/// A child that vfork(2) has made closes descriptors of its own, but in the memory of its parent, whose numbers mean what
+/// they did: Python's `subprocess` does so with all of them.
+fn has_own_memory() -> bool {
+    OWNER.load(Relaxed) == std::process::id()
 }
 
 /// All descriptors of the image.
@@ -99,6 +147,11 @@ pub(crate) fn duplicate(from: i32, to: i32) {
     if is_image(from) {
         positions::hand_back(from); // they have one
         add_image(to);
+    }
+    if is_set(from)
+        && let Some(shim) = shim()
+    {
+        shim.set_duplicated(from, to);
     }
 }
 
@@ -148,6 +201,9 @@ pub(crate) fn forget_sink(fd: i32) {
 
 /// Notes that all from `first` to `last` are being closed.
 pub(crate) fn remove_range(first: u32, last: u32) {
+    if !has_own_memory() {
+        return;
+    }
     let end = last.saturating_add(1).min(DESCRIPTORS as u32);
     for fd in first..end {
         remove(fd as i32);

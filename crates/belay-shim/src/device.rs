@@ -14,7 +14,6 @@ use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::{Opcode, get_u64};
 use libc::c_int;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, MutexGuard};
@@ -45,9 +44,11 @@ impl Shim {
     /// Like libc's, it is a cancellation point; no value with a destructor lives across the read.
     pub(crate) fn read(&self, fd: c_int, buffer: *mut u8, len: usize) -> isize {
         self.effects_rest();
+        let polled = self.waiting.is_used(); // this load is all that a daemon pays which never polls
         let mut aborted = false;
         loop {
-            match self.before_read() {
+            let before = if polled { self.before_polled_read() } else { self.before_read() };
+            match before {
                 Before::Again => {
                     real::look_for_cancellation();
                     continue;
@@ -64,6 +65,7 @@ impl Shim {
             }
             let slot = self.claim();
             let n = match slot {
+                None if polled => self.polled_read(fd, buffer, len),
                 None => {
                     populate::once(buffer, len);
                     // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
@@ -88,6 +90,10 @@ impl Shim {
                 After::Again => {}
             }
         }
+    }
+
+    pub(crate) fn copies(&self) -> bool {
+        self.copies.load(Relaxed) && self.ready.load(Relaxed)
     }
 
     /// Whether the daemon is not to hear of it yet that its device could not be read. `aborted`: whether that was said to be
@@ -132,7 +138,7 @@ impl Shim {
     }
 
     /// Reads into the recorder first, so that a request cannot be lost between kernel and daemon.
-    fn read_into(&self, slot: Slot, buffer: *mut u8, len: usize) -> isize {
+    pub(crate) fn read_into(&self, slot: Slot, buffer: *mut u8, len: usize) -> isize {
         let (at, max) = self.session().store().slot_copy(slot);
         let max = max.min(len);
         populate::once(self.memory.words().as_ptr().cast::<u8>().wrapping_add(at), max);
@@ -154,17 +160,21 @@ impl Shim {
         if self.ready.load(Acquire) && !self.pending.load(Acquire) && !self.look.load(Acquire) {
             return Before::Read;
         }
-        self.look_before_read()
+        self.look_before_read(false)
     }
 
     #[cold]
-    fn look_before_read(&self) -> Before {
+    pub(crate) fn look_before_read(&self, fetches: bool) -> Before {
+        let hurried = || fetches || !self.reads_wait();
         if !self.ready.load(Acquire) {
             if let Some(init) = self.recorded_init() {
                 return Before::Deliver(init, InPlace::default());
             }
             if self.generation == 0 || self.init_unique.load(Acquire) == 0 {
                 return Before::Read;
+            }
+            if hurried() {
+                return Before::Fail(libc::EAGAIN); // the bell is rung when INIT is settled
             }
             // libfuse starts a second thread while the first still has INIT in hand. What that one
             // took from the kernel now would be missing when the first collects what was in flight.
@@ -177,6 +187,10 @@ impl Shim {
         if policy() == Policy::Epoch {
             self.look.swap(false, AcqRel); // what is said from here on is for the next look
             self.epoch_trim();
+        }
+        if !self.collected.load(Relaxed) && self.is_fenced() && hurried() {
+            self.ring_in(LOOK);
+            return Before::Fail(libc::EAGAIN);
         }
         let mut session = self.session();
         session.reap();
@@ -196,10 +210,12 @@ impl Shim {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
             _ => None,
         };
-        let slot = delivery.and_then(|message| self.effects_begin(&session, message));
+        // Whoever gives it to the daemon tells that it is begun.
+        let begun = delivery.filter(|_| !fetches);
+        let slot = begun.and_then(|message| self.effects_begin(&session, message));
         let forwards = session.is_rolling_forward();
         drop(session);
-        if let Some(message) = delivery {
+        if let Some(message) = begun {
             let turn = self.effects_turn(message);
             self.effects_assign(turn, slot);
         }
@@ -219,39 +235,8 @@ impl Shim {
             }
             Some(Work::Seal) => Before::Again,
             Some(Work::Retire) => self.retire(),
-            None if settling || starved => self.wait_a_little(settling),
+            None if settling || starved => self.wait_a_little(settling, hurried()),
             None => Before::Read,
-        }
-    }
-
-    /// While requests are being settled, or wait for a slot, nobody may sleep in the kernel for long:
-    /// one of them may turn out to hold up the others, and a slot may become free unheard.
-    fn wait_a_little(&self, settling: bool) -> Before {
-        let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: if settling { LOOK } else { 20_000_000 } };
-        let (polled, counted_on) =
-            self.wake.while_looking(|| rustix::event::poll(&mut fds, Some(&timeout)));
-        match polled {
-            // As read(2) says, if the handler is one without SA_RESTART: it may have asked the daemon to end. (SEMANTICS, L12)
-            Err(rustix::io::Errno::INTR) => {
-                if counted_on {
-                    self.wake(settling); // the daemon may not come back
-                }
-                Before::Fail(libc::EINTR)
-            }
-            Ok(0) => {
-                self.session().tick(now());
-                Before::Again
-            }
-            // The mount is gone; what was acknowledged is still being done again.
-            Ok(_) if settling && fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR)) => {
-                self.nap();
-                self.session().tick(now());
-                Before::Again
-            }
-            // Another thread may take the message first, and this one sleep until the next.
-            _ if counted_on => Before::Again,
-            _ => Before::Read,
         }
     }
 
@@ -261,6 +246,23 @@ impl Shim {
             return self.init_read(message, slot);
         }
         let turn = self.effects_turn(message);
+        let Some(mut session) = self.take_message(message, slot) else {
+            self.effects_leave(turn);
+            return After::Again;
+        };
+        let slot = self.effects_begin(&session, message);
+        self.effects_assign(turn, slot);
+        session.let_go(&self.direct);
+        After::Deliver(length(message).min(message.len()))
+    }
+
+    /// Gives a message to the session. `None` if it keeps it.
+    #[inline]
+    pub(crate) fn take_message(
+        &self,
+        message: &mut [u8],
+        slot: Option<Slot>,
+    ) -> Option<MutexGuard<'_, Session<Arc<Mapping>>>> {
         let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
         if policy() == Policy::Epoch {
@@ -277,21 +279,16 @@ impl Shim {
             if policy() == Policy::Epoch {
                 self.look.store(true, Release);
             }
-            drop(session);
-            self.effects_leave(turn);
-            return After::Again;
+            return None;
         }
         if policy() == Policy::Epoch {
             self.epoch_taken(opcode(message), &session);
         }
-        let slot = self.effects_begin(&session, message);
-        self.effects_assign(turn, slot);
-        session.let_go(&self.direct);
-        After::Deliver(length(message).min(message.len()))
+        Some(session)
     }
 
     #[cold]
-    fn init_read(&self, message: &mut [u8], slot: Option<Slot>) -> After {
+    pub(crate) fn init_read(&self, message: &mut [u8], slot: Option<Slot>) -> After {
         self.unclaim(slot);
         if let Some(reply) = self.init_from_kernel(message) {
             self.write(&reply);

@@ -1,7 +1,7 @@
 //! FUSE_INIT at the device: recorded in the first life, played back in the others.
 
 use crate::start::{Shim, now};
-use belay_recorder::control::{Decision, InitState, Instant, flags, options};
+use belay_recorder::control::{Decision, InitState, Instant, Loss, flags};
 use belay_session::handshake;
 use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -36,11 +36,10 @@ impl Shim {
             return Some(reply);
         }
         handshake::withhold(message);
-        if !handshake::kernel_has_resend(message) {
-            control.set_options(control.options() | options::NO_RESEND);
-        }
         let mut session = self.session();
-        session.refresh_options();
+        if !handshake::kernel_has_resend(message) {
+            session.keep_copies();
+        }
         self.copies.store(session.keeps_copies(), Relaxed);
         drop(session);
         control.set_init_request(message);
@@ -66,7 +65,12 @@ impl Shim {
             InitState::Replying | InitState::Done => {
                 let differences = handshake::differences(&control.init_reply(), reply);
                 if !differences.is_empty() {
-                    control.raise(flags::INIT_MISMATCH);
+                    let differences = differences.join(", ");
+                    if !control.has(flags::INIT_MISMATCH) {
+                        control.raise(flags::INIT_MISMATCH);
+                        let what = format!("a successor negotiates other options: {differences}");
+                        control.lose(Loss::Options, &what);
+                    }
                     control.decide(&Decision {
                         generation: self.generation,
                         opcode: Opcode::INIT.0,
@@ -74,7 +78,7 @@ impl Shim {
                         node: 0,
                         row: 0,
                         errno: 0,
-                        text: format!("negotiates other options: {}", differences.join(", ")),
+                        text: format!("negotiates other options: {differences}"),
                     });
                 }
                 if control.init_state() == InitState::Replying {
@@ -106,7 +110,9 @@ impl Shim {
 
     fn settled(&self) {
         crate::dying::install();
+        self.session().learn_dialect();
         self.ready.store(true, Release);
+        self.ring();
         self.reach(Instant::Ready);
     }
 }

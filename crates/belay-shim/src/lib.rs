@@ -11,11 +11,13 @@
 //! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
 //! * [`dying`]: what happens at a deadly signal.
 //! * [`interpose`]: the libc functions, as thin as they can be.
+//! * [`image_box`]: the daemon's image, for those who finish what it has committed.
 //! * [`mailbox`]: the device, where fusermount mounts.
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
 //! * [`positions`]: where descriptors of the image stand.
 //! * [`populate`]: buffers that the kernel copies into.
 //! * [`wake`]: threads that sleep in the kernel.
+//! * [`waiting`]: those that sleep there in poll, select or epoll.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -26,6 +28,7 @@ mod dying;
 mod effects;
 mod give;
 mod handshake;
+mod image_box;
 mod interpose;
 mod mailbox;
 mod outgoing;
@@ -35,4 +38,5 @@ mod positions;
 mod real;
 mod standin;
 mod start;
+mod waiting;
 mod wake;

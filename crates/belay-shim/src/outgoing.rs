@@ -3,7 +3,7 @@
 use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::Shim;
-use belay_recorder::control::flags;
+use belay_recorder::control::{Loss, flags};
 use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase, describe_reply};
 use belay_wire::rules::broken_header;
@@ -132,9 +132,12 @@ impl Shim {
         if !self.replied.load(Relaxed) && written >= 0 && unique != 0 {
             self.note_reply(unique);
         }
-        if kick {
+        if kick || self.waiting.is_used() {
             let errno = real::errno();
-            self.wake(settling);
+            if kick {
+                self.wake(settling);
+            }
+            self.ring_for_more();
             real::set_errno(errno);
         }
         written
@@ -199,6 +202,10 @@ impl Shim {
     fn degraded(&self) {
         if !self.control().has(flags::DEGRADED) {
             self.control().raise(flags::DEGRADED);
+            self.control().lose(
+                Loss::Record,
+                "not everything is on record: a further crash cannot be hidden exactly",
+            );
             self.tell();
         }
     }

@@ -85,9 +85,11 @@ impl Shim {
             PIPE.set((to, -1));
         }
         self.effects_rest();
+        let polled = self.waiting.is_used();
         let mut aborted = false;
         loop {
-            match self.before_read() {
+            let before = if polled { self.before_polled_read() } else { self.before_read() };
+            match before {
                 Before::Again => {
                     real::look_for_cancellation();
                     continue;
@@ -99,10 +101,10 @@ impl Shim {
             if self.copies.load(std::sync::atomic::Ordering::Relaxed) {
                 return self.splice_copied(from, to, len);
             }
+            let nowhere = std::ptr::null_mut();
             // SAFETY: the daemon's own descriptors, length and flags; no offsets.
-            let n = unsafe {
-                real::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), len, flags)
-            };
+            let pass = || unsafe { real::splice(from, nowhere, to, nowhere, len, flags) };
+            let n = if polled { self.waiting.while_reading(pass) } else { pass() };
             let Ok(got) = usize::try_from(n) else {
                 let errno = real::errno();
                 if self.reads_again(errno, &mut aborted) {

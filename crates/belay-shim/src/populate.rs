@@ -63,7 +63,7 @@ fn first(range: (usize, usize)) {
 /// what applications are waiting for, and to these: with a megabyte for each thread, this is half a
 /// millisecond of each thread's start.
 fn put_off() {
-    if let Some(shim) = shim().filter(|shim| shim.generation > 0) {
+    if let Some(shim) = shim().filter(|shim| shim.generation > 0 && !shim.waiting.is_used()) {
         let mut fds = [PollFd::new(&shim.device, PollFlags::IN)];
         let errno = crate::real::errno();
         // What comes of it does not matter: this is only about when.

@@ -1,8 +1,9 @@
 //! The libc functions that the shim's own stand in front of.
 
 use libc::{
-    DIR, FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, loff_t, mode_t,
-    msghdr, off_t, pid_t, pthread_attr_t, pthread_t, sigevent, size_t, ssize_t,
+    DIR, FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec,
+    loff_t, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, pthread_attr_t, pthread_t, sigevent,
+    sigset_t, size_t, ssize_t, timespec, timeval,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -66,6 +67,22 @@ real! {
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = c"openat";
     /// close(2).
     close(fd: c_int) -> c_int = c"close";
+    /// poll(2); a cancellation point.
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
+    /// ppoll(2); a cancellation point.
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"ppoll";
+    /// select(2); a cancellation point.
+    select(count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set, timeout: *mut timeval) -> c_int = c"select";
+    /// pselect(2); a cancellation point.
+    pselect(count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"pselect";
+    /// epoll_ctl(2).
+    epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = c"epoll_ctl";
+    /// epoll_wait(2); a cancellation point.
+    epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int = c"epoll_wait";
+    /// epoll_pwait(2); a cancellation point.
+    epoll_pwait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = c"epoll_pwait";
+    /// epoll_pwait2(2); a cancellation point.
+    epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int = c"epoll_pwait2";
     /// ioctl(2).
     ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int = c"ioctl";
     /// mount(2).
@@ -164,6 +181,16 @@ real! {
     opendir(path: *const c_char) -> *mut DIR = c"opendir";
     /// realpath(3).
     realpath(path: *const c_char, into: *mut c_char) -> *mut c_char = c"realpath";
+    /// sigaction(2).
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int = c"sigaction";
+    /// signal(2).
+    signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = c"signal";
+    /// signal(2), as System V has it.
+    sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = c"__sysv_signal";
+    /// sigtimedwait(2); a cancellation point.
+    sigtimedwait(signals: *const libc::sigset_t, info: *mut libc::siginfo_t, limit: *const libc::timespec) -> c_int = c"sigtimedwait";
+    /// signalfd(2).
+    signalfd(fd: c_int, signals: *const libc::sigset_t, flags: c_int) -> c_int = c"signalfd";
     /// execvpe(3).
     execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = c"execvpe";
     /// posix_spawn(3).
@@ -179,6 +206,7 @@ pub(crate) type Strings = *const *const c_char;
 /// that does not exist in the child.
 pub(crate) fn prepare() {
     next(&addresses::execvpe, c"execvpe");
+    next(&addresses::sigaction, c"sigaction");
 }
 
 /// Sets the calling thread's errno.

@@ -3,13 +3,16 @@
 use crate::effects::epoch::Epochs;
 use crate::effects::image::Images;
 use crate::effects::{after, choose};
+use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
+use crate::waiting::Waiting;
 use crate::wake::Wake;
 use belay_effects::area::{Area, Tally};
 use belay_recorder::control::{Instant, Lease, flags, options};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::{Direct, Session};
 use belay_sys::Mapping;
+use rustix::fs::OFlags;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -28,7 +31,11 @@ pub(crate) struct Shim {
     event: OwnedFd,
     /// Where fusermount puts the device.
     pub(crate) mailbox: Mailbox,
+    /// Where the daemon's image is left.
+    pub(crate) image_box: ImageBox,
     pub(crate) generation: u32,
+    /// The user's choices, as the supervisor has told them.
+    pub(crate) options: u64,
     pid: AtomicU32,
     /// There may be work besides reading the device. Written under the session's lock.
     pub(crate) pending: AtomicBool,
@@ -56,6 +63,8 @@ pub(crate) struct Shim {
     pub(crate) epochs: Epochs,
     /// Which threads need not be woken.
     pub(crate) wake: Wake,
+    /// How the daemon waits for the device.
+    pub(crate) waiting: Waiting,
     /// Requests are copied before the daemon gets them.
     pub(crate) copies: AtomicBool,
 }
@@ -89,6 +98,28 @@ impl Shim {
     pub(crate) fn reach(&self, instant: Instant) {
         self.control().reach(instant, now());
         self.tell();
+    }
+
+    /// O_NONBLOCK and O_ASYNC belong to the description, which all generations share: what the dead one had set, its
+    /// successor does not know of.
+    fn restore_flags(&self) {
+        if self.generation > 0
+            && let Ok(flags) = rustix::fs::fcntl_getfl(&self.device)
+        {
+            let fresh =
+                flags.difference(OFlags::NONBLOCK | OFlags::from_bits_retain(libc::O_ASYNC as u32));
+            if fresh != flags {
+                let _ = rustix::fs::fcntl_setfl(&self.device, fresh);
+            }
+        }
+    }
+
+    /// Whether a read of the device waits until there is something.
+    pub(crate) fn reads_wait(&self) -> bool {
+        let flags = rustix::fs::fcntl_getfl(&self.device);
+        let waits = flags.is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        self.waiting.set_nonblocking(!waits);
+        waits
     }
 
     /// Whether the calling process is the one that belay has started, and nothing has been mounted yet, by itself or by a
@@ -140,6 +171,7 @@ extern "C" fn begin() {
     let standin = std::env::var_os("BELAY_STANDIN").zip(std::env::var_os("BELAY_MOUNTPOINT"));
     clean_environment();
     crate::real::prepare();
+    crate::descriptors::own_memory();
     match attach(&setup) {
         Ok(shim) => {
             let _ = SHIM.set(Some(shim));
@@ -180,20 +212,27 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let mut post = None;
     let mut mail = None;
     let mut generation = None;
+    let (mut image_post, mut image_mail) = (None, None);
+    let (mut bits, mut image_device, mut image_inode) = (0, None, None);
     let mut fields = setup.split(':');
-    if fields.next() != Some("v1") {
+    if fields.next() != Some("v2") {
         return Err(format!("BELAY_SHIM={setup} is of another version: install matching parts"));
     }
     for field in fields {
         let (name, value) = field.split_once('=').ok_or("BELAY_SHIM is malformed")?;
-        let value: u32 = value.parse().map_err(|_| "BELAY_SHIM is malformed")?;
+        let value: u64 = value.parse().map_err(|_| "BELAY_SHIM is malformed")?;
         match name {
             "recorder" => recorder = Some(take(value)?),
             "device" => device = Some(take(value)?),
             "event" => event = Some(take(value)?),
             "post" => post = Some(take(value)?),
             "mail" => mail = Some(take(value)?),
-            "generation" => generation = Some(value),
+            "image_post" => image_post = Some(take(value)?),
+            "image_mail" => image_mail = Some(take(value)?),
+            "generation" => generation = u32::try_from(value).ok(),
+            "options" => bits = value,
+            "image_device" => image_device = Some(value),
+            "image_inode" => image_inode = Some(value),
             _ => {}
         }
     }
@@ -203,6 +242,10 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let (Some(post), Some(mail), Some(generation)) = (post, mail, generation) else {
         return Err("BELAY_SHIM is incomplete".into());
     };
+    let (Some(image_post), Some(image_mail)) = (image_post, image_mail) else {
+        return Err("BELAY_SHIM is incomplete".into());
+    };
+    let image_box = ImageBox::new(image_post, image_mail, image_device.zip(image_inode));
     let layout = Layout::new(Capacity::MOUNT);
     let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(&recorder);
     let memory = Mapping::new(borrowed, layout.bytes())
@@ -217,11 +260,10 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     if !control.change_lease(free, Lease { generation, pid }) {
         return Err(format!("generation {generation} is not to start any more"));
     }
-    let bits = control.options();
     let mut problem = None;
     let store = Store::new(memory.clone(), layout);
-    let session = Session::attach_knowing(store, generation, |store| {
-        after::learn(store, bits).unwrap_or_else(|why| {
+    let mut session = Session::attach_knowing(store, generation, bits, |store| {
+        after::learn(store, bits, &image_box).unwrap_or_else(|why| {
             problem = Some(why);
             Default::default()
         })
@@ -229,6 +271,8 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     if let Some(why) = problem {
         return Err(why);
     }
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    session.set_owner(user.as_raw(), group.as_raw());
     choose(bits);
     let copies = session.keeps_copies();
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
@@ -238,7 +282,9 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         device,
         event,
         mailbox: Mailbox::new(post, mail, generation),
+        image_box,
         generation,
+        options: bits,
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
         look: AtomicBool::new(false),
@@ -253,17 +299,19 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         image: Images::default(),
         epochs: Epochs::new(&control),
         wake: Wake::default(),
+        waiting: Waiting::default(),
         memory,
         copies: AtomicBool::new(copies),
     };
+    shim.restore_flags();
     if bits & options::EPOCH != 0 {
-        shim.begin_epochs()?;
+        shim.begin_epochs(bits)?;
     }
     Ok(shim)
 }
 
 /// Takes over a descriptor that the supervisor left open for us.
-fn take(fd: u32) -> Result<OwnedFd, String> {
+fn take(fd: u64) -> Result<OwnedFd, String> {
     let fd = i32::try_from(fd).map_err(|_| "BELAY_SHIM is malformed")?;
     // SAFETY: F_SETFD on any number is harmless; it fails on one that is not open.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {

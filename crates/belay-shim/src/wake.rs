@@ -53,6 +53,12 @@ impl Shim {
         if settling && self.wake.somebody_looks() {
             return;
         }
+        if self.waiting.is_used() {
+            self.ring();
+            if !self.waiting.has_readers() {
+                return;
+            }
+        }
         let at = now();
         let asked = self.wake.asked.load(Relaxed);
         if asked != 0 && at.saturating_sub(asked) < OVERDUE {
@@ -61,6 +67,22 @@ impl Shim {
         self.wake.asked.store(at, Relaxed);
         if self.kick() != 0 {
             self.wake.asked.store(0, Relaxed);
+            self.ask_for_nudge();
+        }
+    }
+
+    /// The kernel knows no file by which a reader could be woken: the supervisor has the mount asked for something.
+    #[cold]
+    fn ask_for_nudge(&self) {
+        self.control().ask_for_nudge();
+        self.tell();
+    }
+
+    /// Wakes all who may be asleep.
+    pub(crate) fn wake_all(&self) {
+        self.ring();
+        if self.kick() != 0 {
+            self.ask_for_nudge();
         }
     }
 

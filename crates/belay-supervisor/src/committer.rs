@@ -5,15 +5,17 @@
 //! a commit that was not finished is made all over.
 
 use crate::clock;
-use crate::image::Image;
-use belay_image::journal;
+use crate::image::{Files, identity};
+use crate::waker::Waker;
+use belay_image::journal::{self, HostFile, Storage};
 use belay_image::overlay::{Capacity, Overlay};
 use belay_recorder::{Layout, Store};
 use belay_sys::Mapping;
-use rustix::fd::OwnedFd;
-use std::sync::Arc;
+use rustix::fd::{AsFd, OwnedFd};
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,14 +34,35 @@ pub struct Place {
     pub memory: Arc<Mapping>,
     /// How it is laid out.
     pub layout: Layout,
-    /// To wake the daemon by: a duplicate of the FUSE device.
+    /// A duplicate of the FUSE device.
     pub device: OwnedFd,
-    /// To wake the supervisor by: a duplicate of its event counter.
+    /// To wake the daemon by.
+    pub waker: Waker,
+    /// To wake the supervisor by: a duplicate of an event counter that no daemon has.
     pub event: OwnedFd,
-    /// The image.
-    pub image: Image,
+    /// The image and its journal.
+    pub files: Mutex<Files>,
+    /// A journal that had to be made again, for whoever keeps its lock.
+    pub new_journal: Arc<Mutex<Option<OwnedFd>>>,
+    /// Device and inode of the image, as the user has named it.
+    pub image: (u64, u64),
+    /// Where a daemon leaves what it has opened for its image.
+    pub image_mail: OwnedFd,
     /// When something was committed last, CLOCK_MONOTONIC nanoseconds; 0 for never.
     pub last: Arc<AtomicU64>,
+    /// Why nothing can be committed now.
+    pub failing: Arc<Mutex<Option<Failing>>>,
+}
+
+/// Commits that fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// Since when, CLOCK_MONOTONIC nanoseconds.
+    pub since: u64,
+    /// How often it was tried.
+    pub tries: u32,
+    /// Why the last one failed.
+    pub why: String,
 }
 
 /// The thread that commits. It ends with this.
@@ -48,24 +71,37 @@ pub struct Committer {
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     last: Arc<AtomicU64>,
+    failing: Arc<Mutex<Option<Failing>>>,
+    new_journal: Arc<Mutex<Option<OwnedFd>>>,
 }
 
 impl Committer {
     /// Starts it.
     pub fn start(place: Place) -> Self {
         let (wake, waker) = channel();
-        let last = Arc::clone(&place.last);
+        let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
+        let failing = Arc::clone(&place.failing);
         let thread = std::thread::Builder::new()
             .name("committer".to_owned())
             .spawn(move || place.work(&waker))
             .inspect_err(|why| tracing::error!("cannot start a thread that commits: {why}"))
             .ok();
-        Self { wake: Some(wake), thread, last }
+        Self { wake: Some(wake), thread, last, failing, new_journal }
     }
 
     /// When something was committed last, if it was by this one.
     pub fn last(&self) -> Option<u64> {
         Some(self.last.load(Relaxed)).filter(|at| *at != 0)
+    }
+
+    /// Why nothing can be committed now.
+    pub fn failing(&self) -> Option<Failing> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A journal that had to be made again since the last call.
+    pub fn new_journal(&self) -> Option<OwnedFd> {
+        self.new_journal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// There may be something to be committed.
@@ -75,12 +111,14 @@ impl Committer {
         }
     }
 
-    /// Commits what is sealed, and ends. What cannot be committed stays in the journal or is lost, which is said.
-    pub fn finish(mut self) {
+    /// Commits what is sealed, and ends. What cannot be committed stays in the journal or is lost, which is said. Gives a
+    /// journal that had to be made again.
+    pub fn finish(mut self) -> Option<OwnedFd> {
         drop(self.wake.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.new_journal()
     }
 }
 
@@ -93,7 +131,9 @@ impl Place {
                 Err(RecvTimeoutError::Disconnected) => true,
                 Ok(()) | Err(RecvTimeoutError::Timeout) => false,
             };
-            wait = match self.commit() {
+            let done = self.commit();
+            self.note(done.as_ref().err());
+            wait = match done {
                 Ok(_) => Duration::from_secs(3600),
                 Err(why) => {
                     if last || clock::now().saturating_sub(told) > TOLD || told == 0 {
@@ -109,8 +149,41 @@ impl Place {
         }
     }
 
+    /// Tells the supervisor whether commits fail.
+    fn note(&self, error: Option<&String>) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if failing.is_none() && error.is_none() {
+            return;
+        }
+        *failing = error.map(|why| Failing {
+            since: failing.as_ref().map_or_else(clock::now, |before| before.since),
+            tries: failing.as_ref().map_or(1, |before| before.tries.saturating_add(1)),
+            why: why.clone(),
+        });
+        drop(failing);
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Without its name, or without its lock, the journal is of no use.
+    fn keep_in_place(&self, journal: &mut HostFile, image: &HostFile) -> Result<(), String> {
+        if journal.keep_in_place(image).map_err(|why| why.to_string())? {
+            tracing::warn!("{} was removed by somebody; it is there again", journal.name());
+            let new = journal.file().try_clone().map_err(|why| why.to_string())?;
+            *self.new_journal.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        }
+        Ok(())
+    }
+
     fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
         Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
+    }
+
+    /// Whether a daemon has opened the image for writing. One that has not, as it is to read it only, must not have it written
+    /// by belay: what is sealed is what the daemon says.
+    fn is_the_daemons(&self) -> bool {
+        let found = belay_sys::mailbox::look_for_image(self.image_mail.as_fd());
+        let meta = found.and_then(|found| File::from(found).metadata().ok());
+        meta.is_some_and(|meta| identity(&meta) == self.image)
     }
 
     /// Commits the epoch that is sealed, if there is one.
@@ -120,11 +193,18 @@ impl Place {
             return Ok(false);
         };
         if !sealed.is_empty() {
-            let (image, journal) = self.image.open().map_err(|why| why.to_string())?;
-            journal::commit(&journal, &image, &*self.memory, &sealed, &mut |_| {})
+            if !self.is_the_daemons() {
+                return Err("the image is not written to: no daemon of this mount has opened it for writing, though the \
+                            recorder holds writes to it"
+                    .to_owned());
+            }
+            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            let Files { image, journal, .. } = &mut *files;
+            self.keep_in_place(journal, image)?;
+            journal::commit(journal, image, &*self.memory, &sealed, &mut |_| {})
                 .map_err(|why| why.to_string())?;
             overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
-            journal::mark_empty(&journal).map_err(|why| why.to_string())?;
+            journal::mark_empty(journal).map_err(|why| why.to_string())?;
         } else {
             overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
         }
@@ -132,7 +212,9 @@ impl Place {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         // Somebody may wait for just that.
         let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
-        let _ = rustix::io::write(&self.device, &belay_wire::build::kick(file));
+        if let Ok(device) = self.device.try_clone() {
+            self.waker.kick(device, file, false);
+        }
         Ok(true)
     }
 }
@@ -143,12 +225,13 @@ impl Place {
     ///
     /// # Errors
     /// If it cannot be committed; the message says what becomes of it.
-    pub fn end(&self, clean: bool) -> Result<(), String> {
+    pub fn end(self, clean: bool) -> Result<(), String> {
         self.commit_in_the_end()?;
         if clean && self.overlay().seal().map_err(|why| why.to_string())?.is_some() {
             self.commit_in_the_end()?;
         }
-        self.image.remove_journal().map_err(|why| why.to_string())
+        let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        files.remove_journal().map_err(|why| why.to_string())
     }
 
     /// Commits what is sealed. What keeps it from that may pass.

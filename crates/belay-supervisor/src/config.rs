@@ -17,7 +17,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// The best policy for the daemon; today always `reconcile`.
+    /// The best policy for the daemon: what its profile says, else by what can be seen of it.
     #[default]
     Auto,
     /// Ask the successor what had already happened, then re-issue the rest.
@@ -28,8 +28,23 @@ pub enum Policy {
     Transaction,
     /// Keep what is written to a disk image back until a checkpoint, and issue again what was done since.
     Epoch,
+    /// Do again what was acknowledged and not stored yet.
+    Buffer,
     /// Re-issue everything blindly: for comparison studies, not for data that matters.
     Blind,
+}
+
+/// Until when a daemon holds what it has acknowledged, under the policy `buffer`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Until {
+    /// The content of a file until that is flushed or synced.
+    Flush,
+    /// The content of a file until it is synced, or its last handle is released.
+    Close,
+    /// Everything until its own end.
+    #[default]
+    End,
 }
 
 impl Policy {
@@ -40,6 +55,7 @@ impl Policy {
             Self::Journal => "journal",
             Self::Transaction => "transaction",
             Self::Epoch => "epoch",
+            Self::Buffer => "buffer",
             Self::Blind => "blind",
         }
     }
@@ -66,6 +82,10 @@ pub struct Config {
     pub max_crashes: u32,
     /// Consecutive crashes after which the request that they are due to fails; 0: never.
     pub poison_after: u32,
+    /// For how long starts that fail are made again, in milliseconds.
+    pub retry_for_ms: u64,
+    /// The daemon may end by itself, and has ended then.
+    pub ends_itself: bool,
     /// How long a request may be in flight, in milliseconds.
     pub hang_timeout_ms: Option<u64>,
     /// How long a successor may take until it is ready, in milliseconds.
@@ -74,8 +94,16 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// How open requests are settled.
     pub policy: Policy,
+    /// Who says so, or why, for people.
+    pub policy_reason: String,
+    /// Nobody has said that all of the daemon's calls are seen.
+    pub unproven: bool,
     /// When checkpoints are made, and how, under the policy `epoch`.
     pub checkpoints: Checkpoints,
+    /// Until when the daemon holds what it has acknowledged, under the policy `buffer`.
+    pub until: Until,
+    /// Files that may be what the daemon stores to, under that policy.
+    pub stores: Vec<OsText>,
     /// The daemon's image, under the policy `epoch`.
     pub image: Option<Image>,
     /// Keep copies of requests instead of asking the kernel to resend them.
@@ -113,8 +141,20 @@ impl Config {
             Policy::Journal => options::JOURNAL,
             Policy::Transaction => options::TRANSACTION,
             Policy::Epoch => options::EPOCH,
+            Policy::Buffer => {
+                options::EPOCH
+                    | options::BUFFER
+                    | match self.until {
+                        Until::End => 0,
+                        Until::Flush => options::BUFFER_FILES,
+                        Until::Close => options::BUFFER_FILES | options::BUFFER_CLOSE,
+                    }
+            }
             Policy::Auto | Policy::Reconcile => 0,
         };
+        if self.unproven {
+            bits |= options::UNPROVEN;
+        }
         if self.volatile_inodes {
             bits |= options::VOLATILE_INODES;
         }

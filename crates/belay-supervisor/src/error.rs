@@ -50,7 +50,14 @@ impl Error {
         why: impl Into<io::Error>,
         remedy: &'static str,
     ) -> Self {
-        Self::System { action, object: object.into(), why: why.into(), remedy }
+        let why = why.into();
+        // What is wrong with the machine is wrong with any object.
+        let remedy = match why.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::MFILE) => "raise the limit of open files: ulimit -n 20000",
+            Some(rustix::io::Errno::NFILE) => "raise the limit of open files: sysctl fs.file-max",
+            _ => remedy,
+        };
+        Self::System { action, object: object.into(), why, remedy }
     }
 
     /// An error made of a finding.

@@ -7,11 +7,11 @@
 
 use crate::error::{Error, Result};
 use crate::process::{Watched, descendants};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The program's names, of libfuse 3 and libfuse 2.
@@ -33,20 +33,20 @@ pub fn mailbox() -> Result<(OwnedFd, OwnedFd)> {
     })
 }
 
-/// Unmounts `path` by fusermount; `lazy` for a mount that is in use. Says whether it is gone.
-pub fn unmount(path: &Path, lazy: bool) -> bool {
-    for name in NAMES {
-        let mut command = Command::new(name);
-        command.args(["-u", "-q"]).args(lazy.then_some("-z")).arg("--").arg(path);
+/// Has fusermount unmount what `name` in the folder `parent` is, if it is this user's; `lazy` for a mount that is in use.
+/// Says whether that was done.
+pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> bool {
+    for program in NAMES {
+        let mut command = Command::new(program);
+        command.args(["-u", "-q"]).args(lazy.then_some("-z")).arg("--").arg(name);
+        // By descriptor: a path may lead elsewhere by now.
+        command.current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { continue };
-        // Another thread of this process may have taken the status: the mount table tells as well.
-        return match child.wait() {
-            Ok(status) => status.success(),
-            Err(_) => crate::mounts::at(path).is_none_or(|mount| !mount.is_fuse()),
-        };
+        // Another thread of this process may have taken the status; then the mount table tells, to which the caller looks.
+        return child.wait().is_ok_and(|status| status.success());
     }
-    tracing::warn!("cannot unmount {}: there is no fusermount3 in PATH", path.display());
+    tracing::warn!("cannot unmount {}: there is no fusermount3 in PATH", name.display());
     false
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 13;
+const COUNT: usize = 18;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -42,12 +42,22 @@ pub struct Descriptors {
     pub lock: OwnedFd,
     /// The lock on the image's journal; where there is none, `lock` once more.
     pub journal: OwnedFd,
+    /// The folder that the journal is in; where there is none, `lock` once more, as for the next two.
+    pub journal_folder: OwnedFd,
+    /// The folder of the link that leads to the journal.
+    pub pointer_folder: OwnedFd,
+    /// The image.
+    pub image: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
     /// The mailbox's end for fusermount (see [`crate::fusermount`]).
     pub post: OwnedFd,
     /// The mailbox's end that belay looks at.
     pub mail: OwnedFd,
+    /// Where the daemon leaves its image (see [`belay_sys::mailbox`]).
+    pub image_post: OwnedFd,
+    /// Where that is looked at.
+    pub image_mail: OwnedFd,
 }
 
 impl Descriptors {
@@ -63,9 +73,14 @@ impl Descriptors {
             self.control.as_fd(),
             self.lock.as_fd(),
             self.journal.as_fd(),
+            self.journal_folder.as_fd(),
+            self.pointer_folder.as_fd(),
+            self.image.as_fd(),
             self.stdin.as_fd(),
             self.post.as_fd(),
             self.mail.as_fd(),
+            self.image_post.as_fd(),
+            self.image_mail.as_fd(),
         ]
     }
 
@@ -81,9 +96,14 @@ impl Descriptors {
             control,
             lock,
             journal,
+            journal_folder,
+            pointer_folder,
+            image,
             stdin,
             post,
             mail,
+            image_post,
+            image_mail,
         ] = <[OwnedFd; COUNT]>::try_from(received).ok()?;
         Some(Self {
             config,
@@ -96,9 +116,14 @@ impl Descriptors {
             control,
             lock,
             journal,
+            journal_folder,
+            pointer_folder,
+            image,
             stdin,
             post,
             mail,
+            image_post,
+            image_mail,
         })
     }
 }
@@ -120,6 +145,8 @@ pub enum Note {
     },
     /// The supervisor has taken over and works.
     Working,
+    /// The supervisor has another journal than before; with the descriptors.
+    Journal,
     /// The keeper reaped a process.
     Exited(Exited),
     /// The keeper got a signal that asks belay to stop.
@@ -278,9 +305,14 @@ mod tests {
             control: memfd(),
             lock: memfd(),
             journal: memfd(),
+            journal_folder: memfd(),
+            pointer_folder: memfd(),
+            image: memfd(),
             stdin: memfd(),
             post: memfd(),
             mail: memfd(),
+            image_post: memfd(),
+            image_mail: memfd(),
         };
         rustix::io::write(&fds.ledger, b"x").expect("write");
         let hello = Note::Hello { from: 1, takeover: true, history: vec![], stops: 2 };

@@ -1,10 +1,15 @@
 //! The image of a daemon under the policy `epoch`, as the user has named it: nothing that the daemon says of
 //! it is believed.
 
+use crate::handover::Descriptors;
 use crate::text::OsText;
-use belay_image::journal::{self, Error, Facts, HostFile, Kept, Recovered, Storage};
+use belay_image::journal::{
+    self, Behind, Error, Facts, Homes, HostFile, Kept, Recovered, Spot, Storage,
+};
+use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +56,9 @@ pub struct Image {
     pub device: u64,
     /// Its inode number; of a device 0.
     pub inode: u64,
+    /// What it is in the end, by whichever path or device.
+    #[serde(default)]
+    pub behind: Behind,
     /// Where its journal lies.
     pub journal: OsText,
     /// The link that leads to the journal.
@@ -80,58 +88,87 @@ pub fn journal_folder() -> PathBuf {
 }
 
 impl Image {
-    /// The image at `path`, whose journal is `journal`.
-    pub fn new(path: &Path, meta: &Metadata, journal: &Kept, at_start: AtStart) -> Self {
-        let (device, inode) = identity(meta);
+    /// The image of `homes`, whose journal is `journal`.
+    pub fn new(homes: &Homes, journal: &Kept, at_start: AtStart) -> Self {
+        let (device, inode) = identity(homes.meta());
         Self {
-            path: path.into(),
+            path: homes.image().into(),
             device,
             inode,
+            behind: homes.behind(),
             journal: journal.path().into(),
             pointer: journal.pointer().map(Into::into),
             at_start,
         }
     }
 
-    /// Opens image and journal; makes the journal if somebody has removed it.
+    /// Image and journal, by the descriptors that the keeper holds. Their paths are for messages: what they lead to by now does
+    /// not matter.
     ///
     /// # Errors
-    /// Those of open(2), or if another file has taken the image's place.
-    pub(crate) fn open(&self) -> Result<(HostFile, HostFile), Error> {
-        let image = self.open_image()?;
-        Ok((image, HostFile::create_journal(self.journal.as_path())?))
+    /// Those of duplicating a descriptor.
+    pub(crate) fn files(&self, fds: &Descriptors) -> io::Result<Files> {
+        let again = |fd: &OwnedFd| belay_sys::dup_cloexec(fd.as_fd());
+        let path = self.journal.as_path().to_owned();
+        let pointer = match &self.pointer {
+            Some(pointer) => Spot::held(again(&fds.pointer_folder)?, pointer.as_path()),
+            None => None,
+        };
+        Ok(Files {
+            image: HostFile::new(again(&fds.image)?, self.path.as_path().to_owned()),
+            journal: HostFile::held(again(&fds.journal)?, again(&fds.journal_folder)?, path),
+            pointer,
+        })
     }
+}
 
+/// The descriptors of an image and its journal, as far as there are some.
+#[derive(Debug, Default)]
+pub struct ImageFds {
+    /// The image.
+    pub image: Option<OwnedFd>,
+    /// Its journal, locked.
+    pub journal: Option<OwnedFd>,
+    /// The folder of that.
+    pub journal_folder: Option<OwnedFd>,
+    /// The folder of the link that leads to it.
+    pub pointer_folder: Option<OwnedFd>,
+}
+
+impl ImageFds {
+    /// Those of an image that is `meta`, and of its journal.
+    ///
+    /// # Errors
+    /// Those of open(2); if the path leads to another image by now.
+    pub fn new(path: &Path, meta: &Metadata, journal: Kept) -> Result<Self, Error> {
+        let image = HostFile::image(path)?;
+        let same = |facts: Facts| {
+            let inode = if facts.is_device { 0 } else { facts.inode };
+            (facts.device, inode) == identity(meta)
+        };
+        if !image.facts().is_ok_and(same) {
+            return Err(Error::Moved { image: path.display().to_string() });
+        }
+        let (journal, journal_folder, pointer_folder) = journal.into_parts();
+        let (image, _) = image.into_parts();
+        Ok(Self { image: Some(image), journal: Some(journal), journal_folder, pointer_folder })
+    }
+}
+
+/// An image and its journal, open.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) image: HostFile,
+    pub(crate) journal: HostFile,
+    pointer: Option<Spot>,
+}
+
+impl Files {
     /// Removes the journal, when nothing in it is needed any more.
     ///
     /// # Errors
     /// If it holds something, or those of unlink(2) and fsync(2).
-    pub(crate) fn remove_journal(&self) -> Result<(), Error> {
-        let pointer = self.pointer.as_ref().map(OsText::as_path);
-        match HostFile::journal(self.journal.as_path())? {
-            Some(journal) => journal::remove(journal, pointer, &self.open_image()?),
-            None => Ok(()),
-        }
-    }
-
-    /// Opens the image.
-    ///
-    /// # Errors
-    /// Those of open(2), or if another file has taken the image's place.
-    pub(crate) fn open_image(&self) -> Result<HostFile, Error> {
-        let image = HostFile::image(self.path.as_path())?;
-        let same = |facts: Facts| {
-            let inode = if facts.is_device { 0 } else { facts.inode };
-            (facts.device, inode) == (self.device, self.inode)
-        };
-        if image.facts().is_ok_and(same) {
-            return Ok(image);
-        }
-        Err(Error::Misfit {
-            what: "what the daemon has written".to_owned(),
-            image: self.path.show(),
-            why: "another file has taken the image's place".to_owned(),
-            next: "put the image back where it was",
-        })
+    pub(crate) fn remove_journal(self) -> Result<(), Error> {
+        journal::remove(self.journal, self.pointer.as_ref(), &self.image)
     }
 }

@@ -5,9 +5,14 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::outside;
 use crate::status::Status;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt, sockopt::Timeout,
+};
 use std::fs::{self, DirBuilder};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -15,10 +20,18 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Dead folders with reports that are kept.
-const DEAD_KEPT: usize = 8;
+/// How long reports of a mount that has ended are kept.
+const KEPT_FOR: Duration = Duration::from_secs(14 * 24 * 3600);
+/// Bytes of such reports that are kept: those of the mounts that ended last.
+const KEPT_BYTES: u64 = 256 << 20;
+/// Mounts of which they are kept: each start and each `belay status` looks at all of them.
+const KEPT_MOUNTS: usize = 500;
+/// Entries of one such folder that are looked at; what has more is too large to be kept. Reports are bounded far below.
+const ENTRIES: usize = 10_000;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
+/// The largest file of a folder that is read.
+const LARGEST: u64 = 1 << 20;
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
 /// The same before it is locked.
@@ -56,14 +69,40 @@ pub fn make_private(dir: &Path) -> Result<()> {
         .map_err(|error| Error::system("create", name(), error, WHERE))?;
     let meta = fs::symlink_metadata(dir)
         .map_err(|error| Error::system("look at", name(), error, WHERE))?;
-    // Who may write here may stop the daemon and read file names from reports.
-    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(Error::refused(name(), "it belongs to somebody else", WHERE));
+    check_private(dir, &meta)
+}
+
+/// Who may write here may stop the daemon and read file names from reports.
+fn check_private(dir: &Path, meta: &fs::Metadata) -> Result<()> {
+    let refuse = |why: &str| Err(Error::refused(dir.display().to_string(), why, WHERE));
+    if !meta.is_dir() {
+        return refuse("it is no directory");
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        let why = format!("it belongs to somebody else (user {}); ask as that user", meta.uid());
+        return refuse(&why);
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(Error::refused(name(), "others may write to it", WHERE));
+        return refuse("others may write to it");
     }
-    Ok(())
+    let way = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    match way.ancestors().skip(1).find(|folder| may_be_exchanged(folder)) {
+        Some(folder) => {
+            refuse(&format!("others may exchange it, who may write to {}", folder.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether another user can put something else in the place of what is in this folder. So a state directory is the same
+/// wherever its path is resolved again.
+fn may_be_exchanged(folder: &Path) -> bool {
+    let Ok(meta) = fs::symlink_metadata(folder) else { return true };
+    let user = rustix::process::geteuid().as_raw();
+    let is_sticky = meta.mode() & 0o1000 != 0;
+    let by_group = meta.mode() & 0o020 != 0 && meta.gid() != rustix::process::getegid().as_raw();
+    let is_theirs = meta.uid() != user && meta.uid() != 0;
+    is_theirs || (!is_sticky && (by_group || meta.mode() & 0o002 != 0))
 }
 
 /// A new folder for a mount, locked.
@@ -83,6 +122,10 @@ pub struct NewInstance {
 /// Those of mkdir(2), open(2) and bind(2).
 pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     make_private(state_dir)?;
+    // Without links: those of others could lead elsewhere later.
+    let state_dir = &state_dir
+        .canonicalize()
+        .map_err(|error| Error::system("resolve", state_dir.display().to_string(), error, WHERE))?;
     let dir = state_dir.join(folder_name(hint, std::process::id()));
     // A folder of this name was left by a dead process with the same id.
     remove(&dir);
@@ -109,13 +152,14 @@ fn new_lock(dir: &Path) -> Result<OwnedFd> {
 }
 
 fn open_lock(path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | flags;
     open(path, flags, Mode::from_raw_mode(0o600))
         .map_err(|error| Error::system("open", path.display().to_string(), error, WHERE))
 }
 
 fn open_dir(dir: &Path) -> Result<OwnedFd> {
-    open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(dir, flags, Mode::empty())
         .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
 }
 
@@ -129,15 +173,32 @@ pub fn has_socket(dir: &Path) -> bool {
     dir.join(SOCKET).exists()
 }
 
+/// How long it may take until a supervisor takes a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Connects to the control socket in the folder `dir`.
 ///
 /// # Errors
-/// Those of connect(2).
+/// Those of connect(2); if somebody else listens there, or nobody takes the connection.
 pub fn connect(dir: &Path) -> Result<UnixStream> {
-    UnixStream::connect(socket_path(&open_dir(dir)?)).map_err(|error| {
-        let object = format!("the supervisor of {}", dir.display());
-        Error::system("connect to", object, error, "see `belay status`")
-    })
+    let object = || format!("the supervisor of {}", dir.display());
+    let failed =
+        |error: std::io::Error| Error::system("connect to", object(), error, "see `belay status`");
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let failed = |error: Errno| failed(error.into());
+    let socket = socket.map_err(failed)?;
+    let folder = open_dir(dir)?;
+    let address = SocketAddrUnix::new(socket_path(&folder)).map_err(failed)?;
+    // A queue that nobody empties is full at some time.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))
+        .and_then(|()| rustix::net::connect(&socket, &address))
+        .map_err(failed)?;
+    let peer = sockopt::socket_peercred(&socket).map_err(failed)?;
+    if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
+        let why = format!("it is a process of user {}", peer.uid.as_raw());
+        return Err(Error::refused(object(), why, "see who has made this folder"));
+    }
+    Ok(UnixStream::from(socket))
 }
 
 fn folder_name(hint: &Path, pid: u32) -> String {
@@ -177,17 +238,38 @@ impl Instance {
 
     /// What this mount was started with; `None` if the file is not there or not understood.
     pub fn config(&self) -> Option<Config> {
-        serde_json::from_slice(&fs::read(self.dir.join("config.json")).ok()?).ok()
+        serde_json::from_slice(&own_file(&self.dir.join("config.json"))?).ok()
     }
 
     /// The last status of a dead one, if it left one.
     pub fn last_status(&self) -> Option<Status> {
-        serde_json::from_slice(&fs::read(self.dir.join("last-status.json")).ok()?).ok()
+        serde_json::from_slice(&own_file(&self.dir.join("last-status.json"))?).ok()
     }
 }
 
-/// All folders in `state_dir`, by name; none if it is not there.
+/// A file that belay has written into a folder.
+fn own_file(path: &Path) -> Option<Vec<u8>> {
+    outside::read(path, outside::From::Own, LARGEST).ok()
+}
+
+/// Refuses a state directory in which somebody else could have made what is read there.
+///
+/// # Errors
+/// If it belongs to another user, or others may write to it.
+pub fn check_own(dir: &Path) -> Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) => check_private(dir, &meta),
+        // Nothing is there that could be believed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::system("look at", dir.display().to_string(), error, WHERE)),
+    }
+}
+
+/// All folders in `state_dir`, by name; none if it is not there, or is another user's (see [`check_own`]).
 pub fn list(state_dir: &Path) -> Vec<Instance> {
+    if check_own(state_dir).is_err() {
+        return Vec::new();
+    }
     let mut found: Vec<Instance> = folders(state_dir)
         .filter(|dir| dir.join(LOCK).exists())
         .map(|dir| Instance { alive: is_locked(&dir), dir })
@@ -260,8 +342,12 @@ fn remove(dir: &Path) {
     let _ = fs::remove_dir(dir);
 }
 
-/// Removes dead folders: those without reports, and all but the newest that have some.
+/// Removes dead folders: those without reports, and those whose reports are old or too many.
 pub fn clean(state_dir: &Path) {
+    clean_to(state_dir, KEPT_BYTES);
+}
+
+fn clean_to(state_dir: &Path, most: u64) {
     // Of one whose making or removal was cut off there are at most these, without a lock.
     folders(state_dir).filter(|dir| is_cut_off(dir)).for_each(|dir| {
         let _ = fs::remove_file(dir.join(NEW_LOCK));
@@ -273,11 +359,30 @@ pub fn clean(state_dir: &Path) {
         retire(&instance.dir);
     }
     let mut left: Vec<Instance> = list(state_dir).into_iter().filter(dead).collect();
-    left.sort_by_cached_key(Instance::modified);
-    let excess = left.len().saturating_sub(DEAD_KEPT);
-    for instance in left.iter().take(excess) {
-        remove(&instance.dir);
+    left.sort_by_cached_key(|instance| std::cmp::Reverse(instance.modified()));
+    let mut bytes = 0_u64;
+    for (n, Instance { dir, .. }) in left.iter().enumerate() {
+        let age = modified(dir).and_then(|at| at.elapsed().ok());
+        // From the first that does not fit on all go: what is kept has no gaps.
+        if n >= KEPT_MOUNTS || bytes > most || age.is_some_and(|age| age > KEPT_FOR) {
+            bytes = u64::MAX;
+        } else {
+            bytes = bytes.saturating_add(size(dir));
+        }
+        if bytes > most {
+            remove(dir);
+        }
     }
+}
+
+/// Bytes that a dead folder takes on disk.
+fn size(dir: &Path) -> u64 {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let all = entries(dir).chain(entries(&dir.join("reports")));
+    let sizes = all.take(ENTRIES + 1).map(|entry| entry.metadata().map_or(0, |m| m.blocks() * 512));
+    let (count, bytes) =
+        sizes.fold((0, 0_u64), |(n, sum), bytes| (n + 1, sum.saturating_add(bytes)));
+    if count > ENTRIES { u64::MAX } else { bytes }
 }
 
 /// Whether a folder has no lock and is no longer about to get one.
@@ -401,16 +506,33 @@ mod tests {
         assert!(list(&deep).is_empty());
     }
 
-    #[test]
-    fn folders_with_reports_are_kept_but_not_forever() {
+    /// Dead folders with reports of these ages (in days) and sizes; those that are left.
+    fn left_of(mounts: &[(u64, usize)], most: u64) -> Vec<usize> {
         let state = tempfile::tempdir().expect("tempdir");
-        for i in 0..12 {
-            let dir = state.path().join(format!("x.{i}"));
+        let place = |n: usize| state.path().join(format!("x.{n}"));
+        for (n, (days, bytes)) in mounts.iter().enumerate() {
+            let dir = place(n);
             fs::create_dir_all(dir.join("reports")).expect("mkdir");
-            fs::write(dir.join("lock"), "").expect("lock");
-            fs::write(dir.join("reports/0001.txt"), "").expect("report");
+            fs::write(dir.join(LOCK), "").expect("lock");
+            fs::write(dir.join("reports/0001.txt"), vec![b'x'; *bytes]).expect("report");
+            with_age(dir, Duration::from_secs(days * 24 * 3600 + n as u64));
         }
-        clean(state.path());
-        assert_eq!(list(state.path()).len(), DEAD_KEPT);
+        clean_to(state.path(), most);
+        (0..mounts.len()).filter(|n| place(*n).exists()).collect()
+    }
+
+    #[test]
+    fn reports_of_many_short_mounts_are_kept() {
+        assert_eq!(left_of(&[(0, 100); 30], KEPT_BYTES).len(), 30);
+        let many = left_of(&[(0, 1); KEPT_MOUNTS + 3], KEPT_BYTES);
+        assert_eq!(many, (0..KEPT_MOUNTS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn reports_go_by_age_and_size() {
+        assert_eq!(left_of(&[(13, 1), (15, 1), (0, 1)], KEPT_BYTES), [0, 2]);
+        assert_eq!(left_of(&[(0, 40_000), (1, 40_000), (2, 40_000), (3, 1)], 100_000), [0, 1]);
+        // One that is too large by itself goes as well.
+        assert!(left_of(&[(0, 200_000)], 100_000).is_empty());
     }
 }

@@ -6,20 +6,19 @@ use crate::clock;
 use crate::config::{Config, Policy, VERSION};
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received};
+use crate::image::ImageFds;
 use crate::instances::NewInstance;
 use crate::memfile;
-use crate::process::{Exited, reap};
+use crate::process::{Exit, Exited, Watched, reap};
 use crate::signals::Signals;
-use belay_effects::area::{self, Area};
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ftruncate, open};
 use rustix::pipe::{PipeFlags, pipe_with};
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGKILL};
 use std::collections::VecDeque;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -29,16 +28,22 @@ use std::time::Duration;
 const HISTORY: usize = 64;
 /// Supervisors that may die before one works, at the very start.
 const FIRST_TRIES: u32 = 5;
+/// Supervisors in a row that may end by their own doing, each soon after its start: what one of them dies of is found by the
+/// next in the same place.
+const OWN_DEATHS: u32 = 8;
+/// How long one has lived that did not end soon.
+const LONG_LIFE: u64 = 30_000_000_000;
+/// How long the end of one may take that has let go of the link.
+const END: Duration = Duration::from_secs(2);
 
-/// Makes everything that a mount needs before its first daemon starts. `journal`: the lock on the image's
-/// journal.
+/// Makes everything that a mount needs before its first daemon starts. `image`: the image, and its locked journal.
 ///
 /// # Errors
 /// Those of the system calls that make the descriptors.
 pub fn prepare(
     config: &Config,
     instance: NewInstance,
-    journal: Option<OwnedFd>,
+    image: Option<ImageFds>,
 ) -> Result<Descriptors> {
     let limits = "raise the limit of open files or memory (ulimit -a)";
     let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -52,18 +57,23 @@ pub fn prepare(
     let stdin = belay_sys::dup_cloexec(rustix::stdio::stdin())
         .map_err(|e| Error::system("duplicate", "standard input", e, limits))?;
     let (post, mail) = crate::fusermount::mailbox()?;
+    let (image_post, image_mail) = belay_sys::mailbox::for_image()
+        .map_err(|e| Error::system("make", "a socket pair", e, limits))?;
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
     crate::report::put(&instance.dir.join("config.json"), &json)?;
-    let journal = match journal {
-        Some(journal) => journal,
-        None => belay_sys::dup_cloexec(instance.lock.as_fd())
-            .map_err(|e| Error::system("duplicate", "a lock", e, limits))?,
+    let lock = || {
+        belay_sys::dup_cloexec(instance.lock.as_fd())
+            .map_err(|e| Error::system("duplicate", "a lock", e, limits))
     };
+    let or_lock = |fd: Option<OwnedFd>| fd.map_or_else(lock, Ok);
+    let ImageFds { image, journal, journal_folder, pointer_folder } = image.unwrap_or_default();
+    let (image, journal) = (or_lock(image)?, or_lock(journal)?);
+    let (journal_folder, pointer_folder) = (or_lock(journal_folder)?, or_lock(pointer_folder)?);
     Ok(Descriptors {
         config: memfile::from_json("belay-config", config)?,
         recorder: make_recorder(config)?,
-        ledger: memfile::create("belay-ledger")?,
+        ledger: memfile::create_sized("belay-ledger", crate::ledger::BYTES)?,
         device,
         event,
         stderr_read,
@@ -71,33 +81,41 @@ pub fn prepare(
         control: instance.control,
         lock: instance.lock,
         journal,
+        journal_folder,
+        pointer_folder,
+        image,
         stdin,
         post,
         mail,
+        image_post,
+        image_mail,
     })
 }
 
 fn make_recorder(config: &Config) -> Result<OwnedFd> {
-    let large = if config.policy == Policy::Epoch { memfile::create_large() } else { None };
-    let file = match large {
-        Some(file) => file,
-        None => memfile::create("belay-recorder")?,
+    let large = if matches!(config.policy, Policy::Epoch | Policy::Buffer) {
+        memfile::create_large()
+    } else {
+        None
     };
     let layout = Layout::new(Capacity::MOUNT);
-    let wrap = |e| Error::system("size", "the recorder", e, "raise the limit of file size");
-    ftruncate(&file, layout.bytes() as u64).map_err(wrap)?;
+    let wrap = |e| {
+        let remedy =
+            "memory files count as files: raise the limit of file size (ulimit -f unlimited)";
+        Error::system("size", "the recorder", e, remedy)
+    };
+    let file = match large {
+        Some(file) => {
+            ftruncate(&file, layout.bytes() as u64).map_err(wrap)?;
+            file
+        }
+        None => memfile::create_sized("belay-recorder", layout.bytes() as u64)?,
+    };
     let memory = Mapping::new(file.as_fd(), layout.bytes()).map_err(|e| {
         Error::system("map", "the recorder", e, "raise the limit of address space (ulimit -v)")
     })?;
     let control = Control::new(&memory, layout);
     control.format();
-    control.set_options(config.option_bits());
-    if let Some(image) = &config.image {
-        // The daemon's image is what opens as this, and nothing else.
-        let path = image.path.0.as_bytes().to_vec();
-        let (device, inode) = (image.device, image.inode);
-        Area::new(&memory, layout).set_image(&area::Image { device, inode, path });
-    }
     control.set_checkpoints(&config.checkpoints.for_control());
     Ok(file)
 }
@@ -176,6 +194,9 @@ struct Keeper {
     stops: u32,
     worked: bool,
     failures: u32,
+    /// The supervisor, if this keeper has started it.
+    supervisor: Option<Watched>,
+    own_deaths: u32,
     started_ns: u64,
     done: Option<i32>,
 }
@@ -191,6 +212,8 @@ impl Keeper {
             stops: 0,
             worked: false,
             failures: 0,
+            supervisor: None,
+            own_deaths: 0,
             started_ns: clock::now(),
             done: None,
         })
@@ -203,8 +226,9 @@ impl Keeper {
             history: self.history.iter().copied().collect(),
             stops: self.stops,
         };
-        let (link, _) = start_self("supervise", self.verbose, &hello, &self.fds)?;
+        let (link, pid) = start_self("supervise", self.verbose, &hello, &self.fds)?;
         self.link = Some(link);
+        self.supervisor = Watched::open(pid);
         self.started_ns = clock::now();
         Ok(())
     }
@@ -240,6 +264,10 @@ impl Keeper {
                 self.tell(&Note::Stop { signal });
             }
         }
+        self.take_exits();
+    }
+
+    fn take_exits(&mut self) {
         for exited in reap() {
             if self.history.len() == HISTORY {
                 self.history.pop_front();
@@ -247,6 +275,17 @@ impl Keeper {
             self.history.push_back(exited);
             self.tell(&Note::Exited(exited));
         }
+    }
+
+    /// How the last supervisor has ended, if it has not been killed by somebody else.
+    fn own_death(&mut self) -> Option<Exit> {
+        let ended = self.supervisor.take()?;
+        if !ended.wait_end(END) {
+            return None;
+        }
+        self.take_exits();
+        let exit = self.history.iter().rev().find(|exited| exited.pid == ended.pid)?.exit;
+        (exit != Exit::Signal(SIGKILL)).then_some(exit)
     }
 
     // A supervisor that is dead or does not read learns it from the next `Hello`.
@@ -264,6 +303,8 @@ impl Keeper {
                     self.failures = 0;
                 }
                 Received::Note(Note::Done { code }) => self.done = Some(code),
+                // A journal that was removed has come back, and its lock is on another file.
+                Received::WithDescriptors(Note::Journal, fds) => self.fds.journal = fds.journal,
                 Received::Note(_) | Received::WithDescriptors(..) => {}
                 Received::Nothing => break,
                 Received::Closed => self.link = None,
@@ -274,6 +315,22 @@ impl Keeper {
     /// Starts a new supervisor after the death of the last; false if that is hopeless.
     fn replace_supervisor(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
+        if clock::now().saturating_sub(self.started_ns) > LONG_LIFE {
+            self.own_deaths = 0;
+        }
+        if let Some(exit) = self.own_death() {
+            self.own_deaths += 1;
+            if self.own_deaths >= OWN_DEATHS {
+                tracing::error!(
+                    "giving up on this mount: {OWN_DEATHS} supervisors in a row have ended by themselves, the last one {}. \
+                     Its daemon, if it lives, serves on by itself; else requests fail from now on. Clean up with `umount` \
+                     or `fusermount3 -u`, and report this as a bug, with what is above",
+                    exit.show()
+                );
+                return false;
+            }
+            self.failures = self.failures.max(self.own_deaths);
+        }
         if !self.worked && self.failures >= FIRST_TRIES {
             tracing::error!("the supervisor cannot be started; run `belay doctor`");
             return false;

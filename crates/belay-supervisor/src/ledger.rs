@@ -6,16 +6,20 @@
 
 use crate::autopsy::journal::Journal;
 use crate::config::VERSION;
+use crate::degraded::Reasons;
 use crate::error::{Error, Result};
 use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
+use crate::supervisor::buffer::Mark;
 use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hasher};
 
 const SLOT: u64 = 1 << 20;
+/// How long a ledger is.
+pub const BYTES: u64 = 2 * SLOT;
 const HEADER: usize = 24;
 
 /// What the supervisor knows and its successor must know.
@@ -35,16 +39,34 @@ pub struct Book {
     pub takeovers: u64,
     /// Consecutive lives without a served request.
     pub unproductive: u32,
+    /// What keeps the daemon from coming to serve, while or soon after that is so.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// Starts that have failed so far.
+    #[serde(default)]
+    pub failed_starts: u64,
+    /// The process that came to serve last.
+    #[serde(default)]
+    pub served_pid: Option<u32>,
     /// Consecutive lives in which nobody asked for anything, or nobody got an answer but EIO.
     pub idle: u32,
+    /// Since when daemons have been killed by others before they served anybody, monotonic nanoseconds.
+    #[serde(default)]
+    pub outside_since: Option<u64>,
     /// Blackouts so far, as (microseconds, how often).
     pub blackouts: Vec<(u64, u64)>,
     /// The last blackout in microseconds.
     pub last_blackout_us: u64,
     /// The mount, once there is one.
     pub mount: Option<MountFact>,
+    /// FUSE file systems that were there before the first daemon, by `major:minor`.
+    #[serde(default)]
+    pub others: Vec<String>,
     /// The process started for this generation.
     pub spawned: Option<u32>,
+    /// The one of its descendants that serves, if it went into the background.
+    #[serde(default)]
+    pub background: Option<Known>,
     /// The life of the current generation.
     pub life: Life,
     /// The crash whose recovery is under way.
@@ -55,6 +77,9 @@ pub struct Book {
     pub stop: Option<Stop>,
     /// Reports written so far.
     pub reports: u64,
+    /// Of these: not written.
+    #[serde(default)]
+    pub reports_failed: u64,
     /// Whether the kernel did what RESEND asks for.
     pub resend: Option<bool>,
     /// Daemons that were started when the mount had gone, to do again what one had acknowledged.
@@ -65,9 +90,15 @@ pub struct Book {
     /// How often doing the op-log again has failed.
     #[serde(default)]
     pub forward: Forward,
+    /// What the daemon may store to was like at its start, under the policy `buffer`.
+    #[serde(default)]
+    pub stores: Vec<Option<Mark>>,
     /// The mount shows the last checkpoint, and nothing can be changed.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,
+    /// Why the mount is degraded.
+    #[serde(default)]
+    pub degraded: Reasons,
 }
 
 /// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.
@@ -90,11 +121,43 @@ pub struct ReadOnly {
     pub operations: u64,
 }
 
+/// Starts that fail, and are made again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// When the first of them failed, monotonic nanoseconds.
+    pub since_ns: u64,
+    /// How many have failed since.
+    pub tries: u32,
+    /// Why the last one did.
+    pub why: String,
+    /// What the daemon said itself, its last lines.
+    pub words: Vec<String>,
+    /// What may help.
+    pub hint: Option<String>,
+    /// When the next one is due, monotonic nanoseconds.
+    pub next_ns: u64,
+    /// When a daemon came to serve after all, monotonic nanoseconds; 0 if none has. If that one soon has the same trouble, the
+    /// same wait goes on.
+    pub over_ns: u64,
+}
+
+/// A process, named for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its process id.
+    pub pid: u32,
+    /// When it was started, see [`crate::process::started`].
+    pub started: u64,
+}
+
 /// When a generation began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     /// When its process was started, monotonic nanoseconds.
     pub started_ns: u64,
+    /// The same as [`crate::process::started`] has it; 0 if that is not known.
+    #[serde(default)]
+    pub process_started: u64,
     /// The counter of requests at that time.
     pub requests: u64,
     /// That of requests which failed because daemons died of them.
@@ -123,6 +186,13 @@ pub enum Detection {
         /// Why.
         why: String,
     },
+    /// It runs without belay's library, so nothing that it does can be held.
+    Unheld {
+        /// What is known of it.
+        why: String,
+    },
+    /// It unmounted and ended, and nobody had asked it to.
+    GaveUp,
     /// A request was in flight for too long.
     Hang {
         /// Which, and how long.

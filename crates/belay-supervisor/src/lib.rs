@@ -15,14 +15,22 @@
 //! | [`supervisor`] | the event loop: start, watch, restart, end |
 //! | [`verdict`] | what the end of a daemon's process means |
 //! | [`ledger`] | what a new supervisor must know of the old one |
+//! | [`degraded`] | what was lost, or cannot be kept now |
 //! | `keep` | how an op-log is kept in a file |
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
 //! | [`image`] | which image a daemon works on under the policy `epoch`, and where its journal lies |
+//! | [`rights`] | which programs are not started, as they would run with other rights |
+//! | [`outside`] | how files are read that others may have made |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
+//! | [`unmount`] | how the held mount is taken away, and no other |
+//! | `outsiders` | whether a SIGKILL came from another process |
+//! | `pidfile` | whether a dead daemon's process id keeps the next one from starting |
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
+//! | [`outgoing`] | how messages reach standard error without waiting for who reads it |
+//! | [`users`] | who uses a mount |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
@@ -32,6 +40,7 @@ pub mod clock;
 mod committer;
 pub mod config;
 mod connections;
+pub mod degraded;
 pub mod error;
 pub mod fusermount;
 pub mod handover;
@@ -44,15 +53,23 @@ pub mod ledger;
 mod memfile;
 mod mirror;
 pub mod mounts;
+pub mod outgoing;
+pub mod outside;
+mod outsiders;
+mod pidfile;
 pub mod process;
 pub mod protocol;
 pub mod report;
-mod signals;
+pub mod rights;
+pub mod signals;
 pub mod status;
 pub mod stderr;
 pub mod supervisor;
 pub mod text;
+pub mod unmount;
+pub mod users;
 pub mod verdict;
+mod waker;
 
 pub use config::{Config, Policy};
 pub use error::{Error, Result};

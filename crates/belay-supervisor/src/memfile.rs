@@ -2,26 +2,52 @@
 
 use crate::error::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, openat};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, openat,
+};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
 };
 
-/// Makes an empty memory file.
+/// Makes an empty memory file, for tests.
 ///
 /// # Errors
 /// Those of `memfd_create(2)`.
+#[cfg(test)]
 pub fn create(name: &str) -> Result<OwnedFd> {
     memfd_create(name, MemfdFlags::CLOEXEC)
         .map_err(|error| Error::system("create", format!("memory file {name}"), error, ""))
+}
+
+/// Makes a memory file of `length` bytes, all zero, that nobody can make shorter or longer: who has it in memory would die
+/// (SIGBUS) of a look behind its end.
+///
+/// # Errors
+/// Those of `memfd_create(2)` and ftruncate(2).
+pub fn create_sized(name: &str, length: u64) -> Result<OwnedFd> {
+    let wrap = |error| {
+        Error::system(
+            "create",
+            format!("memory file {name}"),
+            error,
+            "memory files count as files: raise the limit of file size (ulimit -f unlimited)",
+        )
+    };
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(wrap)?;
+    ftruncate(&file, length).map_err(wrap)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(wrap)?;
+    Ok(file)
 }
 
 /// Makes an empty memory file that can have large pages, of 2 MiB, where a mapping asks for them: 40 MiB of small pages take
 /// the kernel a hundred times as long to map, and, when a daemon has died, to unmap, before anybody hears of its death. Most
 /// systems give a memory file large pages only if they were told to (`shmem_enabled`); a tmpfs that nobody else sees
 /// may have them always, but it takes root to make one. `None` if it cannot be had.
+///
+/// Such a file cannot be sealed: who maps it and is not to die of what others do to its length must guard its mapping
+/// ([`belay_sys::Mapping::guard`]).
 pub fn create_large() -> Option<OwnedFd> {
     let kind = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_set_string(kind.as_fd(), c"huge", c"advise").ok()?;
@@ -75,16 +101,18 @@ pub fn read_at(file: BorrowedFd<'_>, length: usize, offset: u64) -> rustix::io::
     Ok(bytes)
 }
 
-/// Makes a memory file that holds `value` as JSON.
+/// Makes a memory file that holds `value` as JSON, for ever.
 ///
 /// # Errors
 /// Those of `memfd_create(2)` and pwrite(2).
 pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
-    let file = create(name)?;
+    let wrap = |error| Error::system("write", format!("memory file {name}"), error, "");
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(wrap)?;
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::refused(name, error.to_string(), "report this as a bug"))?;
-    write_at(file.as_fd(), &bytes, 0)
-        .map_err(|error| Error::system("write", format!("memory file {name}"), error, ""))?;
+    write_at(file.as_fd(), &bytes, 0).map_err(wrap)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).map_err(wrap)?;
     Ok(file)
 }
 
@@ -108,6 +136,22 @@ mod tests {
     use rustix::fs::{fstat, ftruncate};
 
     const LARGE: usize = 2 << 20;
+
+    #[test]
+    fn the_length_of_a_memory_file_and_what_a_configuration_says_are_fixed() {
+        let file = create_sized("belay-test", 8192).expect("memfd");
+        let map = Mapping::new(file.as_fd(), 8192).expect("map");
+        map.words()[1000].store(7, std::sync::atomic::Ordering::Relaxed);
+        for length in [0, 4096, 8191, 8193, 1 << 30] {
+            assert_eq!(ftruncate(&file, length), Err(Errno::PERM));
+        }
+        assert!(fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+        map.discard(4096, 4096).expect("memory can be given back");
+        let file = from_json("belay-test", &vec![1, 2]).expect("memfd");
+        assert_eq!(pwrite(&file, b"x", 0), Err(Errno::PERM));
+        assert_eq!(ftruncate(&file, 0), Err(Errno::PERM));
+        assert_eq!(to_value::<Vec<i32>>("belay-test", file.as_fd()).expect("read"), [1, 2]);
+    }
 
     /// Blocks of 512 bytes that a file of 8 MiB takes after one word in the middle of it was written.
     fn touched(file: &OwnedFd, large: bool) -> u64 {

@@ -17,11 +17,11 @@
 use crate::fusermount::may_mount;
 use crate::mounts::{Mount, parse_table};
 use crate::process::descendants;
+use crate::unmount::{How, take_off_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::getppid;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -215,11 +215,10 @@ impl Watch {
             let copies: Vec<u32> =
                 table.iter().rev().filter(|mount| self.is_gone(mount)).map(|m| m.id).collect();
             for id in copies {
-                let Some(place) = detachable(&table, id, |mount| self.is_gone(mount)) else {
+                let Some(copy) = detachable(&table, id, |mount| self.is_gone(mount)) else {
                     continue;
                 };
-                let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-                let done = unmount(OsStr::from_bytes(place), flags);
+                let done = take_off_once(copy, How::Detached);
                 tracing::debug!("process {pid}: a copy of an ended mount: {done:?}");
                 if done.is_ok() {
                     let taken = subtree(&table, id);
@@ -235,9 +234,9 @@ impl Watch {
     }
 }
 
-/// Where mount `id` can be taken off: an unmount there means it and no other, takes nothing along
+/// Mount `id`, if it can be taken off: an unmount at its place means it and no other, takes nothing along
 /// that is not `gone` as well, and the way there does not lead over a FUSE file system.
-fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option<&[u8]> {
+fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option<&Mount> {
     let target = table.iter().find(|mount| mount.id == id)?;
     let taken = subtree(table, id);
     if !table.iter().filter(|mount| taken.contains(&mount.id)).all(gone) {
@@ -257,7 +256,7 @@ fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option
     for _ in table {
         if here.id == id {
             let covered = on(here).any(|upper| upper.mountpoint == here.mountpoint);
-            return (!covered).then_some(&target.mountpoint);
+            return (!covered).then_some(target);
         }
         if here.is_fuse() || here.kind == "autofs" {
             return None;
@@ -299,8 +298,8 @@ mod tests {
 
     fn place(id: u32, gone: &[u32]) -> Option<String> {
         let table = parse_table(TABLE);
-        let place = detachable(&table, id, |mount| gone.contains(&mount.id))?;
-        Some(String::from_utf8_lossy(place).into_owned())
+        let mount = detachable(&table, id, |mount| gone.contains(&mount.id))?;
+        Some(String::from_utf8_lossy(&mount.mountpoint).into_owned())
     }
 
     #[test]

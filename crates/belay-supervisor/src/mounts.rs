@@ -1,16 +1,15 @@
 //! The mount table, and what can be done to the device without serving it.
 
-use crate::fusermount;
 use crate::text::OsText;
+use crate::unmount::{self, How, take_off};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
@@ -57,13 +56,74 @@ pub struct MountFact {
     pub mountpoint: OsText,
     /// `major:minor` of the file system.
     pub device: String,
+    /// The kernel's number of the mount: it stays when a folder on the way to it gets another name.
+    #[serde(default)]
+    pub id: u32,
+    /// A number that no other mount ever gets, of kernels that have such (Linux 6.8). All others are given anew as soon as a
+    /// mount is gone.
+    #[serde(default)]
+    pub unique: Option<u64>,
+    /// Whether it is known that this is the mount of the held device, and not only said by a daemon: else it is not touched.
+    #[serde(default)]
+    pub proven: bool,
 }
 
 impl MountFact {
-    /// Whether `mount` is of the held file system.
-    pub fn is_of(&self, mount: &Mount) -> bool {
-        mount.is_fuse() && mount.device == self.device
+    /// That of `mount`.
+    pub fn of(mount: &Mount) -> Self {
+        Self {
+            mountpoint: OsText::from_bytes(&mount.mountpoint),
+            device: mount.device.clone(),
+            id: mount.id,
+            unique: unmount::unique_of(mount),
+            proven: true,
+        }
     }
+
+    /// Whether what `there` is on is the held mount still. It has the same numbers; but these are another's when it is gone.
+    /// `device`: the held one.
+    fn is_still(
+        &self,
+        there: BorrowedFd<'_>,
+        mount: &Mount,
+        device: Option<BorrowedFd<'_>>,
+    ) -> bool {
+        match (self.unique, unmount::unique(there)) {
+            (Some(known), Some(found)) => known == found,
+            // As long as the connection lives, nobody else can have its number.
+            _ => {
+                device.is_some_and(|device| !is_disconnected(device))
+                    || self.mountpoint == OsText::from_bytes(&mount.mountpoint)
+            }
+        }
+    }
+
+    /// Whether belay may take it away. Says so if not.
+    fn may_be_taken(&self) -> bool {
+        if !self.proven {
+            tracing::warn!(
+                "{} is left as it is: this kernel does not say whether that is what the daemon has mounted, and other FUSE \
+                 file systems came at the same time. Unmount it with `umount` or `fusermount3 -u`",
+                self.mountpoint.show()
+            );
+        }
+        self.proven
+    }
+
+    /// Whether `mount` is the held one.
+    pub fn is(&self, mount: &Mount) -> bool {
+        mount.is_fuse() && mount.device == self.device && mount.id == self.id
+    }
+}
+
+/// The held mount where it is now, if nothing is mounted on it.
+pub fn uncovered(fact: &MountFact) -> Option<Mount> {
+    let table = table();
+    let mount = table.iter().find(|mount| fact.is(mount))?;
+    let upper = table.iter().any(|other| {
+        other.parent == mount.id && other.id != mount.id && other.mountpoint == mount.mountpoint
+    });
+    (!upper).then(|| mount.clone())
 }
 
 /// The mount table of this process; empty if it cannot be read.
@@ -117,19 +177,35 @@ pub fn at(path: &Path) -> Option<Mount> {
 
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
 /// mounted: only a hint, used on kernels that do not name the connection of a descriptor.
-pub fn find(device: BorrowedFd<'_>, told: &[u8]) -> Option<MountFact> {
+///
+/// `before`: the FUSE file systems that were there before the daemon's start (see [`fuse_devices`]).
+pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<MountFact> {
     let table = table();
-    let fact = |mount: &Mount| MountFact {
-        mountpoint: OsText::from_bytes(&mount.mountpoint),
-        device: mount.device.clone(),
-    };
+    let fact = MountFact::of;
     if let Some(number) = connection(device) {
         let of_connection = |mount: &&Mount| mount.device == number && mount.is_fuse();
         // The same file system may be bound elsewhere: what the daemon said decides then.
         let all = || table.iter().filter(of_connection);
         return all().find(|m| m.mountpoint == told).or_else(|| all().next()).map(fact);
     }
-    table.iter().rev().find(|m| m.is_fuse() && m.mountpoint == told).map(fact)
+    guess(&table, told, before).map(|(mount, proven)| MountFact { proven, ..fact(mount) })
+}
+
+/// The mount at the place that the daemon named, and whether it must be that of the held device. The daemon may have given up
+/// its privileges since, and name any mount. But the held one is in the table, and was not before: if no other FUSE file
+/// system has come since, it is that.
+fn guess<'t>(table: &'t [Mount], told: &[u8], before: &[String]) -> Option<(&'t Mount, bool)> {
+    let found = table.iter().rev().find(|mount| mount.is_fuse() && mount.mountpoint == told)?;
+    let mut new = table.iter().filter(|mount| mount.is_fuse() && !before.contains(&mount.device));
+    let is_new = !before.contains(&found.device);
+    Some((found, is_new && new.all(|mount| mount.device == found.device)))
+}
+
+/// The FUSE file systems in the mount table, by `major:minor`.
+pub fn fuse_devices() -> Vec<String> {
+    let table = table().into_iter().filter(Mount::is_fuse);
+    let devices: std::collections::BTreeSet<String> = table.map(|mount| mount.device).collect();
+    devices.into_iter().collect()
 }
 
 /// `major:minor` of the connection of a FUSE device description; `None` before the mount and on
@@ -177,41 +253,52 @@ pub fn resend(device: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::io::write(device, &message).map(drop)
 }
 
-/// Unmounts, by the means that this user has.
-fn take_off(path: &Path, flags: UnmountFlags) -> bool {
-    match unmount(path, flags) {
-        Err(Errno::PERM) => fusermount::unmount(path, flags.contains(UnmountFlags::DETACH)),
-        result => result.is_ok(),
-    }
+/// Takes the mount out of the tree if it is still the one that belay holds; says whether it was. `device`: the held one.
+pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>) -> bool {
+    fact.may_be_taken()
+        && take_off(fact, How::Detached, |there, mount| fact.is_still(there, mount, device))
 }
 
-/// Takes the mount out of the tree if it is still the one that belay holds; says whether it was.
-pub fn detach(fact: &MountFact) -> bool {
-    let path = fact.mountpoint.as_path();
-    // The mount table is checked first: what the daemon says must never unmount anything else.
-    match at(path) {
-        Some(mount) if fact.is_of(&mount) => take_off(path, UnmountFlags::DETACH),
-        _ => false,
+/// What became of a mount that was to be taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It is off.
+    Now,
+    /// It was off before.
+    Before,
+    /// Somebody uses it.
+    InUse,
+}
+
+/// Takes the held mount out of the tree: `lazy`, or if nobody uses it. `device`: the held one.
+pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> Removed {
+    if uncovered(fact).is_none() {
+        return Removed::Before;
     }
+    if lazy {
+        return if detach(fact, device) { Removed::Now } else { Removed::InUse };
+    }
+    let begin = Instant::now();
+    while fact.proven && uncovered(fact).is_some() {
+        if take_off(fact, How::Idle, |there, mount| fact.is_still(there, mount, device)) {
+            return Removed::Now;
+        }
+        if begin.elapsed() > IN_USE {
+            return Removed::InUse;
+        }
+        // For the instant between fork and exec a child has what its parent had open.
+        std::thread::sleep(IN_USE / 25);
+    }
+    if fact.proven { Removed::Now } else { Removed::InUse }
 }
 
 /// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting
-/// waits for the daemon (dirty pages are written back), whose end the caller must not miss.
-pub fn release(fact: MountFact, daemon: crate::process::Watched) {
+/// waits for the daemon (dirty pages are written back), whose end the caller must not miss. `device`: a duplicate of the held one.
+pub fn release(fact: MountFact, device: Option<OwnedFd>, daemon: crate::process::Watched) {
     std::thread::spawn(move || {
-        let path = fact.mountpoint.as_path();
-        let ours = || at(path).is_some_and(|mount| fact.is_of(&mount));
-        let begin = Instant::now();
-        let mut unmounted = false;
-        while ours() {
-            unmounted = take_off(path, UnmountFlags::empty());
-            if unmounted || begin.elapsed() > IN_USE {
-                break;
-            }
-            // For the instant between fork and exec a child has what its parent had open.
-            std::thread::sleep(IN_USE / 25);
-        }
-        if !unmounted && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
+        if remove(&fact, device.as_ref().map(AsFd::as_fd), false) != Removed::Now
+            && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM)
+        {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }
     });
@@ -223,7 +310,7 @@ pub fn release(fact: MountFact, daemon: crate::process::Watched) {
 /// A connection's number is another's as soon as its file system is gone. So `is_there` is asked whether it is still there
 /// once its control file is open: that leads to nothing any more when the connection goes.
 pub fn abort(fact: &MountFact, is_there: impl Fn() -> bool) -> bool {
-    let Some((major, minor)) = fact.device.split_once(':') else {
+    let Some((major, minor)) = fact.device.split_once(':').filter(|_| fact.proven) else {
         return false;
     };
     let (Ok(major), Ok(minor)) = (major.parse::<u64>(), minor.parse::<u64>()) else {
@@ -235,18 +322,57 @@ pub fn abort(fact: &MountFact, is_there: impl Fn() -> bool) -> bool {
     control.is_ok_and(|mut control| is_there() && control.write_all(b"1").is_ok())
 }
 
-/// `path` made absolute and free of links without touching what is mounted at it, which may hang.
-pub fn resolve_untouched(path: &Path) -> std::path::PathBuf {
+/// Whether a FUSE daemon serves what is mounted at `place`.
+fn is_served(table: &[Mount], place: &Path) -> bool {
+    let at = |mount: &&Mount| mount.mountpoint == place.as_os_str().as_bytes();
+    table.iter().rev().find(at).is_some_and(Mount::is_fuse)
+}
+
+/// Where the link `path` leads, if it is one; `path` is one of [`resolve_untouched`], and no FUSE daemon is asked.
+pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
+    let table = table();
+    let outside = !path.ancestors().any(|place| is_served(&table, place));
+    outside.then(|| fs::read_link(path).ok()).flatten()
+}
+
+/// Links on the way that are followed, as many as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// `path` made absolute and free of links without touching what is mounted at it, or what any FUSE daemon serves on the
+/// way there, which may hang. Its last part is not followed.
+pub fn resolve_untouched(path: &Path) -> PathBuf {
     let Ok(absolute) = std::path::absolute(path) else {
         return path.to_owned();
     };
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => match parent.canonicalize() {
-            Ok(parent) => parent.join(name),
-            Err(_) => absolute,
-        },
-        _ => absolute,
+    let table = table();
+    let mut rest: Vec<PathBuf> =
+        absolute.components().rev().map(|c| c.as_os_str().into()).collect();
+    let (mut done, mut links) = (PathBuf::new(), 0);
+    while let Some(part) = rest.pop() {
+        if part.as_os_str() == "." {
+            continue;
+        }
+        if part.as_os_str() == ".." {
+            done.pop();
+            continue;
+        }
+        done.push(&part);
+        if is_served(&table, &done) {
+            break;
+        }
+        // Of the last part only the name counts; what is not there is no link.
+        let link = if rest.is_empty() { None } else { fs::read_link(&done).ok() };
+        if let Some(to) = link {
+            links += 1;
+            if links > MAX_LINKS {
+                return absolute;
+            }
+            done.pop();
+            rest.extend(to.components().rev().map(|c| c.as_os_str().into()));
+        }
     }
+    done.extend(rest.into_iter().rev());
+    done
 }
 
 #[cfg(test)]
@@ -271,9 +397,30 @@ mod tests {
 
     #[test]
     fn only_the_held_mount_is_detached() {
-        let fact = MountFact { mountpoint: OsText("/".into()), device: "0:1".into() };
-        assert!(!detach(&fact));
+        let root = at(Path::new("/")).expect("a root");
+        assert!(!detach(&MountFact { device: "0:1".into(), ..MountFact::of(&root) }, None));
+        assert!(!detach(&MountFact::of(&root), None), "it is no FUSE mount");
         assert!(at(Path::new("/")).is_some());
+    }
+
+    /// On kernels that do not name the connection of a descriptor.
+    #[test]
+    fn what_a_daemon_says_of_its_mount_is_believed_only_where_it_must_be_so() {
+        let text = b"42 27 0:39 / /old rw - fuse.x x rw\n43 27 0:40 / /mnt rw - fuse x rw\n\
+            44 27 0:40 / /bound rw - fuse x rw\n45 27 0:41 / /tmp rw - tmpfs x rw\n";
+        let before = ["0:39".to_owned()];
+        let guessed = |text: &[u8], told: &[u8]| {
+            let table = parse_table(text);
+            guess(&table, told, &before).map(|(mount, proven)| (mount.id, proven))
+        };
+        assert_eq!(guessed(text, b"/mnt"), Some((43, true)));
+        assert_eq!(guessed(text, b"/bound"), Some((44, true)));
+        assert_eq!(guessed(text, b"/old"), Some((42, false)), "it was there before");
+        assert_eq!(guessed(text, b"/tmp"), None, "it is no FUSE mount");
+        let more = [&text[..], b"46 27 0:42 / /other rw - fuse.y y rw\n"].concat();
+        for told in [&b"/mnt"[..], b"/other"] {
+            assert_eq!(guessed(&more, told).map(|(_, proven)| proven), Some(false));
+        }
     }
 
     #[test]
@@ -283,5 +430,15 @@ mod tests {
         std::os::unix::fs::symlink(&real, real.join("link")).expect("link");
         assert_eq!(resolve_untouched(&real.join("link/x")), real.join("x"));
         assert_eq!(resolve_untouched(&real.join("no/x")), real.join("no/x"));
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(to, real.join(name)).expect("link");
+        };
+        fs::create_dir(real.join("sub")).expect("sub");
+        link("../sub/./", "sub/up");
+        link("loop", "loop");
+        assert_eq!(resolve_untouched(&real.join("link/sub/up/x")), real.join("sub/x"));
+        assert_eq!(resolve_untouched(&real.join("sub/up/../link")), real.join("link"));
+        assert_eq!(resolve_untouched(&real.join("loop/x")), real.join("loop/x"));
+        assert_eq!(resolve_untouched(Path::new("/")), Path::new("/"));
     }
 }

@@ -204,6 +204,15 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
 
+/// When process `pid` was started, in clock ticks since the system's start: with its number, that names a process for ever.
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may have anything in it.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
 /// not a stranger who got its number.
 pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
@@ -281,6 +290,8 @@ mod tests {
         let mapping = belay_sys::Mapping::new(file.as_fd(), 4096).expect("map");
         assert!(maps_file(me, file.as_fd()));
         drop(mapping);
+        assert!(started(me).expect("stat") >= started(1).unwrap_or(0));
+        assert_eq!(started(0), None);
         assert!(resident_bytes(me).expect("statm") > 4096);
     }
 }

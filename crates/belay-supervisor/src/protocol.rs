@@ -3,13 +3,15 @@
 use crate::error::{Error, Result};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Longest line that either side accepts.
+/// Longest line that a supervisor accepts.
 pub const MAX_LINE: usize = 64 << 10;
+/// Longest answer that is read.
+const MAX_ANSWER: usize = 4 << 20;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +19,12 @@ pub const MAX_LINE: usize = 64 << 10;
 pub enum Ask {
     /// The status, at once.
     Status,
-    /// Stop the daemon; answered when it is over.
-    Stop,
+    /// Unmount, and end; answered when it is over, or cannot be.
+    Stop {
+        /// What if somebody uses the mount.
+        #[serde(default)]
+        how: StopHow,
+    },
     /// Send a signal to the daemon; answered when it has recovered.
     Crash {
         /// The signal's number.
@@ -28,6 +34,19 @@ pub enum Ask {
     Restart,
     /// Make a checkpoint; answered when it is safe.
     Checkpoint,
+}
+
+/// What becomes of a mount that is in use when it is to be stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopHow {
+    /// It goes on: the wish is refused.
+    #[default]
+    Unused,
+    /// Nobody finds it any more; who has files open is served to the end.
+    Lazy,
+    /// It ends, with errors for those who use it.
+    Force,
 }
 
 /// What the supervisor answers.
@@ -53,6 +72,10 @@ pub enum Answer {
         /// Its exit code.
         code: i32,
     },
+    /// Nothing is mounted there any more, but what was is still in use, and served.
+    Detached,
+    /// The mount is in use, and goes on.
+    InUse,
     /// It cannot be done.
     Refused {
         /// Why, and what to do.
@@ -63,7 +86,7 @@ pub enum Answer {
 /// A connection to a supervisor.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
 }
 
 impl Client {
@@ -73,7 +96,7 @@ impl Client {
     /// Those of connect(2).
     pub fn connect(instance: &Path) -> Result<Self> {
         let stream = crate::instances::connect(instance)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream })
     }
 
     /// Asks, and waits for the answer, at most for `limit`.
@@ -87,22 +110,36 @@ impl Client {
         let mut line = serde_json::to_vec(ask)
             .map_err(|error| Error::refused("request", error.to_string(), ""))?;
         line.push(b'\n');
-        let socket = self.stream.get_mut();
-        socket.set_read_timeout(limit).map_err(lost)?;
-        socket.write_all(&line).map_err(lost)?;
-        let mut text = String::new();
-        let n = self.stream.read_line(&mut text).map_err(|error| match (error.kind(), limit) {
-            // What a time-out of a socket is called.
-            (std::io::ErrorKind::WouldBlock, Some(limit)) => {
-                let why = format!("it has not answered within {} s", limit.as_secs());
-                Error::refused("the supervisor", why, "see `belay status`, then try again")
+        self.stream.write_all(&line).map_err(lost)?;
+        // The limit is one for all of the answer: one that comes a byte at a time, or never ends, is none.
+        let end = limit.map(|limit| Instant::now() + limit);
+        let late = || {
+            let why =
+                format!("it has not answered within {} s", limit.unwrap_or_default().as_secs());
+            Error::refused("the supervisor", why, "see `belay status`, then try again")
+        };
+        let mut text = Vec::new();
+        let mut buffer = [0; 4096];
+        while !text.ends_with(b"\n") {
+            let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                return Err(late());
             }
-            _ => lost(error),
-        })?;
-        if n == 0 {
-            return Err(lost(std::io::ErrorKind::ConnectionReset.into()));
+            self.stream.set_read_timeout(rest).map_err(lost)?;
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(lost(ErrorKind::ConnectionReset.into())),
+                Ok(n) => text.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What a time-out of a socket is called.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(late()),
+                Err(error) => return Err(lost(error)),
+            }
+            if text.len() > MAX_ANSWER {
+                let why = format!("its answer has more than {MAX_ANSWER} bytes");
+                return Err(Error::refused("the supervisor", why, "see `belay status`"));
+            }
         }
-        serde_json::from_str(&text).map_err(|error| {
+        serde_json::from_slice(&text).map_err(|error| {
             Error::refused(
                 "answer of the supervisor",
                 error.to_string(),

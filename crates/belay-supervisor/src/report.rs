@@ -243,8 +243,9 @@ pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
         let object = path.display().to_string();
         Error::system("write", object, error, "make room there or choose another --state-dir")
     };
-    fs::write(&new, bytes).map_err(wrap)?;
-    fs::rename(&new, path).map_err(wrap)
+    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    // No room, for example: nobody is to find an empty file for ever.
+    written.inspect_err(|_| drop(fs::remove_file(&new))).map_err(wrap)
 }
 
 fn section(out: &mut String, title: &str, lines: &[String]) -> std::fmt::Result {
@@ -273,6 +274,8 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::NotStarted { why } => format!("the start, which failed: {why}"),
         Detection::Hang { request } => format!("a request in flight for too long: {request}"),
         Detection::Memory { bytes } => format!("its memory: {bytes} bytes"),
+        Detection::Unheld { why } => format!("its being held by nobody: {why}"),
+        Detection::GaveUp => "its unmounting and ending, which nobody had asked for".to_owned(),
         Detection::StartTimeout => "the start, which took too long".to_owned(),
         Detection::Requested { signal } => format!("`belay crash`: {signal}"),
         Detection::Restart => "`belay restart`".to_owned(),

@@ -2,10 +2,11 @@
 
 use crate::error::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 /// The end of children and the wishes to stop, as they arrive.
 #[derive(Debug)]
@@ -38,6 +39,17 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
+}
+
+/// What is written beyond the limit of file size (`ulimit -f`) fails from now on, instead of ending this process. Caught and not
+/// ignored: a signal that is ignored would be so in the daemon as well.
+///
+/// # Errors
+/// Those of sigaction(2).
+pub fn survive_size_limit() -> Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map(drop)
+        .map_err(|error| Error::system("catch", "a signal", error, ""))
 }
 
 fn is_ignored(signal: i32) -> bool {

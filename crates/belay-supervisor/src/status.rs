@@ -4,11 +4,16 @@
 //! [`SCHEMA_VERSION`] growing. All times are in microseconds unless the name says otherwise.
 
 use crate::blackout::Summary;
+use crate::degraded::Reason;
 use crate::image::AtStart;
 use crate::ledger::ReadOnly;
 use crate::process::Exit;
+use crate::text::escaped;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// Version of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -23,6 +28,8 @@ pub enum State {
     Serving,
     /// A crash is being recovered from.
     Recovering,
+    /// The daemon does not start, and is started again and again.
+    Waiting,
     /// Belay was asked to stop.
     Stopping,
     /// Belay gave up.
@@ -36,6 +43,7 @@ impl State {
             Self::Starting => "starting",
             Self::Serving => "serving",
             Self::Recovering => "recovering",
+            Self::Waiting => "waiting",
             Self::Stopping => "stopping",
             Self::GaveUp => "gave-up",
         }
@@ -49,6 +57,9 @@ pub struct Status {
     pub schema_version: u32,
     /// Where it is mounted; before the mount, where it will probably be; empty if not known.
     pub mountpoint: String,
+    /// The same as bytes, if it is not UTF-8; else `null`.
+    #[serde(default)]
+    pub mountpoint_bytes: Option<Vec<u8>>,
     /// What it is doing.
     pub state: State,
     /// The daemon's generation, counted from 0.
@@ -76,6 +87,9 @@ pub struct Status {
     pub open_handles: u64,
     /// How open requests are settled.
     pub policy: String,
+    /// Who says so, or why.
+    #[serde(default)]
+    pub policy_reason: String,
     /// The daemon.
     pub daemon: Daemon,
     /// The supervisor.
@@ -90,14 +104,47 @@ pub struct Status {
     pub report_dir: String,
     /// How many were written.
     pub reports: u64,
-    /// The recorder is full or damaged, or a successor negotiated other options: a further crash
-    /// cannot be hidden exactly.
+    /// How many could not be.
+    #[serde(default)]
+    pub reports_failed: u64,
+    /// Something was lost, or cannot be kept now: there are reasons below.
     pub degraded: bool,
     /// Whether the kernel resends requests; if not, belay keeps copies.
     pub resend: bool,
     /// Why nothing can be changed, and where what was acknowledged is kept; `null` as long as all is well.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,
+    /// What was lost, or cannot be kept now; the oldest first.
+    #[serde(default)]
+    pub degraded_reasons: Vec<Reason>,
+    /// How many more there are.
+    #[serde(default)]
+    pub degraded_unlisted: u64,
+    /// Starts of the daemon that failed; they are no crashes.
+    #[serde(default)]
+    pub failed_starts: u64,
+    /// What the daemon is waited for; `null` unless it is.
+    #[serde(default)]
+    pub waiting: Option<Wait>,
+}
+
+/// A daemon that does not start, and is started again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Why the last start failed.
+    pub reason: String,
+    /// The daemon's own last words.
+    pub words: Vec<String>,
+    /// What may help; `null` if belay does not know.
+    pub hint: Option<String>,
+    /// How many starts have failed.
+    pub tries: u32,
+    /// Seconds since the first of them.
+    pub since_seconds: u64,
+    /// Seconds to the next one; `null` while it is under way.
+    pub next_seconds: Option<u64>,
+    /// Seconds until belay gives up.
+    pub left_seconds: u64,
 }
 
 /// Requests of a mount.
@@ -183,6 +230,18 @@ pub struct Epoch {
     pub failed: u32,
     /// How the daemon is made to write.
     pub flush: String,
+    /// What was acknowledged is being done again in a successor; `null` if not.
+    #[serde(default)]
+    pub rolling_forward: Option<Forward>,
+}
+
+/// How far doing the op-log again is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// The record that is done.
+    pub record: u64,
+    /// How many there are.
+    pub of: u64,
 }
 
 /// A daemon.
@@ -204,6 +263,19 @@ pub struct Process {
 }
 
 impl Status {
+    /// Where it is mounted, or will probably be, as the system names it.
+    pub fn place(&self) -> Option<PathBuf> {
+        match &self.mountpoint_bytes {
+            Some(bytes) => Some(OsString::from_vec(bytes.clone()).into()),
+            None => (!self.mountpoint.is_empty()).then(|| self.mountpoint.clone().into()),
+        }
+    }
+
+    /// The same for people; empty if it is not known.
+    pub fn shown(&self) -> String {
+        self.place().map(|place| escaped(place.as_os_str())).unwrap_or_default()
+    }
+
     /// The status for people, in some lines.
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -213,7 +285,8 @@ impl Status {
     }
 
     fn render_to(&self, out: &mut String) -> std::fmt::Result {
-        let place = if self.mountpoint.is_empty() { "(not mounted)" } else { &self.mountpoint };
+        let shown = self.shown();
+        let place = if shown.is_empty() { "(not mounted)" } else { &shown };
         let b = &self.blackout_us;
         let r = &self.requests;
         let pid = self.daemon.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
@@ -254,8 +327,9 @@ impl Status {
         )?;
         writeln!(
             out,
-            "  policy      {}, {}",
+            "  policy      {} ({}), {}",
             self.policy,
+            self.policy_reason,
             if self.resend { "kernel resends" } else { "belay keeps copies" }
         )?;
         let e = &self.effects;
@@ -303,7 +377,21 @@ impl Status {
                 e.failed
             )?;
         }
-        writeln!(out, "  reports     {} in {}", self.reports, self.report_dir)?;
+        if let Some(forward) = self.epoch.as_ref().and_then(|epoch| epoch.rolling_forward) {
+            writeln!(
+                out,
+                "              rolling forward: {} of {} requests",
+                forward.record, forward.of
+            )?;
+        }
+        let failed = match self.reports_failed {
+            0 => String::new(),
+            n => format!(", {n} more could not be written"),
+        };
+        writeln!(out, "  reports     {} in {}{failed}", self.reports, self.report_dir)?;
+        if let Some(wait) = &self.waiting {
+            wait.render_to(out, place)?;
+        }
         if let Some(read_only) = &self.read_only {
             writeln!(out, "  READ-ONLY   as at the last checkpoint: {}", read_only.reason)?;
             match &read_only.oplog {
@@ -315,21 +403,50 @@ impl Status {
                 None => writeln!(out, "              what was acknowledged since is not kept")?,
             }
         }
-        if self.degraded {
-            writeln!(out, "  DEGRADED    a further crash cannot be hidden exactly: remount soon")?;
+        for reason in &self.degraded_reasons {
+            writeln!(out, "  DEGRADED    since {}: {}", reason.since, reason.what)?;
+        }
+        if self.degraded_unlisted > 0 {
+            writeln!(out, "              and {} more", self.degraded_unlisted)?;
         }
         Ok(())
+    }
+}
+
+impl Wait {
+    fn render_to(&self, out: &mut String, place: &str) -> std::fmt::Result {
+        let span = |seconds| humantime::format_duration(std::time::Duration::from_secs(seconds));
+        writeln!(out, "  WAITING     the daemon does not start: {}", self.reason)?;
+        for line in &self.words {
+            writeln!(out, "              it says: {line}")?;
+        }
+        if let Some(hint) = &self.hint {
+            writeln!(out, "              {hint}")?;
+        }
+        let next = match self.next_seconds {
+            Some(seconds) => format!("the next is in {}", span(seconds)),
+            None => "the next is under way".to_owned(),
+        };
+        writeln!(
+            out,
+            "              {} starts failed in {}, {next}; gives up in {}; `belay restart {place}` tries at once",
+            self.tries,
+            span(self.since_seconds),
+            span(self.left_seconds)
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::degraded::Kind;
 
     fn example() -> Status {
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: "/mnt/data".into(),
+            mountpoint_bytes: None,
             state: State::GaveUp,
             generation: 2,
             crashes: 2,
@@ -349,6 +466,7 @@ mod tests {
             nodes_cached: 5,
             open_handles: 1,
             policy: "reconcile".into(),
+            policy_reason: "--policy".into(),
             daemon: Daemon { pid: Some(3), command: "d".into(), exit: Some(Exit::Signal(9)) },
             supervisor: Process { pid: 4 },
             keeper: Process { pid: 5 },
@@ -356,12 +474,29 @@ mod tests {
             uptime_seconds: 61,
             report_dir: "/run/belay/x/reports".into(),
             reports: 2,
+            reports_failed: 0,
             degraded: true,
             resend: true,
             read_only: Some(ReadOnly {
                 reason: "r".into(),
                 oplog: Some("/i.belay-oplog".into()),
                 operations: 7,
+            }),
+            degraded_reasons: vec![Reason {
+                kind: Kind::Data,
+                what: "w".into(),
+                since: "2026-11-20T12:10:22.083Z".into(),
+            }],
+            degraded_unlisted: 3,
+            failed_starts: 4,
+            waiting: Some(Wait {
+                reason: "it exited with code 1".into(),
+                words: vec!["read: Connection reset by peer".into()],
+                hint: None,
+                tries: 4,
+                since_seconds: 61,
+                next_seconds: Some(8),
+                left_seconds: 539,
             }),
         }
     }
@@ -371,7 +506,7 @@ mod tests {
         // This text is an interface. If it changes in another way than by new fields, raise
         // SCHEMA_VERSION and say so in the changelog.
         let expected = concat!(
-            r#"{"schema_version":1,"mountpoint":"/mnt/data","state":"gave-up","generation":2,"#,
+            r#"{"schema_version":1,"mountpoint":"/mnt/data","mountpoint_bytes":null,"state":"gave-up","generation":2,"#,
             r#""crashes":2,"planned":1,"#,
             r#""blackout_us":{"count":2,"median":900,"p99":1000,"max":1000,"last":900},"#,
             r#""requests":{"in_flight":1,"total":10,"reissued":0,"reconciled":0,"recorded":0,"#,
@@ -380,11 +515,16 @@ mod tests {
             r#""committed":0,"finished":0,"torn":0},"#,
             r#""image":{"path":"/srv/disk.img","journal":"/srv/disk.img.belay-journal","#,
             r#""at_start":"applied","epoch":4,"committed":2},"epoch":null,"#,
-            r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","#,
+            r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","policy_reason":"--policy","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,
-            r#""report_dir":"/run/belay/x/reports","reports":2,"degraded":true,"resend":true,"#,
-            r#""read_only":{"reason":"r","oplog":"/i.belay-oplog","operations":7}}"#,
+            r#""report_dir":"/run/belay/x/reports","reports":2,"reports_failed":0,"degraded":true,"resend":true,"#,
+            r#""read_only":{"reason":"r","oplog":"/i.belay-oplog","operations":7},"#,
+            r#""degraded_reasons":[{"kind":"data","what":"w","since":"2026-11-20T12:10:22.083Z"}],"#,
+            r#""degraded_unlisted":3,"#,
+            r#""failed_starts":4,"waiting":{"reason":"it exited with code 1","#,
+            r#""words":["read: Connection reset by peer"],"hint":null,"tries":4,"#,
+            r#""since_seconds":61,"next_seconds":8,"left_seconds":539}}"#,
         );
         assert_eq!(serde_json::to_string(&example()).expect("json"), expected);
     }
@@ -397,9 +537,12 @@ mod tests {
             "median 900 us",
             "1 in flight",
             "killed by SIGKILL",
-            "DEGRADED",
+            "DEGRADED    since 2026-11-20T12:10:22.083Z: w",
+            "and 3 more",
             "READ-ONLY",
             "/i.belay-oplog",
+            "it says: read: Connection reset by peer",
+            "gives up in 8m 59s",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -1,9 +1,9 @@
 //! Standard error: the daemon's, passed on and remembered, and belay's own, which must never
 //! make the supervisor wait for whoever reads it.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::outgoing;
 use rustix::fd::BorrowedFd;
-use rustix::io::{read, write};
+use rustix::io::read;
 use std::io;
 
 /// Lines remembered.
@@ -12,24 +12,16 @@ const LINES: usize = 50;
 const LINE: usize = 1000;
 /// Bytes remembered, at most twice as many.
 const KEPT: usize = LINES * LINE;
-/// A pipe that is writable takes at least this much without waiting.
+/// Bytes taken at once.
 const CHUNK: usize = 4096;
 
-/// A writer to standard error that drops what the reader does not take.
+/// A writer to standard error that never waits (see [`outgoing`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Polite;
 
 impl io::Write for Polite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let stderr = rustix::stdio::stderr();
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        for chunk in bytes.chunks(CHUNK) {
-            let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
-            if !poll(&mut fds, Some(&none)).is_ok_and(|n| n > 0) {
-                break;
-            }
-            let _ = write(stderr, chunk);
-        }
+        outgoing::push(bytes);
         Ok(bytes.len())
     }
 

@@ -1,7 +1,9 @@
 //! Operating-system strings in JSON: text where it is text, bytes where it is not.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +49,11 @@ impl OsText {
         Path::new(&self.0)
     }
 
+    /// The bytes of what is not UTF-8.
+    pub fn odd_bytes(&self) -> Option<Vec<u8>> {
+        self.0.to_str().is_none().then(|| self.0.as_bytes().to_vec())
+    }
+
     /// For people: what is not UTF-8 is replaced.
     pub fn show(&self) -> String {
         self.0.to_string_lossy().into_owned()
@@ -65,23 +72,99 @@ impl From<PathBuf> for OsText {
     }
 }
 
-/// A command line for people: words quoted where a shell would need it, control characters escaped.
+/// Whether a character does something to a terminal instead of being shown: control characters, and those that change the
+/// direction of what follows.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text that may have come from elsewhere (files, sockets, daemons, mount tables), as it may be shown on a terminal: what is
+/// active is escaped, in the way of JSON, so that JSON stays the same. Everything that belay prints goes through this; ends of
+/// lines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_active(c) && c != '\n' && c != '\t')
+}
+
+/// The same of what is to be one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escape(text, is_active)
+}
+
+fn escape(text: &str, active: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&active) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if active(c) { out.push_str(&format!("\\u{:04x}", u32::from(c))) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+/// A name for people, on one line of a terminal: what is no character of UTF-8, and what is no printable one, is escaped, so
+/// that two names never look the same.
+pub fn escaped(name: &OsStr) -> String {
+    let mut out = String::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c if is_active(c) => out.extend(c.escape_default()),
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// A word that only `$'...'` can say to a shell.
+fn dollar_quoted(word: &OsStr) -> String {
+    let mut out = String::from("$'");
+    for chunk in word.as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' | '\'' => out.extend(['\\', c]),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                c if is_active(c) => {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(out, "\\x{byte:02x}");
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out.push('\'');
+    out
+}
+
+/// A command line for people: words quoted where a shell would need it, so that it can be given to one again.
 pub fn command_line<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
     let mut line = String::new();
     for word in words {
         if !line.is_empty() {
             line.push(' ');
         }
-        let text = word.to_string_lossy();
+        let Some(text) = word.to_str().filter(|text| !text.contains(is_active)) else {
+            line.push_str(&dollar_quoted(word));
+            continue;
+        };
         let plain = |c: char| c.is_alphanumeric() || "-_=+./:,@%^".contains(c);
         if !text.is_empty() && text.chars().all(plain) {
-            line.push_str(&text);
+            line.push_str(text);
         } else {
             line.push('\'');
             for c in text.chars() {
                 match c {
                     '\'' => line.push_str("'\\''"),
-                    c if c.is_control() => line.extend(c.escape_default()),
                     c => line.push(c),
                 }
             }
@@ -105,8 +188,32 @@ mod tests {
     }
 
     #[test]
+    fn what_terminals_obey_is_escaped() {
+        assert_eq!(printable("plain ü\n"), "plain ü\n");
+        assert_eq!(
+            printable("a\u{1b}[2J\r\u{9b}1m\u{202e}x\n"),
+            "a\\u001b[2J\\u000d\\u009b1m\\u202ex\n"
+        );
+        assert_eq!(line("a\nbelay: b"), "a\\u000abelay: b");
+        let odd = "\u{9b}\u{7f}\u{1b}";
+        let json = serde_json::to_string(odd).expect("json");
+        assert!(!printable(&json).contains(is_active), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&printable(&json)).expect("parse"), odd);
+    }
+
+    #[test]
     fn command_lines_are_readable_and_one_line() {
         let words = ["sshfs", "host:/a b", "it's", "x\ny", ""].map(OsStr::new);
-        assert_eq!(command_line(words), r"sshfs 'host:/a b' 'it'\''s' 'x\ny' ''");
+        assert_eq!(command_line(words), r"sshfs 'host:/a b' 'it'\''s' $'x\ny' ''");
+        let odd = [b"\xff\x1b'".as_slice(), "ä\u{85}".as_bytes()].map(OsStr::from_bytes);
+        assert_eq!(command_line(odd), r"$'\xff\x1b\'' $'ä\xc2\x85'");
+    }
+
+    #[test]
+    fn names_are_told_apart_and_stay_on_their_line() {
+        let shown = |bytes| escaped(OsStr::from_bytes(bytes));
+        assert_eq!(shown(b"/mnt/\xc3\xa4 b"), "/mnt/ä b");
+        assert_eq!(shown(b"a\nb\x1b[31m\xff"), r"a\nb\u{1b}[31m\xff");
+        assert_eq!(shown(br"a\xff"), r"a\\xff");
     }
 }

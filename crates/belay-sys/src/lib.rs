@@ -4,11 +4,17 @@
 //! through this crate or through rustix.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod directory;
+mod guard;
+mod loops;
 pub mod mailbox;
 mod mapping;
 mod namespace;
 mod spawn;
 
+pub use directory::in_directory;
+pub use guard::is_lost;
+pub use loops::loop_file;
 pub use mapping::Mapping;
 pub use namespace::in_mount_namespace;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

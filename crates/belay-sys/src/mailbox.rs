@@ -1,11 +1,19 @@
-//! The mailbox: a socket pair through which fusermount hands over the device of a mount that it
-//! makes. The device stays in it as a message that is only looked at, so whoever holds the mailbox
-//! holds the device.
+//! Mailboxes: socket pairs in which a descriptor stays as a message that is only looked at, so whoever holds the mailbox
+//! holds what is in it.
+//!
+//! Through one of them fusermount hands over the device of a mount that it makes. In the other a daemon leaves its image: a
+//! descriptor is a capability, what its holder may do whoever it is; so what is left there lets belay do no more than the
+//! daemon could, though the daemon may be the enemy by then. Only the first message counts.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::FileType;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use std::io::IoSliceMut;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    sockopt,
+};
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
 /// Whether `fd` is a description of /dev/fuse (10:229 on every Linux).
@@ -19,6 +27,52 @@ pub fn is_fuse(fd: BorrowedFd<'_>) -> bool {
 /// The device in the mailbox `mail`, if fusermount has put one there; it also stays there. Anything
 /// else that may have been put there is not taken for one.
 pub fn look(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
+    look_for(mail, is_fuse)
+}
+
+/// A mailbox for an image: where it is left, and where it is looked at.
+///
+/// # Errors
+/// Those of socketpair(2).
+pub fn for_image() -> Result<(OwnedFd, OwnedFd), Errno> {
+    // Messages, so that one that is no image is not taken for a part of the next.
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Leaves `image` in a mailbox. Waits for nobody.
+///
+/// # Errors
+/// Those of sendmsg(2): `EAGAIN` if there is no room, which means that something is there; `ENOTSOCK` if the number of the
+/// mailbox has come to mean something else.
+pub fn leave(post: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno> {
+    if sockopt::socket_type(post)? != SocketType::SEQPACKET {
+        return Err(Errno::NOTSOCK);
+    }
+    let images = [image];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&images)) {
+        return Err(Errno::NOBUFS);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(post, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
+}
+
+/// The image in its mailbox, if what was left there first is one; it also stays there.
+pub fn look_for_image(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
+    look_for(mail, is_image)
+}
+
+/// Whether `fd` is a regular file or a disk, and open for writing.
+pub fn is_image(fd: BorrowedFd<'_>) -> bool {
+    let kind = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    let writes = rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| {
+        !flags.contains(OFlags::PATH) && flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    });
+    matches!(kind, Ok(FileType::RegularFile | FileType::BlockDevice)) && writes
+}
+
+fn look_for(mail: BorrowedFd<'_>, is_wanted: fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -26,7 +80,7 @@ pub fn look(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
     let mut found = None;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            found = found.or(rights.into_iter().find(|fd| is_fuse(fd.as_fd())));
+            found = found.or(rights.into_iter().find(|fd| is_wanted(fd.as_fd())));
         }
     }
     found
@@ -35,12 +89,7 @@ pub fn look(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{
-        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-        SocketType, sendmsg, socketpair,
-    };
     use std::fs::File;
-    use std::io::IoSlice;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -68,6 +117,33 @@ mod tests {
         drop((to, fuse));
         for _ in 0..3 {
             assert!(look(from.as_fd()).is_some(), "it stays there");
+        }
+    }
+
+    #[test]
+    fn only_what_was_left_first_and_can_be_written_to_is_an_image() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        std::fs::write(&path, "x").expect("write");
+        let open = |writes| File::options().read(true).write(writes).open(&path).expect("open");
+        let path_only = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty());
+        let null = File::options().write(true).open("/dev/null").expect("null");
+        let refused: [OwnedFd; 3] = [open(false).into(), path_only.expect("open"), null.into()];
+        for fd in refused {
+            let (to, from) = for_image().expect("pair");
+            assert!(look_for_image(from.as_fd()).is_none());
+            leave(to.as_fd(), fd.as_fd()).expect("leave");
+            leave(to.as_fd(), open(true).as_fd()).expect("leave");
+            assert!(look_for_image(from.as_fd()).is_none(), "what comes later does not count");
+        }
+        let (to, from) = for_image().expect("pair");
+        leave(to.as_fd(), open(true).as_fd()).expect("leave");
+        let other = File::create(dir.path().join("other")).expect("create");
+        while leave(to.as_fd(), other.as_fd()).is_ok() {}
+        drop(to);
+        for _ in 0..3 {
+            let found = look_for_image(from.as_fd()).expect("it stays there");
+            assert_eq!(rustix::fs::fstat(found).expect("stat").st_size, 1);
         }
     }
 }

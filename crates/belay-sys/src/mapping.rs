@@ -1,7 +1,7 @@
 //! A shared mapping of a memory file, seen only as atomic words.
 
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -55,6 +55,30 @@ impl Mapping {
         // wait. A kernel that refuses this dumps it.
         let _ = mapping.advise(0, mapping.words * 8, libc::MADV_DONTDUMP);
         Ok(mapping)
+    }
+
+    /// Memory of this process's own in the place of a file, all zero: for who finds that the file is spoilt.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn blank(len: usize) -> io::Result<Self> {
+        // SAFETY: no address is asked for (null), so the kernel places the mapping where nothing else is mapped.
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        let base = NonNull::new(base.cast::<AtomicU64>())
+            .ok_or_else(|| io::Error::other("mmap returned a null mapping"))?;
+        Ok(Self { base, words: len / 8 })
+    }
+
+    /// Has this process live on when somebody makes the file shorter; see [`crate::is_lost`]. `false` if that cannot be had.
+    pub fn guard(&self) -> bool {
+        crate::guard::add(self.base.as_ptr() as usize, self.words * 8)
     }
 
     /// madvise(2) for `len` bytes from byte `offset` on.
@@ -175,7 +199,8 @@ impl Mapping {
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: `base` is page-aligned and valid for `words * 8` bytes until `self` is dropped
-        // (the file was at least that long, and belay never shrinks its memory files); all
+        // (the file was at least that long; it is sealed, or the mapping is guarded, or it is the daemon's own process
+        // that shortens it and dies of that); all
         // access by this and other processes goes through atomics or the kernel.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
@@ -283,6 +308,7 @@ impl AsRef<Mapping> for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        crate::guard::remove(self.base.as_ptr() as usize);
         // SAFETY: `base` and the length are those of the mapping made in `new`, unmapped only here;
         // no borrow of it outlives `self`. A failure leaves the mapping in place, which is harmless.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * 8) };

@@ -1,16 +1,23 @@
 //! What a child does between fork and exec: descriptors at fixed numbers, its own mount table.
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::ffi::CString;
-use std::io;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::{CStr, CString};
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// How a successor is kept from seeing the mount that it is to serve.
 #[derive(Clone, Debug)]
 pub struct PrivateMountNamespace {
-    /// The mountpoint that is taken out of (or covered in) the child's mount table.
-    pub mountpoint: CString,
+    /// The names on the way from the root to the mount that is taken out of the child's mount table; nothing is if there are
+    /// none. Links are not followed.
+    pub way: Vec<CString>,
+    /// Major and minor number of the file system that is mounted there. If the way leads to another, the child fails with
+    /// `ESTALE`.
+    pub device: (u32, u32),
 }
 
 /// What [`prepare_child`] arranges in the child.
@@ -62,7 +69,7 @@ fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
 }
 
 fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {
-    use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+    use rustix::mount::{MountPropagationFlags, mount_change};
     // The child must keep its working directory: if it is inside the mount, the daemon was
     // started there before the mount existed, and nothing better is known.
     // SAFETY: a plain unshare(2) of the mount namespace in a single-threaded child.
@@ -70,10 +77,35 @@ fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    match unmount(namespace.mountpoint.as_c_str(), UnmountFlags::DETACH) {
-        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
+    match take_out(namespace) {
+        Ok(()) => Ok(()),
+        // The way leads elsewhere by now; whoever starts the child looks again.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => Err(Errno::STALE.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Unmounts what is at the end of the way, by its descriptor. No daemon is asked for anything: the device's number is the
+/// kernel's own.
+fn take_out(namespace: &PrivateMountNamespace) -> rustix::io::Result<()> {
+    let Some((name, folders)) = namespace.way.split_last() else { return Ok(()) };
+    let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = open(c"/", place | OFlags::DIRECTORY, Mode::empty())?;
+    for name in folders {
+        folder = openat(&folder, name.as_c_str(), place | OFlags::DIRECTORY, Mode::empty())?;
+    }
+    let mount = openat(&folder, name.as_c_str(), place, Mode::empty())?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let stat = statx(&mount, c"", flags, StatxFlags::empty())?;
+    if (stat.stx_dev_major, stat.stx_dev_minor) != namespace.device {
+        return Err(Errno::STALE);
+    }
+    // Without an allocation: this is between fork and exec.
+    let mut link = [0_u8; 48];
+    let mut rest = &mut link[..];
+    write!(rest, "/proc/thread-self/fd/{}", mount.as_raw_fd()).map_err(|_| Errno::NAMETOOLONG)?;
+    let link = CStr::from_bytes_until_nul(&link).map_err(|_| Errno::NAMETOOLONG)?;
+    unmount(link, UnmountFlags::DETACH)
 }
 
 /// Duplicates `fd` with close-on-exec set, at the lowest free number.

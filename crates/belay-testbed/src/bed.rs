@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ use crate::belay::{Belay, all_pids, daemon_pid};
 use crate::command::{Parts, daemon};
 use crate::process::{self, Process};
 use crate::sshd::Sshd;
+use crate::zoo::Place;
 use crate::{Kind, image, mounts};
 
 const START: Duration = Duration::from_secs(30);
@@ -86,6 +87,8 @@ pub struct Bed {
     /// The daemon's program and arguments.
     daemon: Vec<OsString>,
     sshd: Option<Sshd>,
+    /// What a daemon of the table has behind it.
+    place: Option<Place>,
     stopped: bool,
     /// Last, so that it is removed when nothing uses it any more.
     _dir: TempDir,
@@ -123,7 +126,7 @@ impl Bed {
             Ok(path)
         };
         let mountpoint = make("mnt")?;
-        let backing = if kind.backed_by_directory() {
+        let backing = if !kind.has_image() {
             make("back")?
         } else {
             let image = dir.join("image");
@@ -139,6 +142,7 @@ impl Bed {
             process: None,
             daemon: Vec::new(),
             sshd: None,
+            place: None,
             stopped: kind == Kind::Dir,
             _dir: temp,
         };
@@ -152,6 +156,9 @@ impl Bed {
         if kind == Kind::Sshfs {
             bed.sshd = Some(Sshd::start(&make("sshd")?)?);
         }
+        if let Kind::Zoo(zoo) = kind {
+            bed.place = Some(Place::prepare(zoo, &dir, &bed.backing, &bed.mountpoint)?);
+        }
         bed.launch(mode, options, &dir)?;
         Ok(bed)
     }
@@ -162,6 +169,7 @@ impl Bed {
             backing: &self.backing,
             mountpoint: &self.mountpoint,
             sshd: self.sshd.as_ref(),
+            place: self.place.as_ref(),
             extra: &options.daemon_opts,
             repeatable: options.repeatable,
         };
@@ -173,6 +181,9 @@ impl Bed {
             let belay = Belay::find()?;
             words.extend([belay.command().get_program().to_owned(), "run".into()]);
             words.extend(extra_args.iter().map(OsString::from));
+            if let Some(daemon) = self.kind.entry() {
+                words.extend(daemon.belay.iter().map(OsString::from));
+            }
             words.push("--".into());
             self.belay = Some(belay);
         }
@@ -180,6 +191,9 @@ impl Bed {
         words.extend(self.daemon.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
+        if let Some(place) = &self.place {
+            command.envs(place.environment());
+        }
         let process =
             self.process.insert(Mutex::new(Process::start(command, &dir.join("daemon.log"))?));
         mounts::wait(&self.mountpoint, true, START, || lock(process).must_run())?;
@@ -217,6 +231,11 @@ impl Bed {
     #[must_use]
     pub fn backing(&self) -> &Path {
         &self.backing
+    }
+
+    /// The server behind an sshfs bed.
+    pub fn server(&mut self) -> Option<&mut Sshd> {
+        self.sshd.as_mut()
     }
 
     /// Whether belay holds this bed.
@@ -318,11 +337,45 @@ impl Bed {
         let mut process = lock(process);
         match process.wait(deadline.saturating_duration_since(Instant::now()))? {
             Some(status) if status.success() => {}
+            Some(status)
+                if self
+                    .kind
+                    .entry()
+                    .is_some_and(|daemon| status.code() == Some(daemon.end_status)) => {}
             Some(status) => bail!("it ended with {status}{}", process.tail()),
             None => bail!("it still ran {END:?} after the unmount{}", process.tail()),
         }
         drop(process);
+        if let Some(place) = &self.place {
+            return place.check();
+        }
         image::check(self.kind, &self.backing)
+    }
+
+    /// Takes everything away, whatever state it is in, and checks that belay has come to its end within `limit`.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn end(mut self, limit: Duration) -> Result<()> {
+        if let Some(belay) = &self.belay {
+            let _ = belay.stop(&self.mountpoint);
+        }
+        let ended = match &self.process {
+            Some(process) => {
+                let mut process = lock(process);
+                if process.wait(Duration::from_secs(1))?.is_none() {
+                    process.signal(Signal::TERM)?;
+                    process.signal(Signal::TERM)?;
+                }
+                process.wait(limit)?.is_some()
+            }
+            None => true,
+        };
+        let words = self.last_words();
+        self.teardown();
+        self.stopped = true;
+        ensure!(ended, "belay has not come to its end within {limit:?}{words}");
+        Ok(())
     }
 
     /// Takes everything away, by force where needed.

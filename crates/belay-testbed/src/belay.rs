@@ -75,13 +75,13 @@ impl Belay {
         run_ok(command, LIMIT).map(drop)
     }
 
-    /// `belay stop MOUNT`.
+    /// `belay stop --force MOUNT`: other tests' processes may have, between fork and exec, copies of this one's descriptors.
     ///
     /// # Errors
     /// When the command fails.
     pub fn stop(&self, mountpoint: &Path) -> Result<()> {
         let mut command = self.command();
-        command.arg("stop").arg(mountpoint);
+        command.args(["stop", "--force"]).arg(mountpoint);
         run_ok(command, LIMIT).map(drop)
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use crate::Kind;
 use crate::examples::example;
 use crate::sshd::Sshd;
+use crate::zoo::Place;
 
 /// What a daemon's command line is made of.
 pub(crate) struct Parts<'a> {
@@ -15,6 +16,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) backing: &'a Path,
     pub(crate) mountpoint: &'a Path,
     pub(crate) sshd: Option<&'a Sshd>,
+    pub(crate) place: Option<&'a Place>,
     pub(crate) extra: &'a [String],
     pub(crate) repeatable: bool,
 }
@@ -25,6 +27,9 @@ const NO_TIMEOUTS: [&str; 3] = ["attr_timeout=0", "entry_timeout=0", "negative_t
 /// The daemon's command line, program first. It stays in the foreground.
 pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
     let Parts { kind, backing, mountpoint, .. } = *parts;
+    if let Some(place) = parts.place {
+        return Ok(place.command(parts.extra));
+    }
     let mut words: Vec<OsString> = Vec::new();
     let mut options: Vec<String> = Vec::new();
     let option = |options: &mut Vec<String>, list: &[&str]| {
@@ -111,6 +116,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
             }
         }
         Kind::Dir => anyhow::bail!("a plain directory has no daemon"),
+        Kind::Zoo(_) => anyhow::bail!("nothing is prepared for {kind}"),
     }
     let (flags, extra): (Vec<_>, Vec<_>) =
         parts.extra.iter().cloned().partition(|o| o.starts_with('-'));
@@ -119,7 +125,7 @@ pub(crate) fn daemon(parts: &Parts<'_>) -> Result<Vec<OsString>> {
     words.extend(["-o".into(), options.join(",").into()]);
     match kind {
         Kind::Sshfs => words.push(format!("root@127.0.0.1:{source}").into()),
-        Kind::PassthroughLl | Kind::PassthroughHl | Kind::Avfs | Kind::Dir => {}
+        Kind::PassthroughLl | Kind::PassthroughHl | Kind::Avfs | Kind::Dir | Kind::Zoo(_) => {}
         _ => words.push(backing.into()),
     }
     words.push(mountpoint.into());

@@ -60,9 +60,10 @@ pub fn reader(kind: Kind, image: &Path, mountpoint: &Path) -> Result<Command> {
 /// # Errors
 /// For a kind without an image.
 pub fn daemon(kind: Kind, image: &Path, mountpoint: &Path) -> Result<Vec<OsString>> {
-    anyhow::ensure!(!kind.backed_by_directory(), "a {kind} bed has no image");
-    let (sshd, extra, repeatable) = (None, &[] as &[String], false);
-    command::daemon(&Parts { kind, backing: image, mountpoint, sshd, extra, repeatable })
+    anyhow::ensure!(kind.has_image(), "a {kind} bed has no image");
+    let (extra, repeatable) = (&[] as &[String], false);
+    let (sshd, place) = (None, None);
+    command::daemon(&Parts { kind, backing: image, mountpoint, sshd, place, extra, repeatable })
 }
 
 /// Starts a line for a tool of an administrator's, which may be in `/usr/sbin` alone.
@@ -127,8 +128,8 @@ mod tests {
     #[test]
     fn whoever_has_an_image_has_both_tools() {
         for kind in Kind::all() {
-            assert_eq!(maker(kind).is_some(), !kind.backed_by_directory(), "{kind}");
-            assert_eq!(checker(kind).is_some(), !kind.backed_by_directory(), "{kind}");
+            assert_eq!(maker(kind).is_some(), kind.has_image(), "{kind}");
+            assert_eq!(checker(kind).is_some(), kind.has_image(), "{kind}");
         }
     }
 
@@ -141,14 +142,14 @@ mod tests {
     fn only_images_have_readers() {
         for kind in Kind::all() {
             let reader = reader(kind, Path::new("image"), Path::new("mnt"));
-            assert_eq!(reader.is_ok(), !kind.backed_by_directory(), "{kind}");
+            assert_eq!(reader.is_ok(), kind.has_image(), "{kind}");
         }
     }
 
     #[test]
     fn new_images_are_clean_and_spoilt_ones_are_not() {
         let dir = tempfile::tempdir().unwrap();
-        for kind in Kind::all().filter(|kind| !kind.backed_by_directory()) {
+        for kind in Kind::all().filter(|kind| kind.has_image()) {
             let path = dir.path().join(kind.name());
             make(kind, &path, 24).unwrap();
             check(kind, &path).unwrap();

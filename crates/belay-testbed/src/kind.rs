@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::zoo::{Daemon, Work, Zoo};
+
 /// A kind of file system that a bed can be made of.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// libfuse's low-level example `passthrough_ll`.
     PassthroughLl,
@@ -17,7 +16,6 @@ pub enum Kind {
     Bindfs,
     /// sshfs over a real sshd on the loopback address.
     Sshfs,
-    #[serde(rename = "ntfs-3g")]
     /// ntfs-3g on an image of its own.
     Ntfs3g,
     /// avfsd (libfuse 2, high level), which mirrors `/`.
@@ -34,10 +32,12 @@ pub enum Kind {
     Fusefat,
     /// A plain directory, no daemon: the oracle.
     Dir,
+    /// A daemon that the table describes.
+    Zoo(Zoo),
 }
 
 impl Kind {
-    /// Every kind, the plain directory last.
+    /// Every kind that has code of its own, the plain directory last.
     pub const ALL: [Self; 12] = [
         Self::PassthroughLl,
         Self::PassthroughHl,
@@ -63,9 +63,42 @@ impl Kind {
         Self::Avfs,
     ];
 
-    /// Every kind, the plain directory last.
+    /// Every kind that has code of its own, the plain directory last.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter()
+    }
+
+    /// Every daemon of the table.
+    pub fn zoo() -> impl Iterator<Item = Self> {
+        Zoo::all().map(Self::Zoo)
+    }
+
+    /// What the table says of it, if it is from there.
+    #[must_use]
+    pub fn entry(self) -> Option<&'static Daemon> {
+        match self {
+            Self::Zoo(zoo) => Some(zoo.daemon()),
+            _ => None,
+        }
+    }
+
+    /// A number for each kind, for seeds.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        Self::all().chain(Self::zoo()).position(|kind| kind == self).unwrap_or_default() as u64
+    }
+
+    /// What may be done on its mount.
+    #[must_use]
+    pub fn work(self) -> Work {
+        match self.entry() {
+            Some(daemon) => daemon.work,
+            // fusefat writes well only what nobody else has open, in one go and to a new file; otherwise it damages its
+            // image (truncation of open files, directories that are renamed), refuses (appending) or crashes (times of
+            // the root).
+            None if self == Self::Fusefat => Work::WholeFiles,
+            None => Work::All,
+        }
     }
 
     /// The name used on the command line and in reports.
@@ -84,6 +117,7 @@ impl Kind {
             Self::Fuse2fsExt4 => "fuse2fs-ext4",
             Self::Fusefat => "fusefat",
             Self::Dir => "dir",
+            Self::Zoo(zoo) => &zoo.daemon().name,
         }
     }
 
@@ -100,6 +134,7 @@ impl Kind {
     #[must_use]
     pub fn shares_hard_links(self) -> bool {
         matches!(self, Self::PassthroughLl | Self::Dir)
+            || self.entry().is_some_and(|daemon| daemon.shares_hard_links)
     }
 
     /// Whether equal inode numbers mean one file, and different ones different files.
@@ -112,7 +147,10 @@ impl Kind {
     /// has forgotten one.
     #[must_use]
     pub fn has_own_numbers(self) -> bool {
-        !matches!(self, Self::Sshfs | Self::Avfs | Self::Fusefat)
+        match self.entry() {
+            Some(daemon) => daemon.own_numbers,
+            None => !matches!(self, Self::Sshfs | Self::Avfs | Self::Fusefat),
+        }
     }
 
     /// Whether the inode number of a directory is made of its path, so that a renamed one has another, at once or when
@@ -126,27 +164,41 @@ impl Kind {
     #[must_use]
     pub fn mirrors_root(self) -> bool {
         matches!(self, Self::PassthroughHl | Self::Avfs)
+            || self.entry().is_some_and(|daemon| daemon.mirrors_root)
     }
 
     /// Whether what the mount shows can also be read in the backing directory. Otherwise there is an image behind it.
     #[must_use]
     pub fn backed_by_directory(self) -> bool {
-        !(self.is_fuse2fs() || matches!(self, Self::Ntfs3g | Self::Fusefat))
+        match self.entry() {
+            Some(daemon) => daemon.mirrors_backing,
+            None => !self.has_image(),
+        }
+    }
+
+    /// Whether belay-testbed itself makes an image for it.
+    #[must_use]
+    pub fn has_image(self) -> bool {
+        self.is_fuse2fs() || matches!(self, Self::Ntfs3g | Self::Fusefat)
     }
 
     /// Whether space may be allocated behind a file's end (`FALLOC_FL_KEEP_SIZE`). The inodes of ext2 and ext3 cannot
     /// tell such space from data: fuse2fs allocates it, and e2fsck complains.
     #[must_use]
     pub fn allocates_beyond_ends(self) -> bool {
-        !matches!(self, Self::Fuse2fsExt2 | Self::Fuse2fsExt3)
+        !matches!(self, Self::Fuse2fsExt2 | Self::Fuse2fsExt3) && self.knows_special_modes()
     }
 
-    /// Whether files can be worked on in the usual ways. fusefat writes well only what nobody else has open, in one go
-    /// and to a new file; otherwise it spoils its image (truncation of open files, directories that are renamed), refuses
-    /// (appending) or crashes (times of the root).
+    /// Whether a time that was set is shown as it was set.
     #[must_use]
-    pub fn works_on_files(self) -> bool {
-        self != Self::Fusefat
+    pub fn keeps_times(self) -> bool {
+        self.entry().is_none_or(|daemon| !daemon.loose_times)
+    }
+
+    /// Whether it knows the modes of renames and allocations, as far as the back end does.
+    #[must_use]
+    pub fn knows_special_modes(self) -> bool {
+        self.entry().is_none_or(|daemon| !daemon.plain_modes_only)
     }
 
     /// Whether files that were unlinked while they were open may stay under libfuse's hidden names until the unmount.
@@ -170,15 +222,30 @@ impl fmt::Display for Kind {
     }
 }
 
+impl serde::Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Kind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Kind {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> anyhow::Result<Self> {
         let plain = |s: &str| s.replace(['-', '_'], "").to_ascii_lowercase();
-        Self::all().find(|kind| plain(kind.name()) == plain(name)).ok_or_else(|| {
-            let names: Vec<_> = Self::all().map(Self::name).collect();
-            anyhow::anyhow!("unknown bed {name:?}: there are {}", names.join(", "))
-        })
+        Self::all().chain(Self::zoo()).find(|kind| plain(kind.name()) == plain(name)).ok_or_else(
+            || {
+                let names: Vec<_> = Self::all().chain(Self::zoo()).map(Self::name).collect();
+                anyhow::anyhow!("unknown bed {name:?}: there are {}", names.join(", "))
+            },
+        )
     }
 }
 
@@ -188,7 +255,7 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for kind in Kind::all() {
+        for kind in Kind::all().chain(Kind::zoo()) {
             assert_eq!(Kind::parse(kind.name()).unwrap(), kind);
         }
         assert_eq!(Kind::parse("passthrough_ll").unwrap(), Kind::PassthroughLl);
@@ -209,7 +276,7 @@ mod tests {
 
     #[test]
     fn reports_name_them_as_the_command_line_does() {
-        for kind in Kind::all() {
+        for kind in Kind::all().chain(Kind::zoo()) {
             let json = serde_json::to_string(&kind).unwrap();
             assert_eq!(json, format!("\"{}\"", kind.name()));
         }

@@ -23,6 +23,7 @@ mod kind;
 pub mod mounts;
 pub mod process;
 mod sshd;
+pub mod zoo;
 
 pub use bed::{Bed, BedOptions, Mode};
 pub use belay::{Belay, find_number};

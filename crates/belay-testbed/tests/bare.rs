@@ -7,7 +7,7 @@ use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, mounts, process};
 fn use_it(kind: Kind) {
     let bed = Bed::start(kind, &Mode::Bare, &BedOptions::default()).unwrap();
     let file = bed.root().join("hello");
-    std::fs::write(&file, "world").unwrap();
+    std::fs::write(&file, "world").unwrap_or_else(|error| panic!("{kind}: {error}"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "world");
     if kind.backed_by_directory() {
         assert_eq!(std::fs::read_to_string(bed.backing().join("hello")).unwrap(), "world");

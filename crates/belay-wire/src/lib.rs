@@ -17,6 +17,7 @@
 //! | [`describe`] | that message in one line, for crash reports |
 //! | [`fields`] | where node ids and handles sit, for patching in place |
 //! | [`reply`] | a view over one daemon-to-kernel message |
+//! | [`dialect`] | what is shorter for daemons of an old minor version |
 //! | [`rules`] | what a reply must not be |
 //! | [`dirents`] | directory listings, read and written |
 //! | [`build`] | whole messages, made from scratch |
@@ -32,6 +33,7 @@
 pub mod abi;
 pub mod build;
 pub mod describe;
+pub mod dialect;
 pub mod dirents;
 pub mod error;
 pub mod fields;
@@ -45,6 +47,7 @@ pub use abi::{
     ROOT_ID, UNIQUE_RESEND,
 };
 pub use build::Ids;
+pub use dialect::Dialect;
 pub use dirents::{Dirents, DirentsPlus, push_dirent, push_direntplus};
 pub use error::WireError;
 pub use fields::{Fields, get_u64, handle_fields, node_fields, put_u64};

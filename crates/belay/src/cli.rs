@@ -4,6 +4,7 @@ use crate::profile::InodeNumbers;
 use crate::profile::checkpoint::{FlushName, Wishes};
 use crate::size::parse_size;
 use belay_supervisor::Policy;
+use belay_supervisor::config::Until;
 use belay_supervisor::process::{parse_signal, signal_name};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -35,16 +36,21 @@ pub enum Command {
     /// Show held mounts: state, crashes, blackouts.
     #[command(long_about = "Show held mounts: state, crashes, blackouts.\n\n\
         With --json: one object {schema_version, mounts: [...]}, each mount with at least \
-        schema_version, mountpoint, state (starting, serving, recovering, stopping, gave-up), \
+        schema_version, mountpoint, state (starting, serving, recovering, waiting, stopping, gave-up), \
         generation, crashes, planned, blackout_us {count, median, p99, max, last}, requests \
         {in_flight, total, reissued, reconciled, recorded, failed}, restored {nodes, handles, \
         locks, streams}, nodes_cached, open_handles, policy, daemon {pid, command, exit}, \
-        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, degraded, \
+        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, degraded, degraded_reasons, \
         resend. With MOUNT, the object of that mount alone. Fields may be added; schema_version \
         grows when one goes or changes its meaning.")]
     Status(Status),
     /// Unmount, and end the daemon and belay.
-    Stop(Mount),
+    #[command(long_about = "Unmount, and end the daemon and belay.\n\n\
+        A mount that is in use goes on as before: what uses it is named, and the exit status is 1. With --lazy it is taken out of \
+        the tree at once, and who has files open is served until they are closed; belay ends then. With --force it ends all the \
+        same, as it does for Ctrl-C and SIGTERM: the daemon is asked to end, killed after 10 seconds, and who uses the mount gets \
+        errors.")]
+    Stop(Stop),
     /// Crash the daemon on purpose and wait for its recovery: your own chaos test.
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
@@ -171,6 +177,14 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", default_value = "60s",
         value_parser = humantime::parse_duration)]
     pub start_timeout: Duration,
+    /// For how long a daemon that does not start again (its server is away, for example) is started again and again, after
+    /// growing pauses; applications wait meanwhile. 0s: give up at the first start that fails.
+    #[arg(long, value_name = "DURATION", default_value = "10m",
+        value_parser = humantime::parse_duration)]
+    pub retry_for: Duration,
+    /// The daemon may end by itself (`encfs --idle`): then the mount ends, instead of another one being started.
+    #[arg(long)]
+    pub ends_itself: bool,
     /// Restart the daemon when it uses more resident memory than this, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<u64>,
@@ -183,6 +197,10 @@ pub struct Run {
     pub flush: Option<FlushName>,
     #[command(flatten)]
     pub checkpoints: Wishes,
+    /// Under the policy `buffer`: until when the daemon holds what it has acknowledged [default: what its profile says, else
+    /// end].
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub buffer_until: Option<UntilName>,
     /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
     /// tell.
     #[arg(long, value_name = "FILE")]
@@ -217,6 +235,8 @@ pub enum PolicyName {
     Transaction,
     /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer.
     Epoch,
+    /// Issue again what was answered and not stored yet: for daemons without an image that buffer.
+    Buffer,
     /// Issue everything again, blindly: for comparison studies only.
     #[value(hide = true)]
     Blind,
@@ -230,7 +250,29 @@ impl From<PolicyName> for Policy {
             PolicyName::Journal => Self::Journal,
             PolicyName::Transaction => Self::Transaction,
             PolicyName::Epoch => Self::Epoch,
+            PolicyName::Buffer => Self::Buffer,
             PolicyName::Blind => Self::Blind,
+        }
+    }
+}
+
+/// Until when a daemon holds what it has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UntilName {
+    /// The content of a file until it is flushed (closed or synced); all else is stored at once.
+    Flush,
+    /// The content of a file until it is synced, or its last handle is released; all else is stored at once.
+    Close,
+    /// Everything until its own end.
+    End,
+}
+
+impl From<UntilName> for Until {
+    fn from(name: UntilName) -> Self {
+        match name {
+            UntilName::Flush => Self::Flush,
+            UntilName::Close => Self::Close,
+            UntilName::End => Self::End,
         }
     }
 }
@@ -273,6 +315,21 @@ pub struct Status {
 pub struct Mount {
     #[command(flatten)]
     pub state: StateDir,
+    /// The mountpoint.
+    pub mount: PathBuf,
+}
+
+/// `belay stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// End it also if it is in use; who uses it gets errors.
+    #[arg(long, conflicts_with = "lazy")]
+    pub force: bool,
+    /// Unmount at once, and serve who has files open to the end.
+    #[arg(long)]
+    pub lazy: bool,
     /// The mountpoint.
     pub mount: PathBuf,
 }

@@ -3,10 +3,10 @@
 
 use anyhow::{Result, bail};
 use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
-use belay_supervisor::image::{AtStart, Image, identity, journal_folder};
+use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
-use rustix::fd::OwnedFd;
+use belay_supervisor::text::OsText;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -75,9 +75,11 @@ impl Journals {
     /// # Errors
     /// By which process.
     pub fn check_free(&self, instances: &[Instance]) -> Result<()> {
-        let own = identity(self.homes.meta());
+        let (own, behind) = (identity(self.homes.meta()), self.homes.behind());
+        let is_same =
+            |image: &Image| (image.device, image.inode) == own || image.behind.overlaps(&behind);
         for config in instances.iter().filter(|i| i.alive).filter_map(Instance::config) {
-            if let Some(image) = config.image.filter(|image| (image.device, image.inode) == own) {
+            if let Some(image) = config.image.filter(is_same) {
                 bail!(
                     "{}: belay process {} holds it already, as {}; see `belay status`, and end that with `belay \
                      stop` first",
@@ -153,7 +155,7 @@ pub struct Wishes<'a> {
     pub journal: Option<&'a Path>,
 }
 
-/// Makes a daemon's image ready for its start; gives it with the lock on its journal, if it needs one.
+/// Makes a daemon's image ready for its start; gives it with its descriptors, if it needs a journal.
 ///
 /// # Errors
 /// If it cannot be told, is in use, or has a journal that is refused.
@@ -161,7 +163,7 @@ pub fn prepare(
     command: &[OsString],
     wishes: Wishes<'_>,
     instances: &[Instance],
-) -> Result<Option<(Image, OwnedFd)>> {
+) -> Result<Option<(Image, ImageFds)>> {
     if !wishes.epochs {
         // No journal is needed; but one may be there of a run before.
         for path in named(command) {
@@ -184,9 +186,10 @@ pub fn prepare(
             kept.path().display()
         );
     }
-    let image = Image::new(homes.image(), homes.meta(), &kept, at_start);
+    let image = Image::new(&homes, &kept, at_start);
     kept_beside(&image).iter().for_each(|file| tell_kept(&image, file));
-    Ok(Some((image, kept.into_lock())))
+    let fds = ImageFds::new(homes.image(), homes.meta(), kept)?;
+    Ok(Some((image, fds)))
 }
 
 /// What was acknowledged and is on no image is easily forgotten.
@@ -221,7 +224,7 @@ fn settle(journals: Journals) -> Result<(Homes, AtStart)> {
 }
 
 /// The files and block devices in a daemon's command line: arguments that are one, else what options name.
-fn named(command: &[OsString]) -> Vec<PathBuf> {
+pub fn named(command: &[OsString]) -> Vec<PathBuf> {
     let arguments = command.get(1..).unwrap_or_default();
     let is_image = |path: &&Path| {
         path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
@@ -233,6 +236,12 @@ fn named(command: &[OsString]) -> Vec<PathBuf> {
         found.extend(values.map(Path::new).filter(is_image).map(Path::to_path_buf));
     }
     found
+}
+
+/// The files in a daemon's command line, by paths that stay true when it changes its working directory.
+pub fn stores(command: &[OsString]) -> Vec<OsText> {
+    let files = named(command).into_iter().filter(|path| path.is_file());
+    files.filter_map(|path| std::path::absolute(path).ok()).map(OsText::from).collect()
 }
 
 /// What an option's word may name: what is behind `=`, up to a comma.

@@ -3,8 +3,9 @@
 
 use crate::cli::Command;
 use belay_supervisor::stderr::Polite;
+use belay_supervisor::text::printable;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use tracing::{Event, Level, Subscriber, field::Field, field::Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -30,7 +31,31 @@ pub fn start(command: &Command) {
 /// Says `text` on standard error.
 pub fn say(text: &str) {
     // Nobody is left to tell about a failure.
-    let _ = Polite.write_all(text.as_bytes());
+    let _ = Polite.write_all(printable(text).as_bytes());
+}
+
+/// Standard output, of which terminals obey nothing: what is written to it may have come from anywhere.
+#[derive(Debug)]
+pub struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let text = String::from_utf8_lossy(bytes);
+        io::stdout().write_all(printable(&text).as_bytes())
+    }
+
+    fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
+        self.write_all(text.to_string().as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
 }
 
 struct Lines;
@@ -53,7 +78,7 @@ where
         };
         let mut text = Message(String::new());
         event.record(&mut text);
-        writeln!(out, "belay: {mark}{}", text.0)
+        writeln!(out, "belay: {mark}{}", printable(&text.0))
     }
 }
 

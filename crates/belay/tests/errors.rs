@@ -28,7 +28,7 @@ fn programs_that_cannot_be_held_are_refused() {
     if Command::new("/sbin/mount.fuse3").output().is_ok() {
         fails(
             &["run", "--", "/sbin/mount.fuse3", "sshfs#h:", "/mnt"],
-            &["it starts a daemon", "name the daemon"],
+            &["it starts a daemon", "hold the daemon: `belay run -- sshfs -f h: /mnt`"],
         );
     }
     let dir = tempfile::tempdir().expect("tempdir");
@@ -75,6 +75,83 @@ fn a_missing_shim_is_explained() {
     assert_eq!(output.status.code(), Some(1));
     let text = text(&output);
     assert!(text.contains("/no/such.so: no such library; set BELAY_SHIM_LIB"), "{text}");
+}
+
+/// What would leave a mount that nobody holds is refused, with the command that holds it.
+#[test]
+fn mount_commands_are_refused_with_the_daemon_to_hold() {
+    let remedy = "`belay run -- bindfs -f -o ro /etc /mnt`";
+    for words in [
+        &["mount", "-t", "fuse.bindfs", "/etc", "/mnt", "-o", "ro,noauto"][..],
+        &["mount", "-t", "fuse", "bindfs#/etc", "/mnt", "-o", "ro"],
+        &["mount.fuse3", "bindfs#/etc", "/mnt", "-o", "ro"],
+    ] {
+        fails(&[&["run", "--"], words].concat(), &["it starts a daemon", remedy]);
+        fails(
+            &[&["doctor", "--"], words].concat(),
+            &["it starts a daemon", remedy, "cannot work here"],
+        );
+    }
+}
+
+#[test]
+fn the_doctor_refuses_what_run_refuses() {
+    fails(&["doctor", "--", "bindfs", "/etc", "/no/such"], &["/no/such, is not there", "mkdir"]);
+    let dir = tempfile::tempdir().expect("tempdir");
+    let daemon = dir.path().join("daemon");
+    std::fs::copy("/usr/bin/env", &daemon).expect("copy");
+    let words = ["chown nobody", "chmod 4755"];
+    let able = words.iter().all(|words| {
+        let (tool, what) = words.split_once(' ').expect("two");
+        Command::new(tool).arg(what).arg(&daemon).status().is_ok_and(|status| status.success())
+    });
+    if able {
+        let shown = daemon.to_string_lossy();
+        for command in ["doctor", "run"] {
+            fails(&[command, "--", &shown, "/mnt"], &["the system loads no library of yours"]);
+        }
+    }
+}
+
+/// However few files may be open, the remedy is to have more.
+#[test]
+fn too_few_descriptors_are_said() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mut seen = 0;
+    for limit in 4..24 {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={limit}")).arg(env!("CARGO_BIN_EXE_belay"));
+        command.args(["run", "--", "/usr/bin/env", "true"]);
+        command.env("BELAY_STATE_DIR", dir.path().join("state"));
+        let text = text(&run(&command));
+        if text.contains("belay") && text.contains("Too many open files") && text.contains("cannot")
+        {
+            assert!(text.contains("ulimit -n"), "with {limit}: {text}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "nothing was ever said of open files");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_is_said() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mount =
+        |words: &[&str]| run(Command::new("mount").args(words).arg(dir.path())).status.success();
+    assert!(mount(&["-t", "tmpfs", "-o", "ro", "none"]));
+    let mut command = belay();
+    command.args(["run", "--", "true"]).env("BELAY_STATE_DIR", dir.path().join("state"));
+    let output = run(&command);
+    assert!(run(Command::new("umount").arg(dir.path())).status.success());
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("Read-only file system") && text.contains("--state-dir"), "{text}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn a_crash_loop_ends_with_errors_instead_of_a_hang() {
     if !can_hold() {
         return;
     }
-    let mut held = Held::start(&["--max-crashes", "3"], &["-f"]);
+    let mut held = Held::start(&["--retry-for", "2s"], &["-f"]);
     // From now on the daemon's program is one that fails at once.
     std::fs::remove_file(&held.daemon).expect("remove");
     std::fs::copy("/bin/false", &held.daemon).expect("copy");
@@ -244,4 +244,65 @@ fn a_daemon_that_uses_too_much_memory_is_restarted() {
     held.wait_until("restarted", |status| status["crashes"].as_u64().is_some_and(|n| n > 0));
     assert_eq!(held.read(), "content\n");
     assert!(held.report(1).contains("its memory"), "{}", held.report(1));
+}
+
+/// A stop is asked for like any other death, but nothing dies of it: the hang is noticed all the same.
+#[test]
+fn a_daemon_that_was_stopped_on_request_is_restarted() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--hang-timeout", "1s"], &["-f"]);
+    let file = std::fs::File::open(held.mount.join("file")).expect("open");
+    for number in 1..=3 {
+        let output = held.ask(&["crash", "--signal", "STOP"]);
+        assert!(output.status.success(), "{}", text(&output));
+        let report = held.report(number);
+        assert!(report.contains("`belay crash`: SIGSTOP, then a hang"), "{report}");
+        assert!(file.metadata().is_ok(), "no request is to blame");
+    }
+    assert_eq!(held.status()["planned"], 3);
+    assert_eq!(held.status()["requests"]["failed"], 0);
+    for signal in ["CONT", "TSTP", "WINCH"] {
+        let output = held.ask(&["crash", "--signal", signal]);
+        assert!(text(&output).contains("ends no daemon"), "{}", text(&output));
+    }
+}
+
+/// Of a signal that was asked for, and has ended nobody yet, no limit is switched off.
+#[test]
+fn a_daemon_that_hangs_after_a_signal_on_request_is_restarted() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&["--hang-timeout", "1s"], &["-f"]);
+    let file = std::fs::File::open(held.mount.join("file")).expect("open");
+    let daemon = held.pid("daemon");
+    signal(daemon, Signal::STOP);
+    let mut crash = held.belay(&["crash", "--signal", "USR1"]);
+    let mut crash = crash.arg(&held.mount).spawn().expect("crash");
+    let pending = || {
+        let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).expect("status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("signals");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask") & 1 << 9 != 0
+    };
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !pending() {
+        assert!(std::time::Instant::now() < end, "no signal was sent");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(file.metadata().is_ok());
+    assert!(crash.wait().expect("wait").success());
+}
+
+#[test]
+fn a_stop_that_nothing_would_end_is_refused() {
+    if !can_hold() {
+        return;
+    }
+    let held = Held::start(&[], &["-f"]);
+    let output = held.ask(&["crash", "--signal", "STOP"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("started without --hang-timeout"), "{}", text(&output));
+    assert_eq!(held.read(), "content\n");
 }

@@ -386,3 +386,31 @@ fn ntfs_needs_transactions_and_its_image_is_not_touched() {
     assert!(std::fs::read(&image).expect("image") == before);
     place.is_clean();
 }
+
+/// S79: an archive is no disk image, and what a daemon holds until its end is done again.
+#[test]
+fn s79_fuse_zip_needs_the_buffer_and_gets_it() {
+    if !can_hold() {
+        return;
+    }
+    let place = Place::new();
+    let (archive, mnt) = (place.path("scratch.zip"), place.path("mnt"));
+    // An archive without entries: the end of its directory.
+    let empty = [b"PK\x05\x06".as_slice(), &[0; 18]].concat();
+    std::fs::write(&archive, &empty).expect("write");
+    let (output, all) =
+        place.qualify("--ops mkdir,write --signals KILL", &[Path::new("fuse-zip"), &archive, &mnt]);
+    let policies = all["policies"].as_array().expect("policies");
+    let tried: Vec<_> = policies.iter().map(|one| one["policy"].as_str().expect("name")).collect();
+    assert_eq!(tried, ["reconcile", "journal", "buffer"], "{}", text(&output));
+    assert!(column(&all, "buffer").2 && !column(&all, "journal").2, "{}", text(&output));
+    // On a machine that is too slow for an experiment nothing is certified.
+    if all["troubles"].as_array().is_some_and(Vec::is_empty) {
+        assert_eq!((output.status.code(), &all["certified"]), (Some(0), &"buffer".into()));
+        let profile = place.profile("fuse-zip");
+        assert!(profile.contains("policy = \"buffer\"") && profile.contains("until = \"end\""));
+    }
+    // Only copies were worked on.
+    assert_eq!(std::fs::read(&archive).expect("read"), empty);
+    place.is_clean();
+}

@@ -230,7 +230,7 @@ impl Study<'_> {
             let right = match self.once(kind, Side::Bare, workload).context("the first run, bare") {
                 Ok((_, right)) => right,
                 // There are daemons that do not do what every program takes for granted.
-                Err(error) if !kind.works_on_files() => {
+                Err(error) if kind.work() == belay_testbed::zoo::Work::WholeFiles => {
                     bed.unable.push(Failure::new(what, &error));
                     continue;
                 }

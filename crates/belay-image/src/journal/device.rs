@@ -1,8 +1,11 @@
 //! What tells one block device from another. Its number may be another's after a restart, and writes to it leave no time.
 
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a sector, in which sizes are told.
@@ -18,12 +21,30 @@ pub(super) struct Backing {
     pub(super) meta: Metadata,
     /// The device shows all of it, from its start on.
     pub(super) is_whole: bool,
+    /// Where in the file the device begins, and how long it is, in bytes.
+    pub(super) range: (u64, u64),
+}
+
+impl Backing {
+    /// Whether the kernel says that this is the file behind the device at `path`, or does not say: the name that it had when
+    /// the device was made may be another file's by now.
+    pub(super) fn is_of(&self, path: &Path) -> bool {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(device) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+        match belay_sys::loop_file(device.as_fd()) {
+            Ok(file) => file == (self.meta.dev(), self.meta.ino()),
+            // A part of such a device.
+            Err(_) => true,
+        }
+    }
 }
 
 /// What a block device tells of itself.
 struct Device {
     /// The folder of the disk that it is, or is a part of.
     disk: PathBuf,
+    /// Its own.
+    own: PathBuf,
     /// The number of the part; nothing for a whole disk.
     partition: Vec<u8>,
 }
@@ -33,8 +54,10 @@ impl Device {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = sys.join(format!("dev/block/{major}:{minor}")).canonicalize().ok()?;
         match read(&device.join("partition")) {
-            Some(partition) => Some(Self { disk: device.parent()?.to_path_buf(), partition }),
-            None => Some(Self { disk: device, partition: Vec::new() }),
+            Some(partition) => {
+                Some(Self { disk: device.parent()?.to_path_buf(), own: device, partition })
+            }
+            None => Some(Self { disk: device.clone(), own: device, partition: Vec::new() }),
         }
     }
 
@@ -65,8 +88,16 @@ pub(super) fn backing(number: u64, sys: &Path) -> Option<Backing> {
     if number("size") > sectors {
         return None;
     }
-    let is_whole = device.partition.is_empty() && offset == 0 && limit == 0;
-    Some(Backing { file, meta, is_whole })
+    // A limit that is no shorter than the file is none.
+    let whole = device.partition.is_empty() && offset == 0;
+    let is_whole = whole && (limit == 0 || limit.saturating_add(SECTOR) > meta.len());
+    let of_part = |name: &str| {
+        let text = read(&device.own.join(name)).and_then(|text| String::from_utf8(text).ok());
+        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0).saturating_mul(SECTOR)
+    };
+    let start = if device.partition.is_empty() { 0 } else { of_part("start") };
+    let range = (offset.saturating_add(start), of_part("size"));
+    Some(Backing { file, meta, is_whole, range })
 }
 
 /// What tells a block device from all others, also after a restart.
@@ -74,7 +105,7 @@ pub(super) fn key(number: u64, sys: &Path) -> Option<Vec<u8>> {
     let device = Device::of(number, sys)?;
     let names = ["dm/uuid", "md/uuid", "wwid", "device/wwid", "device/serial", "serial"];
     let told = names.into_iter().find_map(|name| device.says(name)).or_else(|| {
-        // A file as a device is the same if the file and the place in it are.
+        // A file as a device is the same if the file and the place in it are, however much is shown.
         let file = device.says("loop/backing_file")?;
         let offset = device.says("loop/offset").unwrap_or_default();
         Some([file, offset].join(&b'@'))

@@ -113,6 +113,14 @@ pub enum Error {
         /// Where the journal should be.
         journal: String,
     },
+    /// The folder of the image is another one by now.
+    #[error(
+        "{image} was moved, or its folder was exchanged, while its journal was looked for; try again"
+    )]
+    Moved {
+        /// The image.
+        image: String,
+    },
     /// There are several journals with a commit.
     #[error(
         "there are several journals for {image} that hold writes to it: {journals}; which of them is the last \

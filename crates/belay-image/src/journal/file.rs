@@ -3,10 +3,11 @@
 use super::device::{self, Backing};
 use super::error::{self, Error};
 use super::inspect_header;
+use super::spot::Spot;
 use belay_recorder::Memory;
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom, flock};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
@@ -96,11 +97,13 @@ impl Source<HostFile> for Mapping {
     }
 }
 
-/// A file or block device of the host.
+/// A file or block device of the host. Of a journal the folder is held as well: what is done with its name is done there,
+/// whatever its path has come to lead to.
 #[derive(Debug)]
 pub struct HostFile {
     pub(super) file: OwnedFd,
     pub(super) path: PathBuf,
+    pub(super) spot: Option<Spot>,
 }
 
 /// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a device must
@@ -114,7 +117,23 @@ pub fn beside(image: &Path) -> PathBuf {
 impl HostFile {
     /// A file that is open already, for reading and writing.
     pub fn new(file: OwnedFd, path: PathBuf) -> Self {
-        Self { file, path }
+        Self { file, path, spot: None }
+    }
+
+    /// The same of a journal, which is at `path` in `folder`.
+    pub fn held(file: OwnedFd, folder: OwnedFd, path: PathBuf) -> Self {
+        let spot = Spot::held(folder, &path);
+        Self { file, path, spot }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// The file, and the folder that it is in.
+    pub fn into_parts(self) -> (OwnedFd, Option<OwnedFd>) {
+        (self.file, self.spot.map(Spot::into_folder))
     }
 
     /// Opens an image.
@@ -134,10 +153,19 @@ impl HostFile {
     /// # Errors
     /// Those of open(2), or if there is something else than a file.
     pub fn journal(path: &Path) -> Result<Option<Self>, Error> {
-        match open_journal(path, OFlags::empty()) {
-            Ok(file) => Self::regular(file, path).map(Some),
+        match Spot::of(path) {
+            Ok(spot) => Self::journal_in(spot),
             Err(Errno::NOENT) => Ok(None),
             Err(why) => Err(failed("open the journal", path, why, error::JOURNAL)),
+        }
+    }
+
+    pub(super) fn journal_in(spot: Spot) -> Result<Option<Self>, Error> {
+        let path = spot.path.clone();
+        match spot.open(OFlags::empty()) {
+            Ok(file) => Self::regular(file, spot).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(why) => Err(failed("open the journal", &path, why, error::JOURNAL)),
         }
     }
 
@@ -146,22 +174,31 @@ impl HostFile {
     /// # Errors
     /// Those of open(2) and fsync(2), or if there is something else than a file.
     pub fn create_journal(path: &Path) -> Result<Self, Error> {
-        if let Some(found) = Self::journal(path)? {
+        let spot =
+            Spot::of(path).map_err(|why| failed("make the journal", path, why, error::JOURNAL))?;
+        Self::create_journal_in(&spot)
+    }
+
+    pub(super) fn create_journal_in(spot: &Spot) -> Result<Self, Error> {
+        let fail = |why| failed("make the journal", &spot.path, why, error::JOURNAL);
+        if let Some(found) = Self::journal_in(spot.again().map_err(fail)?)? {
             return Ok(found);
         }
-        match open_journal(path, OFlags::CREATE | OFlags::EXCL) {
+        match spot.open(OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
-                sync_folder(path)?;
-                Ok(Self::new(file, path.to_owned()))
+                spot.sync()?;
+                Self::regular(file, spot.again().map_err(fail)?)
             }
             // Somebody else has made it meanwhile.
-            Err(Errno::EXIST) => Self::journal(path)?
-                .ok_or_else(|| failed("make the journal", path, Errno::AGAIN, error::JOURNAL)),
-            Err(why) => Err(failed("make the journal", path, why, error::JOURNAL)),
+            Err(Errno::EXIST) => {
+                Self::journal_in(spot.again().map_err(fail)?)?.ok_or_else(|| fail(Errno::AGAIN))
+            }
+            Err(why) => Err(fail(why)),
         }
     }
 
-    /// Removes this journal of `image`, durably, when nothing in it is needed any more.
+    /// Removes this journal of `image`, durably, when nothing in it is needed any more. What another has put in its place
+    /// stays.
     ///
     /// # Errors
     /// [`Error::InUse`], or those of unlink(2) and fsync(2).
@@ -170,48 +207,56 @@ impl HostFile {
         if !inspect_header(&self)?.is_empty() {
             return Err(Error::InUse { journal: self.name() });
         }
-        match rustix::fs::unlink(&self.path) {
-            Ok(()) | Err(Errno::NOENT) => sync_folder(&self.path),
-            Err(why) => Err(failed("remove the journal", &self.path, why, error::JOURNAL)),
+        match &self.spot {
+            Some(spot) if self.is_in_place() => spot.remove("remove the journal"),
+            _ => Ok(()),
         }
     }
 
-    /// Whether this is the file that is at its path.
+    /// Makes sure that this journal has its name: who looks for it must find it, and that it is locked. One that was removed
+    /// comes back as a new file, locked before anything is written to it.
+    ///
+    /// # Errors
+    /// Those of open(2) and flock(2); [`Error::Locked`] if another process has a journal there by now, and with it the image.
+    pub fn keep_in_place(&mut self, image: &Self) -> Result<bool, Error> {
+        if self.is_in_place() {
+            return Ok(false);
+        }
+        let Some(spot) = &self.spot else { return Ok(false) };
+        let new = Self::create_journal_in(spot)?;
+        match flock(&new.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::Locked { image: image.name(), journal: new.name() });
+            }
+            Err(why) => return Err(failed("lock the journal", &self.path, why, error::JOURNAL)),
+        }
+        // Not a file that somebody has put there.
+        inspect_header(&new)?;
+        *self = new;
+        Ok(true)
+    }
+
+    /// Whether this is the file that has its name.
     pub(super) fn is_in_place(&self) -> bool {
-        let (own, there) = (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path));
-        matches!((own, there), (Ok(own), Ok(there))
+        let there = self.spot.as_ref().map(Spot::stat);
+        matches!((rustix::fs::fstat(&self.file), there), (Ok(own), Some(Ok(there)))
             if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
     }
 
-    fn regular(file: OwnedFd, path: &Path) -> Result<Self, Error> {
+    fn regular(file: OwnedFd, spot: Spot) -> Result<Self, Error> {
+        let path = spot.path.clone();
         let stat = rustix::fs::fstat(&file)
-            .map_err(|why| failed("look at the journal", path, why, error::JOURNAL))?;
+            .map_err(|why| failed("look at the journal", &path, why, error::JOURNAL))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotAJournal { journal: path.display().to_string() });
         }
-        Ok(Self::new(file, path.to_owned()))
+        Ok(Self { file, path, spot: Some(spot) })
     }
-}
-
-fn open_journal(path: &Path, more: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
-    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
 pub(super) fn failed(doing: &'static str, path: &Path, why: Errno, next: &'static str) -> Error {
     Error::Io { doing, what: path.display().to_string(), why: why.into(), next }
-}
-
-/// Makes the names in a file's folder durable.
-pub(super) fn sync_folder(path: &Path) -> Result<(), Error> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(folder, flags, Mode::empty())
-        .and_then(rustix::fs::fsync)
-        .map_err(|why| failed("make durable", folder, why, error::JOURNAL))
 }
 
 impl Storage for HostFile {

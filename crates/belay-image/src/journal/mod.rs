@@ -11,6 +11,7 @@
 //! The mark need not be durable: until the next commit has made its journal durable, which replaces this
 //! one, the image is where this one would bring it. It is for those who come after belay.
 
+mod behind;
 mod device;
 mod error;
 mod file;
@@ -18,11 +19,14 @@ mod filesystem;
 mod format;
 mod place;
 mod recover;
+mod spot;
 
+pub use behind::Behind;
 pub use error::Error;
 pub use file::{Facts, HostFile, Source, Storage, beside};
 pub use place::{Homes, Kept, remove};
 pub use recover::{Contents, Found, How, Recovered, inspect, plan, recover};
+pub use spot::Spot;
 
 use crate::overlay::{FURTHEST, Run, Sealed};
 use error::{AGAIN, IMAGE, JOURNAL, io};

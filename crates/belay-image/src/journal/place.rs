@@ -6,17 +6,20 @@
 //!
 //! Who has a journal has locked it (flock(2)); of two who want an image one is refused.
 
-use super::device;
+use super::behind::Behind;
+use super::device::{self, Backing};
 use super::error::{Error, JOURNAL, io};
-use super::file::{beside, failed, sync_folder};
+use super::file::{beside, failed};
+use super::spot::Spot;
 use super::{Found, HostFile, How, Progress, Recovered, Storage, inspect, inspect_header, recover};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, FlockOperation, flock};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -30,6 +33,7 @@ pub struct Homes {
     meta: Metadata,
     /// The file that the image is, or lies in as a whole.
     file: Option<PathBuf>,
+    behind: Behind,
     /// The user whose that is.
     owner: u32,
     asked: Option<PathBuf>,
@@ -42,7 +46,7 @@ pub struct Homes {
 pub struct Kept {
     journal: HostFile,
     path: PathBuf,
-    pointer: Option<PathBuf>,
+    pointer: Option<Spot>,
 }
 
 impl Homes {
@@ -58,16 +62,22 @@ impl Homes {
             next: super::error::IMAGE,
         };
         let path = image.canonicalize().map_err(wrap)?;
-        let meta = path.metadata().map_err(wrap)?;
+        let own = path.metadata().map_err(wrap)?;
+        let meta = own.clone();
         let kind = meta.file_type();
         let sys = Path::new(device::SYS);
-        let (file, owner) = if kind.is_file() {
-            (Some(path.clone()), meta.uid())
+        let all_of = |device, inode| Behind { device, inode, start: 0, length: u64::MAX };
+        let (file, behind, owner) = if kind.is_file() {
+            (Some(path.clone()), all_of(meta.dev(), meta.ino()), meta.uid())
         } else if kind.is_block_device() {
             // A loop device that shows a file is that file: whoever knows either must find the journal.
-            match device::backing(meta.rdev(), sys).filter(|backing| backing.is_whole) {
-                Some(backing) => (Some(backing.file), backing.meta.uid()),
-                None => (None, meta.uid()),
+            match device::backing(meta.rdev(), sys).filter(|backing| backing.is_of(&path)) {
+                Some(Backing { file, meta, is_whole, range: (start, length) }) => {
+                    let part = Behind { start, length, ..all_of(meta.dev(), meta.ino()) };
+                    let owner = if is_whole { meta.uid() } else { own.uid() };
+                    (is_whole.then_some(file), part, owner)
+                }
+                None => (None, all_of(meta.rdev(), 0), meta.uid()),
             }
         } else {
             return Err(Error::NotAnImage { image: image.display().to_string() });
@@ -83,12 +93,17 @@ impl Homes {
             }
         };
         let asked = asked.map(std::path::absolute).transpose().map_err(wrap)?;
-        Ok(Self { image: path, meta, file, owner, asked, homes })
+        Ok(Self { image: path, meta, file, behind, owner, asked, homes })
     }
 
     /// The image, by the path that everybody calls it.
     pub fn image(&self) -> &Path {
         &self.image
+    }
+
+    /// What the image is in the end.
+    pub fn behind(&self) -> Behind {
+        self.behind
     }
 
     /// What was known of the image when this was made.
@@ -105,25 +120,35 @@ impl Homes {
         let mut found: Vec<Kept> = Vec::new();
         let asked = self.asked.iter().filter(|path| !self.homes.contains(path));
         for home in self.homes.iter().chain(asked) {
-            let target = if self.homes.contains(home) { self.pointer(home)? } else { None };
+            let Some(spot) = self.spot(home)? else { continue };
+            let target = if self.homes.contains(home) { self.pointer(&spot)? } else { None };
             let path = target.as_ref().unwrap_or(home);
             if let Some(known) = found.iter_mut().find(|kept| kept.path == *path) {
-                known.pointer = known.pointer.take().or_else(|| target.map(|_| home.clone()));
+                known.pointer = known.pointer.take().or_else(|| target.map(|_| spot));
                 continue;
             }
-            match self.lock(|| HostFile::journal(path))? {
-                Some(journal) => {
-                    let pointer = target.is_some().then(|| home.clone());
-                    found.push(Kept { journal, path: path.clone(), pointer });
-                }
-                None if target.is_none() => {}
-                None if forget => unlink(home)?,
+            match target {
+                Some(target) => match self.lock(|| HostFile::journal(&target))? {
+                    Some(journal) => {
+                        found.push(Kept { journal, path: target, pointer: Some(spot) });
+                    }
+                    None if forget => spot.remove_link(&target)?,
+                    None => {
+                        return Err(Error::Missing {
+                            image: self.image.display().to_string(),
+                            pointer: home.display().to_string(),
+                            journal: target.display().to_string(),
+                        });
+                    }
+                },
                 None => {
-                    return Err(Error::Missing {
-                        image: self.image.display().to_string(),
-                        pointer: home.display().to_string(),
-                        journal: path.display().to_string(),
-                    });
+                    let open = || {
+                        let fail = |why| failed("open the journal", home, why, JOURNAL);
+                        HostFile::journal_in(spot.again().map_err(fail)?)
+                    };
+                    if let Some(journal) = self.lock(open)? {
+                        found.push(Kept { journal, path: home.clone(), pointer: None });
+                    }
                 }
             }
         }
@@ -145,8 +170,8 @@ impl Homes {
         }
         let mut why = "it is a device that nothing tells from others after a restart".to_owned();
         for home in &self.homes {
-            match self.make_home(home).and_then(|()| {
-                let journal = self.lock(|| HostFile::create_journal(home).map(Some))?;
+            match self.make_home(home).and_then(|spot| {
+                let journal = self.lock(|| HostFile::create_journal_in(&spot).map(Some))?;
                 journal.ok_or_else(|| self.in_use(home))
             }) {
                 Ok(journal) => return Ok(Kept { journal, path: home.clone(), pointer: None }),
@@ -163,24 +188,16 @@ impl Homes {
     }
 
     /// Leaves a link to the journal in the first home that takes one. `None` if none does.
-    fn point_to(&self, journal: &Path) -> Result<Option<PathBuf>, Error> {
+    fn point_to(&self, journal: &Path) -> Result<Option<Spot>, Error> {
         for home in &self.homes {
-            if self.pointer(home)?.is_some_and(|target| target == journal) {
-                return Ok(Some(home.clone()));
+            if let Some(spot) = self.spot(home)?
+                && self.pointer(&spot)?.is_some_and(|target| target == journal)
+            {
+                return Ok(Some(spot));
             }
-            let made = self.make_home(home).and_then(|()| {
-                symlink(journal, home).map_err(|why| Error::Io {
-                    doing: "make",
-                    what: home.display().to_string(),
-                    why,
-                    next: JOURNAL,
-                })
-            });
+            let made = self.make_home(home).and_then(|spot| spot.link_to(journal).map(|()| spot));
             match made {
-                Ok(()) => {
-                    sync_folder(home)?;
-                    return Ok(Some(home.clone()));
-                }
+                Ok(spot) => return Ok(Some(spot)),
                 Err(error) if is_closed(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -188,52 +205,74 @@ impl Homes {
         Ok(None)
     }
 
-    /// Where a home leads to, if it is a link.
-    fn pointer(&self, home: &Path) -> Result<Option<PathBuf>, Error> {
-        let shown = || home.display().to_string();
-        let meta = match home.symlink_metadata() {
-            Ok(meta) => meta,
-            Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(None);
-            }
-            Err(why) => {
-                let next = JOURNAL;
-                return Err(Error::Io { doing: "look for the journal", what: shown(), why, next });
-            }
+    /// A home, its folder held; `None` if that is not there. The folder of a home beside the image is the one that has the
+    /// image: not what somebody has put in its place.
+    fn spot(&self, home: &Path) -> Result<Option<Spot>, Error> {
+        let fail = |why| Err(failed("look for the journal", home, why, JOURNAL));
+        let beside = self.file.as_ref().filter(|file| file.parent() == home.parent());
+        let Some((file, name)) = beside.and_then(|file| Some((file, file.file_name()?))) else {
+            return match Spot::of(home) {
+                Ok(spot) => Ok(Some(spot)),
+                Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+                Err(why) => fail(why),
+            };
         };
-        if !meta.file_type().is_symlink() {
+        let moved = || Error::Moved { image: file.display().to_string() };
+        let spot = match Spot::without_links(home) {
+            Ok(spot) => spot,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(moved()),
+            Err(why) => return fail(why),
+        };
+        match spot.stat_of(name) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == (self.behind.device, self.behind.inode) => {
+                Ok(Some(spot))
+            }
+            _ => Err(moved()),
+        }
+    }
+
+    /// Where a home leads to, if it is a link.
+    fn pointer(&self, home: &Spot) -> Result<Option<PathBuf>, Error> {
+        let shown = || home.path.display().to_string();
+        let meta = match home.stat() {
+            Ok(meta) => meta,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(why) => return Err(failed("look for the journal", &home.path, why, JOURNAL)),
+        };
+        if FileType::from_raw_mode(meta.st_mode) != FileType::Symlink {
             return Ok(None);
         }
         let own = rustix::process::geteuid().as_raw();
-        let owner = meta.uid();
+        let owner = meta.st_uid;
         if owner != own && owner != 0 && owner != self.owner {
             let why = format!("it is a link of user {owner}, who is a stranger to the image");
             return Err(Error::Untrusted { journal: shown(), why });
         }
-        let target = std::fs::read_link(home).ok().filter(|target| target.is_absolute());
+        let target = home.target().ok().filter(|target| target.is_absolute());
         target.map(Some).ok_or_else(|| Error::NotAJournal { journal: shown() })
     }
 
-    /// Makes the folder of a home that is in belay's own.
-    fn make_home(&self, home: &Path) -> Result<(), Error> {
+    /// A home to make something in. Makes its folder if that is in belay's own.
+    fn make_home(&self, home: &Path) -> Result<Spot, Error> {
+        let fail = |why| failed("make", home, why, JOURNAL);
         let beside = self.file.as_ref().and_then(|file| file.parent());
         let Some(folder) = home.parent().filter(|folder| beside != Some(*folder)) else {
-            return Ok(());
+            return self.spot(home)?.ok_or_else(|| fail(Errno::NOENT));
         };
-        let wrap = |why| Error::Io {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|why| Error::Io {
             doing: "make the folder",
             what: folder.display().to_string(),
             why,
             next: "name another place with --journal",
-        };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrap)?;
-        let meta = folder.symlink_metadata().map_err(wrap)?;
+        })?;
+        let spot = Spot::of(home).map_err(fail)?;
+        let stat = spot.folder_stat().map_err(fail)?;
         let own = rustix::process::geteuid().as_raw();
-        if !meta.is_dir() || (meta.uid() != own && meta.uid() != 0) || meta.mode() & 0o022 != 0 {
+        if (stat.st_uid != own && stat.st_uid != 0) || stat.st_mode & 0o022 != 0 {
             let why = "others may write to it".to_owned();
             return Err(Error::Untrusted { journal: folder.display().to_string(), why });
         }
-        Ok(())
+        Ok(spot)
     }
 
     fn in_use(&self, journal: &Path) -> Error {
@@ -270,7 +309,7 @@ impl Kept {
 
     /// The link by which it is found.
     pub fn pointer(&self) -> Option<&Path> {
-        self.pointer.as_deref()
+        self.pointer.as_ref().map(|spot| spot.path.as_path())
     }
 
     /// The journal.
@@ -278,9 +317,10 @@ impl Kept {
         &self.journal
     }
 
-    /// The descriptor that holds the lock.
-    pub fn into_lock(self) -> rustix::fd::OwnedFd {
-        self.journal.file
+    /// The descriptors that stand for it: the journal, with the lock, its folder, and that of the link.
+    pub fn into_parts(self) -> (OwnedFd, Option<OwnedFd>, Option<OwnedFd>) {
+        let (journal, folder) = self.journal.into_parts();
+        (journal, folder, self.pointer.map(Spot::into_folder))
     }
 
     /// See [`inspect`].
@@ -309,7 +349,7 @@ impl Kept {
     /// # Errors
     /// [`Error::InUse`], or those of unlink(2) and fsync(2).
     pub fn remove(self, image: &HostFile) -> Result<(), Error> {
-        remove(self.journal, self.pointer.as_deref(), image)
+        remove(self.journal, self.pointer.as_ref(), image)
     }
 }
 
@@ -317,21 +357,14 @@ impl Kept {
 ///
 /// # Errors
 /// [`Error::InUse`], or those of unlink(2) and fsync(2).
-pub fn remove(journal: HostFile, pointer: Option<&Path>, image: &HostFile) -> Result<(), Error> {
+pub fn remove(journal: HostFile, pointer: Option<&Spot>, image: &HostFile) -> Result<(), Error> {
     if !inspect_header(&journal)?.is_empty() {
         return Err(Error::InUse { journal: journal.name() });
     }
     // First, so that it never leads to nothing; of an empty journal nobody need know.
     image.sync().map_err(io("make durable", image, super::error::AGAIN))?;
-    pointer.map_or(Ok(()), unlink)?;
+    pointer.map_or(Ok(()), |pointer| pointer.remove_link(&journal.path))?;
     journal.remove_journal(image)
-}
-
-fn unlink(path: &Path) -> Result<(), Error> {
-    match rustix::fs::unlink(path) {
-        Ok(()) | Err(Errno::NOENT) => sync_folder(path),
-        Err(why) => Err(failed("remove", path, why, JOURNAL)),
-    }
 }
 
 /// Whether nothing can be made there, so that another place is to be tried.

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub type Commitment = (u64, u64, Vec<(u64, Vec<u8>)>);
 
 pub mod disk;
+pub mod hostile;
 
 /// The end of the simulated process.
 struct Death;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 pub mod fs;
+pub mod hostile;
 pub mod short;
 pub mod world;
 

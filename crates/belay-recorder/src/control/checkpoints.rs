@@ -13,6 +13,8 @@ const W_FAILED: usize = 197; // how often | errno
 const W_LOGGED: usize = 198; // records, then bytes
 const W_TRIM: usize = 200;
 const W_EARLY: usize = 201;
+const W_SYNCS_FAILED: usize = 202;
+const W_FORWARD_LENGTH: usize = 203;
 
 /// How a daemon is made to write all that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,17 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_ASKED, self.checkpoints_asked().wrapping_add(1));
     }
 
+    /// How often the supervisor has declared that whoever waits for a checkpoint to be safe is to hear that it is not.
+    #[inline]
+    pub fn syncs_failed(&self) -> u64 {
+        self.memory.load(W_SYNCS_FAILED)
+    }
+
+    /// Declares that once more. Only the supervisor does.
+    pub fn fail_syncs(&self) {
+        self.memory.store(W_SYNCS_FAILED, self.syncs_failed().wrapping_add(1));
+    }
+
     /// How often the supervisor has asked for memory to be given back that no epoch uses.
     #[inline]
     pub fn trims_asked(&self) -> u64 {
@@ -102,6 +115,16 @@ impl<M: Memory> Control<'_, M> {
     /// Notes that `generation` was told so.
     pub fn set_retiring(&self, generation: u32) {
         self.memory.store(W_RETIRING, pair(1, generation));
+    }
+
+    /// How many records the op-log has that is being done again.
+    pub fn forward_length(&self) -> u64 {
+        self.memory.load(W_FORWARD_LENGTH)
+    }
+
+    /// Sets that.
+    pub fn set_forward_length(&self, records: u64) {
+        self.memory.store(W_FORWARD_LENGTH, records);
     }
 
     /// How much the op-log has: records, bytes.

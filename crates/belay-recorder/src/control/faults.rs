@@ -1,6 +1,6 @@
 //! What a daemon died of, where its shim, or the session in it, can tell.
 
-use super::{Control, W_FORWARD, W_VIOLATION};
+use super::{Control, W_FORWARD, W_OWN_SIGNAL, W_VIOLATION};
 use crate::memory::{Memory, high, low, pair};
 
 impl<M: Memory> Control<'_, M> {
@@ -17,6 +17,17 @@ impl<M: Memory> Control<'_, M> {
         self.memory.store(W_VIOLATION, 0);
         self.put(W_VIOLATION + 1, 127, text);
         self.memory.store(W_VIOLATION, u64::from(generation) + 1);
+    }
+
+    /// The last signal that `generation` sent to itself, if it did.
+    pub fn own_signal(&self, generation: u32) -> Option<i32> {
+        let word = self.memory.load(W_OWN_SIGNAL);
+        (high(word) == generation && low(word) != 0).then_some(low(word) as i32)
+    }
+
+    /// Declares that `generation` is about to send itself a signal. By its shim.
+    pub fn set_own_signal(&self, generation: u32, signal: i32) {
+        self.memory.store(W_OWN_SIGNAL, pair(generation, signal.unsigned_abs()));
     }
 
     /// Which generation was doing records of the op-log again, and at which of them, if the last one to do so has not come

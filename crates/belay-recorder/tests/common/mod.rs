@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 pub mod model;
+pub mod readers;
 
 /// The end of the simulated process.
 struct Death;

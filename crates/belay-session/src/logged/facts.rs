@@ -45,6 +45,8 @@ impl<M: Memory> Session<M> {
         });
         // It may have been there, and been cut; or have the number of a file that is gone.
         let files = match opcode {
+            Opcode::CREATE if self.buffers_files() => [entry.key, 0],
+            _ if self.buffers_files() => [header.nodeid, 0],
             Opcode::CREATE | Opcode::MKNOD => self.file_of(entry.key),
             _ => self.files_of(sent),
         };
@@ -192,13 +194,15 @@ impl<M: Memory> Session<M> {
             belay_wire::is_entry_reply(request.opcode()) && request.opcode() != Opcode::LOOKUP;
         let entry = reply.get(belay_wire::ENTRY_OFFSET..).and_then(read::<EntryOut>)?;
         let name = request.names().first?;
-        (makes && self.log.is_some()).then(|| (header.nodeid, name.to_vec(), before, entry.nodeid))
+        let places = self.log.is_some() && !self.buffers_files();
+        (makes && places).then(|| (header.nodeid, name.to_vec(), before, entry.nodeid))
     }
 
     /// What a request finds.
     pub(crate) fn before_change(&self, header: &InHeader, body: &[u8]) -> Before {
         let sent = Sent { header, body, sake: 0 };
-        if self.log.is_none() || !self.is_logged(&sent) {
+        // Files are found by the names that they have now.
+        if self.log.is_none() || self.buffers_files() || !self.is_logged(&sent) {
             return Before::default();
         }
         let request = Request { header: *header, body };

@@ -10,9 +10,11 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`facts`] | what a record says of its request |
+//! | [`files`] | what is on record where files are stored one by one |
 //! | [`own`] | what belay has asked a daemon for by itself |
 
 mod facts;
+pub(crate) mod files;
 mod own;
 
 use crate::decision::Progress;
@@ -103,7 +105,8 @@ impl<M: Memory> Session<M> {
                 sakes.push(facts.size); // asked for by belay, for the sake of that request
             }
         }
-        for (_, request) in self.store.slot_requests() {
+        let leaves_nothing = self.leaves_nothing();
+        for (_, request) in self.store.slot_requests().filter(|_| leaves_nothing) {
             // Of what was not answered nothing is left, unless belay had begun to carry it out itself.
             if request.state == SlotState::Started && !sakes.contains(&request.unique) {
                 self.known.insert(request.unique, Progress::Untouched);
@@ -162,7 +165,8 @@ impl<M: Memory> Session<M> {
     /// Whether a request has to wait for a checkpoint: what it changes may find no room in the log.
     #[inline]
     pub(crate) fn is_throttled(&self, request: &Request<'_>) -> bool {
-        let Some(log) = self.log.as_ref().filter(|_| request.changes()) else { return false };
+        let waits = |_: &&Oplog<M>| request.changes() && !self.buffers_files();
+        let Some(log) = self.log.as_ref().filter(waits) else { return false };
         let (offset, data) = data_of(request).unwrap_or_default();
         !log.admits(offset, data.len())
     }
@@ -173,6 +177,7 @@ impl<M: Memory> Session<M> {
         // What is settled is what had begun, one at a time: the rest of the room is for that as well.
         self.log.as_ref().is_some_and(Oplog::is_exhausted)
             && self.phase != Phase::Settling
+            && !self.buffers_files()
             && self.is_changing(slot, opcode)
     }
 
@@ -213,6 +218,7 @@ impl<M: Memory> Session<M> {
     /// Whether the successful request belongs in the log.
     fn is_logged(&self, sent: &Sent<'_>) -> bool {
         Request { header: *sent.header, body: sent.body }.changes()
+            && (!self.buffers_files() || self.is_held(sent))
     }
 
     /// Puts a successful request on record. `reply` is what was answered, in the kernel's terms.
@@ -244,6 +250,9 @@ impl<M: Memory> Session<M> {
             || self.append_record(&Facts::default(), &[], &before.places, None);
         let appended = self.append_record(&facts, body, &names, begun.staged);
         // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
+        if self.buffers_files() && (lost || !appended) {
+            self.tell_lost(facts.files[0]);
+        }
         self.full |= lost || !placed || !appended;
         self.tell_log_sizes();
     }
@@ -280,6 +289,7 @@ impl<M: Memory> Session<M> {
         reply: &[u8],
         mut before: Before,
     ) {
+        self.note_stored(header, body, failed);
         if failed || self.answering {
             return self.drop_logged(header.unique);
         }
@@ -290,6 +300,13 @@ impl<M: Memory> Session<M> {
     /// A reply that changes nothing in the session has come.
     pub(crate) fn log_reply(&mut self, slot: Slot, failed: bool, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
+        if self.buffers_files() && files::STORING.has(Opcode(request.opcode)) {
+            let mut body = std::mem::take(&mut self.scratch);
+            self.store.slot_body_into(slot, &mut body);
+            self.note_stored(&header_of(&request), &body, failed);
+            self.scratch = body;
+            return;
+        }
         if failed || self.answering || !self.is_changing(slot, Opcode(request.opcode)) {
             return self.drop_logged(request.unique);
         }

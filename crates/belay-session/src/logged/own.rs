@@ -28,6 +28,7 @@ impl<M: Memory> Session<M> {
     /// What belay has asked a daemon for by itself changes the image as well.
     pub(crate) fn log_injected(&mut self, task: u64, injection: &Injection, reply: &[u8]) {
         let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        let done = done && !self.buffers_files();
         let Some(task) = self.tasks.iter().find(|other| other.id == task).filter(|_| done) else {
             return;
         };

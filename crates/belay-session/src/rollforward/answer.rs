@@ -3,10 +3,12 @@
 use super::{Access, EIO, Forwarded, Issue, Opened, RollForward, Told, is_of_directory};
 use crate::message::{COUNTED, count_of, read};
 use crate::session::Session;
-use belay_recorder::control::{Counter, Decision, flags, options};
+use belay_recorder::control::{Counter, Decision, Loss, flags, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader};
 use belay_wire::{Opcode, OpenOut, Request};
+
+const ENOSYS: i32 = 38;
 
 impl<M: Memory> Session<M> {
     /// The daemon's answer to a request of the roll-forward.
@@ -20,14 +22,28 @@ impl<M: Memory> Session<M> {
 
     fn take_forwarded(&mut self, what: Forwarded, reply: &[u8], forward: &mut RollForward) {
         let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
+        if let Forwarded::Store(key) = what {
+            // A daemon without FLUSH stores at the RELEASE that follows.
+            if matches!(errno, 0 | ENOSYS) {
+                forward.stored.push(key);
+            }
+        }
         let Some(issue) = forward.current.take() else { return };
         let failed = match what {
-            Forwarded::Find(key) => self.found_again(key, errno, reply, forward).err(),
+            Forwarded::Find(key) => {
+                let found = self.found_again(key, errno, reply, forward);
+                // The last name on the way to it is the one that is to be made.
+                let makes = forward.files && Opcode(issue.record.facts.opcode) == Opcode::CREATE;
+                let absent = makes && found.is_err() && self.lacks_only(key, forward);
+                forward.missing = absent;
+                if absent { None } else { found.err() }
+            }
             Forwarded::Open(key) => {
                 match reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0) {
                     Some(open) => {
                         let directory = is_of_directory(&issue);
                         forward.handles.insert(key, Opened { fh: open.fh, directory });
+                        forward.stored.retain(|stored| *stored != key); // not all, any more
                         None
                     }
                     None if !forward.access.contains_key(&key) => {
@@ -54,7 +70,7 @@ impl<M: Memory> Session<M> {
                 forward.run = run + 1;
                 self.issued(&issue, errno, reply, forward).err()
             }
-            Forwarded::Close => None,
+            Forwarded::Store(_) | Forwarded::Close => None,
         };
         match failed {
             Some(why) => {
@@ -77,13 +93,22 @@ impl<M: Memory> Session<M> {
         let entry = entry.ok_or("what it is about is not there")?;
         // The LOOKUP was of the first node on the way that was not known.
         let root = self.store.key(Node::ROOT);
-        let nothing = |_: u64| Vec::new();
-        let path = forward.names.path(root, key, &nothing).unwrap_or_default();
+        let now = |key: u64| self.names_now(key);
+        let path = forward.names.path(root, key, &now).unwrap_or_default();
         let link = path.iter().find(|link| !forward.ids.contains_key(&link.key));
         if let Some(link) = link {
             forward.ids.insert(link.key, Told::new(&entry));
         }
         Ok(())
+    }
+
+    /// Whether of the path to a node only the last name is not known.
+    fn lacks_only(&self, key: u64, forward: &RollForward) -> bool {
+        let root = self.store.key(Node::ROOT);
+        let now = |key: u64| self.names_now(key);
+        let path = forward.names.path(root, key, &now).unwrap_or_default();
+        let unknown = path.iter().filter(|link| !forward.ids.contains_key(&link.key));
+        unknown.count() == 1
     }
 
     /// Compares what a request gave with what it gave then.
@@ -110,7 +135,7 @@ impl<M: Memory> Session<M> {
         if COUNTED.has(opcode) && count_of(opcode, reply) != facts.size {
             return Err("not as much was copied");
         }
-        if opcode == Opcode::OPEN {
+        if opcode == Opcode::OPEN && !forward.files {
             let id = forward.ids.get(&facts.node).map_or(0, |told| told.id);
             let open = reply.get(16..).and_then(read::<OpenOut>);
             forward.opened = open.map(|open| (id, open.fh, 0));
@@ -130,7 +155,12 @@ impl<M: Memory> Session<M> {
         }
         if opcode == Opcode::CREATE {
             let open = reply.get(belay_wire::CREATE_OPEN_OFFSET..).and_then(read::<OpenOut>);
-            forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
+            if forward.files {
+                let opened = open.map(|open| Opened { fh: open.fh, directory: false });
+                forward.handles.extend(opened.map(|opened| (facts.entry.key, opened)));
+            } else {
+                forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
+            }
         }
         let numbers_last =
             self.control().has(flags::OWN_INODES) && self.options & options::VOLATILE_INODES == 0;
@@ -149,6 +179,14 @@ impl<M: Memory> Session<M> {
         let facts = &issue.record.facts;
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let what = Request { header, body: &issue.record.body }.describe();
+        if self.options & options::BUFFER != 0 {
+            let key = if facts.entry.key == 0 { facts.node } else { facts.entry.key };
+            let path = self.path_of(key);
+            self.control().lose(
+                Loss::Data,
+                &format!("{path}: what was acknowledged cannot be done again ({what}): {why}"),
+            );
+        }
         self.control().decide(&Decision {
             generation: self.generation,
             opcode: facts.opcode,

@@ -6,7 +6,7 @@ use crate::restore::set_mode;
 use crate::session::Session;
 use belay_oplog::Body;
 use belay_recorder::{Memory, Node};
-use belay_wire::abi::{CopyFileRangeIn, InHeader, SetattrIn, WriteIn, fattr};
+use belay_wire::abi::{CopyFileRangeIn, CreateIn, InHeader, SetattrIn, WriteIn, fattr};
 use belay_wire::request::HEADER;
 use belay_wire::{Ids, Opcode, Request, build, get_u64, handle_fields, node_fields, put_u64};
 use smallvec::SmallVec;
@@ -15,6 +15,8 @@ use zerocopy::IntoBytes;
 
 /// Of a WRITE's flags, those that are about the data.
 const KILL_SUIDGID: u32 = 1 << 2;
+const O_ACCMODE: u32 = 3;
+const O_EXCL: u32 = 0o200;
 
 impl<M: Memory> Session<M> {
     /// What the daemon is asked next for a record; `None` if that is all. Of a WRITE, the message without its data.
@@ -30,6 +32,12 @@ impl<M: Memory> Session<M> {
         // One without an opcode only says where nodes are. The kernel asks for no copy of nothing.
         if forward.run >= runs || facts.opcode == 0 || copies && facts.size == 0 {
             return None;
+        }
+        if forward.files && opcode == Opcode::CREATE {
+            return self.next_of_create(issue, forward);
+        }
+        if forward.files && matches!(opcode, Opcode::OPEN | Opcode::SETATTR) {
+            return self.next_of_change(issue, forward);
         }
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let mut body = Body::from_slice(&issue.record.body);
@@ -90,6 +98,71 @@ impl<M: Memory> Session<M> {
         Some(Ok((message, Forwarded::Issue(forward.run))))
     }
 
+    /// A file that is to be made, where files are stored one by one: it may be there, and it may have another name by now.
+    fn next_of_create(
+        &mut self,
+        issue: &Issue,
+        forward: &RollForward,
+    ) -> Option<Result<(Vec<u8>, Forwarded), &'static str>> {
+        let facts = &issue.record.facts;
+        let key = facts.entry.key;
+        if forward.ids.contains_key(&key) {
+            return None;
+        }
+        if !forward.missing {
+            return Some(match self.id_or_lookup(key, forward) {
+                Some(Err(lookup)) => Ok((lookup, Forwarded::Find(key))),
+                _ => Err("the file has no name by which it could be made"),
+            });
+        }
+        let root = self.store.key(Node::ROOT);
+        let now = |key: u64| self.names_now(key);
+        let link = forward.names.path(root, key, &now).and_then(|mut path| path.pop());
+        let made: Option<CreateIn> = read(&issue.record.body);
+        let (Some(link), Some(made)) = (link, made) else {
+            return Some(Err("the file has no name by which it could be made"));
+        };
+        let parent = if link.parent == root {
+            1
+        } else {
+            forward.ids.get(&link.parent).map_or(0, |told| told.id)
+        };
+        let flags = made.flags & !(O_EXCL | O_ACCMODE) | O_RDWR;
+        let made = CreateIn { flags, ..made };
+        let ids = self.injected_ids(parent);
+        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
+        let parts = [made.as_bytes(), &link.name, b"\0"];
+        Some(Ok((build::request(ids, Opcode::CREATE, &parts), Forwarded::Issue(0))))
+    }
+
+    /// A change of a file's attributes by the handle that the roll-forward has, where files are stored one by one; an OPEN
+    /// that emptied it is one.
+    fn next_of_change(
+        &mut self,
+        issue: &Issue,
+        forward: &RollForward,
+    ) -> Option<Result<(Vec<u8>, Forwarded), &'static str>> {
+        let facts = &issue.record.facts;
+        let key = facts.node;
+        let id = match self.id_or_lookup(key, forward) {
+            Some(Ok(id)) => id,
+            Some(Err(lookup)) => return Some(Ok((lookup, Forwarded::Find(key)))),
+            None => return Some(Err("the node had no name by which it could be found")),
+        };
+        let Some(opened) = forward.handles.get(&key) else {
+            return Some(Ok(self.open_for(key, forward)));
+        };
+        let mut set = match Opcode(facts.opcode) {
+            Opcode::SETATTR => read::<SetattrIn>(&issue.record.body).unwrap_or_default(),
+            _ => SetattrIn { valid: fattr::SIZE, ..SetattrIn::default() },
+        };
+        set.valid = set.valid & !fattr::LOCKOWNER | fattr::FH;
+        set.fh = opened.fh;
+        let ids = self.injected_ids(id);
+        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
+        Some(Ok((build::setattr(ids, &set), Forwarded::Issue(0))))
+    }
+
     /// What is asked next to open a node for writing. What a crash leaves of a widened mode is dropped with
     /// everything else.
     fn open_for(&mut self, key: u64, forward: &RollForward) -> (Vec<u8>, Forwarded) {
@@ -113,8 +186,8 @@ impl<M: Memory> Session<M> {
         if let Some(told) = forward.ids.get(&key) {
             return Some(Ok(told.id));
         }
-        let nothing = |_: u64| Vec::new();
-        let path = forward.names.path(root, key, &nothing)?;
+        let now = |key: u64| self.names_now(key);
+        let path = forward.names.path(root, key, &now)?;
         let link = path.iter().find(|link| !forward.ids.contains_key(&link.key))?;
         let parent = if link.parent == root { 1 } else { forward.ids.get(&link.parent)?.id };
         Some(Err(build::lookup(self.injected_ids(parent), &link.name)))

@@ -7,6 +7,7 @@
 use super::{Issue, Opened, RollForward};
 use crate::session::Session;
 use belay_recorder::Memory;
+use belay_recorder::control::flags;
 use belay_wire::Opcode;
 
 /// How many files are kept open, to be written to again.
@@ -18,10 +19,16 @@ impl<M: Memory> Session<M> {
     /// its handle: all that was done by it since the checkpoint was done by this one, and some daemons (fusefat) cannot go
     /// on writing by one that comes later.
     pub(super) fn hand_over(&mut self, forward: &mut RollForward) {
+        // What is closed already is stored here; and so is everything if nobody will close anything any more.
+        let closing = if forward.files { self.closing() } else { Vec::new() };
+        if forward.files && self.control().has(flags::DISCONNECTED) {
+            return;
+        }
         forward.handles.retain(|key, Opened { fh, directory }| {
             if *directory {
                 return true;
             }
+            let closing = |handle| closing.contains(&self.store.handle_key(handle));
             let Some(node) = self.store.node_by_key(*key) else { return true };
             let mut writers = self.store.live_handles().filter(|handle| {
                 let facts = self.store.open_facts(*handle);
@@ -29,6 +36,9 @@ impl<M: Memory> Session<M> {
             });
             let (Some(writer), None) = (writers.next(), writers.next()) else { return true };
             drop(writers);
+            if closing(writer) {
+                return true;
+            }
             let lost = self.store.handle_bound(writer, self.generation).is_none();
             if lost {
                 self.rebind(writer, *fh);
@@ -39,12 +49,12 @@ impl<M: Memory> Session<M> {
 }
 
 impl RollForward {
-    /// The daemon's node and handle that are to be closed now, if any.
-    pub(super) fn next_to_close(&mut self) -> Option<(u64, Opened)> {
+    /// The node, the daemon's id of it, and the handle that are to be closed now, if any.
+    pub(super) fn next_to_close(&mut self) -> Option<(u64, u64, Opened)> {
         let key = match &self.current {
             // Not one that the current request needs: it would be opened and closed for ever.
             None if self.over || self.handles.len() > MOST => self.handles.keys().next().copied(),
-            Some(issue) if self.run == 0 => self
+            Some(issue) if self.run == 0 && !self.files => self
                 .handles
                 .keys()
                 .copied()
@@ -54,7 +64,7 @@ impl RollForward {
         let key = key?;
         let opened = self.handles.remove(&key)?;
         // Of the root nobody tells; it is known as that.
-        Some((self.ids.get(&key).map_or(1, |told| told.id), opened))
+        Some((key, self.ids.get(&key).map_or(1, |told| told.id), opened))
     }
 
     /// Whether a request sets how long a file is, or the like, without a handle: some daemons keep that with each handle.

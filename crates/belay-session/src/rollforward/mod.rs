@@ -9,11 +9,13 @@
 //! | --- | --- |
 //! | [`ask`] | what the daemon is asked for a record |
 //! | [`answer`] | what its answer means |
+//! | [`cut`] | checkpoints on the way |
 //! | [`close`] | when what was opened to write to it is closed |
 
 mod answer;
 mod ask;
 mod close;
+mod cut;
 
 use crate::injection::Injection;
 use crate::message::read;
@@ -50,6 +52,8 @@ pub(crate) enum Forwarded {
     Narrow,
     /// The request itself, or, of a WRITE, the run with this number.
     Issue(usize),
+    /// FLUSH of a node's handle, so that what was written by it is stored.
+    Store(u64),
     /// RELEASE of a handle.
     Close,
 }
@@ -106,6 +110,18 @@ pub(crate) struct RollForward {
     /// Bytes of data in the last WRITE that was issued.
     sent: usize,
     over: bool,
+    /// Files are stored one by one (policy `buffer`).
+    files: bool,
+    /// The file that the current record made is not there.
+    missing: bool,
+    /// A handle whose file was stored, and is to be closed: node's id, handle.
+    flushed: Option<(u64, Opened)>,
+    /// Files that were stored on the way.
+    stored: Vec<u64>,
+    /// In front of which records there can be a checkpoint; none if there is to be none any more.
+    cuts: Vec<bool>,
+    /// The host wants one.
+    wanted: bool,
 }
 
 /// Whether a request is by the handle of a directory.
@@ -144,7 +160,14 @@ impl<M: Memory> Session<M> {
             run: 0,
             sent: 0,
             over: false,
+            files: self.buffers_files(),
+            missing: false,
+            flushed: None,
+            stored: Vec::new(),
+            cuts: log.cuts(),
+            wanted: false,
         }));
+        self.control().set_forward_length(log.length() as u64);
         self.next_task += 1;
         let mut task = Task::new(self.next_task, Job::RollForward, None);
         task.old = true;
@@ -160,8 +183,8 @@ impl<M: Memory> Session<M> {
     /// What the daemon is to take for the time in the request `unique`: when it is issued again, that of
     /// the first time. CLOCK_REALTIME in nanoseconds.
     pub fn time_of(&self, unique: u64) -> Option<u64> {
-        let (_, injection) = self.injections.get(&unique)?;
-        let Injection::Forward(Forwarded::Issue(_)) = injection else { return None };
+        let asked = self.injections.get(&unique)?;
+        let Injection::Forward(Forwarded::Issue(_)) = asked.injection else { return None };
         Some(self.forward.as_ref()?.current.as_ref()?.record.facts.time)
     }
 
@@ -182,7 +205,17 @@ impl<M: Memory> Session<M> {
             return Step::Inject(message, Injection::Forward(Forwarded::Close));
         }
         loop {
-            if let Some((id, Opened { fh, directory })) = forward.next_to_close() {
+            if let Some((id, Opened { fh, directory })) = forward.flushed.take() {
+                let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
+                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+            }
+            if let Some((key, id, opened)) = forward.next_to_close() {
+                let Opened { fh, directory } = opened;
+                if forward.files {
+                    forward.flushed = Some((id, opened));
+                    let message = build::flush(self.injected_ids(id), fh);
+                    return Step::Inject(message, Injection::Forward(Forwarded::Store(key)));
+                }
                 let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close));
             }
@@ -202,12 +235,16 @@ impl<M: Memory> Session<M> {
                 }
                 continue;
             }
+            if let Some(step) = self.cut_step(forward) {
+                return step;
+            }
             let next = self.log.as_ref().map(|log| forward.replay.next_in_place(log));
             match next {
                 Some(Ok(Some(issue))) => {
                     // Should the daemon die of it, the supervisor knows.
                     self.control().set_forward(self.generation, Some(issue.number as u32));
                     forward.run = 0;
+                    forward.missing = false;
                     let facts = &issue.record.facts;
                     let writes = Opcode(facts.opcode) == Opcode::WRITE && facts.size > 0;
                     if writes && issue.data.is_empty() {
@@ -246,12 +283,19 @@ impl<M: Memory> Session<M> {
     fn next_record(&mut self, forward: &mut RollForward) {
         if let Some(issue) = forward.current.take() {
             forward.names.forward(&issue.record.names);
+            let facts = &issue.record.facts;
+            let begun = |sake| self.store.slot_requests().any(|(_, held)| held.unique == sake);
+            if facts.unique == 0 && facts.opcode != 0 && begun(facts.size) {
+                // By its record a successor knows what was begun of a request that is not answered.
+                forward.cuts.clear();
+            }
         }
     }
 
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
         self.control().set_forward(self.generation, None);
+        forward.stored.iter().for_each(|file| self.drop_stored(*file));
         let mut forget = Vec::new();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
@@ -283,8 +327,8 @@ impl<M: Memory> Session<M> {
         if live.is_some() || depth == 0 {
             return live;
         }
-        let nothing = |_: u64| Vec::new();
-        names.names(key, &nothing).iter().find_map(|(parent, name)| {
+        let now = |key: u64| self.names_now(key);
+        names.names(key, &now).iter().find_map(|(parent, name)| {
             let parent = self.node_of(*parent, names, depth - 1)?;
             self.store.child(parent, name)
         })

@@ -17,6 +17,7 @@ const ENOENT: i32 = 2;
 
 /// What outlives a daemon.
 pub struct Outside {
+    pub options: u64,
     pub kernel: Rc<RefCell<Kernel>>,
     pub disk: Rc<RefCell<Disk>>,
     pub memory: Words,
@@ -67,9 +68,9 @@ enum Before {
 impl Life {
     pub fn new(out: &Outside, generation: u32, flavour: Flavour, threads: usize) -> Self {
         let store = Store::new(out.memory.clone(), out.layout);
-        let mut session = Session::attach(store, generation);
+        let mut session = Session::attach_with(store, generation, out.options);
         session.set_epochs(out.epoch, out.durable);
-        if session.control().options() & options::EPOCH != 0 {
+        if out.options & options::EPOCH != 0 {
             let log = Oplog::open(out.memory.clone(), out.layout.words, out.oplog, out.epoch);
             session.keep_log(log.expect("the op-log")).expect("the op-log");
         }
@@ -227,6 +228,9 @@ impl Life {
         if due && out.durable + 1 == out.epoch && self.session.begin_checkpoint(out.time) {
             self.due = false;
         }
+        if self.session.is_rolling_forward() && out.durable + 1 == out.epoch {
+            self.session.want_cut();
+        }
         let work = self.session.work(out.time);
         let kick = self.session.take_kick();
         self.pending = !self.session.is_quiet();
@@ -251,6 +255,10 @@ impl Life {
             }
             Some(Work::Seal) => {
                 assert!(!self.daemon.dirty, "the epoch ends, and not all is written");
+                if !self.session.prepare_cut() {
+                    return Before::Again;
+                }
+                out.clock.tick();
                 *out.image.borrow_mut() = out.disk.borrow().clone();
                 out.epoch += 1;
                 out.clock.tick();

@@ -195,7 +195,10 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let clock = Clock::new(&setup.plan);
     let disk = if setup.epochs { Disk::reusing() } else { Disk::new() };
     let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
+    let resend = if setup.resend { 0 } else { options::NO_RESEND };
+    let epoch = if setup.epochs { options::EPOCH } else { 0 };
     let mut out = Outside {
+        options: resend | epoch,
         kernel: kernel.clone(),
         disk: Rc::new(RefCell::new(disk.clone())),
         memory: Words::new(&layout, setup.oplog, clock.clone()),
@@ -208,9 +211,6 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         durable: 0,
         in_hand: None,
     };
-    let resend = if setup.resend { 0 } else { options::NO_RESEND };
-    let epoch = if setup.epochs { options::EPOCH } else { 0 };
-    Control::new(&out.memory.calm(), layout).set_options(resend | epoch);
     let wishes = Checkpoints { flush: setup.flush, ..Checkpoints::default() };
     Control::new(&out.memory.calm(), layout).set_checkpoints(&wishes);
     // Deaths that are planned hit one request again and again, too; that is not what is tested then.

@@ -25,6 +25,7 @@ pub struct Talk {
     pub unique: u64,
     epochs: bool,
     copies: bool,
+    chosen: u64,
 }
 
 impl Talk {
@@ -51,16 +52,16 @@ impl Talk {
         let file = rustix::fs::memfd_create("talk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        let session = Session::attach(Store::new(Arc::clone(&memory), layout), 0);
-        session.control().set_options(chosen);
-        let mut talk = Self { session, memory, layout, generation: 0, unique: 0, epochs, copies };
+        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, chosen);
+        let (generation, unique) = (0, 0);
+        let mut talk = Self { session, memory, layout, generation, unique, epochs, copies, chosen };
         talk.attach();
         talk
     }
 
     fn attach(&mut self) {
         let store = Store::new(Arc::clone(&self.memory), self.layout);
-        self.session = Session::attach(store, self.generation);
+        self.session = Session::attach_with(store, self.generation, self.chosen);
         if self.epochs {
             self.session.set_epochs(1, 0);
             self.session.keep_log(self.log()).unwrap();

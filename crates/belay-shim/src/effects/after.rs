@@ -5,6 +5,7 @@
 //! others are dropped: nothing of them has reached the image. So the image that the daemon reads at
 //! its start is as its requests left it that were answered (Re-FUSE, section 5, on ntfs-3g).
 
+use crate::image_box::ImageBox;
 use belay_effects::area::{Area, Left, Tally};
 use belay_effects::finish::finish;
 use belay_recorder::control::{Control, Decision, options};
@@ -12,6 +13,7 @@ use belay_recorder::{InFlight, SlotState, Store};
 use belay_session::decision::Progress;
 use belay_sys::Mapping;
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// How far the dead generation had come with each request that it had begun.
@@ -21,25 +23,28 @@ use std::sync::Arc;
 pub(crate) fn learn(
     store: &Store<Arc<Mapping>>,
     bits: u64,
+    image_box: &ImageBox,
 ) -> Result<HashMap<u64, Progress>, String> {
     let area = Area::new(store.memory(), *store.layout());
     if bits & options::TRANSACTION != 0 {
-        finish(store)?;
+        finish(store, image_box.image().as_ref().map(AsFd::as_fd))?;
     }
     let mut known = HashMap::new();
     // A daemon that had no image when it should have one did something else.
     let told = bits & options::JOURNAL != 0
-        || (bits & options::TRANSACTION != 0 && area.image().is_some());
+        || (bits & options::TRANSACTION != 0 && image_box.image().is_some());
     if !told {
         return Ok(known);
     }
     // Once requests were handed between threads, an empty log says nothing.
     let trusted = area.tally(Tally::HandedOver) == 0;
+    let unproven = bits & options::UNPROVEN != 0;
     let requests = store.slot_requests();
     for (slot, request) in requests.filter(|(_, request)| request.state == SlotState::Started) {
         let left = area.left(slot, request.unique);
         let progress = match left {
-            Left::Nothing if trusted => Some(Progress::Untouched),
+            // What has left no record may have been done in a way that is not seen.
+            Left::Nothing if trusted && !unproven => Some(Progress::Untouched),
             Left::Journal if trusted && bits & options::JOURNAL != 0 => Some(Progress::Logged),
             Left::Nothing | Left::Journal | Left::Unknown => None,
             Left::Torn => {
@@ -51,6 +56,8 @@ pub(crate) fn learn(
         match progress {
             Some(Progress::Logged) => {}
             Some(_) => log.drop(),
+            // Its successor's log tells of all that can be seen.
+            None if unproven && left == Left::Nothing && trusted => log.drop(),
             // The next generation must not take the empty log for one of a request that did nothing.
             None => {
                 log.mark_opaque(request.unique);

@@ -16,16 +16,14 @@ use crate::dying::in_call;
 use crate::positions;
 use crate::real;
 use crate::start::Shim;
-use belay_effects::area::{Image, Tally};
+use belay_effects::area::Tally;
 use belay_effects::finish::write_runs;
 use belay_effects::log::{COMMITTED, Head, TORN};
 use belay_effects::{Kind, Log, Overlay};
 use belay_recorder::Slot;
 use belay_sys::Mapping;
 use libc::c_int;
-use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -189,20 +187,9 @@ impl Shim {
         }
         // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        let Ok(stat) = rustix::fs::fstat(file) else { return };
-        let (device, inode) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => (stat.st_dev, stat.st_ino),
-            FileType::BlockDevice => (stat.st_rdev, 0),
-            _ => return,
-        };
-        let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{fd}")) else { return };
-        let image = Image { device, inode, path: path.as_os_str().as_bytes().to_vec() };
-        let area = self.area();
         // The one file that the first life took for its image stays it.
-        let known = area.image().is_none_or(|known| known.path == image.path);
-        if known && descriptors::add_image(fd) {
+        if self.image_box.leave(file) && descriptors::add_image(fd) {
             positions::keep(fd);
-            area.set_image(&image);
             self.image.fd.store(fd, Relaxed);
         }
     }

@@ -1,7 +1,8 @@
 //! exec and spawn: fusermount, which mounts for ordinary users, gets belay's mailbox to answer to.
 //!
 //! In the first life fusermount is really started. In the others it is not: the mount is there, and
-//! the daemon is handed the device that is held. Unmounting through fusermount is let through.
+//! the daemon is handed the device that is held. A daemon that unmounts by fusermount has nothing
+//! unmounted: it is told that it has, and the supervisor decides what that means, as for umount(2).
 
 use crate::mailbox::watch;
 use crate::real::{self, Strings};
@@ -62,14 +63,8 @@ unsafe fn mounting<'a>(
     words: Strings,
     variables: Strings,
 ) -> Option<Mounting<'a>> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: a C string by the caller's contract.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let name = path.rsplit(|byte| *byte == b'/').next()?;
-    // fusermount3, fusermount, mergerfs-fusermount.
-    if !name.windows(10).any(|part| part == b"fusermount") {
+    // SAFETY: the caller's contract.
+    if !unsafe { is_fusermount(path) } {
         return None;
     }
     // SAFETY: as for execve(2), by the caller's contract.
@@ -83,6 +78,56 @@ unsafe fn mounting<'a>(
     let words = unsafe { strings(words, MOST_WORDS) };
     let (mountpoint, options) = parse(&words)?;
     Some(Mounting { comm, mountpoint, options })
+}
+
+/// What `path` would unmount if it were started so; `None` for all other programs and uses.
+///
+/// # Safety
+/// `path` is a C string or null, `words` is as for execve(2).
+unsafe fn unmounting<'a>(path: *const c_char, words: Strings) -> Option<&'a CStr> {
+    // SAFETY: the caller's contract.
+    if !unsafe { is_fusermount(path) } {
+        return None;
+    }
+    // SAFETY: as for execve(2), by the caller's contract.
+    let words = unsafe { strings(words, MOST_WORDS) };
+    parse_unmount(&words)
+}
+
+/// The mountpoint in a command line of fusermount that unmounts.
+fn parse_unmount<'a>(words: &[&'a CStr]) -> Option<&'a CStr> {
+    let is_wish = |word: &[u8]| match word {
+        b"--unmount" => true,
+        [b'-', b'-', ..] => false,
+        [b'-', letters @ ..] => letters.contains(&b'u'),
+        _ => false,
+    };
+    let mut wished = false;
+    let mut mountpoint = None;
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_bytes() {
+            b"--" => mountpoint = rest.next(),
+            b"-o" => return None,
+            [b'-', ..] => wished |= is_wish(word.to_bytes()),
+            _ => mountpoint = Some(word),
+        }
+    }
+    mountpoint.filter(|_| wished).copied()
+}
+
+/// Whether that is fusermount3, fusermount, mergerfs-fusermount.
+///
+/// # Safety
+/// `path` is a C string or null.
+unsafe fn is_fusermount(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: a C string by the caller's contract.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    name.windows(10).any(|part| part == b"fusermount")
 }
 
 /// Mountpoint and options in fusermount's command line; `None` if it is to do something else.
@@ -157,20 +202,7 @@ impl Shim {
         start: impl FnOnce(*mut pid_t, Strings) -> c_int,
     ) -> c_int {
         if self.mailbox.is_settled() {
-            // SAFETY: the child only sends a message and ends: nothing that needs other threads.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let given = self.hand_out(mounting.comm);
-                leave(!given);
-            }
-            if child < 0 {
-                return real::errno();
-            }
-            if !pid.is_null() {
-                // SAFETY: posix_spawn's first argument, if not null, is the place for the id.
-                unsafe { *pid = child };
-            }
-            return 0;
+            return stand_in(pid, || self.hand_out(mounting.comm));
         }
         self.note_mounting(mounting);
         let post = self.mailbox.post_for_child();
@@ -200,6 +232,24 @@ impl Shim {
     }
 }
 
+/// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.
+fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
+    // SAFETY: the child does at most send a message, and ends: nothing that needs other threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let done = work();
+        leave(!done);
+    }
+    if child < 0 {
+        return real::errno();
+    }
+    if !pid.is_null() {
+        // SAFETY: posix_spawn's first argument, if not null, is the place for the id.
+        unsafe { *pid = child };
+    }
+    0
+}
+
 fn leave(failed: bool) -> ! {
     // SAFETY: _exit ends this process at once; it is a copy whose exit handlers are the daemon's.
     unsafe { libc::_exit(c_int::from(failed)) }
@@ -214,6 +264,11 @@ unsafe fn before_exec(path: *const c_char, words: Strings, variables: Strings) {
         // SAFETY: the caller's contract.
         if let Some(mounting) = unsafe { mounting(path, words, variables) } {
             shim.becoming_helper(&mounting);
+        // SAFETY: the caller's contract.
+        } else if let Some(mountpoint) = unsafe { unmounting(path, words) }
+            && shim.gives_up(mountpoint.to_bytes())
+        {
+            leave(false);
         } else if shim.is_starting() && !path.is_null() {
             // SAFETY: a C string, by the contract of exec(3).
             let path = unsafe { CStr::from_ptr(path) };
@@ -312,11 +367,18 @@ unsafe fn spawned(
 ) -> c_int {
     crate::effects::journal::beyond();
     crate::positions::hand_all_back();
+    let Some(shim) = shim() else { return start(pid, envp) };
     // SAFETY: the caller's arguments.
-    match (shim(), unsafe { mounting(path, argv, envp) }) {
-        (Some(shim), Some(mounting)) => shim.spawn_helper(&mounting, pid, envp, start),
-        _ => start(pid, envp),
+    if let Some(mounting) = unsafe { mounting(path, argv, envp) } {
+        return shim.spawn_helper(&mounting, pid, envp, start);
     }
+    // SAFETY: the caller's arguments.
+    if let Some(mountpoint) = unsafe { unmounting(path, argv) }
+        && shim.gives_up(mountpoint.to_bytes())
+    {
+        return stand_in(pid, || true);
+    }
+    start(pid, envp)
 }
 
 /// posix_spawn(3).
@@ -378,6 +440,26 @@ mod tests {
             &[],
         ] {
             assert_eq!(parse(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn requests_to_unmount_are_recognised() {
+        for words in [
+            &[c"fusermount3", c"-u", c"-q", c"-z", c"--", c"/mnt"][..],
+            &[c"fusermount3", c"--unmount", c"--quiet", c"--lazy", c"--", c"/mnt"],
+            &[c"fusermount", c"-uz", c"/mnt"],
+            &[c"fusermount", c"/mnt", c"-u"],
+        ] {
+            assert_eq!(parse_unmount(words), Some(c"/mnt"), "{words:?}");
+        }
+        for words in [
+            &[c"fusermount3", c"-o", c"rw,-u", c"--", c"/mnt"][..],
+            &[c"fusermount", c"/mnt"],
+            &[c"fusermount3", c"-u"],
+            &[],
+        ] {
+            assert_eq!(parse_unmount(words), None, "{words:?}");
         }
     }
 }

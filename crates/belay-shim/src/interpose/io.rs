@@ -183,6 +183,14 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
     if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
         return 0;
     }
+    if request == libc::FIONBIO as c_ulong && is_device(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        let done = unsafe { real::ioctl(fd, request, arg) };
+        if let Some(shim) = shim().filter(|_| done >= 0) {
+            shim.reads_wait(); // looks, and notes it
+        }
+        return done;
+    }
     // A disk can be told to discard; most of what it is asked changes nothing.
     let changes = CHANGES.contains(&request) || policy() == Policy::Transaction;
     if changes && passes_by(fd) {

@@ -1,12 +1,16 @@
 //! The libc functions that the daemon calls. Each passes on what does not concern the device.
 
+mod asked;
 mod calls;
+mod epolls;
 mod helper;
 mod io;
 mod mounts;
 mod numbers;
 mod open;
 mod paths;
+mod polls;
+mod signals;
 mod socket;
 mod stdio;
 pub(crate) mod threads;

@@ -2,8 +2,8 @@
 //! supervisor's, so that a daemon's own exit is told from a crash.
 
 use crate::real;
-use crate::start::shim;
-use belay_recorder::control::flags;
+use crate::start::{Shim, shim};
+use belay_recorder::control::{ending, flags};
 use libc::{c_char, c_int, c_ulong, c_void};
 use std::ffi::CStr;
 
@@ -47,19 +47,25 @@ pub unsafe extern "C-unwind" fn mount(
     result
 }
 
-/// Whether `target` is the held mount; then the supervisor is told that the daemon gives it up.
+impl Shim {
+    /// Whether `target` is the held mount; then the supervisor is told that the daemon gives it up. What that means is the
+    /// supervisor's to say (`verdict.rs`): a daemon that cannot start, or has lost its server, unmounts as well.
+    pub(super) fn gives_up(&self, target: &[u8]) -> bool {
+        let control = self.control();
+        if !control.has(flags::MOUNTED) || control.mountpoint() != target {
+            return false;
+        }
+        // One that is only told so, to have it write what it holds, is not to unmount anything.
+        if !self.epochs.is_retiring() {
+            control.note_ending(self.generation, ending::UNMOUNTS);
+            self.tell();
+        }
+        true
+    }
+}
+
 fn given_up(target: *const c_char) -> bool {
-    let Some(shim) = shim() else { return false };
-    let control = shim.control();
-    if !control.has(flags::MOUNTED) || control.mountpoint() != bytes(target) {
-        return false;
-    }
-    // One that is only told so, to have it write what it holds, is not to unmount anything.
-    if !shim.epochs.is_retiring() {
-        control.raise(flags::UNMOUNT_REQUESTED);
-        shim.tell();
-    }
-    true
+    shim().is_some_and(|shim| shim.gives_up(bytes(target)))
 }
 
 /// umount(2).

@@ -3,6 +3,7 @@
 
 use crate::descriptors;
 use crate::real;
+use crate::start::shim;
 use libc::{c_int, c_long, c_uint};
 
 /// dup(2).
@@ -76,6 +77,13 @@ macro_rules! controls {
             // SAFETY: the caller's arguments, unchanged. In C the last is variadic: it lies where
             // an argument of this type lies, and is not looked at by commands that have none.
             let done = unsafe { real::$name(fd, command, argument) };
+            if command == libc::F_SETFL
+                && done >= 0
+                && descriptors::is_device(fd)
+                && let Some(shim) = shim()
+            {
+                shim.waiting.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
+            }
             if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && done >= 0 {
                 descriptors::duplicate(fd, done);
             }

@@ -24,7 +24,13 @@ fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
     // SAFETY: duplicates a live descriptor to the lowest free number, as open(2) would choose.
     let fd = unsafe { libc::fcntl(shim.device.as_raw_fd(), how, 0) };
     if fd >= 0 {
+        descriptors::remove(fd); // its number may have been another's
         descriptors::add(fd);
+        if flags & libc::O_NONBLOCK != 0 {
+            // SAFETY: a live descriptor; the description is the one device's.
+            unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
+            shim.reads_wait(); // looks, and notes it
+        }
     }
     Some(fd)
 }

@@ -9,6 +9,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | `demangle` | what a symbol is called in its language |
 //! | [`maps`] | what lay where in the process |
 //! | `message` | what the daemon said of why it gave up |
 //! | `module` | what a program file says: unwind tables, names, lines |
@@ -16,12 +17,13 @@
 //! | [`unwind`] | which functions had called which |
 //! | [`later`] | when that is done |
 
+mod demangle;
 pub mod journal;
 pub mod later;
 pub mod maps;
 mod message;
 mod module;
-mod open;
+pub(crate) mod open;
 pub mod unwind;
 
 use crate::process::signal_name;

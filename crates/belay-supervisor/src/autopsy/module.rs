@@ -1,37 +1,41 @@
 //! What a program file says: unwind tables, names of functions, lines of sources.
 
 use super::maps::Mapped;
-use super::{Frame, hex, open, plain};
+use super::{Frame, demangle, hex, open, plain};
 use addr2line::gimli::{self, EndianSlice, RunTimeEndian, SectionId};
 use framehop::{ExplicitModuleSectionInfo, Module};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache};
-use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// A section that is longer is not looked at.
 const SECTION: u64 = 64 << 20;
-/// How much of one file is read in all.
-const BUDGET: u64 = 256 << 20;
+/// How much of all files of one backtrace is read in all.
+pub(super) const BUDGET: u64 = 512 << 20;
 const SYMBOLS: usize = 4 << 20;
 
 /// The bytes of a section.
 type Bytes = Vec<u8>;
 
+/// What is left of the budget of one backtrace.
+pub(super) type Left = Rc<Cell<u64>>;
+
 /// A file of which no more than so much is read.
 struct Limited {
     file: File,
-    left: u64,
+    left: Left,
 }
 
 impl Read for Limited {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let got = self.file.read(out)?;
-        let left = self.left.checked_sub(got as u64);
-        self.left = left.ok_or_else(|| io::Error::other("too much to read"))?;
+        let left = self.left.get().checked_sub(got as u64);
+        self.left.set(left.ok_or_else(|| io::Error::other("too much to read"))?);
         Ok(got)
     }
 }
@@ -56,9 +60,9 @@ type Elf<'d> = ElfFile64<'d, Endianness, &'d ReadCache<Limited>>;
 
 impl Program {
     /// Opens the file that `mapped` is a part of, whose parts are all in `map`.
-    pub(super) fn open(mapped: &Mapped, map: &[Mapped]) -> Option<Self> {
+    pub(super) fn open(mapped: &Mapped, map: &[Mapped], left: &Left) -> Option<Self> {
         let file = open::open(mapped)?;
-        let cache = ReadCache::new(Limited { file, left: BUDGET });
+        let cache = ReadCache::new(Limited { file, left: Rc::clone(left) });
         let bias = bias(&elf(&cache)?, mapped)?;
         let parts = || map.iter().filter(|part| part.path == mapped.path);
         let start = parts().map(|part| part.start).min()?;
@@ -114,8 +118,7 @@ impl Program {
             let Some(lookup) = lookup else { continue };
             frame.module = Some(plain(&self.path));
             frame.offset = Some(hex(*lookup));
-            frame.function =
-                name.map(|(_, name)| plain(&addr2line::demangle_auto(Cow::Owned(name), None)));
+            frame.function = name.map(|(_, name)| plain(&demangle::readable(&name)));
             let found = lines.as_ref().and_then(|lines| lines.find_location(*lookup).ok()?);
             if let Some(place) = found {
                 frame.file = place.file.map(plain);

@@ -19,7 +19,19 @@ const LONGEST: u64 = 1 << 30;
 /// file system that a program serves. To touch such a one, above all the one that is held, is to wait
 /// for that program.
 pub(super) fn open(mapped: &Mapped) -> Option<File> {
-    let path = Path::new(&mapped.path);
+    open_if(Path::new(&mapped.path), LONGEST, |inode, kind| {
+        inode == mapped.inode || kind == OVERLAY
+    })
+}
+
+/// Opens a regular file of at most `longest` bytes for reading, on no file system that a program serves, by a path without
+/// links.
+pub(crate) fn open_regular(path: &Path, longest: u64) -> Option<File> {
+    open_if(path, longest, |_, _| true)
+}
+
+/// `is_meant`: whether it is the right one, by its inode number and the type of its file system.
+fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Option<File> {
     if !may_touch(path, &mounts::table()) {
         return None;
     }
@@ -30,8 +42,8 @@ pub(super) fn open(mapped: &Mapped) -> Option<File> {
     let place: OwnedFd = openat2(CWD, path, flags, Mode::empty(), resolve).ok()?;
     let (stat, system) = (fstat(&place).ok()?, fstatfs(&place).ok()?);
     let kind = system.f_type as u64;
-    let same = stat.st_ino == mapped.inode || kind == OVERLAY;
-    let short = u64::try_from(stat.st_size).is_ok_and(|size| size <= LONGEST);
+    let same = is_meant(stat.st_ino, kind);
+    let short = u64::try_from(stat.st_size).is_ok_and(|size| size <= longest);
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if kind == FUSE || !regular || !same || !short {
         return None;

@@ -1,7 +1,7 @@
 //! Which functions had called which.
 
 use super::maps::{self, Mapped};
-use super::module::Program;
+use super::module::{BUDGET, Left, Program};
 use super::{Frame, hex, plain};
 use belay_effects::remains::{Machine, Remains};
 use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
@@ -25,6 +25,7 @@ pub fn backtrace(remains: &Remains) -> Option<Vec<Frame>> {
 
 fn walk(remains: &Remains) -> Option<Vec<Frame>> {
     let map = maps::parse(&remains.maps);
+    let left = Left::new(BUDGET.into());
     let mut seen: Vec<String> = Vec::new();
     let mut programs: Vec<Program> = Vec::new();
     // Only files are read that have a part in this: each walk finds out about one more.
@@ -37,7 +38,7 @@ fn walk(remains: &Remains) -> Option<Vec<Frame>> {
         match found.iter().find_map(of) {
             Some(mapped) if seen.len() < PROGRAMS => {
                 seen.push(mapped.path.clone());
-                programs.extend(Program::open(mapped, &map));
+                programs.extend(Program::open(mapped, &map, &left));
             }
             _ => break found,
         }

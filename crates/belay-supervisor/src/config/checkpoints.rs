@@ -63,6 +63,8 @@ pub struct Checkpoints {
     pub early_bytes: u64,
     /// What fsync(2) does.
     pub syncs: Syncs,
+    /// How long commits may fail before it fails too, in milliseconds.
+    pub sync_timeout_ms: u64,
 }
 
 impl Default for Checkpoints {
@@ -75,6 +77,7 @@ impl Default for Checkpoints {
             overlay_bytes: 128 << 20,
             early_bytes: 8 << 20,
             syncs: Syncs::default(),
+            sync_timeout_ms: 60_000,
         }
     }
 }

@@ -4,8 +4,9 @@ use super::sftp::{self, Barrier};
 use crate::process::Watched;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, shutdown, sockopt};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, recv, shutdown, sockopt};
+use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 
 /// How long processes may take to end by themselves that nothing is being said to any more.
@@ -166,7 +167,7 @@ impl Ending {
             if !matches!(poll(&mut fds, Some(&none)), Ok(1)) {
                 return true;
             }
-            let got = match rustix::io::read(&self.connection, &mut scrap) {
+            let got = match take(&self.connection, &mut scrap) {
                 Ok(0) => return false,
                 Ok(got) => scrap.get(..got).unwrap_or_default(),
                 Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -180,6 +181,19 @@ impl Ending {
                 self.stage = Stage::Settled;
             }
         }
+    }
+}
+
+/// Reads what is there, and never waits: others may have the description, and take what was there, or have it wait.
+fn take(connection: &OwnedFd, scrap: &mut [u8]) -> Result<usize, Errno> {
+    if is_socket(connection) {
+        return recv(connection, scrap, RecvFlags::DONTWAIT).map(|(got, _)| got);
+    }
+    let here = u64::MAX; // no offset: a pipe has none
+    match preadv2(connection, &mut [IoSliceMut::new(scrap)], here, ReadWriteFlags::NOWAIT) {
+        // Kernels before 5.5 cannot do so.
+        Err(Errno::OPNOTSUPP) => rustix::io::read(connection, scrap),
+        result => result,
     }
 }
 

@@ -8,11 +8,13 @@
 //! nothing more will come, and waits until the other end has finished.
 
 mod finish;
+mod pairs;
 mod sftp;
 
 pub use finish::Finishing;
 
-use crate::process::{Watched, children};
+use crate::process::{Watched, children, descendants};
+use pairs::{Asker, Peer};
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -35,8 +37,17 @@ impl Connections {
     pub fn refresh(&mut self, daemon: &Watched) {
         let mut seen = BTreeSet::new();
         let mut of_children = None;
-        for (number, kind, inode) in descriptors(daemon.pid) {
-            if !seen.insert(inode) || self.0.contains_key(&inode) {
+        let all = descriptors(daemon.pid);
+        let own = own_pairs(daemon.pid, &all);
+        for (number, kind, inode) in all {
+            if !seen.insert(inode) {
+                continue;
+            }
+            if own.contains(&inode) {
+                self.0.remove(&inode); // a child may have had its other end, between fork and exec
+                continue;
+            }
+            if self.0.contains_key(&inode) {
                 continue;
             }
             let of_children = of_children.get_or_insert_with(|| pipes_of(&children(daemon.pid)));
@@ -93,6 +104,30 @@ fn descriptors(pid: u32) -> Vec<(i32, Kind, u64)> {
         .collect()
 }
 
+/// Those of a process's sockets whose other end is its own as well, and nobody else's, or closed: event loops wake themselves by
+/// such pairs. A child that has the other end, and what the child has started, is somebody else.
+fn own_pairs(pid: u32, all: &[(i32, Kind, u64)]) -> BTreeSet<u64> {
+    let sockets: BTreeSet<u64> =
+        all.iter().filter(|one| one.1 == Kind::Socket).map(|one| one.2).collect();
+    if sockets.is_empty() {
+        return sockets;
+    }
+    let asker = Asker::new();
+    let mut of_others = None;
+    let mut others = || {
+        let found = descendants(&[pid], &[]);
+        found.into_iter().flat_map(descriptors).map(|(_, _, inode)| inode).collect()
+    };
+    let mut is_own = |inode: &u64| match asker.peer(*inode) {
+        Peer::Inode(peer) => {
+            let of_others: &BTreeSet<u64> = of_others.get_or_insert_with(&mut others);
+            sockets.contains(&peer) && !of_others.contains(&peer) && !of_others.contains(inode)
+        }
+        Peer::Closed | Peer::Unknown => false,
+    };
+    sockets.iter().copied().filter(|inode| is_own(inode)).collect()
+}
+
 /// Whether a process has descriptors. One that ends loses the whole table before it closes any.
 fn has_descriptors(pid: u32) -> bool {
     fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut entries| entries.next().is_some())
@@ -134,8 +169,46 @@ fn reads(pipe: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
     use std::time::Duration;
+
+    /// How many connections a process of Python's has that does this.
+    fn held_of(program: &str) -> usize {
+        let program = format!(
+            "import asyncio, os, socket, subprocess, sys\n{program}\nprint('ready', flush=True)\nsys.stdin.read()"
+        );
+        let mut child = Command::new("python3")
+            .args(["-c", &program])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("stdout");
+        BufReader::new(output).read_line(&mut line).expect("read");
+        assert_eq!(line, "ready\n", "{program}");
+        let daemon = Watched::open(child.id()).expect("pidfd");
+        let mut connections = Connections::default();
+        connections.refresh(&daemon);
+        drop(child.stdin.take());
+        child.wait().expect("wait");
+        connections.0.len()
+    }
+
+    #[test]
+    fn pairs_within_a_daemon_are_no_connections() {
+        assert_eq!(held_of("pair = socket.socketpair()"), 0);
+        assert_eq!(held_of("loop = asyncio.new_event_loop()"), 0);
+        let child = "subprocess.Popen(['cat'], stdin=b, stdout=b)";
+        // As sshfs does it; the pair of the loop is none still.
+        let sshfs = format!(
+            "loop = asyncio.new_event_loop()\na, b = socket.socketpair()\n{child}\nb.close()"
+        );
+        assert_eq!(held_of(&sshfs), 1);
+        // One that keeps the child's end open as well.
+        assert_eq!(held_of(&format!("a, b = socket.socketpair()\n{child}")), 2);
+    }
 
     #[test]
     fn what_the_dead_had_is_kept_and_what_the_living_closed_is_not() {

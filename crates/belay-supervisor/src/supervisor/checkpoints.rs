@@ -4,24 +4,26 @@ use super::clients::Wait;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::committer::{Committer, Place};
+use crate::degraded::Kind;
+use crate::handover::Note;
 use crate::ledger::{Detection, Stop};
 use crate::mounts;
 use crate::process::Exit;
 use crate::protocol::Answer;
-use crate::status::Epoch;
+use crate::status::{Epoch, Forward};
 use belay_image::journal::Storage;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_oplog::Oplog;
-use belay_recorder::Store;
 use belay_recorder::control::{Counter, flags, options};
 use belay_sys::Mapping;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::SIGKILL;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many daemons may be started to bring about a clean end.
 const LAST_STARTS: u32 = 2;
+/// Commits that fail in a row before who has asked for a checkpoint is told.
+const TRIES: u32 = 3;
 /// What an epoch may have in memory without any of it being given back, in bytes.
 const WORTH: u64 = 32 << 20;
 
@@ -34,19 +36,42 @@ impl Supervisor {
         if !self.has_epochs() {
             return;
         }
+        if self.buffers() {
+            self.begin_buffer();
+            return;
+        }
         match self.commit_place().and_then(|place| self.begin_epochs(&place).map(|()| place)) {
             Ok(place) => self.committer = Some(Committer::start(place)),
-            Err(why) => tracing::error!("cannot commit checkpoints: {why}"),
+            Err(why) => self.degrade(Kind::Commit, &format!("cannot commit checkpoints: {why}")),
         }
     }
 
     fn commit_place(&self) -> Result<Place, String> {
-        let image = self.config.image.clone().ok_or("no image is known")?;
+        let image = self.config.image.as_ref().ok_or("no image is known")?;
+        let files = Mutex::new(image.files(&self.fds).map_err(|why| why.to_string())?);
         let device = belay_sys::dup_cloexec(self.device()).map_err(|why| why.to_string())?;
         let event =
-            belay_sys::dup_cloexec(self.fds.event.as_fd()).map_err(|why| why.to_string())?;
+            belay_sys::dup_cloexec(self.committed.as_fd()).map_err(|why| why.to_string())?;
+        let waker = self.waker.clone();
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
-        Ok(Place { memory, layout, device, event, image, last: Arc::default() })
+        let (last, new_journal, failing) = (Arc::default(), Arc::default(), Arc::default());
+        let image_mail =
+            belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
+        let named = self.config.image.as_ref().ok_or("no image is known")?;
+        let image = (named.device, named.inode);
+        Ok(Place {
+            memory,
+            layout,
+            device,
+            waker,
+            event,
+            files,
+            image,
+            image_mail,
+            new_journal,
+            last,
+            failing,
+        })
     }
 
     /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
@@ -55,16 +80,57 @@ impl Supervisor {
         if overlay.is_begun().map_err(|why| why.to_string())? {
             return Ok(());
         }
-        let image = place.image.open_image().map_err(|why| why.to_string())?;
+        let files = place.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = &files.image;
         let facts =
             image.facts().map_err(|why| format!("cannot look at {}: {why}", image.name()))?;
         overlay.discard_current(facts.length).map_err(|why| why.to_string())
     }
 
+    /// The keeper holds the lock on the journal, also of one that had to be made again.
+    fn hold_journal(&mut self, journal: Option<OwnedFd>) {
+        let Some(journal) = journal else { return };
+        self.fds.journal = journal;
+        if let Some(link) = &self.link
+            && let Err(why) = link.send_descriptors(&Note::Journal, &self.fds)
+        {
+            tracing::warn!("the keeper does not get the new journal: {why}");
+        }
+    }
+
     /// The daemon has said that something has changed.
-    pub(super) fn wake_committer(&self) {
+    pub(super) fn wake_committer(&mut self) {
+        self.hold_journal(self.committer.as_ref().and_then(Committer::new_journal));
         if let Some(committer) = &self.committer {
             committer.wake();
+        }
+    }
+
+    /// Shows whether checkpoints reach the image.
+    pub(super) fn look_at_commits(&mut self) {
+        let Some(committer) = &self.committer else { return };
+        match committer.failing() {
+            Some(failing) => {
+                let limit = self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000);
+                if clock::now().saturating_sub(failing.since) >= limit {
+                    // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
+                    self.control().fail_syncs();
+                    self.wake_daemon(false);
+                }
+                let (why, tries) = (failing.why, failing.tries);
+                self.answer_waiting(|wait| match wait {
+                    Wait::Safe(..) if tries >= TRIES => Some(Answer::Refused {
+                        why: format!(
+                            "checkpoints do not reach the image: {why}; what was acknowledged is kept in memory, and \
+                             this is tried again"
+                        ),
+                    }),
+                    _ => None,
+                });
+                let what = format!("checkpoints do not reach the image ({tries} tries): {why}");
+                self.degrade(Kind::Commit, &what);
+            }
+            None => self.restored(Kind::Commit),
         }
     }
 
@@ -85,13 +151,13 @@ impl Supervisor {
         // One that could not be made now is asked for again while somebody waits.
         let pause = if waits { pause.min(SECOND / 4) } else { pause };
         self.next_checkpoint = (now.saturating_add(pause), served);
-        if (served != requests || waits) && self.complete_or_first() {
+        let due = waits || served != requests && !self.buffers();
+        if due && self.complete_or_first() {
             self.control().ask_for_checkpoint();
             // It may sleep. What it is asked for counts as a request: where nothing is to be done and nobody waits, it would be
             // asked again for ever.
-            if !self.kick_daemon() && (waits || self.control().logged().0 > 0) {
-                self.nudge_daemon();
-            }
+            let worth = waits || self.control().logged().0 > 0;
+            self.wake_daemon(worth);
         }
         if self.complete_or_first() {
             self.ask_for_trim(served == requests);
@@ -106,6 +172,9 @@ impl Supervisor {
                  otherwise is on its back end by then",
                 self.config.policy.effective()
             ));
+        }
+        if self.buffers_files() {
+            return Err("it stores each file when that is flushed, and has no other checkpoints: fsync its files".into());
         }
         let epoch = self.overlay().epoch().map_err(|why| why.to_string())?;
         self.next_checkpoint.0 = 0; // now
@@ -150,6 +219,14 @@ impl Supervisor {
             last_commit_seconds: last.map(|at| clock::now().saturating_sub(at) / SECOND),
             failed: self.control().checkpoints_failed().0,
             flush: self.config.checkpoints.flush.name().to_owned(),
+            rolling_forward: self
+                .control()
+                .forward()
+                .filter(|(generation, _)| !self.complete && *generation == self.book.generation)
+                .map(|(_, record)| Forward {
+                    record: u64::from(record),
+                    of: self.control().forward_length(),
+                }),
         })
     }
 
@@ -157,6 +234,10 @@ impl Supervisor {
     /// here: what it wrote on its way is the checkpoint on which its successor starts.
     pub(super) fn ended_for_checkpoint(&mut self, exit: Exit) -> bool {
         let told = self.control().retiring() == Some(self.book.generation);
+        if self.buffers() {
+            self.retiring_since = None;
+            return self.ended_and_stored(exit) && told;
+        }
         if !told || !self.has_epochs() {
             return false;
         }
@@ -190,7 +271,7 @@ impl Supervisor {
         }
         let since = *self.retiring_since.get_or_insert(now);
         let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
-        if now.saturating_sub(since) < limit || self.cause.is_some() {
+        if now.saturating_sub(since) < limit || self.is_being_killed() {
             return;
         }
         if let Some(daemon) = self.daemon.as_ref()
@@ -217,32 +298,7 @@ impl Supervisor {
         if self.bloated && (idle || held <= WORTH) {
             self.bloated = idle && held > WORTH;
             self.control().ask_for_trim();
-            self.kick_daemon();
-        }
-    }
-
-    /// Wakes one of the daemon's threads; `false` if the kernel knows no file by which that could be done (see
-    /// [`belay_wire::build::kick`]).
-    fn kick_daemon(&self) -> bool {
-        let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
-        let kicked = rustix::io::write(self.device(), &belay_wire::build::kick(file));
-        !matches!(kicked, Err(rustix::io::Errno::INVAL))
-    }
-
-    /// Has the mount asked for something that changes nothing, by a process of its own: it may wait for long. One at a time.
-    fn nudge_daemon(&mut self) {
-        // Somebody else may have reaped it: then it is not there either.
-        let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        if self.nudge.as_mut().is_some_and(waits) {
-            return;
-        }
-        let Some(mount) = &self.book.mount else { return };
-        let mut stat = Command::new("stat");
-        stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0);
-        stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match stat.spawn() {
-            Ok(child) => self.nudge = Some(child),
-            Err(why) => tracing::debug!("no `stat` to wake the daemon with: {why}"),
+            self.wake_daemon(false);
         }
     }
 
@@ -256,6 +312,7 @@ impl Supervisor {
     pub(super) fn start_once_more(&mut self, pid: u32, exit: Exit, died_ns: u64) -> bool {
         if !self.has_epochs()
             || self.is_clean_end(exit)
+            || self.buffers() && self.unsaved() == Some(0)
             || self.book.mount.is_none()
             || self.book.last_starts >= LAST_STARTS
             || self.book.read_only.is_some()
@@ -264,7 +321,7 @@ impl Supervisor {
         }
         self.book.last_starts += 1;
         if let Some(mount) = &self.book.mount {
-            mounts::detach(mount);
+            mounts::detach(mount, Some(self.device()));
             mounts::abort(mount, || !mounts::is_disconnected(self.device()));
         }
         if self.book.stop.is_some() {
@@ -284,7 +341,8 @@ impl Supervisor {
     /// is in a checkpoint, or else it could not write, whatever it says; unless it writes at its end only.
     fn is_clean_end(&self, exit: Exit) -> bool {
         exit == Exit::Code(0)
-            && (!self.control().has(flags::DISCONNECTED)
+            && (self.buffers_files()
+                || !self.control().has(flags::DISCONNECTED)
                 || self.control().retiring() == Some(self.book.generation)
                 || self.unsaved() == Some(0))
     }
@@ -304,7 +362,8 @@ impl Supervisor {
             return true;
         }
         if let Some(committer) = self.committer.take() {
-            committer.finish();
+            let journal = committer.finish();
+            self.hold_journal(journal);
         }
         // Of a mount that is read-only nothing comes behind the checkpoint, not even what its daemon wrote at its end.
         let read_only = self.book.read_only.is_some();
@@ -314,14 +373,18 @@ impl Supervisor {
             Some(0) => None,
             _ => self.keep_oplog("the daemon did not come to a clean end").ok(),
         };
-        let ended = self.commit_place().and_then(|place| place.end(clean));
+        let ended = match self.buffers() {
+            true => Ok(()),
+            false => self.commit_place().and_then(|place| place.end(clean)),
+        };
         if let Err(why) = &ended {
             tracing::error!("{why}");
         }
+        let place = if self.buffers() { "what it stores to" } else { "its image" };
         match unsaved {
             Some(0) if clean || read_only || self.book.mount.is_none() => {}
             Some(0) => tracing::warn!(
-                "the daemon did not come to a clean end: its image is as it was at the last checkpoint, with all that \
+                "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, with all that \
                  was acknowledged"
             ),
             _ => {
@@ -331,7 +394,7 @@ impl Supervisor {
                     |(path, _)| format!("kept in {}: see `belay replay --help`", path.display()),
                 );
                 tracing::error!(
-                    "the daemon did not come to a clean end: its image is as it was at the last checkpoint, and what was \
+                    "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, and what was \
                      acknowledged since ({count} requests) is {fate}"
                 );
             }

@@ -4,15 +4,16 @@ use super::Supervisor;
 use crate::clock;
 use crate::ledger::Detection;
 use crate::process::signal_name;
-use crate::protocol::{Answer, Ask, MAX_LINE};
+use crate::protocol::{Answer, Ask, MAX_LINE, StopHow};
 use rustix::net::{SocketFlags, accept_with};
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGKILL, SIGSTOP};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-/// Clients at one time; more are turned away.
+/// Clients of one user at one time. One more takes the place of the one that has asked for nothing for longest, so that nobody
+/// is kept from `belay stop` by those who only hold a connection.
 const CLIENTS: usize = 64;
 
 /// What a client waits for.
@@ -22,8 +23,12 @@ pub(super) enum Wait {
     Nothing,
     /// The recovery that gives a later generation than this.
     Recovery(u32),
+    /// The same, or that it fails.
+    Restart(u32),
     /// An epoch that is to be on the image; and how many checkpoints had failed before.
     Safe(u64, u32),
+    /// The mount is to be taken off, in this way.
+    Unmount(StopHow),
     /// The end.
     End,
 }
@@ -34,22 +39,39 @@ pub(super) struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     wait: Wait,
+    user: u32,
 }
 
 impl Supervisor {
     pub(super) fn accept_clients(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(fd) = accept_with(&self.fds.control, flags) {
-            if self.clients.len() >= CLIENTS {
-                continue; // closes it
-            }
+            // The state directory keeps others away; but it is the kernel that knows who asks.
+            let own = rustix::process::geteuid();
+            let user = match rustix::net::sockopt::socket_peercred(&fd) {
+                Ok(peer) if peer.uid == own || peer.uid.is_root() => peer.uid.as_raw(),
+                _ => continue, // closes it
+            };
+            self.make_room(user);
             let token = self.next_client;
             self.next_client += 1;
             if self.listen(&fd, token).is_ok() {
                 let stream = UnixStream::from(fd);
-                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing };
+                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing, user };
                 self.clients.insert(token, client);
             }
+        }
+    }
+
+    /// Closes connections of a user who has too many: the oldest that wait for nothing, else the oldest.
+    fn make_room(&mut self, user: u32) {
+        let of_user = || self.clients.iter().filter(|(_, client)| client.user == user);
+        if of_user().count() < CLIENTS {
+            return;
+        }
+        let idle = of_user().find(|(_, client)| client.wait == Wait::Nothing);
+        if let Some(token) = idle.or_else(|| of_user().next()).map(|(token, _)| *token) {
+            self.clients.remove(&token);
         }
     }
 
@@ -77,9 +99,15 @@ impl Supervisor {
         {
             let line: Vec<u8> = client.input.drain(..=end).collect();
             let answer = match serde_json::from_slice::<Ask>(&line) {
-                Ok(Ask::Stop) => {
+                Ok(Ask::Stop { how: StopHow::Force }) => {
                     stopping = true;
                     client.wait = Wait::End;
+                    None
+                }
+                // One that is ending already is not made to end otherwise.
+                Ok(Ask::Stop { how }) => {
+                    let is_ending = self.book.stop.is_some();
+                    client.wait = if is_ending { Wait::End } else { Wait::Unmount(how) };
                     None
                 }
                 Ok(ask) => self.answer(&ask, &mut client.wait),
@@ -102,6 +130,11 @@ impl Supervisor {
                 let signal_name = signal_name(*signal);
                 self.strike(*signal, Detection::Requested { signal: signal_name })
             }
+            Ask::Restart if self.hurry() => {
+                // Of the daemon that is waited for the number is known already.
+                *wait = Wait::Restart(self.book.generation.wrapping_sub(1));
+                return None;
+            }
             Ask::Restart => {
                 self.await_quiet();
                 self.strike(SIGKILL, Detection::Restart)
@@ -113,12 +146,16 @@ impl Supervisor {
                 }
                 return None;
             }
-            Ask::Stop => Ok(()),
+            Ask::Stop { .. } => Ok(()),
         }
         .map_or_else(
             |why| Some(Answer::Refused { why }),
             |()| {
-                *wait = Wait::Recovery(self.book.generation);
+                let generation = self.book.generation;
+                *wait = match ask {
+                    Ask::Restart => Wait::Restart(generation),
+                    _ => Wait::Recovery(generation),
+                };
                 None
             },
         )
@@ -129,6 +166,11 @@ impl Supervisor {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.complete) else {
             return Err("the daemon is not serving yet; try again".to_owned());
         };
+        if signal == SIGSTOP && self.config.hang_timeout_ms.is_none() {
+            return Err("a daemon that is stopped hangs, and nothing ends that: this mount was started without \
+                        --hang-timeout; see `belay run --help`"
+                .to_owned());
+        }
         daemon.signal(signal).map_err(|error| {
             format!("cannot send signal {signal} to process {}: {error}", daemon.pid)
         })?;
@@ -150,7 +192,7 @@ impl Supervisor {
     pub(super) fn answer_recovered(&mut self, blackout_us: u64) {
         let generation = self.book.generation;
         self.answer_waiting(|wait| match wait {
-            Wait::Recovery(beyond) if generation > beyond => {
+            Wait::Recovery(beyond) | Wait::Restart(beyond) if generation > beyond => {
                 Some(Answer::Recovered { generation, blackout_us })
             }
             _ => None,
@@ -160,6 +202,13 @@ impl Supervisor {
     /// Whether somebody waits for something of that kind.
     pub(super) fn has_waiting(&self, kind: impl Fn(Wait) -> bool) -> bool {
         self.clients.values().any(|client| kind(client.wait))
+    }
+
+    /// Who waits for the mount to be taken off in this way, waits for the end now.
+    pub(super) fn await_end(&mut self, how: StopHow) {
+        for client in self.clients.values_mut().filter(|client| client.wait == Wait::Unmount(how)) {
+            client.wait = Wait::End;
+        }
     }
 
     /// Gives those who wait the answer that `answer` has for them, if any.

@@ -11,10 +11,15 @@ use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
+use crate::text::{OsText, command_line};
 use belay_effects::finish::finish;
 use belay_recorder::Store;
 use belay_recorder::control::options;
+use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,8 +68,14 @@ impl Supervisor {
             self.force_stop();
             return;
         }
+        if self.launch_at.is_some() && self.waiting().is_some() {
+            // Nothing is there that could end by itself, and none that may never come is waited for.
+            self.launch_at = None;
+            self.force_stop();
+            return;
+        }
         // In a recovery, the applications that wait get their answers first.
-        let settled = self.complete || self.book.generation == 0;
+        let settled = self.complete || self.book.generation == 0 || self.waiting().is_some();
         if stop.told || !settled {
             return;
         }
@@ -77,7 +88,10 @@ impl Supervisor {
         // Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked
         // to give it up.
         match (process.try_clone(), self.book.mount.clone()) {
-            (Some(process), Some(mount)) => mounts::release(mount, process),
+            (Some(process), Some(mount)) => {
+                let device = belay_sys::dup_cloexec(self.device()).ok();
+                mounts::release(mount, device, process);
+            }
             _ => {
                 if let Err(error) = process.signal(SIGTERM) {
                     tracing::warn!("cannot signal process {}: {error}", process.pid);
@@ -91,7 +105,7 @@ impl Supervisor {
 
     fn force_stop(&mut self) {
         if let Some(mount) = &self.book.mount {
-            mounts::detach(mount);
+            mounts::detach(mount, Some(self.device()));
         }
         match self.daemon.as_ref().or(self.spawned.as_ref()) {
             // Its end is noticed like any other.
@@ -108,7 +122,16 @@ impl Supervisor {
     pub(super) fn never_mounted(&mut self, exit: Exit, code: i32, explain: bool) {
         self.drain_stderr();
         let command = self.config.command_line();
-        if explain {
+        let unheld = self.place().map(OsText::as_path).and_then(mounts::at);
+        if let (true, Some(mount)) = (explain, unheld.filter(mounts::Mount::is_fuse)) {
+            let place = Path::new(OsStr::from_bytes(&mount.mountpoint));
+            let quoted = command_line([place.as_os_str()]);
+            tracing::error!(
+                "{command}: it {} and left a mount at {quoted} that belay does not hold: another program serves it. Unmount it \
+                 (`umount {quoted}`), and name that program itself",
+                exit.show()
+            );
+        } else if explain {
             tracing::error!(
                 "{command}: it {} and did not mount anything: what it says itself, if anything, is above. Is it a FUSE \
                  daemon? Name the daemon itself, not a script that starts it, and give it all that it needs to mount",
@@ -136,7 +159,7 @@ impl Supervisor {
         if let Some(mount) = &self.book.mount
             && !self.book.gave_up
         {
-            mounts::detach(mount);
+            mounts::detach(mount, Some(self.device()));
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
             for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
                 let _ = helper.signal(SIGKILL);
@@ -151,7 +174,7 @@ impl Supervisor {
 
     /// No generation is to come that could carry out what the last one had committed.
     fn finish_effects(&self) {
-        if self.control().options() & options::TRANSACTION == 0 {
+        if self.options() & options::TRANSACTION == 0 {
             return;
         }
         let process = self.daemon.as_ref().or(self.spawned.as_ref());
@@ -160,7 +183,8 @@ impl Supervisor {
         }
         let store = Store::new(Arc::clone(&self.memory), self.layout);
         store.recover();
-        match finish(&store) {
+        let image = belay_sys::mailbox::look_for_image(self.fds.image_mail.as_fd());
+        match finish(&store, image.as_ref().map(AsFd::as_fd)) {
             Ok(0) => {}
             Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
             Err(why) => tracing::error!("{why}; have the image checked"),
@@ -172,6 +196,11 @@ impl Supervisor {
         self.book.gave_up = true;
         if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
             let _ = process.signal(SIGKILL);
+        } else {
+            // A new supervisor may not know yet which of them is the daemon.
+            for process in self.leftovers() {
+                let _ = process.signal(SIGKILL);
+            }
         }
         if let Some(crash) = self.book.crash.take() {
             self.write_report(&crash, Outcome::GaveUp, None);

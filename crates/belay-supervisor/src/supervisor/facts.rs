@@ -2,21 +2,27 @@
 
 use super::{SECOND, Supervisor};
 use crate::clock;
+use crate::degraded::Kind;
+use crate::ledger;
 use crate::status::{
-    Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status,
+    Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
 };
+use crate::text::OsText;
 use belay_effects::area::{Area, Tally};
 use belay_image::overlay::{self, Overlay};
 use belay_recorder::Store;
-use belay_recorder::control::{Counter, flags, options};
+use belay_recorder::control::{Counter, options};
 use std::sync::Arc;
 
 impl Supervisor {
     /// Where the file system is, or will probably be, mounted; for people.
     pub(super) fn mountpoint(&self) -> String {
+        self.place().map(OsText::show).unwrap_or_default()
+    }
+
+    pub(super) fn place(&self) -> Option<&OsText> {
         let known = self.book.mount.as_ref().map(|mount| &mount.mountpoint);
-        let place = known.or(self.config.guessed_mountpoint.as_ref());
-        place.map(|place| place.show()).unwrap_or_default()
+        known.or(self.config.guessed_mountpoint.as_ref())
     }
 
     pub(super) fn state(&self) -> State {
@@ -24,6 +30,8 @@ impl Supervisor {
             State::GaveUp
         } else if self.book.stop.is_some() {
             State::Stopping
+        } else if self.waiting().is_some() {
+            State::Waiting
         } else if self.complete {
             State::Serving
         } else if self.book.crash.is_some() {
@@ -59,13 +67,65 @@ impl Supervisor {
         })
     }
 
-    pub(super) fn status(&self) -> Status {
+    fn wait_facts(&self, waiting: &ledger::Waiting) -> Wait {
+        let now = clock::now();
+        let left = |at: u64| at.saturating_sub(now) / SECOND;
+        Wait {
+            reason: waiting.why.clone(),
+            words: waiting.words.clone(),
+            hint: waiting.hint.clone(),
+            tries: waiting.tries,
+            since_seconds: now.saturating_sub(waiting.since_ns) / SECOND,
+            next_seconds: self.launch_at.map(left),
+            left_seconds: left(self.patient_until(waiting)),
+        }
+    }
+
+    /// The mount is degraded from now on: `what` is lost, for good.
+    pub(super) fn lost(&mut self, kind: Kind, what: &str) {
+        if self.book.degraded.add(kind, what, &clock::rfc3339(clock::wall_ms())) {
+            tracing::warn!("DEGRADED: {what}");
+            self.keep_book();
+        }
+    }
+
+    /// The mount is degraded as long as this fails: one reason of each kind, whose text may be brought up to date.
+    pub(super) fn degrade(&mut self, kind: Kind, what: &str) {
+        if self.book.degraded.set(kind, what, &clock::rfc3339(clock::wall_ms())) {
+            tracing::warn!("DEGRADED: {what}");
+            self.keep_book();
+        }
+    }
+
+    /// What made the mount degraded does not fail any more.
+    pub(super) fn restored(&mut self, kind: Kind) {
+        if self.book.degraded.clear(kind) {
+            self.keep_book();
+        }
+    }
+
+    /// Carries over what shims have told of.
+    pub(super) fn hear_losses(&mut self) {
+        let (heard, top) = (self.book.degraded.heard, self.control().loss_top());
+        if top == heard {
+            return;
+        }
+        let losses = self.control().losses_since(heard);
+        self.book.degraded.heard = top;
+        for (loss, what) in losses {
+            self.lost(loss.into(), &what);
+        }
+    }
+
+    pub(super) fn status(&mut self) -> Status {
+        self.hear_losses();
         let control = self.control();
         let count = |counter| control.counter(counter);
         let store = Store::new(Arc::clone(&self.memory), self.layout);
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
+            mountpoint_bytes: self.place().and_then(OsText::odd_bytes),
             state: self.state(),
             generation: self.book.generation,
             crashes: self.book.crashes,
@@ -92,6 +152,7 @@ impl Supervisor {
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),
+            policy_reason: self.config.policy_reason.clone(),
             daemon: Daemon {
                 pid: self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid),
                 command: self.config.command_line(),
@@ -102,10 +163,15 @@ impl Supervisor {
             takeovers: self.book.takeovers,
             uptime_seconds: clock::now().saturating_sub(self.book.started_ns) / SECOND,
             report_dir: self.config.instance.join("reports").display().to_string(),
-            reports: self.book.reports,
-            degraded: control.has(flags::DEGRADED) || control.has(flags::INIT_MISMATCH),
-            resend: control.options() & options::NO_RESEND == 0 && self.book.resend != Some(false),
+            reports: self.book.reports.saturating_sub(self.book.reports_failed),
+            reports_failed: self.book.reports_failed,
+            degraded: !self.book.degraded.list().is_empty(),
+            degraded_reasons: self.book.degraded.list().to_vec(),
+            degraded_unlisted: self.book.degraded.unlisted(),
+            resend: self.options() & options::NO_RESEND == 0,
             read_only: self.book.read_only.clone(),
+            failed_starts: self.book.failed_starts,
+            waiting: self.waiting().map(|waiting| self.wait_facts(waiting)),
         }
     }
 }

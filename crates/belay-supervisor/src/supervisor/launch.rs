@@ -7,42 +7,55 @@ use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::fusermount::may_mount;
 use crate::instances::standin;
-use crate::ledger::Life;
-use crate::process::Watched;
-use belay_recorder::control::Counter;
+use crate::ledger::{Detection, Life};
+use crate::mounts::{self, MountFact};
+use crate::process::{Exit, Watched, started};
+use crate::rights;
+use crate::text::OsText;
+use crate::verdict::Next;
+use belay_recorder::control::{Counter, options};
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{CString, OsString};
-use std::io;
+use std::fmt::Write;
+use std::io::{self, IoSliceMut};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Component, Path};
 use std::process::{Command, Stdio};
 
 /// Where a daemon finds the recorder; device and event counter follow. High, so that daemons which
 /// count on low numbers, or close them, are not disturbed.
 const DESCRIPTORS: u64 = 200;
+/// How often the way to the mountpoint is looked for again.
+const LOOKS: u32 = 100;
 
 impl Supervisor {
     /// Starts the generation that the book names. A failure becomes a start failure or a crash.
     pub(super) fn launch(&mut self) {
+        self.mark_stores();
         self.complete = false;
         self.cause = None;
         self.conclude_at = None;
         self.ages.clear();
         self.unread = None;
+        self.calm_event();
         self.control().clear_instants();
         let control = self.control();
         control.set_poison_after(self.config.poison_after);
-        self.set_read_only();
         self.book.life = Life {
             started_ns: clock::now(),
+            process_started: 0,
             requests: control.counter(Counter::Requests),
             poisoned: control.counter(Counter::Poisoned),
         };
         match self.spawn() {
             Ok(watched) => {
                 self.book.spawned = Some(watched.pid);
+                self.book.background = None;
+                self.book.life.process_started = started(watched.pid).unwrap_or(0);
                 if let Some(crash) = &mut self.book.crash {
                     crash.spawned_ns = clock::now();
                 }
@@ -59,10 +72,37 @@ impl Supervisor {
             }
             Err(error) => self.not_started(&error),
         }
+        // An edge of the dead one is no event any more if its counter was emptied before anybody looked.
+        self.hear_daemon();
+    }
+
+    /// Makes the event counter what it was at first, whatever a daemon has done to it: one that is full, or makes its writers
+    /// wait, would hold up the next generation.
+    fn calm_event(&self) {
+        let event = &self.fds.event;
+        let flags = fcntl_getfl(event).unwrap_or(OFlags::RDWR);
+        if !flags.contains(OFlags::NONBLOCK) {
+            let _ = fcntl_setfl(event, flags | OFlags::NONBLOCK);
+        }
+        // Never a plain read: somebody may have changed that again.
+        let here = u64::MAX;
+        let mut count = [0; 8];
+        let _ = preadv2(event, &mut [IoSliceMut::new(&mut count)], here, ReadWriteFlags::NOWAIT);
     }
 
     fn spawn(&mut self) -> io::Result<Watched> {
-        let [recorder, device, event, post, mail] = descriptor_numbers();
+        for _ in 0..LOOKS {
+            match self.spawn_once() {
+                // Somebody has exchanged folders on the way to the mountpoint in that very moment.
+                Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {}
+                done => return done,
+            }
+        }
+        self.spawn_once()
+    }
+
+    fn spawn_once(&mut self) -> io::Result<Watched> {
+        let [recorder, device, event, post, mail, image_post, image_mail] = descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
@@ -70,9 +110,15 @@ impl Supervisor {
                 (dup_cloexec(as_fd(&self.fds.event))?, event),
                 (dup_cloexec(as_fd(&self.fds.post))?, post),
                 (dup_cloexec(as_fd(&self.fds.mail))?, mail),
+                (dup_cloexec(as_fd(&self.fds.image_post))?, image_post),
+                (dup_cloexec(as_fd(&self.fds.image_mail))?, image_mail),
             ],
             ..ChildSetup::default()
         };
+        // It may be another program by now than the one that was looked at before the first start.
+        if let Some(rights) = rights::gained(&self.config.program).ok().flatten() {
+            return Err(io::Error::other(format!("it is {rights} by now, and would run unheld")));
+        }
         let mut command = Command::new(&self.config.program);
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
@@ -80,9 +126,7 @@ impl Supervisor {
             // The successor must find its mountpoint as it was before the mount: a look at the
             // mount itself would wait for the very daemon that looks.
             if may_mount() {
-                let mountpoint = CString::new(mount.mountpoint.0.as_bytes())
-                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-                setup.mount_namespace = Some(PrivateMountNamespace { mountpoint });
+                setup.mount_namespace = Some(namespace_without(mount)?);
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
@@ -98,14 +142,16 @@ impl Supervisor {
         command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
         command.env("LD_PRELOAD", self.preload());
         command.env("BELAY_PRELOAD", &self.config.preload.0);
-        command.env(
-            "BELAY_SHIM",
-            format!(
-                "v1:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
-                 generation={}",
-                self.book.generation
-            ),
+        let mut told = format!(
+            "v2:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
+             image_post={image_post}:image_mail={image_mail}:generation={}:options={}",
+            self.book.generation,
+            self.options()
         );
+        if let Some(image) = &self.config.image {
+            let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
+        }
+        command.env("BELAY_SHIM", told);
         let apart = setup.mount_namespace.is_some();
         prepare_child(&mut command, setup);
         let child = command.spawn()?;
@@ -116,6 +162,19 @@ impl Supervisor {
         }
         self.listen(&watched, PROCESS).map_err(io::Error::other)?;
         Ok(watched)
+    }
+
+    /// The choices for a generation: what the user chose, and what was learnt since. Of none of it the recorder is asked, which
+    /// daemons can write to.
+    pub(super) fn options(&self) -> u64 {
+        let mut bits = self.config.option_bits();
+        if self.book.resend == Some(false) {
+            bits |= options::NO_RESEND;
+        }
+        if self.book.read_only.is_some() {
+            bits |= options::READ_ONLY;
+        }
+        bits
     }
 
     fn preload(&self) -> OsString {
@@ -129,21 +188,21 @@ impl Supervisor {
 
     fn not_started(&mut self, error: &io::Error) {
         let program = self.config.program.display().to_string();
-        if self.book.generation == 0 {
+        if self.book.generation == 0 && !is_passing(error) {
             tracing::error!("cannot start {program}: {error}; is it a program of this machine?");
             self.finish(1);
             return;
         }
-        tracing::warn!("cannot start {program} again: {error}");
-        self.book.unproductive = self.book.unproductive.saturating_add(1);
+        let detection = Detection::NotStarted { why: error.to_string() };
         if let Some(crash) = &mut self.book.crash {
-            crash.detection = crate::ledger::Detection::NotStarted { why: error.to_string() };
+            crash.detection = detection.clone();
         }
-        if self.is_crash_loop() {
-            self.give_up(&format!("{program} could not be started again: {error}"));
+        let exit = self.book.last_exit.unwrap_or(Exit::Unknown);
+        if !self.start_failed(Next::Later, exit, &detection) {
+            self.give_up(&self.impatience());
             return;
         }
-        self.launch_later();
+        self.tell_of_wait(&[]);
         self.keep_book();
     }
 
@@ -157,6 +216,7 @@ impl Supervisor {
     }
 
     fn launch_later(&mut self) {
+        self.complete = false;
         let steps = self.book.unproductive.min(6);
         self.launch_at = Some(clock::now() + (SECOND / 1000) * (10 << steps));
     }
@@ -164,6 +224,25 @@ impl Supervisor {
 
 fn as_fd(fd: &rustix::fd::OwnedFd) -> rustix::fd::BorrowedFd<'_> {
     rustix::fd::AsFd::as_fd(fd)
+}
+
+/// A mount namespace without the held mount, if that can be seen in this one's.
+fn namespace_without(mount: &MountFact) -> io::Result<PrivateMountNamespace> {
+    let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
+    let part = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(CString::new(name.as_bytes()).map_err(|_| wrong())),
+        _ => None,
+    };
+    let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+    let (major, minor) = mount.device.split_once(':').ok_or_else(wrong)?;
+    let way = match mounts::uncovered(mount) {
+        Some(seen) => Path::new(&OsText::from_bytes(&seen.mountpoint).0)
+            .components()
+            .filter_map(part)
+            .collect::<io::Result<_>>()?,
+        None => Vec::new(),
+    };
+    Ok(PrivateMountNamespace { way, device: (number(major)?, number(minor)?) })
 }
 
 /// Whether the mount covers a file, as its options say.
@@ -174,11 +253,28 @@ fn mounted_on_file(data: &[u8]) -> bool {
         .is_some_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile)
 }
 
-fn descriptor_numbers() -> [i32; 5] {
+/// Whether a machine may lack that for a moment only.
+fn is_passing(error: &io::Error) -> bool {
+    let lacks = [
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::TXTBSY,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::INTR,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|number| lacks.iter().any(|errno| errno.raw_os_error() == number))
+}
+
+fn descriptor_numbers() -> [i32; 7] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = DESCRIPTORS.min(limit.saturating_sub(8)).max(10);
+    let first = DESCRIPTORS.min(limit.saturating_sub(10)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [first, first + 1, first + 2, first + 3, first + 4]
+    [0, 1, 2, 3, 4, 5, 6].map(|number| first + number)
 }
 
 #[cfg(test)]
@@ -195,6 +291,6 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let [first, .., last] = super::descriptor_numbers();
-        assert!(first >= 10 && last == first + 4);
+        assert!(first >= 10 && last == first + 6);
     }
 }

@@ -20,15 +20,28 @@ impl Supervisor {
 
     /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
-        if self.book.stop.is_some() || self.cause.is_some() {
+        if self.book.stop.is_some() || self.is_being_killed() {
             return;
         }
         let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
         let Some(detection) = found else { return };
         let process = self.daemon.as_ref().or(self.spawned.as_ref());
         if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+            // It hangs because somebody has asked for it: no request is to blame.
+            let detection = match (self.cause.take(), detection) {
+                (Some((Detection::Requested { signal }, _)), Detection::Hang { request }) => {
+                    Detection::Requested { signal: format!("{signal}, then a hang ({request})") }
+                }
+                (_, detection) => detection,
+            };
             self.cause = Some((detection, clock::now()));
         }
+    }
+
+    /// Whether belay has killed the daemon, whose end is awaited. One that was given a signal on request may well live on,
+    /// so no limit is lifted for that.
+    pub(super) fn is_being_killed(&self) -> bool {
+        self.cause.as_ref().is_some_and(|(cause, _)| !matches!(cause, Detection::Requested { .. }))
     }
 
     fn late_start(&self) -> Option<Detection> {

@@ -7,11 +7,15 @@
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
+//! | [`patience`] | starts that fail, and are made again |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
+//! | [`unmounting`] | `belay stop` |
 //! | [`clients`] | the control socket |
+//! | [`buffer`] | what is different without an image |
 //! | [`checkpoints`] | when to ask for one, and what commits it |
+//! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
@@ -19,6 +23,7 @@
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
 //! be a deadlock as soon as the daemon is dead.
 
+pub mod buffer;
 mod checkpoints;
 mod clients;
 mod ending;
@@ -27,9 +32,12 @@ mod fence;
 mod launch;
 mod limits;
 mod link;
+mod nudge;
+mod patience;
 mod readonly;
 mod recovery;
 mod takeover;
+mod unmounting;
 mod watch;
 mod words;
 
@@ -46,16 +54,20 @@ use crate::keeper::{become_subreaper, check_version};
 use crate::ledger::{Book, Detection, Ledger};
 use crate::memfile;
 use crate::mirror::Mirror;
+use crate::mounts;
+use crate::outsiders::Outsiders;
 use crate::process::{Exit, Exited, Watched, reap};
 use crate::signals::Signals;
 use crate::stderr::Tail;
+use crate::waker::Waker;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use signal_hook::consts::SIGCHLD;
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 const SIGNALS: u64 = 1;
@@ -64,6 +76,7 @@ const CONTROL: u64 = 3;
 const STDERR: u64 = 4;
 const LINK: u64 = 5;
 const PROCESS: u64 = 6;
+const COMMITTED: u64 = 7;
 const FIRST_CLIENT: u64 = 100;
 
 /// Ended processes that are remembered until somebody asks.
@@ -125,7 +138,10 @@ struct Supervisor {
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
     /// Asks the mount for something, so that a daemon wakes.
-    nudge: Option<std::process::Child>,
+    nudge: nudge::Nudge,
+    /// The committer counts here what it has done, and the waker what was refused. Not the daemon's counter: who shares one can fill it, or make it wait.
+    committed: OwnedFd,
+    waker: Waker,
     /// An epoch has taken more memory than short ones need.
     bloated: bool,
     /// Since when the daemon has been writing what it holds, to end then.
@@ -147,11 +163,13 @@ struct Supervisor {
     complete: bool,
     ages: Ages,
     backtraces: Backtraces,
+    outsiders: Outsiders,
     /// Since when nobody has read the device though there was something, and the counter of
     /// requests then.
     unread: Option<(u64, u64)>,
     next_tick_ns: u64,
     words: words::Words,
+    unmounting: Option<unmounting::Unmounting>,
     finished: Option<i32>,
 }
 
@@ -160,8 +178,15 @@ impl Supervisor {
         let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
         check_version(&config)?;
         let layout = Layout::new(Capacity::MOUNT);
-        let memory = Mapping::new(fds.recorder.as_fd(), layout.bytes())
-            .map_err(|e| Error::system("map", "the recorder", e, ""))?;
+        // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
+        let memory = match Mapping::new(fds.recorder.as_fd(), layout.bytes()) {
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Mapping::blank(layout.bytes()),
+            result => result,
+        };
+        let memory = memory.map_err(|e| Error::system("map", "the recorder", e, ""))?;
+        if !memory.guard() {
+            tracing::debug!("the recorder is not guarded");
+        }
         let ledger_file = belay_sys::dup_cloexec(fds.ledger.as_fd())
             .map_err(|e| Error::system("duplicate", "the ledger", e, ""))?;
         let (ledger, book) = Ledger::open(ledger_file);
@@ -172,6 +197,10 @@ impl Supervisor {
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
+        let committed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| Error::system("create", "an event counter", e, ""))?;
+        let waker =
+            Waker::start(&committed).map_err(|e| Error::system("start", "a thread", e, ""))?;
         let mirror = Mirror::start(keeper_pid, &config.instance);
         let mut supervisor = Self {
             blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
@@ -195,7 +224,9 @@ impl Supervisor {
             fencing: None,
             committer: None,
             next_checkpoint: (0, 0),
-            nudge: None,
+            nudge: nudge::Nudge::default(),
+            committed,
+            waker,
             bloated: false,
             retiring_since: None,
             mirror,
@@ -208,14 +239,17 @@ impl Supervisor {
             complete: false,
             ages: Ages::default(),
             backtraces: Backtraces::default(),
+            outsiders: Outsiders::new(),
             unread: None,
             next_tick_ns: clock::now() + SECOND,
             words: words::Words::default(),
+            unmounting: None,
             finished: None,
         };
         supervisor.adopt_device();
         supervisor.listen(&supervisor.signals, SIGNALS)?;
-        supervisor.listen(&supervisor.fds.event, EVENT)?;
+        supervisor.listen_to_daemon()?;
+        supervisor.listen(&supervisor.committed, COMMITTED)?;
         supervisor.listen(&supervisor.fds.control, CONTROL)?;
         supervisor.listen(&supervisor.fds.stderr_read, STDERR)?;
         if let Some(link) = &supervisor.link {
@@ -229,6 +263,9 @@ impl Supervisor {
         if takeover {
             self.take_over();
         } else {
+            self.book.others = mounts::fuse_devices();
+            // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
+            self.book.others.truncate(4096);
             self.launch();
         }
         self.tell_keeper(&Note::Working);
@@ -248,6 +285,14 @@ impl Supervisor {
 
     fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
+    }
+
+    /// Listens to the daemon's event counter. It is never read: the daemon shares its description, and with it the flag by which
+    /// a read waits or does not. Each write to it is an edge.
+    fn listen_to_daemon(&self) -> Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, &self.fds.event, epoll::EventData::new_u64(EVENT), flags)
             .map_err(|e| Error::system("watch", "a descriptor", e, ""))
     }
 
@@ -273,13 +318,17 @@ impl Supervisor {
             let tokens: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
             // A death comes first: the blackout is running.
             if tokens.contains(&EVENT) {
-                let _ = rustix::io::read(&self.fds.event, &mut [0_u8; 8]);
-                self.wake_committer();
+                self.hear_daemon();
+            }
+            if tokens.contains(&COMMITTED) {
+                let _ = rustix::io::read(&self.committed, &mut [0_u8; 8]);
                 self.answer_safe();
+                self.nudge_if_refused();
             }
             if tokens.contains(&SIGNALS) {
                 self.take_signals();
             }
+            self.check_recorder();
             self.check_daemon();
             self.check_progress();
             if tokens.contains(&LINK) {
@@ -298,7 +347,19 @@ impl Supervisor {
                 self.remember(reap());
             }
             self.check_time();
+            // Last: the end of a recovery is what it may have waited for.
+            self.pursue_unmount();
         }
+    }
+
+    /// Looks at all that a daemon's event counter may stand for. What it was counted for is not said there, so an edge that
+    /// stands for several events, or for none, is as good as one for each.
+    fn hear_daemon(&mut self) {
+        self.wake_committer();
+        self.answer_safe();
+        self.hear_losses();
+        self.look_at_commits();
+        self.nudge_if_asked();
     }
 
     fn take_signals(&mut self) {
@@ -341,7 +402,12 @@ impl Supervisor {
         if self.needs_ticks() {
             next = next.min(self.next_tick_ns);
         }
-        let looks = [self.next_checkpoint(), self.next_retiring_look(), self.next_words()];
+        let looks = [
+            self.next_checkpoint(),
+            self.next_retiring_look(),
+            self.next_words(),
+            self.next_nudge(),
+        ];
         for at in looks.into_iter().flatten() {
             next = next.min(at);
         }
@@ -374,6 +440,7 @@ impl Supervisor {
         self.ask_for_checkpoint(now);
         self.check_retiring(now);
         self.check_words(now);
+        self.nudge_in_time(now);
         self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;
@@ -381,6 +448,7 @@ impl Supervisor {
                 self.hold_connections(); // the daemon may have connected anew
             }
             self.check_limits();
+            self.look_for_unmount();
         }
     }
 

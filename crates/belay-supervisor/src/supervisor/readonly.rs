@@ -9,7 +9,7 @@ use crate::keep::Acknowledged;
 use crate::ledger::{Detection, Forward, ReadOnly};
 use belay_oplog::kept::Head;
 use belay_recorder::Blame;
-use belay_recorder::control::{Instant, options};
+use belay_recorder::control::Instant;
 use std::path::PathBuf;
 
 /// Roll-forwards that may fail by the daemon's own doing.
@@ -26,7 +26,7 @@ impl Supervisor {
         let forward = &mut self.book.forward;
         if failed && !planned {
             forward.all += 1;
-            forward.own += u32::from(blame != Blame::Unknown);
+            forward.own += u32::from(blame.is_its_own());
         } else if !failed && self.control().instant(Instant::Open) != 0 {
             self.book.forward = Forward::default();
         }
@@ -100,13 +100,5 @@ impl Supervisor {
         let kept = Acknowledged::read(&self.memory, self.layout)?;
         let operations = kept.len();
         Ok((self.keep(kept, reason)?, operations))
-    }
-
-    /// Tells the next generation what the book says.
-    pub(super) fn set_read_only(&self) {
-        let control = self.control();
-        if self.book.read_only.is_some() {
-            control.set_options(control.options() | options::READ_ONLY);
-        }
     }
 }

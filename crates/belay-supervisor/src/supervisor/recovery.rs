@@ -4,6 +4,7 @@
 //! dead one can take it. The blackout runs from the death to the successor's first reply;
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
+use super::watch::DESTROYED;
 use super::{SECOND, Supervisor};
 use crate::autopsy::{self, Site};
 use crate::clock;
@@ -11,20 +12,24 @@ use crate::handover::Descriptors;
 use crate::inflight::{Requests, Snapshot};
 use crate::ledger::{Crash, Detection};
 use crate::mounts;
-use crate::process::{Exit, Watched, maps_file};
+use crate::process::{Exit, Watched};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
-use crate::verdict::{Worth, blame, worth};
+use crate::verdict::{self, Next, Worth, blame, worth};
 use belay_effects::remains::{self, Remains};
 use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
-use belay_recorder::{Layout, Store};
+use belay_recorder::{Blame, Layout, Store};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use signal_hook::consts::SIGKILL;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Consecutive lives in which nobody asked for anything, for each crash that is allowed: a daemon
 /// that dies by itself right after its start must not be started forever.
 const IDLE_FACTOR: u32 = 20;
+
+/// How long somebody else may go on killing daemons before they have served anybody.
+const OUTSIDE: u64 = 600 * SECOND;
 
 /// How long after its end a recovery is concluded (report, statistics): on a busy machine that
 /// would compete with the applications, which have just got their answers.
@@ -34,7 +39,7 @@ impl Supervisor {
     /// The daemon crashed: start the next generation.
     pub(super) fn crashed(&mut self, pid: u32, exit: Exit, detection: Detection, died_ns: u64) {
         if !self.control().is_valid() {
-            self.give_up("the daemon destroyed the recorder, so nothing is known of the mount");
+            self.give_up(DESTROYED);
             return;
         }
         let worth = self.worth_of_life();
@@ -43,7 +48,8 @@ impl Supervisor {
             return;
         }
         let dead = self.book.generation;
-        let blame = blame(exit, &detection, self.was_from_outside(dead, exit));
+        let outside = self.was_from_outside(dead, exit);
+        let blame = blame(exit, &detection, outside);
         self.control().set_blame(dead, blame);
         self.count_forward(dead, blame, &detection);
         // Such a death counts against a request, and that has an end of its own.
@@ -76,10 +82,16 @@ impl Supervisor {
             read_only: None,
         };
         self.resend();
-        self.book.crashes += u64::from(crash.detection != Detection::Checkpoint);
+        let ready = self.control().instant(Instant::Ready) != 0;
+        let next = verdict::next(ready, worth, exit, &crash.detection);
+        let counts = next != Next::Later && crash.detection != Detection::Checkpoint;
+        self.book.crashes += u64::from(counts);
         self.book.last_exit = Some(exit);
-        self.count_worth(worth, tried, &crash.detection);
-        self.book.generation = self.control().lease().generation;
+        if next == Next::Anew {
+            self.count_worth(worth, tried, blame, &crash.detection);
+        }
+        let detection = crash.detection.clone();
+        self.book.generation = dead.wrapping_add(1);
         self.book.spawned = None;
         self.book.crash = Some(crash);
         self.keep_book();
@@ -89,14 +101,24 @@ impl Supervisor {
         }
         let mut looping = self.is_crash_loop();
         looping &= !self.consider_read_only(looping);
-        if !looping {
-            self.launch_soon();
+        let mut patient = true;
+        match next {
+            _ if looping => {}
+            Next::Anew => self.launch_soon(),
+            Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
         self.fence(leftovers, connections);
         self.tell_of_crash(interrupted, in_flight);
-        if looping {
+        if !patient {
+            self.give_up(&self.impatience());
+        } else if looping {
             let lives = self.book.unproductive.max(self.book.idle);
-            self.give_up(&format!("the daemon died {lives} times without serving one request"));
+            self.give_up(&match lives {
+                0 => {
+                    "daemons were killed for ten minutes before they served one request".to_owned()
+                }
+                _ => format!("the daemon died {lives} times without serving one request"),
+            });
         }
     }
 
@@ -116,13 +138,20 @@ impl Supervisor {
                 crash.exit.show(),
                 report::show_detection(&crash.detection)
             );
-            // One every few seconds is nothing to tell of.
+            // One every few seconds is nothing to tell of, and of a start that has failed more is told below.
             match crash.detection {
                 Detection::Checkpoint => tracing::debug!("{told}"),
+                _ if self.launch_at.is_some() => tracing::debug!("{told}"),
                 _ => tracing::info!("{told}"),
             }
         }
-        if let Some(crash) = interrupted {
+        if self.book.waiting.as_ref().is_some_and(|waiting| waiting.over_ns == 0) {
+            let words = self.book.crash.as_ref().map(|crash| crash.stderr.clone());
+            self.tell_of_wait(&words.unwrap_or_default());
+        }
+        if let Some(crash) = interrupted
+            && !self.is_one_of_many(&crash)
+        {
             self.write_report(&crash, Outcome::Interrupted, None);
         }
         if self.finished.is_none() {
@@ -139,29 +168,40 @@ impl Supervisor {
         worth(open, control.instant(Instant::FirstReply) != 0, requests, poisoned)
     }
 
-    fn count_worth(&mut self, worth: Worth, tried: bool, detection: &Detection) {
+    fn count_worth(&mut self, worth: Worth, tried: bool, blame: Blame, detection: &Detection) {
         match detection {
             Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
             // The daemon is not to blame for these.
             Detection::Takeover | Detection::Checkpoint => {}
             _ => match worth {
-                Worth::Served => (self.book.unproductive, self.book.idle) = (0, 0),
+                Worth::Served => {
+                    (self.book.unproductive, self.book.idle) = (0, 0);
+                    self.book.waiting = None;
+                }
                 Worth::Idle => self.book.idle += 1,
                 Worth::SetAside => {
                     self.book.unproductive = 0;
                     self.book.idle += 1;
                 }
+                // The daemon had no time to serve, and did nothing wrong.
+                Worth::Nothing if blame == Blame::Outside => {
+                    self.book.outside_since.get_or_insert(clock::now());
+                    return;
+                }
                 Worth::Nothing if tried => {}
                 Worth::Nothing => self.book.unproductive += 1,
             },
         }
+        self.book.outside_since = None;
     }
 
     /// Whether the daemon has died too often without having served anybody.
     pub(super) fn is_crash_loop(&self) -> bool {
         let limit = self.config.max_crashes;
+        let outside = self.book.outside_since.map_or(0, |since| clock::now().saturating_sub(since));
         limit > 0
-            && (self.book.unproductive >= limit
+            && (outside > OUTSIDE
+                || self.book.unproductive >= limit
                 || self.book.idle >= limit.saturating_mul(IDLE_FACTOR))
     }
 
@@ -179,8 +219,7 @@ impl Supervisor {
                 && lease.pid != 0
                 && dead != Some(lease.pid)
                 && let Some(watched) = Watched::open(lease.pid)
-                && maps_file(watched.pid, self.fds.recorder.as_fd())
-                && !watched.is_dead()
+                && self.may_serve(&watched).is_some()
             {
                 self.follow_lease();
                 return false;
@@ -194,15 +233,13 @@ impl Supervisor {
 
     /// Has the kernel hand out again what the dead generation had read and not answered.
     pub(super) fn resend(&mut self) {
-        let control = self.control();
-        if control.options() & options::NO_RESEND != 0 {
+        if self.options() & options::NO_RESEND != 0 {
             return;
         }
         match mounts::resend(self.device()) {
             Ok(()) => self.book.resend = Some(true),
             Err(Errno::INVAL) => {
                 tracing::debug!("this kernel has no RESEND: serving again from copies");
-                control.set_options(control.options() | options::NO_RESEND);
                 self.book.resend = Some(false);
             }
             // Nothing is mounted yet, or no longer.
@@ -232,6 +269,7 @@ impl Supervisor {
         } else if ready || open != 0 {
             self.complete = true;
             self.hold_connections();
+            self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
             self.pursue_stop();
         }
@@ -263,6 +301,7 @@ impl Supervisor {
         let Some(crash) = self.book.crash.take() else {
             return;
         };
+        self.wait_is_over();
         let now = clock::now();
         // Shared memory: an instant that cannot be is replaced by one that can.
         let sane = |at: u64| {
@@ -326,20 +365,33 @@ impl Supervisor {
                 Some(path)
             }
             Err(error) => {
-                tracing::warn!("{error}");
+                // Said once: the next one fails of the same.
+                if self.book.reports_failed == 0 {
+                    tracing::warn!(
+                        "{error}; further reports that cannot be written are only counted (`belay status`)"
+                    );
+                }
+                self.book.reports_failed += 1;
                 None
             }
         }
     }
 
     fn keeps_logs(&self) -> bool {
-        self.control().options() & (options::JOURNAL | options::TRANSACTION) != 0
+        self.options() & (options::JOURNAL | options::TRANSACTION) != 0
     }
 
     /// Whether somebody else sent the signal that the daemon died of, if that is known.
-    fn was_from_outside(&self, generation: u32, exit: Exit) -> Option<bool> {
+    fn was_from_outside(&mut self, generation: u32, exit: Exit) -> Option<bool> {
+        let Exit::Signal(signal) = exit else { return None };
+        if self.control().own_signal(generation) == Some(signal) {
+            return Some(false);
+        }
+        if signal == SIGKILL {
+            return self.outsiders.is_one();
+        }
         let head = remains::read_head(&self.requests().view(), &self.layout, generation)?;
-        (exit == Exit::Signal(head.signal)).then(|| head.is_from_outside())?
+        (head.signal == signal).then(|| head.is_from_outside())?
     }
 
     /// What that generation has left. It stays until the next crash.

@@ -3,11 +3,11 @@
 //! The lease decides: it names the process that serves, or says that a start was under way. Taking
 //! it on is one atomic step, so a half-started successor and this supervisor cannot both win.
 
+use super::watch::DESTROYED;
 use super::{PROCESS, Supervisor};
 use crate::clock;
 use crate::ledger::Detection;
-use crate::process::{Exit, Watched, children, maps_file};
-use rustix::fd::AsFd;
+use crate::process::{Exit, Watched, children};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ const FIRST_ATTACH: Duration = Duration::from_secs(2);
 impl Supervisor {
     pub(super) fn take_over(&mut self) {
         self.book.takeovers += 1;
+        if !self.control().is_valid() {
+            self.give_up(DESTROYED);
+            return;
+        }
         let lease = self.control().lease();
         // The old supervisor moved the lease on and could not write that down.
         let behind = lease.generation == self.book.generation.wrapping_add(1);
@@ -52,9 +56,9 @@ impl Supervisor {
         let Some(watched) = Watched::open(pid) else {
             return false;
         };
-        if !maps_file(pid, self.fds.recorder.as_fd()) || watched.is_dead() {
+        let Some(known) = self.may_serve(&watched) else {
             return false;
-        }
+        };
         if let Err(error) = self.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
         }
@@ -62,6 +66,10 @@ impl Supervisor {
             self.mirror.note(pid);
         }
         self.daemon = Some(watched);
+        if self.book.spawned != Some(pid) {
+            self.book.background = Some(known);
+            self.keep_book();
+        }
         true
     }
 

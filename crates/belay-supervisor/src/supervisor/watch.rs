@@ -4,28 +4,42 @@ use super::{PROCESS, Supervisor};
 use crate::clock;
 use crate::fusermount;
 use crate::handover::{Note, Received};
-use crate::ledger::Detection;
+use crate::ledger::{Detection, Known};
 use crate::mounts;
-use crate::process::{Exit, Watched, await_dying, descendants, ended_child, maps_file, readable};
+use crate::process::{
+    Exit, Watched, await_dying, descendants, ended_child, maps_file, readable, started,
+};
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
 use rustix::fd::AsFd;
+use signal_hook::consts::SIGKILL;
 use std::thread;
 use std::time::Duration;
 
 /// How long a daemon may take from the exit of its first process to the first look at the device
 /// by the one that went into the background.
 const BACKGROUND: u64 = 5 * super::SECOND;
+/// Why a mount is given up of which nothing is known any more.
+pub(super) const DESTROYED: &str =
+    "the daemon destroyed the recorder, so nothing is known of the mount";
 /// How long fusermount may take to mount.
 const HELPER: u64 = 5 * super::SECOND;
 
 impl Supervisor {
+    /// Gives the mount up if a daemon has taken away the memory that all is in.
+    pub(super) fn check_recorder(&mut self) {
+        if belay_sys::is_lost() && self.finished.is_none() {
+            self.give_up(DESTROYED);
+        }
+    }
+
     /// Looks whether the daemon has ended, and acts on it.
     pub(super) fn check_daemon(&mut self) {
         if self.finished.is_some() || self.launch_at.is_some() {
             return;
         }
         if let Some(lost) = self.follow_lease() {
+            let lost = self.end_usurped(lost);
             self.ended(lost);
             return;
         }
@@ -33,6 +47,22 @@ impl Supervisor {
         if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
             self.ended(pid);
         }
+    }
+
+    /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
+    /// as one gone mad. Gives the process whose end it is.
+    fn end_usurped(&self, lost: u32) -> u32 {
+        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else { return lost };
+        if Watched::open(lost).is_none_or(|other| other.is_dead()) {
+            return lost;
+        }
+        tracing::warn!(
+            "daemon {} has passed the mount on to process {lost}, which is none of this mount: it is ended",
+            process.pid
+        );
+        let _ = process.signal(SIGKILL);
+        process.wait_end(Duration::from_secs(2));
+        process.pid
     }
 
     /// Watches the process that holds the lease now. Gives its id if it is dead already.
@@ -52,15 +82,36 @@ impl Supervisor {
         let Some(watched) = Watched::open(lease.pid) else {
             return Some(lease.pid);
         };
-        if !maps_file(watched.pid, self.fds.recorder.as_fd()) || watched.is_dead() {
+        let Some(known) = self.may_serve(&watched) else {
             return Some(lease.pid);
-        }
+        };
         if let Err(error) = self.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
         }
         self.daemon = Some(watched);
         self.spawned = None;
+        self.book.background = Some(known);
+        self.keep_book();
         None
+    }
+
+    /// Whether that process may hold the lease, which the daemon can write: if it lives and has the recorder in memory, and is
+    /// what was started for this generation, or descends from belay and is no older than that. So belay never takes itself for
+    /// the daemon, nor anybody whom a daemon has made map its memory.
+    pub(super) fn may_serve(&self, process: &Watched) -> Option<Known> {
+        let (pid, me) = (process.pid, std::process::id());
+        let belay = [me, self.keeper_pid];
+        let known = Known { pid, started: started(pid)? };
+        let begin = self.book.life.process_started;
+        let was_started = self.book.spawned == Some(pid) && known.started == begin;
+        // What has lost both keeper and supervisor is below neither of the next.
+        let was_known = self.book.background == Some(known);
+        let mut except = belay.to_vec();
+        except.extend(&self.config.bystanders);
+        let descends = || known.started >= begin && descendants(&belay, &except).contains(&pid);
+        let ours = !except.contains(&pid) && (was_started || was_known || descends());
+        let serves = ours && maps_file(pid, self.fds.recorder.as_fd()) && !process.is_dead();
+        serves.then_some(known)
     }
 
     /// Process `pid` of this generation has ended.
@@ -80,7 +131,9 @@ impl Supervisor {
             exit,
             mounted: self.book.mount.is_some() || control.has(flags::MOUNTED),
             disconnected: mounts::is_disconnected(self.device()),
-            unmount_requested: control.has(flags::UNMOUNT_REQUESTED),
+            served: matches!(control.init_state(), InitState::Replying | InitState::Done),
+            noted: control.ending(self.book.generation),
+            ends_itself: self.config.ends_itself,
             stopping: self.book.stop.is_some(),
         };
         let verdict = decide(facts);
@@ -93,12 +146,14 @@ impl Supervisor {
                 (_, Some(text)) => Detection::violation(&text),
                 _ if ended => Detection::Checkpoint,
                 (Some((detection, _)), None) => detection,
+                (None, None) if facts.gave_up() => Detection::GaveUp,
                 (None, None) => Detection::Death,
             };
             self.crashed(pid, exit, detection, died_ns);
             return;
         }
         let exit = self.await_exit_of(pid, exit);
+        self.ended_and_stored(exit);
         if self.start_once_more(pid, exit, died_ns) {
             return;
         }
@@ -217,7 +272,7 @@ impl Supervisor {
             return;
         }
         let told = self.control().mountpoint();
-        if let Some(fact) = mounts::find(self.device(), &told) {
+        if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
             self.book.mount = Some(fact);
             self.keep_book();

@@ -132,7 +132,8 @@ impl Custom {
     }
 
     pub fn pid(&self, role: &str) -> u32 {
-        let status = self.status().unwrap_or_else(|| panic!("no status\n{}", self.log()));
+        let status = self.belay.status(&self.mountpoint);
+        let status = status.unwrap_or_else(|why| panic!("no status: {why:#}\n{}", self.log()));
         u32::try_from(number(&status, &format!("/{role}/pid"))).unwrap()
     }
 
@@ -160,6 +161,11 @@ impl Custom {
         command.args(["crash", "--signal", signal]).arg(&self.mountpoint);
         let output = run(command, LIMIT).unwrap();
         assert!(output.status.success(), "{output:?}\n{}", self.log());
+    }
+
+    /// How `belay run` has ended, if it has.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.process.exited().unwrap()
     }
 
     /// Waits for the end of `belay run`.

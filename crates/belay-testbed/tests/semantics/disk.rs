@@ -30,8 +30,13 @@ impl Loop {
 
     /// The same of what is in the file from `offset` on.
     pub fn attach_at(file: &Path, offset: u64) -> Option<Self> {
+        Self::attach_with(file, &["--offset", &offset.to_string()])
+    }
+
+    /// The same with options of losetup(8).
+    pub fn attach_with(file: &Path, options: &[&str]) -> Option<Self> {
         let mut command = Command::new("/sbin/losetup");
-        command.args(["--find", "--show", "--offset", &offset.to_string()]).arg(file);
+        command.args(["--find", "--show"]).args(options).arg(file);
         let output = run(command, LIMIT).ok().filter(|output| output.status.success())?;
         Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
     }

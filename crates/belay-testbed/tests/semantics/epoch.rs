@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::custom::Custom;
+use crate::disk::Disk;
 use crate::journal::compile;
 use belay_testbed::process::run;
 use belay_testbed::{BedOptions, Kind};
@@ -274,4 +275,37 @@ fn what_is_rarely_asked_for_is_done_again_too() {
         }
         bed.bed.stop().unwrap();
     }
+}
+
+/// S76: a daemon without a profile, with a disk image among its arguments, that writes late: what it had acknowledged and kept
+/// in its memory is there after a crash, and the image is clean.
+#[test]
+fn s76_an_unknown_daemon_on_an_image() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let program = disk.at("unknown");
+    fs::copy("/usr/bin/fuse2fs", &program).unwrap();
+    let mut mount = Disk::serving(Custom::start(&[], |place| {
+        let options = "allow_other,default_permissions,fakeroot";
+        let words = [program.as_os_str(), "-f".as_ref(), "-o".as_ref(), options.as_ref()];
+        let more = [disk.image().into_os_string(), place.mountpoint.into()];
+        words.into_iter().map(Into::into).chain(more).collect()
+    }));
+    let status = mount.status().unwrap();
+    assert_eq!(status["policy"], "epoch", "{status}");
+    let why = status["policy_reason"].as_str().unwrap();
+    assert!(why.starts_with("auto: ") && why.contains("disk image (ext)"), "{why}");
+    fs::create_dir(mount.at("dir")).unwrap();
+    fs::write(mount.at("dir/late"), "late").unwrap();
+    mount.crash_and_recover();
+    assert_eq!(fs::read_to_string(mount.at("dir/late")).unwrap(), "late");
+    // An fsync is a checkpoint, and that a restart.
+    let file = File::create(mount.at("synced")).unwrap();
+    (&file).write_all(b"synced").unwrap();
+    file.sync_all().unwrap();
+    mount.crash_and_recover();
+    assert_eq!(fs::read_to_string(mount.at("synced")).unwrap(), "synced");
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success(), "{}", mount.log());
+    disk.check();
 }

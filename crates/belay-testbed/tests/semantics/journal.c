@@ -3,7 +3,7 @@
  * CONTROL is a directory: a successor tells its process id by the link "here", then waits until somebody opens the pipe
  * "gate" in it, if that is there; "errno" appears in it if a call that succeeds changes errno. With "pid" in it the daemon
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
- * dies of SIGKILL; with "pipe" a read of a pipe is part of making a directory. What CONTROL is used for goes around libc:
+ * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
 
 /* Looks at errno as only those may who have set it to 0 before. */
@@ -47,6 +47,12 @@ static int read_pipe(void) {
 
 static int make_all(const char *path) {
     char name[300];
+    if (is_there("unseen")) {
+        if (syscall(SYS_mkdirat, backing, below(path), 0751) < 0)
+            return -errno;
+        die();
+        return 0;
+    }
     if (is_there("pid")) {
         snprintf(name, sizeof name, "%s.%d", below(path), getpid());
         if (TRY(mkdirat(backing, name, 0700)) < 0)

@@ -18,6 +18,8 @@ use crate::common::{LIMIT, call, held, names, number, until};
 use crate::custom::{Custom, Place};
 
 const JOURNAL: &[&str] = &["--policy", "journal", "--max-crashes", "0"];
+/// Nobody knows the daemon, and nobody is told anything of it.
+const UNKNOWN: &[&str] = &["--max-crashes", "0"];
 
 /// Compiles a program from a source beside this one.
 pub fn compile(source: &str, program: &Path) {
@@ -58,8 +60,12 @@ struct Steps {
 
 impl Steps {
     fn start(source: &str, files: &[&str], more: &[&str]) -> Self {
+        Self::start_as(JOURNAL, source, files, more)
+    }
+
+    fn start_as(arguments: &[&str], source: &str, files: &[&str], more: &[&str]) -> Self {
         let mut control = PathBuf::new();
-        let mount = Custom::start(JOURNAL, |place: &Place<'_>| {
+        let mount = Custom::start(arguments, |place: &Place<'_>| {
             let program = place.dir.join("daemon");
             compile(source, &program);
             control = place.dir.join("control");
@@ -78,7 +84,11 @@ impl Steps {
     }
 
     fn high_level(files: &[&str]) -> Self {
-        let steps = Self::start("journal.c", files, &["-f"]);
+        Self::high_level_as(JOURNAL, files)
+    }
+
+    fn high_level_as(arguments: &[&str], files: &[&str]) -> Self {
+        let steps = Self::start_as(arguments, "journal.c", files, &["-f"]);
         steps.mount.serves();
         steps
     }
@@ -270,7 +280,11 @@ impl Trials<'_> {
 }
 
 fn crashed_everywhere(case: &Case) {
-    let steps = Steps::high_level(&["pipe"]);
+    crashed_everywhere_as(JOURNAL, case);
+}
+
+fn crashed_everywhere_as(arguments: &[&str], case: &Case) {
+    let steps = Steps::high_level_as(arguments, &["pipe"]);
     steps.shut_the_gate();
     let mut trials = Trials { steps: &steps, case, done: 0 };
     let seen = trials.run(&[]).pop().unwrap().request.unwrap();
@@ -529,4 +543,48 @@ fn s43_what_waits_to_be_sent_is_issued_again() {
     assert_eq!(rows, [12]);
     bed.wait_until_closed();
     bed.stop();
+}
+
+/// S76: a daemon without a profile, several calls for each request.
+#[test]
+fn s76_a_daemon_that_nobody_knows_mkdir() {
+    crashed_everywhere_as(UNKNOWN, &MKDIR);
+}
+
+/// S76: the same, and a name in between.
+#[test]
+fn s76_a_daemon_that_nobody_knows_rename() {
+    crashed_everywhere_as(UNKNOWN, &RENAME);
+}
+
+/// S76: the same, and a file with the wrong bytes in between.
+#[test]
+fn s76_a_daemon_that_nobody_knows_create() {
+    crashed_everywhere_as(UNKNOWN, &CREATE);
+}
+
+/// S76: what belay cannot see (system calls without the C library) is asked for, as nobody has said that it sees all.
+#[test]
+fn s76_effects_that_are_not_seen_are_asked_for() {
+    let steps = Steps::high_level_as(UNKNOWN, &["unseen", "die"]);
+    let path = steps.mount.at("new");
+    call(move || fs::create_dir(path)).result().unwrap();
+    let status = steps.at_rest();
+    assert_eq!((&status["crashes"], &status["policy"]), (&1.into(), &"journal".into()), "{status}");
+    let reports = PathBuf::from(status["report_dir"].as_str().unwrap());
+    assert!(until(|| !decisions(&reports, "MKDIR").is_empty()), "{}", steps.mount.log());
+    let rows: Vec<_> = decisions(&reports, "MKDIR").iter().map(|d| d["row"].clone()).collect();
+    assert_eq!(rows, [8], "{}", steps.mount.log());
+}
+
+/// S76: the status says which policy was chosen, and why.
+#[test]
+fn s76_status_says_why() {
+    let steps = Steps::high_level_as(UNKNOWN, &[]);
+    let status = steps.at_rest();
+    assert_eq!(status["policy"], "journal");
+    let why = status["policy_reason"].as_str().unwrap();
+    assert!(why.starts_with("auto: ") && why.contains("no disk image"), "{why}");
+    let chosen = Steps::high_level(&[]);
+    assert_eq!(chosen.at_rest()["policy_reason"], "--policy");
 }

@@ -260,7 +260,7 @@ fn s39_daemons_in_the_background() {
         user.start(&[], &line);
         user.serves();
         holds_under_kills(&user, &user.mountpoint.clone(), 3);
-        user.says(&["stop"]);
+        user.says(&["stop", "--force"]);
         assert_eq!(user.end().code(), Some(0), "{}", user.log());
         user.left_nothing();
     }

@@ -158,7 +158,7 @@ impl User {
 
     /// Stops belay, which leaves nothing behind.
     pub fn stops_cleanly(&mut self) {
-        self.says(&["stop"]);
+        self.says(&["stop", "--force"]);
         assert_eq!(self.end().code(), Some(0), "{}", self.log());
         self.left_nothing();
     }

@@ -2,8 +2,10 @@
 
 use super::mounts;
 use crate::cli::Mount;
+use crate::messages::Out;
 use anyhow::{Result, bail};
 use belay_supervisor::protocol::{Answer, Ask, Client};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ pub fn run(options: &Mount) -> Result<i32> {
     wake(place.into());
     match Client::connect(&instance.dir)?.ask(&Ask::Checkpoint, Some(PATIENCE)) {
         Ok(Answer::Safe { epoch }) => {
-            println!("epoch {epoch} is on the image");
+            writeln!(Out, "epoch {epoch} is on the image")?;
             Ok(0)
         }
         Ok(Answer::Refused { why }) => bail!("{place}: no checkpoint: {why}"),

@@ -2,48 +2,77 @@
 
 use super::mounts::{self, status_of};
 use crate::cli::{Crash, Mount};
-use crate::messages::say;
+use crate::messages::{Out, say};
 use anyhow::{Result, bail};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::process::signal_name;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::State;
+use signal_hook::consts::SIGSTOP;
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A recovery that takes longer has failed, or the signal killed nobody.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Threads that ask a daemon that is to hang.
+const ASKERS: usize = 4;
+/// How often a daemon that is to hang is asked for something.
+const ASKED: Duration = Duration::from_millis(50);
+/// No hang is waited for longer than this.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs `belay crash`.
 pub fn run(options: &Crash) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
-    let place = &status.mountpoint;
+    let place = &status.shown();
     let mut blackouts = Vec::new();
     let mut next = Instant::now();
     for number in 1..=options.count {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next = (next + options.every).max(Instant::now());
         let ask = Ask::Crash { signal: options.signal };
+        if options.signal == SIGSTOP {
+            have_it_asked(status.place().unwrap_or_default());
+        }
         let (generation, blackout) = strike(&instance, place, &ask)?;
         blackouts.push(blackout);
-        println!(
+        writeln!(
+            Out,
             "{number}/{}: {}, generation {generation} serves, blackout {blackout} us",
             options.count,
             signal_name(options.signal)
-        );
+        )?;
     }
     blackouts.sort_unstable();
     if let (true, Some(max)) = (blackouts.len() > 1, blackouts.last()) {
         let median = blackouts.get(blackouts.len() / 2).unwrap_or(max);
-        println!("{} crashes: blackout median {median} us, max {max} us", blackouts.len());
+        writeln!(Out, "{} crashes: blackout median {median} us, max {max} us", blackouts.len())?;
     }
     Ok(0)
+}
+
+/// A hang is one only for somebody who waits: from now on somebody does. It takes several, since a daemon may be stopped at
+/// the very moment when it takes a request over, which then waits neither in the kernel nor on record.
+fn have_it_asked(place: PathBuf) {
+    std::thread::spawn(move || {
+        for _ in 0..ASKERS {
+            let place = place.clone();
+            std::thread::spawn(move || {
+                while rustix::fs::statfs(&place).is_ok() {
+                    std::thread::sleep(ASKED);
+                }
+            });
+            std::thread::sleep(ASKED);
+        }
+    });
 }
 
 /// Runs `belay restart`.
 pub fn restart(options: &Mount) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
-    let (generation, blackout) = strike(&instance, &status.mountpoint, &Ask::Restart)?;
-    println!("generation {generation} serves, blackout {blackout} us");
+    let (generation, blackout) = strike(&instance, &status.shown(), &Ask::Restart)?;
+    writeln!(Out, "generation {generation} serves, blackout {blackout} us")?;
     Ok(0)
 }
 
@@ -57,6 +86,11 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
         };
         match status.state {
             State::Serving => break status,
+            // What is asked for then is the next start.
+            State::Waiting if *ask == Ask::Restart => break status,
+            State::Waiting => {
+                bail!("{place}: the daemon does not start; see `belay status {place}`")
+            }
             State::Stopping => bail!("{place}: it is being unmounted"),
             State::GaveUp => bail!(
                 "{place}: belay has given it up; clean up with `umount {place}`, then start it again"
@@ -67,7 +101,9 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             _ => std::thread::sleep(Duration::from_millis(5)),
         }
     };
-    match Client::connect(&instance.dir)?.ask(ask, Some(PATIENCE)) {
+    let hang = instance.config().and_then(|config| config.hang_timeout()).unwrap_or_default();
+    let (patience, end) = (PATIENCE.saturating_add(hang), end + hang.min(LONGEST));
+    match Client::connect(&instance.dir)?.ask(ask, Some(patience)) {
         Ok(Answer::Recovered { generation, blackout_us }) => return Ok((generation, blackout_us)),
         Ok(Answer::Ended { code }) => {
             bail!(
@@ -76,7 +112,7 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             )
         }
         Ok(Answer::Refused { why }) => bail!("{place}: {why}"),
-        Ok(Answer::Status(_) | Answer::Safe { .. }) => {
+        Ok(_) => {
             bail!("{place}: the supervisor gave the wrong answer")
         }
         // The supervisor itself may have died: its successor knows.
@@ -85,7 +121,7 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
     while Instant::now() < end {
         if let Some(status) = status_of(instance)
             && status.state == State::Serving
-            && status.generation > before.generation
+            && (status.generation > before.generation || before.state == State::Waiting)
         {
             return Ok((status.generation, status.blackout_us.last));
         }

@@ -3,12 +3,13 @@
 use crate::cli::StateDir;
 use anyhow::{Result, anyhow};
 use belay_supervisor::instances::{self, Instance};
-use belay_supervisor::mounts::resolve_untouched;
+use belay_supervisor::mounts::{read_link_untouched, resolve_untouched};
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::Status;
+use belay_supervisor::text::escaped;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ fn look(instance: &Instance) -> Result<Option<Status>> {
     if !instance.alive {
         let Some(status) = instance.last_status() else { return Ok(None) };
         // It matters as long as the mount is still to be cleaned up.
-        let there = belay_supervisor::mounts::at(Path::new(&status.mountpoint));
+        let there = status.place().and_then(|place| belay_supervisor::mounts::at(&place));
         return Ok(there.is_some_and(|mount| mount.is_fuse()).then_some(status));
     }
     let end = Instant::now() + PATIENCE;
@@ -77,6 +78,10 @@ fn ask(state: &StateDir) -> impl Iterator<Item = (Instance, Result<Option<Status
 /// All mounts, and whether there are more, of which nothing could be learnt; why is said.
 pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
     let (mut found, mut more) = (Vec::new(), false);
+    if let Err(why) = instances::check_own(&state.path()) {
+        tracing::error!("{why}");
+        return (Vec::new(), true);
+    }
     for (instance, status) in ask(state) {
         match status {
             Ok(Some(status)) => found.push((instance, status)),
@@ -91,11 +96,26 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
     found.sort_by_key(|(instance, _)| (!instance.alive, Reverse(instance.modified())));
     let mut seen = BTreeSet::new();
     found.retain(|(instance, status)| {
-        let is_known = !status.mountpoint.is_empty(); // empty if it is not known
-        seen.insert(status.mountpoint.clone()) || instance.alive || !is_known
+        status.place().is_none_or(|place| seen.insert(place)) || instance.alive
     });
     found.sort_by(|a, b| a.0.dir.cmp(&b.0.dir));
     (found.into_iter().map(|(_, status)| status).collect(), more)
+}
+
+/// Links that are followed one after another, as the kernel does.
+const LINKS: usize = 40;
+
+/// The places that `path` may mean: itself, and where it leads if it is a link to a mountpoint. Links are followed by their
+/// texts alone.
+fn ways_to(path: &Path) -> Vec<PathBuf> {
+    let mut ways = vec![resolve_untouched(path)];
+    while let Some(last) = ways.last()
+        && ways.len() <= LINKS
+        && let Some(to) = read_link_untouched(last)
+    {
+        ways.push(resolve_untouched(&last.parent().unwrap_or(last).join(to)));
+    }
+    ways
 }
 
 /// The mount at `path`.
@@ -103,17 +123,13 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
 /// # Errors
 /// If belay holds none there.
 pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
-    let wanted = resolve_untouched(path);
-    // A link to the mountpoint is followed by its text alone.
-    let linked = std::fs::read_link(&wanted).ok().map(|to| match wanted.parent() {
-        Some(parent) => resolve_untouched(&parent.join(to)),
-        None => to,
-    });
-    let is_meant = |place: &Path| place == wanted || linked.as_deref() == Some(place);
+    instances::check_own(&state.path())?;
+    let meant = ways_to(path);
+    let is_meant = |place: &Path| meant.iter().any(|way| way == place);
     let (mut gave_up, mut silent) = (Vec::new(), Vec::new());
     for (instance, status) in ask(state) {
         match status {
-            Ok(Some(status)) if !is_meant(Path::new(&status.mountpoint)) => {}
+            Ok(Some(status)) if !status.place().is_some_and(|place| is_meant(&place)) => {}
             // One that lives says more than one that gave up there before.
             Ok(Some(status)) if instance.alive => return Ok((instance, status)),
             Ok(Some(status)) => gave_up.push((instance, status)),
@@ -132,7 +148,7 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         anyhow!(
             "{}: belay holds no mount there (state directory {}); see `belay status` for all mounts{told}",
-            wanted.display(),
+            escaped(meant.first().map_or(path, PathBuf::as_path).as_os_str()),
             state.path().display()
         )
     })

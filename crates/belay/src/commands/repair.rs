@@ -2,6 +2,7 @@
 
 use crate::cli::Repair;
 use crate::image::{Done, Journals};
+use crate::messages::Out;
 use anyhow::Result;
 use belay_image::journal::{Contents, How, Recovered};
 use belay_supervisor::instances;
@@ -16,7 +17,7 @@ const TO_DO: i32 = 3;
 /// Runs it.
 pub fn run(options: &Repair) -> Result<i32> {
     let result = repair(options);
-    let mut out = std::io::stdout().lock();
+    let mut out = Out;
     if options.json {
         let journals = result.as_ref().map(Vec::as_slice).unwrap_or_default();
         let object = json!({

@@ -2,7 +2,7 @@
 
 use crate::cli::Run;
 use crate::image::{self, Wishes};
-use crate::preflight::{binary, machine, mountpoint, shim};
+use crate::preflight::{binary, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, VERSION};
@@ -15,50 +15,62 @@ use std::time::Duration;
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
-    let program = binary::find(name)?;
+    mount_command::check(&options.command)?;
+    let named = binary::find(name)?;
+    let (program, words) = script::resolve(named.clone(), &options.command)?;
     binary::check(&program)?;
     machine::check()?;
     let shim = shim::find()?;
     let state_dir = options.state.path();
     let guessed = mountpoint::guess(&options.command);
+    let turn = guessed.as_deref().map(|path| place::take(&state_dir, path)).transpose()?;
     let others = instances::list(&state_dir);
-    if let Some(path) = &guessed {
-        mountpoint::check(path, &others)?;
-    }
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
     let asked = Asked {
         policy: options.policy.into(),
         inode_numbers: options.inode_numbers.into(),
         flush: options.flush,
         checkpoints: options.checkpoints.clone(),
+        until: options.buffer_until.map(Into::into),
     };
-    let chosen = profile::choose(&asked, &program)?;
-    tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.source);
+    let chosen = profile::choose(&asked, &named, &options.command, options.image.as_deref())?;
+    tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.reason);
     let wishes = Wishes {
         epochs: chosen.policy == Policy::Epoch,
-        image: options.image.as_deref(),
+        image: options.image.as_deref().or(chosen.image.as_deref()),
         journal: options.journal.as_deref(),
     };
-    let (image, journal) = image::prepare(&options.command, wishes, &others)?.unzip();
+    let (image, image_fds) = image::prepare(&options.command, wishes, &others)?.unzip();
+    let stores = match chosen.policy {
+        Policy::Buffer => image::stores(&options.command),
+        _ => Vec::new(),
+    };
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
+    // First, since it may be what makes room.
+    instances::clean(&state_dir);
     let instance = instances::create(&state_dir, hint)?;
     let dir = instance.dir.clone();
-    instances::clean(&state_dir);
     let config = Config {
         version: VERSION,
         program,
-        command: options.command.iter().cloned().map(OsText).collect(),
+        command: words.into_iter().map(OsText).collect(),
         shim,
         preload: OsText(std::env::var_os("LD_PRELOAD").unwrap_or_default()),
         instance: instance.dir.clone(),
         guessed_mountpoint: guessed.clone().map(OsText::from),
         max_crashes: options.max_crashes,
         poison_after: options.poison_after,
+        retry_for_ms: millis(options.retry_for),
+        ends_itself: options.ends_itself,
         hang_timeout_ms: options.hang_timeout.map(millis),
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
         policy: chosen.policy,
+        policy_reason: chosen.reason,
+        unproven: chosen.unproven,
         checkpoints: chosen.checkpoints,
+        until: chosen.until,
+        stores,
         image,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
@@ -67,7 +79,9 @@ pub fn run(options: &Run) -> Result<i32> {
         bystanders: process::children(std::process::id()),
     };
     let descriptors =
-        keeper::prepare(&config, instance, journal).inspect_err(|_| instances::retire(&dir))?;
+        keeper::prepare(&config, instance, image_fds).inspect_err(|_| instances::retire(&dir))?;
+    // Whoever comes next finds this place in the configuration.
+    drop(turn);
     Ok(keeper::run(&config, descriptors).inspect_err(|_| instances::retire(&dir))?)
 }
 

@@ -2,6 +2,7 @@
 
 use super::mounts;
 use crate::cli::Status as Options;
+use crate::messages::Out;
 use anyhow::Result;
 use belay_supervisor::status::SCHEMA_VERSION;
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::io::Write;
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<i32> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Out;
     if let Some(path) = &options.mount {
         let (_, status) = mounts::one(&options.state, path)?;
         if options.json {

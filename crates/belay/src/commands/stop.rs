@@ -1,34 +1,76 @@
 //! `belay stop`.
 
 use super::mounts;
-use crate::cli::Mount;
+use crate::cli::Stop;
+use crate::messages::say;
 use anyhow::{Result, bail};
-use belay_supervisor::instances::is_locked;
-use belay_supervisor::protocol::{Answer, Ask, Client};
+use belay_supervisor::instances::{Instance, is_locked};
+use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
+use belay_supervisor::status::Status;
+use belay_supervisor::text::command_line;
+use belay_supervisor::users::{self, Users};
 use std::time::{Duration, Instant};
 
-/// A daemon gets 10 seconds to unmount, then it is killed.
+/// A daemon gets 10 seconds to end, then it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Users of a mount that are named.
+const NAMED: usize = 20;
 
 /// Runs it.
-pub fn run(options: &Mount) -> Result<i32> {
+pub fn run(options: &Stop) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
-    let place = &status.mountpoint;
+    let place = status.shown();
+    let quoted = quoted(&status);
     if !instance.alive {
-        bail!("{place}: belay gave up on it before; clean up with `umount {place}`");
+        bail!("{place}: belay gave up on it before; clean up with `umount {quoted}`");
     }
-    let answer = Client::connect(&instance.dir)?.ask(&Ask::Stop, Some(PATIENCE));
+    let how = match (options.force, options.lazy) {
+        (true, _) => StopHow::Force,
+        (_, true) => StopHow::Lazy,
+        _ => StopHow::Unused,
+    };
+    // Found out before: what is not in the tree any more is harder to name.
+    let device = users::device(&status);
+    let answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(PATIENCE));
+    let users = || device.as_deref().map(users::of).unwrap_or_default();
     match answer {
         Ok(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
+        Ok(Answer::InUse) => bail!(
+            "{place}: it is in use, and goes on as before{}\nend what uses it first, or `belay stop --lazy {quoted}` (nobody \
+             finds it any more, and who has files open is served to the end), or `belay stop --force {quoted}` (errors for those \
+             who use it)",
+            named(&users())
+        ),
+        Ok(Answer::Detached) if how == StopHow::Lazy => {
+            let users = users();
+            if !users.found.is_empty() {
+                say(&format!(
+                    "belay: {place}: unmounted; what was open stays served until it is closed{}\n",
+                    named(&users)
+                ));
+            }
+            return Ok(0);
+        }
+        Ok(Answer::Detached) => bail!(
+            "{place}: it is unmounted already, and served on for those who have files open{}\nend them first, or `belay stop \
+             --force {quoted}`",
+            named(&users())
+        ),
         Ok(_) => {}
         // A supervisor that died of it is replaced by one that goes on; wait for the end below.
         Err(error) => tracing::debug!("{error}"),
     }
+    await_end(&instance, &status)
+}
+
+fn await_end(instance: &Instance, status: &Status) -> Result<i32> {
     let end = Instant::now() + PATIENCE;
     while is_locked(&instance.dir) {
         if Instant::now() > end {
             bail!(
-                "{place}: it does not end; try again for force, or kill supervisor {} and keeper {}",
+                "{}: it does not end; try `belay stop --force {}`, or kill supervisor {} and keeper {}",
+                status.shown(),
+                quoted(status),
                 status.supervisor.pid,
                 status.keeper.pid
             );
@@ -36,4 +78,31 @@ pub fn run(options: &Mount) -> Result<i32> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(0)
+}
+
+fn quoted(status: &Status) -> String {
+    status.place().map(|place| command_line([place.as_os_str()])).unwrap_or_default()
+}
+
+/// The users as lines of a message.
+fn named(users: &Users) -> String {
+    let mut text = String::from(":");
+    for user in users.found.iter().take(NAMED) {
+        text.push_str(&format!("\n  {user}"));
+    }
+    match users.found.len().saturating_sub(NAMED) {
+        0 => {}
+        more => text.push_str(&format!("\n  and {more} more")),
+    }
+    if users.found.is_empty() {
+        text.push_str(
+            "\n  nothing was found that uses it; files that are mapped and closed are not seen",
+        );
+    }
+    match users.hidden {
+        0 => {}
+        hidden => text
+            .push_str(&format!("\n  ({hidden} processes could not be looked at: of other users)")),
+    }
+    text
 }

@@ -1,7 +1,7 @@
 //! The checks.
 
 use super::{Finding, Level};
-use crate::preflight::{binary, machine, mountpoint, shim};
+use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
 use belay_supervisor::Error;
 use rustix::process::{Resource, getrlimit};
 use std::ffi::OsString;
@@ -134,7 +134,10 @@ fn open_files() -> Finding {
 
 fn daemon(command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
-    let checked = binary::find(name).and_then(|path| binary::check(&path).map(|()| path));
+    let checked = mount_command::check(command)
+        .and_then(|()| binary::find(name))
+        .and_then(|path| script::resolve(path, command))
+        .and_then(|(path, _)| binary::check(&path).map(|()| path));
     let mut findings = vec![match checked {
         Ok(path) if binary::is_wrapper(&path) => finding(
             "daemon",
@@ -148,7 +151,14 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
         }
         Err(error) => refusal("daemon", &error),
     }];
-    if command.len() > 1 {
+    if let Some(word) = mountpoint::missing(command) {
+        findings.push(finding(
+            "mountpoint",
+            Level::Missing,
+            format!("the last argument, {}, is not there", word.display()),
+            "make the directory (mkdir), or check its name",
+        ));
+    } else if command.len() > 1 {
         findings.push(match mountpoint::guess(command) {
             None => finding(
                 "mountpoint",

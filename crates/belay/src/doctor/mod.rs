@@ -4,6 +4,7 @@ mod checks;
 mod user;
 
 use crate::cli::Doctor;
+use crate::messages::Out;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -41,7 +42,7 @@ pub struct Finding {
 pub fn run(options: &Doctor) -> Result<i32> {
     let findings = checks::all(&options.command);
     let able = findings.iter().all(|finding| finding.level != Level::Missing);
-    let mut out = std::io::stdout().lock();
+    let mut out = Out;
     if options.json {
         let json = json!({ "schema_version": SCHEMA_VERSION, "able": able, "checks": findings });
         writeln!(out, "{}", serde_json::to_string_pretty(&json)?)?;

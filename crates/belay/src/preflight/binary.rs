@@ -1,11 +1,10 @@
 //! The daemon's program: found, and of a kind that can be held.
 
-use belay_supervisor::{Error, Result};
+use belay_supervisor::{Error, Result, rights};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, elf};
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Largest program file that is looked at.
@@ -105,13 +104,6 @@ fn classify_bytes(bytes: &[u8]) -> Kind {
     if interpreted { Kind::Dynamic } else { Kind::Static }
 }
 
-/// Whether this is the helper of mount(8) for file systems of the type `fuse.DAEMON`.
-fn starts_daemons(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| {
-        name.to_str().is_some_and(|name| matches!(name, "mount.fuse" | "mount.fuse3"))
-    })
-}
-
 /// Programs that become another one, or start one, which then is not held.
 const WRAPPERS: [&str; 20] = [
     "bash", "chrt", "dash", "env", "ionice", "nice", "nohup", "nsenter", "numactl", "runuser",
@@ -140,13 +132,6 @@ pub fn check(path: &Path) -> Result<()> {
     let refuse =
         |why: &str, remedy: &str| Err(Error::refused(path.display().to_string(), why, remedy));
     match classify(path)? {
-        // It becomes /bin/sh by a call (execl) of which the shim does not hear.
-        Kind::Dynamic if starts_daemons(path) => {
-            return refuse(
-                "it starts a daemon and is none itself",
-                "name the daemon, with its arguments",
-            );
-        }
         Kind::Dynamic => {}
         Kind::Static => {
             return refuse(
@@ -171,13 +156,12 @@ pub fn check(path: &Path) -> Result<()> {
         }
         Kind::Other => return refuse("it is no program", "name the daemon's own program file"),
     }
-    let meta = fs::metadata(path)
+    let gained = rights::gained(path)
         .map_err(|e| Error::system("look at", path.display().to_string(), e, "check its mode"))?;
-    let user = rustix::process::geteuid().as_raw();
-    if meta.mode() & 0o4000 != 0 && meta.uid() != user {
+    if let Some(rights) = gained {
         return refuse(
-            "it is set-uid for another user, so the system loads no library of yours into it",
-            "run belay as the program's owner (sudo belay run ...), or use a copy without set-uid",
+            &format!("it is {rights}, so the system loads no library of yours into it"),
+            "run belay as the program's owner (sudo belay run ...), or use a copy of it, which has no such rights",
         );
     }
     Ok(())

@@ -4,5 +4,8 @@
 pub mod binary;
 pub mod helper;
 pub mod machine;
+pub mod mount_command;
 pub mod mountpoint;
+pub mod place;
+pub mod script;
 pub mod shim;

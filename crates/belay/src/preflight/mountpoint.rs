@@ -1,8 +1,10 @@
 //! The mountpoint: guessed, because only the daemon knows its own arguments.
 
+use super::place::{self, Holder};
 use belay_supervisor::instances::Instance;
-use belay_supervisor::{Error, Result, mounts};
+use belay_supervisor::{Result, mounts};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The mountpoint in a daemon's command line: its last argument that names a directory. What is
@@ -20,31 +22,25 @@ pub fn guess(command: &[OsString]) -> Option<PathBuf> {
     })
 }
 
+/// The last argument, if it is the path of nothing: probably a mountpoint that was mistyped, or is still to be made. What may
+/// hang is not touched.
+pub fn missing(command: &[OsString]) -> Option<PathBuf> {
+    let word = command.get(1..)?.last()?;
+    let is_path = word.as_bytes().starts_with(b"/") || word.as_bytes().starts_with(b".");
+    let path = mounts::resolve_untouched(Path::new(word));
+    let is_fuse = || mounts::at(&path).is_some_and(|mount| mount.is_fuse());
+    (is_path && !is_fuse() && std::fs::symlink_metadata(&path).is_err()).then_some(path)
+}
+
 /// Refuses a mountpoint that is taken.
 ///
 /// # Errors
 /// By whom it is taken, and what to do.
 pub fn check(path: &Path, instances: &[Instance]) -> Result<()> {
-    let shown = path.display();
-    for instance in instances.iter().filter(|instance| instance.alive) {
-        let Some(config) = instance.config() else {
-            continue;
-        };
-        if config.guessed_mountpoint.as_ref().is_some_and(|other| other.as_path() == path) {
-            return Err(Error::refused(
-                shown.to_string(),
-                format!("belay process {} holds it already", config.keeper_pid),
-                format!("see `belay status {shown}`, or end that with `belay stop {shown}`"),
-            ));
-        }
-    }
-    match mounts::at(path) {
-        Some(mount) if mount.is_fuse() => Err(Error::refused(
-            shown.to_string(),
-            format!("it is busy: a {} file system is mounted there", mount.kind),
-            format!("unmount it first: fusermount3 -u {shown} (or umount -l {shown}, if it hangs)"),
-        )),
-        _ => Ok(()),
+    match place::holder(path, instances) {
+        Some(Holder::Stays(why)) => Err(why),
+        // `belay run` waits for it.
+        Some(Holder::Ends(_)) | None => Ok(()),
     }
 }
 
@@ -63,5 +59,13 @@ mod tests {
         assert_eq!(guess(&words("/usr")), None);
         assert_eq!(guess(&words("d /no/such/dir")), None);
         check(Path::new("/usr"), &[]).expect("free");
+    }
+
+    #[test]
+    fn a_mountpoint_that_is_not_there_is_noticed() {
+        assert_eq!(missing(&words("bindfs /etc /no/such")), Some("/no/such".into()));
+        for there in ["bindfs /etc /usr", "sshfs -f h: /usr -o ro", "d", "d -o a=/no/such"] {
+            assert_eq!(missing(&words(there)), None, "{there}");
+        }
     }
 }

@@ -33,6 +33,11 @@ pub struct Wishes {
     #[arg(long = "checkpoint-fsync", value_enum, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<FsyncName>,
+    /// How long checkpoints may fail to reach the image before an application's fsync fails with EIO [default: 60s].
+    #[arg(long = "fsync-timeout", value_name = "DURATION",
+        value_parser = humantime::parse_duration)]
+    #[serde(with = "durations", skip_serializing_if = "Option::is_none")]
+    pub fsync_timeout: Option<Duration>,
     /// Room for what is written to the image between two checkpoints; twice that may be in memory [default: 128M].
     #[arg(long = "overlay-size", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
@@ -111,6 +116,10 @@ impl Wishes {
                 Some(FsyncName::Wait) => Syncs::Wait,
                 Some(FsyncName::Now) | None => Syncs::Now,
             },
+            sync_timeout_ms: self
+                .fsync_timeout
+                .or(others.fsync_timeout)
+                .map_or(usual.sync_timeout_ms, millis),
         };
         checkpoints.check().map_err(anyhow::Error::msg)?;
         Ok(checkpoints)
@@ -173,8 +182,10 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_comes_before_the_profile_and_that_before_what_is_usual() {
-        let profile: Wishes =
-            toml::from_str("interval = \"30s\"\ndirty = \"8M\"\nfsync = \"wait\"\n").unwrap();
+        let profile: Wishes = toml::from_str(
+            "interval = \"30s\"\nfsync_timeout = \"2s\"\ndirty = \"8M\"\nfsync = \"wait\"\n",
+        )
+        .unwrap();
         let asked = Wishes { interval: Some(Duration::from_secs(1)), ..Wishes::default() };
         let settled = asked.settle(&profile, Some(FlushName::Restart)).unwrap();
         let expected = Checkpoints {
@@ -183,6 +194,7 @@ mod tests {
             dirty_bytes: 8 << 20,
             early_bytes: 0,
             syncs: Syncs::Wait,
+            sync_timeout_ms: 2000,
             ..Checkpoints::default()
         };
         assert_eq!(settled, expected);

@@ -2,7 +2,7 @@
 
 use super::checkpoint::{FlushName, Wishes};
 use anyhow::{Result, bail, ensure};
-use belay_supervisor::config::Policy;
+use belay_supervisor::config::{Policy, Until};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -26,6 +26,9 @@ pub struct Profile {
     /// When checkpoints are made, under the policy `epoch`.
     #[serde(default, skip_serializing_if = "Wishes::is_silent")]
     pub checkpoint: Wishes,
+    /// Until when it holds what it has acknowledged, under the policy `buffer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Buffer>,
 }
 
 /// What a daemon's inode numbers do.
@@ -53,6 +56,15 @@ enum Named {
     Journal,
     Transaction,
     Epoch,
+    Buffer,
+}
+
+/// What a profile says of a daemon that buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Buffer {
+    /// Until when it holds what it has acknowledged.
+    pub until: Until,
 }
 
 impl Profile {
@@ -66,6 +78,7 @@ impl Profile {
             Policy::Journal => Named::Journal,
             Policy::Transaction => Named::Transaction,
             Policy::Epoch => Named::Epoch,
+            Policy::Buffer => Named::Buffer,
             Policy::Auto | Policy::Blind => bail!("no policy for a profile: {policy:?}"),
         };
         Ok(Self {
@@ -75,6 +88,7 @@ impl Profile {
             flush: None,
             qualified: Some(qualified),
             checkpoint: Wishes::default(),
+            buffer: None,
         })
     }
 
@@ -100,6 +114,7 @@ impl Profile {
             Named::Journal => Policy::Journal,
             Named::Transaction => Policy::Transaction,
             Named::Epoch => Policy::Epoch,
+            Named::Buffer => Policy::Buffer,
         }
     }
 }

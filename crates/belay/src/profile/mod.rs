@@ -3,28 +3,35 @@
 //! A profile is a TOML file. Those of the user come before those of the machine, and these before the
 //! ones that belay brings along; `belay qualify` writes them.
 
+mod auto;
 pub mod checkpoint;
 mod file;
 
-pub use file::{InodeNumbers, Profile};
+pub use file::{Buffer, InodeNumbers, Profile};
 
 use anyhow::{Context, Result};
-use belay_supervisor::config::{Checkpoints, Policy};
+use auto::Guess;
+use belay_supervisor::config::{Checkpoints, Policy, Until};
+use belay_supervisor::outside;
 use checkpoint::{FlushName, Wishes};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Largest profile that is read.
 const LARGEST: u64 = 1 << 20;
 
 /// Profiles that belay brings along.
-const BUILT_IN: [(&str, &str); 8] = [
+const BUILT_IN: [(&str, &str); 11] = [
+    ("archivemount", include_str!("../../../../profiles/archivemount.toml")),
     ("avfs", include_str!("../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../profiles/bindfs.toml")),
+    ("fuse-zip", include_str!("../../../../profiles/fuse-zip.toml")),
     ("fuse2fs", include_str!("../../../../profiles/fuse2fs.toml")),
     ("fusefat", include_str!("../../../../profiles/fusefat.toml")),
     ("libfuse-examples", include_str!("../../../../profiles/libfuse-examples.toml")),
     ("mergerfs", include_str!("../../../../profiles/mergerfs.toml")),
     ("ntfs-3g", include_str!("../../../../profiles/ntfs-3g.toml")),
+    ("s3fs", include_str!("../../../../profiles/s3fs.toml")),
     ("sshfs", include_str!("../../../../profiles/sshfs.toml")),
 ];
 
@@ -98,9 +105,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 /// If it cannot be read, or is none.
 pub fn read(path: &Path) -> Result<Profile> {
     let shown = path.display();
-    let size = std::fs::metadata(path).with_context(|| format!("reading profile {shown}"))?.len();
-    anyhow::ensure!(size <= LARGEST, "profile {shown} has {size} bytes: that is no profile");
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading profile {shown}"))?;
+    let text = outside::read_text(path, outside::From::Anybody, LARGEST)
+        .with_context(|| format!("reading profile {shown}"))?;
     Profile::parse(&text)
         .with_context(|| format!("profile {shown}; correct it, or choose a policy with --policy"))
 }
@@ -114,8 +120,14 @@ pub struct Chosen {
     pub inode_numbers: InodeNumbers,
     /// When checkpoints are made, and how.
     pub checkpoints: Checkpoints,
-    /// Who says which policy, for people.
-    pub source: String,
+    /// Nobody has said that all of the daemon's calls are seen.
+    pub unproven: bool,
+    /// Until when it holds what it has acknowledged.
+    pub until: Until,
+    /// The image, if it was found out.
+    pub image: Option<PathBuf>,
+    /// Who says which policy, or why, for people.
+    pub reason: String,
 }
 
 /// What was asked for.
@@ -129,34 +141,51 @@ pub struct Asked {
     pub flush: Option<FlushName>,
     /// When checkpoints are made.
     pub checkpoints: Wishes,
+    /// Until when it holds what it has acknowledged.
+    pub until: Option<Until>,
 }
 
-/// Chooses what was asked for, else what the daemon's profile says, else what does for any daemon.
+/// Chooses what was asked for, else what the daemon's profile says, else by what is seen of the daemon (`auto`).
+/// `image` is what the user says is its image.
 ///
 /// # Errors
 /// Those of [`find`], if not everything was asked for; and if checkpoints cannot be made so.
-pub fn choose(wanted: &Asked, program: &Path) -> Result<Chosen> {
+pub fn choose(
+    wanted: &Asked,
+    program: &Path,
+    command: &[OsString],
+    image: Option<&Path>,
+) -> Result<Chosen> {
     let inode_numbers = wanted.inode_numbers;
     let asked = (wanted.policy != Policy::Auto).then_some(wanted.policy);
-    let all = asked.is_some_and(|asked| asked != Policy::Epoch || wanted.flush.is_some())
-        && inode_numbers.is_some();
+    let told = |asked| match asked {
+        Policy::Epoch => wanted.flush.is_some(),
+        Policy::Buffer => wanted.until.is_some(),
+        _ => true,
+    };
+    let all = asked.is_some_and(told) && inode_numbers.is_some();
     let found = if all { None } else { find(program)? };
     let profile = found.as_ref().map(|found| &found.profile);
     let silent = Wishes::default();
     let theirs = profile.map_or(&silent, |profile| &profile.checkpoint);
-    let flush = wanted.flush.or(profile.and_then(|profile| profile.flush));
-    let source = match (asked, &found) {
-        (Some(_), _) => "--policy".into(),
-        (None, Some(found)) => found.source.clone(),
-        (None, None) => "no profile knows the daemon; `belay qualify` makes one".into(),
+    let Guess { policy, flush, image, reason } = match (asked, &found) {
+        (Some(policy), _) => Guess::told(policy, "--policy"),
+        (None, Some(found)) => Guess::told(found.profile.policy(), &found.source),
+        (None, None) => auto::guess(command, image),
     };
+    let until = profile.and_then(|profile| profile.buffer).map(|buffer| buffer.until);
+    let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
+    let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
     Ok(Chosen {
-        policy: asked.or(profile.map(Profile::policy)).unwrap_or(Policy::Reconcile),
+        policy,
+        unproven: asked.is_none() && found.is_none(),
+        until: wanted.until.or(until).unwrap_or_default(),
+        image,
         inode_numbers: inode_numbers
             .or(profile.map(|profile| profile.inode_numbers))
             .unwrap_or_default(),
         checkpoints: wanted.checkpoints.settle(theirs, flush)?,
-        source,
+        reason,
     })
 }
 
@@ -191,7 +220,7 @@ mod tests {
             inode_numbers: Some(InodeNumbers::Stable),
             ..Asked::default()
         };
-        let chosen = choose(&wanted, Path::new("/usr/bin/mergerfs")).unwrap();
+        let chosen = choose(&wanted, Path::new("/usr/bin/mergerfs"), &[], None).unwrap();
         assert_eq!((chosen.policy, chosen.inode_numbers), (Policy::Blind, InodeNumbers::Stable));
     }
 

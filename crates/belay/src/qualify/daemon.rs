@@ -8,6 +8,7 @@ use crate::profile::checkpoint::FlushName;
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::trial::limited;
 use belay_study::{Look, Snapshot, Source, Subject, User};
+use belay_supervisor::config::Until;
 use belay_supervisor::instances;
 use belay_supervisor::status::{State, Status};
 use std::cell::{Cell, RefCell};
@@ -86,6 +87,17 @@ impl Target {
         }
     }
 
+    /// Whether it works on a disk image.
+    pub fn has_file_system(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.file_system)
+    }
+
+    /// Until when it holds what it has acknowledged, under the policy `buffer`: with an archive until its end, else until a
+    /// file is flushed.
+    pub fn until(&self) -> Until {
+        if self.image.is_some() { Until::End } else { Until::Flush }
+    }
+
     /// Makes the copy of the image anew.
     fn renew_image(&self) -> Result<()> {
         match &self.image {
@@ -108,8 +120,13 @@ impl Target {
                 let mut command = Command::new("/proc/self/exe");
                 command.arg0("belay").args(["run", "--policy", policy.name(), "--state-dir"]);
                 command.arg(self.state());
+                // Nobody waits for a server here: a daemon that does not start again has failed the experiment.
+                command.args(["--retry-for", "2s"]);
                 if let (Tried::Epoch, Some(flush)) = (policy, self.flush) {
                     command.args(["--flush", flush.name()]);
+                }
+                if policy == Tried::Buffer {
+                    command.args(["--buffer-until", until_name(self.until())]);
                 }
                 command.arg("--").args(words.first());
                 command
@@ -353,7 +370,8 @@ impl Subject for Mounted {
             }
             let again = target.start(None).context("mounting the image again")?;
             // A device has also what earlier experiments have left.
-            let look = Look { free: !image.device, links: target.links, ..look };
+            let free = !image.device && image.file_system;
+            let look = Look { free, links: target.links, ..look };
             let dir = target.work.join(name);
             let found = limited(target.limit, move || Snapshot::read(&dir, look))
                 .context("looking did not end")??;
@@ -362,5 +380,14 @@ impl Subject for Mounted {
         }
         let behind = target.behind.as_ref();
         behind.map(|dir| Snapshot::read(&dir.join(name), look)).transpose()
+    }
+}
+
+/// As on the command line.
+fn until_name(until: Until) -> &'static str {
+    match until {
+        Until::End => "end",
+        Until::Flush => "flush",
+        Until::Close => "close",
     }
 }

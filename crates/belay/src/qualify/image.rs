@@ -1,5 +1,6 @@
 //! The disk image among a daemon's arguments, and copies of it to work on. The original is only ever read.
 
+use crate::contents::{self, Contents};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{SeekFrom, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ pub struct Image {
     pub word: OsString,
     /// Whether it is a block device, which is not copied.
     pub device: bool,
+    /// Whether it has a file system in it; an archive, for example, has not.
+    pub file_system: bool,
 }
 
 /// Which files the user has named.
@@ -114,7 +117,10 @@ fn image(word: &OsStr, kind: What, wishes: Wishes<'_>) -> Result<Image> {
          --use-device",
         word.display()
     );
-    Ok(Image { word: word.to_owned(), device })
+    let found = contents::of(Path::new(word));
+    let known = matches!(found, Ok(Contents::FileSystem(_) | Contents::ReadOnly(_)));
+    let file_system = device || known || wishes.image.is_some();
+    Ok(Image { word: word.to_owned(), device, file_system })
 }
 
 /// The command line with another file in the place of the image.
@@ -230,6 +236,23 @@ mod tests {
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn an_archive_is_no_disk_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let has = |bytes: &[u8]| {
+            let mut all = vec![0; 8192];
+            all[..bytes.len()].copy_from_slice(bytes);
+            std::fs::write(&path, all).unwrap();
+            let command = ["d".into(), path.clone().into_os_string()];
+            detect(&command, Wishes::default()).unwrap().unwrap().file_system
+        };
+        for other in [&b"PK\x03\x04"[..], b"\x1f\x8b", b"SQLite format 3\0", b""] {
+            assert!(!has(other));
+        }
+        assert!(has(b"XFSB") && has(b"hsqs"));
     }
 
     #[test]

@@ -24,11 +24,12 @@ mod table;
 
 pub use options::Options;
 
-use crate::messages::say;
-use crate::preflight::{binary, machine, mountpoint, shim};
-use crate::profile::Profile;
+use crate::messages::{Out, say};
+use crate::preflight::{binary, machine, mountpoint, script, shim};
+use crate::profile::{Buffer, Profile};
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
+use belay_supervisor::config::Until;
 use belay_supervisor::instances;
 use daemon::Target;
 use image::Wishes;
@@ -37,6 +38,7 @@ use options::Tried;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::Cell;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +53,7 @@ use tempfile::TempDir;
 pub fn run(options: &Options) -> Result<i32> {
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
-    binary::check(&program)?;
+    binary::check(&script::resolve(program.clone(), &options.command)?.0)?;
     machine::check()?;
     shim::find()?;
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
@@ -89,7 +91,7 @@ fn examine(
         User::Own => None,
     };
     let mut lab = study::Lab::new(options, Rc::clone(target), interrupted, all);
-    lab.run(&operations(options), &policies(options, target.image.is_some()))
+    lab.run(&operations(options), &policies(options, target.has_file_system()))
 }
 
 /// Judges, writes and tells.
@@ -119,6 +121,11 @@ fn conclude(
             profile.flush = options.flush.or(known.as_ref().and_then(|known| known.flush));
             profile.checkpoint = known.map(|known| known.checkpoint).unwrap_or_default();
         }
+        if policy == Tried::Buffer {
+            // As it was tried ([`Target::until`]).
+            let until = if all.image.is_some() { Until::End } else { Until::Flush };
+            profile.buffer = Some(Buffer { until });
+        }
         profile::write(path, options.force, &profile)?;
         all.profile = Some(path.display().to_string());
     }
@@ -126,14 +133,14 @@ fn conclude(
         let json = serde_json::to_string_pretty(&all)? + "\n";
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     }
-    print!("{}", table::text(all));
+    write!(Out, "{}", table::text(all))?;
     if let Some(path) = &all.profile {
-        println!("profile: {path}");
+        writeln!(Out, "profile: {path}")?;
         if options.profile.is_none()
             && let Some(found) = crate::profile::find(Path::new(program))?
             && found.source != *path
         {
-            println!("but `belay run` goes by {}, which comes before it", found.source);
+            writeln!(Out, "but `belay run` goes by {}, which comes before it", found.source)?;
         }
     }
     Ok(i32::from(!well))
@@ -216,11 +223,15 @@ fn operations(options: &Options) -> Vec<&'static Operation> {
     }
 }
 
-fn policies(options: &Options, image: bool) -> Vec<Tried> {
+fn policies(options: &Options, file_system: bool) -> Vec<Tried> {
     let mut policies = options.policies.clone();
     if policies.is_empty() {
         policies = vec![Tried::Reconcile, Tried::Journal];
-        policies.extend(image.then_some([Tried::Transaction, Tried::Epoch]).into_iter().flatten());
+        policies.extend_from_slice(if file_system {
+            &[Tried::Transaction, Tried::Epoch]
+        } else {
+            &[Tried::Buffer]
+        });
     }
     policies.sort_unstable();
     policies.dedup();

@@ -1,12 +1,10 @@
 //! Taking mounts away, and everything that was started for them.
 
 use anyhow::{Result, bail};
-use belay_supervisor::fusermount;
 use belay_supervisor::mounts::{self, Mount, MountFact};
 use belay_supervisor::process::{self, Watched};
-use belay_supervisor::text::OsText;
+use belay_supervisor::unmount::{How, take_off_once};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,10 +25,9 @@ pub fn unmount_politely(mountpoint: &Path, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     let shown = mountpoint.display();
     while fuse_at(mountpoint).is_some() {
-        match unmount(mountpoint, UnmountFlags::NOFOLLOW) {
+        let Some(mount) = fuse_at(mountpoint) else { break };
+        match take_off_once(&mount, How::Idle) {
             Ok(()) => {}
-            // As an ordinary user; whether it worked tells the mount table.
-            Err(Errno::PERM) if fusermount::unmount(mountpoint, false) => {}
             Err(Errno::BUSY | Errno::PERM) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -45,11 +42,13 @@ pub fn unmount_by_force(mountpoint: &Path) {
     // There may be one below another; the number is only there so that this ends.
     for _ in 0..8 {
         let Some(mount) = fuse_at(mountpoint) else { return };
-        let fact = MountFact { mountpoint: OsText::from(mountpoint), device: mount.device };
-        mounts::abort(&fact, || fuse_at(mountpoint).is_some_and(|mount| fact.is_of(&mount)));
-        // Aborts too, where the control file system is not to be had.
-        let _ = unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
-        mounts::detach(&fact);
+        let fact = MountFact::of(&mount);
+        let aborted = mounts::abort(&fact, || fuse_at(mountpoint).is_some_and(|m| fact.is(&m)));
+        if !aborted {
+            // Aborts too, where the control file system is not to be had.
+            let _ = take_off_once(&mount, How::Forced);
+        }
+        mounts::detach(&fact, None);
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Tried {
     Transaction,
     /// Keep image writes back until a checkpoint.
     Epoch,
+    /// Do again what was acknowledged and not stored.
+    Buffer,
 }
 
 impl Tried {
@@ -39,6 +41,7 @@ impl From<Tried> for Policy {
             Tried::Journal => Self::Journal,
             Tried::Transaction => Self::Transaction,
             Tried::Epoch => Self::Epoch,
+            Tried::Buffer => Self::Buffer,
         }
     }
 }
@@ -76,8 +79,8 @@ pub struct Options {
     /// Operations to try, by name, separated by commas [default: all]
     #[arg(long, value_delimiter = ',', value_parser = operation, value_name = "LIST")]
     pub ops: Vec<&'static Operation>,
-    /// Policies to try, separated by commas [default: reconcile,journal; with an image also
-    /// transaction, and epoch if none of these is right]
+    /// Policies to try, separated by commas [default: reconcile,journal; with a disk image also
+    /// transaction, and epoch if none of these is right; without one buffer if none is]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub policies: Vec<Tried>,
     /// How the daemon is made to write all that it holds, for the policy `epoch` [default: what a

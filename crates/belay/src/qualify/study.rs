@@ -51,7 +51,8 @@ impl<'a> Lab<'a> {
         let known = self.learn(ops)?;
         for policy in policies {
             // It costs most, so it is tried by itself only where nothing else will do.
-            let dear = *policy == Tried::Epoch && self.options.policies.is_empty();
+            let dear =
+                matches!(policy, Tried::Epoch | Tried::Buffer) && self.options.policies.is_empty();
             if dear && self.all.policies.iter().any(|column| column.right) {
                 continue;
             }
@@ -139,6 +140,7 @@ impl<'a> Lab<'a> {
         let tallies = Rc::clone(&launcher.tallies);
         let mut stock = self.stock(launcher);
         let mut left_early = false;
+        let before = self.all.troubles.len();
         for (op, expected) in known {
             if self.interrupted() {
                 break;
@@ -159,6 +161,11 @@ impl<'a> Lab<'a> {
             column.all_right,
             column.experiments
         ));
+        if column.all_right < column.experiments {
+            // It is wrong anyway. What its damage kept from being tried says nothing of the others.
+            let interrupted = self.interrupted.load(Ordering::Relaxed);
+            self.all.troubles.truncate(if interrupted { usize::MAX } else { before });
+        }
         self.all.policies.push(column);
         Ok(())
     }

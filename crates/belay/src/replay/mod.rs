@@ -12,6 +12,7 @@ mod file;
 mod target;
 
 use crate::cli::Replay;
+use crate::messages::Out;
 use anyhow::{Context, Result, bail};
 use belay_oplog::kept::{Operation, State, Step, Text};
 pub use file::File;
@@ -137,7 +138,7 @@ impl Show {
         let (head, left) = (&file.kept.head, file.left());
         if !self.json {
             writeln!(
-                std::io::stdout(),
+                Out,
                 "{left} of {} operations, acknowledged by `{}` on {} before {}, are applied to {}",
                 file.kept.steps.len(),
                 Text(head.command.clone().into_bytes()).show(),
@@ -152,10 +153,10 @@ impl Show {
     fn list(&self, file: &File) -> Result<()> {
         let head = &file.kept.head;
         if self.json {
-            writeln!(std::io::stdout(), "{}", json!({ "schema_version": 1, "head": head }))?;
+            writeln!(Out, "{}", json!({ "schema_version": 1, "head": head }))?;
         } else {
             writeln!(
-                std::io::stdout(),
+                Out,
                 "image {}, acknowledged before {}: {}",
                 head.image.show(),
                 Text(head.time.clone().into_bytes()).show(),
@@ -169,7 +170,7 @@ impl Show {
     }
 
     fn step(&self, number: usize, step: &Step, state: State, outcome: &str) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = Out;
         if self.json {
             let bytes = step.data.len();
             writeln!(
@@ -192,7 +193,7 @@ impl Show {
 
     fn end(&self, counts: &Counts, left: usize) -> Result<()> {
         let Counts { before, applied, skipped, failed } = *counts;
-        let mut out = std::io::stdout().lock();
+        let mut out = Out;
         if self.json {
             writeln!(
                 out,

@@ -2,6 +2,9 @@
 #![allow(dead_code)]
 
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -76,27 +79,50 @@ pub struct Held {
 impl Held {
     /// Starts `belay run OPTIONS -- bindfs DAEMON_OPTIONS SOURCE MOUNT` and waits until it serves.
     pub fn start(options: &[&str], daemon_options: &[&str]) -> Self {
+        Self::start_by(belay().arg("run").args(options).arg("--"), daemon_options, "mount".as_ref())
+    }
+
+    /// The same with a mountpoint of this name.
+    pub fn start_at(name: &OsStr) -> Self {
+        Self::start_by(belay().args(["run", "--"]), &["-f"], name)
+    }
+
+    /// The same with something else for its standard error than the log.
+    pub fn start_heard_by(stderr: OwnedFd, daemon_options: &[&str]) -> Self {
+        let mut command = belay();
+        command.args(["run", "-vv", "--hang-timeout", "1s", "--"]);
+        Self::start_with(&mut command, daemon_options, "mount".as_ref(), Some(stderr))
+    }
+
+    fn start_by(command: &mut Command, daemon_options: &[&str], name: &OsStr) -> Self {
+        Self::start_with(command, daemon_options, name, None)
+    }
+
+    fn start_with(
+        command: &mut Command,
+        daemon_options: &[&str],
+        name: &OsStr,
+        stderr: Option<OwnedFd>,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let place = |name: &str| dir.path().canonicalize().expect("canonical").join(name);
-        let (source, mount, state) = (place("source"), place("mount"), place("state"));
+        let (source, mount, state) = (place("source"), place("").join(name), place("state"));
         let daemon = place("daemon");
-        std::fs::copy("/usr/bin/bindfs", &daemon).expect("copy");
+        copy("/usr/bin/bindfs".as_ref(), &daemon);
         for dir in [&source, &mount] {
             std::fs::create_dir(dir).expect("mkdir");
         }
         std::fs::write(source.join("file"), "content\n").expect("write");
-        let log = std::fs::File::create(place("log")).expect("log");
-        let child = belay()
-            .arg("run")
-            .args(options)
-            .arg("--")
+        std::fs::write(place("log"), "").expect("log");
+        let log = std::fs::File::options().append(true).open(place("log")).expect("log");
+        let child = command
             .arg(&daemon)
             .args(daemon_options)
             .args([&source, &mount])
             .env("BELAY_STATE_DIR", &state)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("dup"))
-            .stderr(log)
+            .stderr(stderr.map_or_else(|| log.into(), Stdio::from))
             .spawn()
             .expect("belay");
         let held = Self { source, mount, state, daemon, child, dir };
@@ -107,6 +133,12 @@ impl Held {
     /// What belay and the daemon have said.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// The same, to have more written to it.
+    pub fn log_file(&self) -> std::fs::File {
+        let path = self.dir.path().join("log");
+        std::fs::File::options().append(true).open(path).expect("log")
     }
 
     /// A belay command on this state directory.
@@ -171,11 +203,26 @@ impl Held {
         }
     }
 
+    /// Waits for the end of `belay run`, and goes on with another; the exit code of the first.
+    pub fn go_on_with(&mut self, next: Child) -> Option<i32> {
+        let code = self.exit_code();
+        self.child = next;
+        code
+    }
+
     /// Whether something is mounted.
     pub fn is_mounted(&self) -> bool {
-        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-        let place = format!(" {} ", self.mount.display());
-        table.lines().any(|line| line.contains(&place))
+        let table = std::fs::read("/proc/self/mountinfo").expect("mountinfo");
+        // The kernel writes some characters as octal digits.
+        let mut place = vec![b' '];
+        for byte in self.mount.as_os_str().as_bytes() {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => place.extend(format!("\\{byte:03o}").bytes()),
+                byte => place.push(*byte),
+            }
+        }
+        place.push(b' ');
+        table.windows(place.len()).any(|part| part == place)
     }
 
     /// The text of crash report `number`, which comes a little after the successor's first answers.
@@ -191,6 +238,12 @@ impl Held {
     }
 }
 
+/// Copies a program, by another process: a copy that this one has open for writing cannot be run while some thread of it forks.
+pub fn copy(from: &Path, to: &Path) {
+    let output = run(Command::new("cp").arg(from).arg(to));
+    assert!(output.status.success(), "{}", text(&output));
+}
+
 /// Sends a signal to one process.
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
@@ -201,7 +254,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let lives = matches!(self.child.try_wait(), Ok(None));
         if lives || self.is_mounted() {
-            self.ask(&["stop"]);
+            self.ask(&["stop", "--force"]);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

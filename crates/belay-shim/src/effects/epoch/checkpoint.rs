@@ -8,7 +8,7 @@ use crate::device::Before;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
 use belay_image::overlay::Overlay;
-use belay_recorder::control::Counter;
+use belay_recorder::control::{Counter, options};
 use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::Opcode;
@@ -24,7 +24,8 @@ impl Shim {
         let epochs = &self.epochs;
         let asked = self.control().checkpoints_asked() != epochs.asked.load(Relaxed);
         let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
-        if asked || committed || epochs.due.load(Relaxed) || self.is_trim_due() {
+        let failed = self.control().syncs_failed() != epochs.syncs_failed.load(Relaxed);
+        if asked || committed || failed || epochs.due.load(Relaxed) || self.is_trim_due() {
             self.look.store(true, Release);
         }
     }
@@ -44,6 +45,9 @@ impl Shim {
         if policy() != Policy::Epoch || self.epochs.due.load(Relaxed) {
             return;
         }
+        if self.buffers_files() {
+            return; // there are no checkpoints
+        }
         let wishes = &self.epochs.wishes;
         let early = wishes.early_bytes;
         // A record takes longer to be done again than as many bytes of data.
@@ -53,6 +57,11 @@ impl Shim {
         if session.is_log_long(wishes.log_bytes) || much && self.is_early(&self.overlay()) {
             self.epochs.due.store(true, Relaxed);
         }
+    }
+
+    /// Whether the daemon stores files one by one, and all else at once.
+    pub(super) fn buffers_files(&self) -> bool {
+        self.options & options::BUFFER_FILES != 0
     }
 
     /// Whether a checkpoint now would cost little.
@@ -83,6 +92,17 @@ impl Shim {
         if epochs.committed.swap(committed, Relaxed) != committed {
             session.set_durable(committed);
         }
+        let failed = self.control().syncs_failed();
+        if epochs.syncs_failed.swap(failed, Relaxed) != failed {
+            session.fail_syncs();
+        }
+        if session.is_rolling_forward()
+            && epochs.pace.allows_cut(now())
+            && overlay.can_seal().unwrap_or(false)
+        {
+            epochs.pace.begin(now());
+            session.want_cut();
+        }
         let asked = self.control().checkpoints_asked();
         let due = epochs.due.load(Relaxed)
             || epochs.asked.load(Relaxed) != asked
@@ -105,7 +125,10 @@ impl Shim {
             session.refuse_checkpoint(now());
             return self.tell();
         }
-        // That one store ends it, and with it what the op-log holds.
+        if !session.prepare_cut() {
+            return;
+        }
+        // That one store ends it, and with it what the op-log holds, or, in a roll-forward, what was done of that.
         let sealed = self.overlay().seal();
         drop(alone);
         match sealed {
@@ -142,7 +165,7 @@ impl Shim {
             self.tell();
         }
         // The next one may be asleep in the kernel's read.
-        self.kick();
+        self.wake_all();
         Before::Fail(libc::ENODEV)
     }
 }

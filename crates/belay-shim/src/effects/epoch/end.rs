@@ -33,7 +33,7 @@ impl Shim {
         session.reap();
         let unsaved = session.log_sizes().is_some_and(|sizes| sizes.records > 0);
         match session.phase() {
-            Phase::Open if !unsaved => return false,
+            Phase::Open if !unsaved || self.buffers_files() => return false,
             Phase::Open if self.overlay().can_seal().unwrap_or(false) => {
                 if self.epochs.last_tries.fetch_add(1, Relaxed) >= TRIES {
                     return false; // it cannot write

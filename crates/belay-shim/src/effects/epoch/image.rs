@@ -6,7 +6,7 @@ use crate::real;
 use crate::start::Shim;
 use belay_image::overlay::Refused;
 use libc::c_int;
-use rustix::fs::{AtFlags, CWD, FileType, Stat};
+use rustix::fs::{AtFlags, CWD, Stat};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
@@ -68,6 +68,9 @@ impl Shim {
             refuse_image("by a descriptor of too high a number");
         }
         positions::keep(fd);
+        if !reads && !self.image_box.leave(file) {
+            refuse_image("in a way in which belay cannot have it, too");
+        }
         let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
         if self.epochs.opened.swap(true, Relaxed) {
             return;
@@ -116,12 +119,8 @@ impl Shim {
 
     /// Whether a file is the image, by whatever name.
     fn is_image(&self, stat: &Stat) -> bool {
-        let Some(image) = self.area().image() else { return false };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => (stat.st_dev, stat.st_ino) == (image.device, image.inode),
-            FileType::BlockDevice => (stat.st_rdev, 0) == (image.device, image.inode),
-            _ => false,
-        }
+        let named = self.image_box.named();
+        named.is_some() && crate::image_box::identity(stat) == named
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Epochs {
     asked: AtomicU64,
     /// The last epoch of which it is known here that it is on the image.
     committed: AtomicU64,
+    /// How many of the supervisor's declarations that fsync fails have been heard.
+    syncs_failed: AtomicU64,
     /// So much has collected that a checkpoint is due.
     due: AtomicBool,
     /// How long checkpoints hold requests up.
@@ -81,8 +83,14 @@ impl Epochs {
             wishes: control.checkpoints(),
             asked: AtomicU64::new(control.checkpoints_asked()),
             trimmed: AtomicU64::new(control.trims_asked()),
+            syncs_failed: AtomicU64::new(control.syncs_failed()),
             ..Self::default()
         }
+    }
+
+    /// A checkpoint is to be begun.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.load(Relaxed)
     }
 
     #[inline]
@@ -102,7 +110,7 @@ impl Shim {
     ///
     /// # Errors
     /// If it, or the overlay, is damaged: what was acknowledged since the last checkpoint is lost.
-    pub(crate) fn begin_epochs(&self) -> Result<(), String> {
+    pub(crate) fn begin_epochs(&self, bits: u64) -> Result<(), String> {
         let damaged = |what: &str| {
             format!(
                 "what was acknowledged since the last checkpoint is lost: {what}; the image is as it was at the checkpoint"
@@ -112,7 +120,7 @@ impl Shim {
         let overlay = self.overlay();
         let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
         let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
-        if self.control().options() & options::READ_ONLY != 0 {
+        if bits & options::READ_ONLY != 0 {
             let mut session = self.session();
             session.set_epochs(epoch, committed);
             session.keep_no_log();
@@ -122,7 +130,9 @@ impl Shim {
         let log = Oplog::open(Arc::clone(&self.memory), at, OPLOG, epoch)
             .map_err(|why| damaged(&why.to_string()))?;
         // What is issued again now would be the next time as well: who crashes often would not get on.
-        self.epochs.due.store(log.sizes().records > 0, Relaxed);
+        // Without an image a checkpoint is a restart, or cannot be.
+        let soon = log.sizes().records > 0 && bits & options::BUFFER == 0;
+        self.epochs.due.store(soon, Relaxed);
         let mut session = self.session();
         session.set_epochs(epoch, committed);
         session.keep_log(log).map_err(|why| damaged(&why.to_string()))

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// One part of the time.
 const PART: u64 = 100;
 
+/// How long a roll-forward goes on without a checkpoint, in ns, and how much longer than that took.
+const CUT: u64 = 30_000_000;
+const CUT_PART: u64 = 4;
+
 /// How long checkpoints hold requests up. One thread at a time makes them.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
@@ -26,6 +30,14 @@ impl Pace {
     pub(super) fn end(&self, now: u64) {
         self.took.store(now.saturating_sub(self.begun.load(Relaxed)), Relaxed);
         self.ended.store(now, Relaxed);
+    }
+
+    /// Whether a checkpoint in the middle of a roll-forward is worth while: what is done since the last one, or since this was
+    /// asked for the first time, takes long enough to be lost, and long compared with what one costs.
+    pub(super) fn allows_cut(&self, now: u64) -> bool {
+        let _ = self.ended.compare_exchange(0, now, Relaxed, Relaxed);
+        let since = now.saturating_sub(self.ended.load(Relaxed).max(self.begun.load(Relaxed)));
+        since > CUT && since / CUT_PART >= self.took.load(Relaxed)
     }
 
     /// Whether one more would, by the last one, keep to their part of the time.

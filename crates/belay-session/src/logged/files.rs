@@ -1,0 +1,154 @@
+//! What is on record where the daemon stores the content of files one by one, and all else at once (policy `buffer`,
+//! docs/buffer.md): what changes the content of a file, until that is stored.
+//!
+//! All records of a file go at once, so that what is left never is older than what was stored.
+
+use super::Sent;
+use crate::message::read;
+use crate::session::Session;
+use belay_oplog::{Facts, Record};
+use belay_recorder::control::{Loss, options};
+use belay_recorder::{Memory, Node};
+use belay_wire::abi::{InHeader, SetattrIn, fattr};
+use belay_wire::{Opcode, OpcodeSet, get_u64};
+
+/// Requests after which the content of a file may be stored.
+pub(crate) const STORING: OpcodeSet =
+    OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
+/// The longest path that is told.
+const MAX_DEPTH: usize = 256;
+const O_ACCMODE: u32 = 3;
+
+impl<M: Memory> Session<M> {
+    /// Whether a successful request is on record until its file is stored.
+    pub(super) fn is_held(&self, sent: &Sent<'_>) -> bool {
+        match Opcode(sent.header.opcode) {
+            Opcode::CREATE => true,
+            // Without a handle nothing would be stored later, so it is at once.
+            Opcode::WRITE | Opcode::FALLOCATE | Opcode::OPEN => {
+                self.has_writers(sent.header.nodeid)
+            }
+            Opcode::SETATTR => {
+                let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
+                let file = sent.header.nodeid;
+                self.has_writers(file) && (sets & fattr::SIZE != 0 || self.holds(file))
+            }
+            _ => false,
+        }
+    }
+
+    fn holds(&self, file: u64) -> bool {
+        self.log.as_ref().is_some_and(|log| log.holds(file))
+    }
+
+    /// Whether a file is open for writing.
+    fn has_writers(&self, file: u64) -> bool {
+        self.store.node_by_key(file).is_some_and(|node| {
+            self.store.opens(node) > 0
+                && self.store.live_handles().any(|handle| {
+                    let facts = self.store.open_facts(handle);
+                    facts.node == node && facts.flags & O_ACCMODE != 0
+                })
+        })
+    }
+
+    /// The daemon has carried out a request by which it may have stored a file.
+    pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], failed: bool) {
+        let opcode = Opcode(header.opcode);
+        if !self.buffers_files() || !STORING.has(opcode) || failed || self.answering {
+            return;
+        }
+        let file = header.nodeid;
+        let by_close = self.options & options::BUFFER_CLOSE != 0;
+        let stored = match opcode {
+            Opcode::RELEASE => !self.has_writers(file),
+            Opcode::FLUSH if by_close => false,
+            // All at once: of what came by another handle nobody knows.
+            // Both begin with their handle.
+            _ => get_u64(body, 0).is_some_and(|handle| self.came_by(file, handle)),
+        };
+        if stored && self.holds(file) {
+            self.drop_stored(file);
+        }
+    }
+
+    /// What is on record of a file is stored.
+    pub(crate) fn drop_stored(&mut self, file: u64) {
+        let facts =
+            Facts { opcode: Opcode::FLUSH.0, node: file, files: [file, 0], ..Facts::default() };
+        // Without room for that it is done again, which changes nothing.
+        self.append_record(&facts, &[], &[], None);
+        self.told_lost.remove(&file);
+        self.tell_log_sizes();
+    }
+
+    /// Whether all that is on record of a file came by one handle.
+    fn came_by(&self, file: u64, handle: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        log.of_file(file).all(|record| {
+            record.is_ok_and(|record| handle_of(&record).is_none_or(|other| other == handle))
+        })
+    }
+
+    /// Something that was acknowledged is not on record: that is said, once for each file.
+    pub(super) fn tell_lost(&mut self, file: u64) {
+        if self.told_lost.len() < 1024 && self.told_lost.insert(file) {
+            let path = self.path_of(file);
+            self.control().lose(
+                Loss::Record,
+                &format!(
+                    "the op-log has no room for what was written to {path}: it is lost if the daemon dies before it is \
+                     closed or synced"
+                ),
+            );
+        }
+    }
+
+    /// Where a file is below the mountpoint, for people.
+    pub(crate) fn path_of(&self, file: u64) -> String {
+        let mut names = Vec::new();
+        let mut node = self.store.node_by_key(file);
+        while let Some(at) = node.filter(|node| *node != Node::ROOT && names.len() < MAX_DEPTH) {
+            let dentry = self.store.dentries(at).next();
+            names.push(dentry.map_or(b"?".to_vec(), |dentry| self.store.dentry_name(dentry)));
+            node = dentry.map(|dentry| self.store.dentry_parent(dentry));
+        }
+        names.reverse();
+        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+    }
+
+    /// The names that a node has now.
+    pub(crate) fn names_now(&self, key: u64) -> Vec<(u64, Vec<u8>)> {
+        if !self.buffers_files() {
+            return Vec::new();
+        }
+        let Some(node) = self.store.node_by_key(key) else { return Vec::new() };
+        let name = |dentry| {
+            (self.store.key(self.store.dentry_parent(dentry)), self.store.dentry_name(dentry))
+        };
+        self.store.dentries(node).map(name).collect()
+    }
+
+    /// The handles that the kernel has closed, and the dead daemon had been told of.
+    pub(crate) fn closing(&self) -> Vec<u64> {
+        let closes = self
+            .store
+            .slot_requests()
+            .filter(|(_, request)| Opcode(request.opcode) == Opcode::RELEASE);
+        closes
+            .filter_map(|(slot, _)| {
+                let (body, _) = self.store.slot_body(slot);
+                get_u64(&body, 0)
+            })
+            .collect()
+    }
+}
+
+/// The handle by which a record's request came; `None` if by none.
+fn handle_of(record: &Record) -> Option<u64> {
+    match Opcode(record.facts.opcode) {
+        // Both begin with their handle.
+        Opcode::WRITE | Opcode::FALLOCATE => get_u64(&record.body, 0),
+        _ => None,
+    }
+}

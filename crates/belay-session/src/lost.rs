@@ -1,0 +1,48 @@
+//! What cannot be had again in a successor, which is said at once: which file, why, and what helps.
+
+use crate::session::Session;
+use belay_recorder::control::Loss;
+use belay_recorder::{Handle, Memory, Node, handle_flags};
+use belay_wire::EntryOut;
+
+/// How many are told in a daemon's life.
+const MOST: usize = 1024;
+
+impl<M: Memory> Session<M> {
+    /// The daemon does not open a handle again, for this reason: who has it gets ESTALE.
+    pub(crate) fn lose(&mut self, handle: Handle, errno: i32) {
+        self.reopening.remove(&handle);
+        self.store.begin();
+        self.store.handle_flag(handle, handle_flags::LOST, true);
+        self.store.commit();
+        let why = std::io::Error::from_raw_os_error(errno);
+        self.tell(self.store.open_facts(handle).node, |path| {
+            format!(
+                "{path}: the daemon does not open it again ({why}); who has it open gets ESTALE"
+            )
+        });
+    }
+
+    /// What sits at a node's name has another inode number, so that it counts as another node.
+    pub(crate) fn tell_renumbered(&mut self, node: Node, entry: &EntryOut) {
+        let (before, now) = (self.store.ino(node), entry.attr.ino);
+        let in_use =
+            self.store.opens(node) > 0 || self.store.kind(node) == crate::entries::DIRECTORY;
+        if before != now && in_use && self.store.kind(node) == (entry.attr.mode >> 12) & 15 {
+            self.tell(node, |path| {
+                format!(
+                    "{path}: its inode number was {before} and is {now}, so it counts as replaced; who has it open gets \
+                     ESTALE. If the daemon itself changes numbers, use --inode-numbers volatile"
+                )
+            });
+        }
+    }
+
+    fn tell(&mut self, node: Node, what: impl FnOnce(&str) -> String) {
+        let key = self.store.key(node);
+        if self.told_lost.len() < MOST && self.told_lost.insert(key) {
+            let path = format!("/{}", self.path_of(key));
+            self.control().lose(Loss::Handle, &what(&path));
+        }
+    }
+}

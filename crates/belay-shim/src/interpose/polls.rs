@@ -1,0 +1,333 @@
+//! poll and select: for the device they wait with the bell. (epoll is in `epolls`.)
+
+use crate::descriptors::is_device;
+use crate::real;
+use crate::start::{Shim, now, shim};
+use libc::{c_int, c_short, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+/// As many descriptors of the device in one call are looked after; no daemon has more than one or two.
+const MOST: usize = 8;
+const READS: c_short = libc::POLLIN | libc::POLLRDNORM;
+const WRITES: c_short = libc::POLLOUT | libc::POLLWRNORM;
+
+/// When a wait that is to take so long ends; `None` for never.
+fn deadline(timeout: Option<timespec>) -> Option<u64> {
+    let time = timeout?;
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let ns = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Some(now().saturating_add(seconds.saturating_mul(1_000_000_000)).saturating_add(ns))
+}
+
+/// The time that is left.
+fn left(deadline: Option<u64>) -> Option<timespec> {
+    let ns = deadline?.saturating_sub(now());
+    let seconds = libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX);
+    Some(timespec { tv_sec: seconds, tv_nsec: (ns % 1_000_000_000) as i64 })
+}
+
+fn over(deadline: Option<u64>) -> bool {
+    deadline.is_some_and(|at| now() >= at)
+}
+
+const NONE_LEFT: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+
+fn as_pointer(time: Option<&timespec>) -> *const timespec {
+    time.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// A descriptor of the device among those that are polled.
+#[derive(Clone, Copy)]
+struct Place {
+    at: usize,
+    fd: c_int,
+    events: c_short,
+}
+
+/// Waits as ppoll(2) does, if one of `fds` is the device and is to be read. Nothing here has a destructor: it is a
+/// cancellation point.
+fn poll_device(
+    fds: &mut [pollfd],
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let shim = shim()?;
+    if !fds.iter().any(|one| is_device(one.fd) && one.events & READS != 0) {
+        return None;
+    }
+    let bell = shim.bell()?;
+    let mut places = [Place { at: usize::MAX, fd: -1, events: 0 }; MOST];
+    let mut writable = false;
+    let found = fds.iter_mut().enumerate().filter(|(_, one)| is_device(one.fd));
+    for (place, (at, one)) in places.iter_mut().zip(found) {
+        if one.events & READS != 0 {
+            *place = Place { at, fd: one.fd, events: one.events };
+            writable |= one.events & WRITES != 0; // it always is
+            (one.fd, one.events) = (bell, libc::POLLIN);
+        }
+    }
+    let end = deadline(timeout);
+    let result = loop {
+        let time = if writable { Some(NONE_LEFT) } else { left(end) };
+        // SAFETY: the caller's array, its own mask, and a time that lives or null.
+        let n = unsafe {
+            real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, as_pointer(time.as_ref()), mask)
+        };
+        if n < 0 {
+            break n;
+        }
+        let told = tell(shim, fds, &places);
+        if told > 0 || writable || over(end) {
+            break told;
+        }
+    };
+    for place in &places {
+        if let Some(one) = fds.get_mut(place.at) {
+            (one.fd, one.events) = (place.fd, place.events);
+        }
+    }
+    Some(result)
+}
+
+/// Puts down what is true of the device; gives of how many descriptors there is something to say.
+fn tell(shim: &Shim, fds: &mut [pollfd], places: &[Place; MOST]) -> c_int {
+    let at = |place: &Place, fds: &[pollfd]| fds.get(place.at).map_or(0, |one| one.revents);
+    let rings = places.iter().any(|place| at(place, fds) != 0);
+    let readable = rings && shim.has_message();
+    for place in places {
+        if let Some(one) = fds.get_mut(place.at) {
+            let reads = if readable { place.events & READS } else { 0 };
+            one.revents = reads | place.events & WRITES;
+        }
+    }
+    fds.iter().filter(|one| one.revents != 0).count() as c_int
+}
+
+/// The array that a caller of poll(2) gives.
+fn array<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+    if fds.is_null() {
+        return &mut [];
+    }
+    // SAFETY: poll(2) takes an array of so many, which is the caller's and this call's alone until it returns.
+    unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
+}
+
+/// poll(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let time = u32::try_from(timeout).ok().map(|ms| timespec {
+        tv_sec: libc::time_t::from(ms / 1000),
+        tv_nsec: i64::from(ms % 1000) * 1_000_000,
+    });
+    if let Some(n) = poll_device(array(fds, count), time, std::ptr::null()) {
+        return n;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::poll(fds, count, timeout) }
+}
+
+/// poll(2) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        std::process::abort(); // as glibc does
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { poll(fds, count, timeout) }
+}
+
+/// ppoll(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: null, or a time that is readable during the call.
+    let time = unsafe { timeout.as_ref() }.copied();
+    if let Some(n) = poll_device(array(fds, count), time, mask) {
+        return n;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::ppoll(fds, count, timeout, mask) }
+}
+
+/// ppoll(2) as _FORTIFY_SOURCE calls it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        std::process::abort(); // as glibc does
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+fn has(set: &fd_set, fd: c_int) -> bool {
+    // SAFETY: a whole set, and a number below FD_SETSIZE: all callers see to that.
+    unsafe { libc::FD_ISSET(fd, set) }
+}
+
+fn put(set: &mut fd_set, fd: c_int) {
+    // SAFETY: as above.
+    unsafe { libc::FD_SET(fd, set) }
+}
+
+fn take(set: &mut fd_set, fd: c_int) {
+    // SAFETY: as above.
+    unsafe { libc::FD_CLR(fd, set) }
+}
+
+/// The three sets of select(2): any may be null.
+#[derive(Clone, Copy)]
+struct Three([*mut fd_set; 3]);
+
+impl Three {
+    fn load(self) -> [Option<fd_set>; 3] {
+        // SAFETY: null, or a set of the caller's, readable during the call.
+        self.0.map(|set| unsafe { set.as_ref() }.copied())
+    }
+
+    fn store(self, sets: &[Option<fd_set>; 3]) {
+        for (place, set) in self.0.into_iter().zip(sets) {
+            if let Some(set) = set {
+                // SAFETY: not null where a set was read, and writable during the call.
+                unsafe { place.write(*set) };
+            }
+        }
+    }
+}
+
+/// Waits as pselect(2) does, if the device is to be read. The sets are the caller's, and are left as the call leaves them.
+fn select_device(
+    count: c_int,
+    sets: Three,
+    end: Option<u64>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let shim = shim().filter(|_| (0..=libc::FD_SETSIZE as c_int).contains(&count))?;
+    let asked = sets.load();
+    let reads = asked[0].as_ref()?;
+    let is_asked = |fd: c_int| has(reads, fd) && is_device(fd);
+    if !(0..count).any(is_asked) {
+        return None;
+    }
+    let bell = shim.bell().filter(|bell| *bell < libc::FD_SETSIZE as c_int)?;
+    loop {
+        let mut now_asked = asked;
+        if let Some(reads_now) = &mut now_asked[0] {
+            (0..count).filter(|fd| is_asked(*fd)).for_each(|fd| take(reads_now, fd));
+            put(reads_now, bell);
+        }
+        let mut pointers = [std::ptr::null_mut(); 3];
+        for (pointer, set) in pointers.iter_mut().zip(&mut now_asked) {
+            *pointer = set.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        }
+        let time = left(end);
+        let [reads_at, writes_at, others_at] = pointers;
+        // SAFETY: sets of this function, a time that lives or null, the caller's mask.
+        let mut n = unsafe {
+            real::pselect(
+                count.max(bell + 1),
+                reads_at,
+                writes_at,
+                others_at,
+                as_pointer(time.as_ref()),
+                mask,
+            )
+        };
+        if n < 0 {
+            return Some(n);
+        }
+        if let Some(reads_now) = &mut now_asked[0]
+            && has(reads_now, bell)
+        {
+            take(reads_now, bell);
+            n -= 1;
+            if shim.has_message() {
+                for fd in (0..count).filter(|fd| is_asked(*fd)) {
+                    put(reads_now, fd);
+                    n += 1;
+                }
+            }
+        }
+        if n > 0 || over(end) {
+            sets.store(&now_asked);
+            return Some(n);
+        }
+    }
+}
+
+/// select(2): it says how much time was left.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: null, or a time that is readable during the call.
+    let time = unsafe { timeout.as_ref() }
+        .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
+    let end = deadline(time);
+    let sets = Three([reads, writes, others]);
+    let Some(n) = select_device(count, sets, end, std::ptr::null()) else {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::select(count, reads, writes, others, timeout) };
+    };
+    if let Some(rest) = left(end) {
+        let rest = timeval { tv_sec: rest.tv_sec, tv_usec: rest.tv_nsec / 1000 };
+        // SAFETY: not null, as there is an end; select(2) writes there too.
+        unsafe { timeout.write(rest) };
+    }
+    n
+}
+
+/// pselect(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: null, or a time that is readable during the call.
+    let time = unsafe { timeout.as_ref() }.copied();
+    let sets = Three([reads, writes, others]);
+    if let Some(n) = select_device(count, sets, deadline(time), mask) {
+        return n;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::pselect(count, reads, writes, others, timeout, mask) }
+}

@@ -1,0 +1,189 @@
+//! Daemons that wait for the device in poll, select or epoll, and read it when that says so.
+//!
+//! What belay itself has for such a daemon (the recorded INIT, requests of its own, those that waited until others were
+//! settled) makes nothing readable in the kernel. So there is a *bell*: an epoll set of belay's own that is readable when the
+//! device is, or when it is rung. In whatever a daemon waits with, the bell takes the device's place.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | this | what the bell is, when it is rung, and when it is silent |
+//! | [`fetch`] | whether a read would give something: a daemon that was told so is not to wait in its read |
+//! | [`look`] | what else those do that may not sleep in a read |
+//! | [`sets`] | which epoll sets of the daemon have the device |
+//!
+//! The rule is that of a level: whatever may have made work rings, each look for work silences first, and one that finds
+//! nothing leaves the bell silent. So nothing is missed, and nobody is told twice of what is not there.
+//!
+//! A daemon that never waits so has no bell, and pays one load a read. Those that wait by other means than the C library's
+//! are woken by messages of the kernel: see [`crate::wake`].
+
+mod fetch;
+mod look;
+mod sets;
+
+use crate::effects::{Policy, policy};
+use crate::start::Shim;
+use fetch::Stash;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use sets::Sets;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Where its descriptors are: high, so that daemons which count on low numbers are not disturbed, and below what select(2)
+/// can be asked for.
+const DESCRIPTORS: RawFd = 210;
+
+/// How the daemon waits for the device.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// It has a bell.
+    used: AtomicBool,
+    bell: OnceLock<Option<Bell>>,
+    /// Reads of the device do not wait: O_NONBLOCK.
+    nonblocking: AtomicBool,
+    /// Threads that sleep in a read of the device all the same.
+    readers: AtomicU32,
+    stash: Mutex<Stash>,
+    sets: Mutex<Sets>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    /// The epoll set: the device, `event` and `timer`.
+    set: OwnedFd,
+    event: OwnedFd,
+    /// For what is to be looked at later.
+    timer: OwnedFd,
+    /// `event` is readable.
+    rung: Mutex<bool>,
+}
+
+impl Bell {
+    fn new(device: &OwnedFd) -> rustix::io::Result<Self> {
+        let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTORS).or(Ok(fd));
+        let set = high(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let event = high(eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = high(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        for fd in [device, &event, &timer] {
+            epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        // Rung: there may be something already.
+        Ok(Self { set, event, timer, rung: Mutex::new(true) })
+    }
+}
+
+impl Waiting {
+    /// Whether the daemon has ever waited for the device in poll, select or epoll.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Relaxed)
+    }
+
+    /// Whether reads of the device do not wait, as far as was seen.
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Relaxed)
+    }
+
+    /// Whether some thread may sleep in a read of the device.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.readers.load(Relaxed) > 0
+    }
+
+    /// `read` may sleep in the device.
+    pub(crate) fn while_reading<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.readers.fetch_add(1, Relaxed);
+        let result = read(); // a thread that is cancelled in here is kicked in vain from then on
+        self.readers.fetch_sub(1, Relaxed);
+        result
+    }
+
+    /// O_NONBLOCK was set or cleared.
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Relaxed);
+    }
+}
+
+impl Shim {
+    /// The descriptor to wait for in the device's place; `None` if there is none to be had.
+    pub(crate) fn bell(&self) -> Option<RawFd> {
+        let bell = self.waiting.bell.get_or_init(|| {
+            let bell = Bell::new(&self.device).ok()?;
+            if self.ready.load(Relaxed) {
+                // It has been read without a bell: some thread may be asleep there, uncounted.
+                self.waiting.readers.fetch_add(1, Relaxed);
+            }
+            self.waiting.used.store(true, Relaxed);
+            Some(bell)
+        });
+        bell.as_ref().map(|bell| bell.set.as_raw_fd())
+    }
+
+    fn known_bell(&self) -> Option<&Bell> {
+        self.waiting.bell.get().and_then(Option::as_ref)
+    }
+
+    /// There is, or may be, something for whoever waits with the bell.
+    pub(crate) fn ring(&self) {
+        let Some(bell) = self.known_bell() else { return };
+        let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*rung {
+            *rung = rustix::io::write(&bell.event, &1u64.to_ne_bytes()).is_ok();
+        }
+    }
+
+    /// The same, if what has just happened may have made work.
+    pub(crate) fn ring_for_more(&self) {
+        let may = !self.ready.load(Acquire)
+            || self.pending.load(Acquire)
+            // And so under `buffer`, which is that policy without an image.
+            || policy() == Policy::Epoch && (self.look.load(Acquire) || self.epochs.is_due());
+        if may {
+            self.ring();
+        }
+    }
+
+    /// Somebody is about to look for work: what rang before is heard.
+    pub(crate) fn silence(&self) {
+        let Some(bell) = self.known_bell() else { return };
+        let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut word = [0; 8];
+        let _ = rustix::io::read(&bell.timer, &mut word);
+        if *rung {
+            let _ = rustix::io::read(&bell.event, &mut word);
+            *rung = false;
+        }
+    }
+
+    /// Rings in so many nanoseconds.
+    pub(crate) fn ring_in(&self, ns: i64) {
+        let Some(bell) = self.known_bell() else { return };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let after = Itimerspec {
+            it_interval: never,
+            it_value: Timespec { tv_sec: 0, tv_nsec: ns.clamp(1, 999_999_999) },
+        };
+        let _ = timerfd_settime(bell.timer.as_fd(), TimerfdTimerFlags::empty(), &after);
+    }
+}
+
+/// Sleeps for so many nanoseconds, as if it was in a read of the device: a signal ends it with EINTR if its handler is one
+/// without SA_RESTART, and only then. That is how read(2) is, and no other call that ends after a time.
+fn doze(ns: i64) -> rustix::io::Result<()> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let after = Itimerspec {
+        it_interval: never,
+        it_value: Timespec { tv_sec: 0, tv_nsec: ns.clamp(1, 999_999_999) },
+    };
+    timerfd_settime(timer.as_fd(), TimerfdTimerFlags::empty(), &after)?;
+    rustix::io::read(&timer, &mut [0; 8]).map(drop)
+}
+
+pub(crate) use sets::closing;

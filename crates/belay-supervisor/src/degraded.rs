@@ -1,0 +1,144 @@
+//! Why a mount is DEGRADED: what was lost, or cannot be kept now. The one list of such reasons.
+//!
+//! The supervisor adds to it by `Supervisor::degrade` and takes away by `Supervisor::restored`; a shim by
+//! `Control::lose`, which the supervisor carries over. To add a kind: a value of [`Kind`], and a row in docs/status-json.md.
+
+use belay_recorder::control::Loss;
+use serde::{Deserialize, Serialize};
+
+/// Reasons that are listed; of further ones it is only known how many.
+const LISTED: usize = 32;
+/// Characters of a reason's text.
+const TEXT: usize = 512;
+
+/// Kinds of reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Something is not on record: a further crash cannot be hidden exactly. For good.
+    Record,
+    /// A successor negotiated other options than the first daemon. For good.
+    Options,
+    /// Data that was acknowledged is lost. For good.
+    Data,
+    /// An open file or directory was not opened again. For good.
+    Handle,
+    /// Checkpoints do not reach the image.
+    Commit,
+}
+
+impl From<Loss> for Kind {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Record => Self::Record,
+            Loss::Options => Self::Options,
+            Loss::Data => Self::Data,
+            Loss::Handle => Self::Handle,
+        }
+    }
+}
+
+/// Why a mount is degraded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Of which kind.
+    pub kind: Kind,
+    /// What is lost or fails, and on what: one line.
+    pub what: String,
+    /// Since when: RFC 3339, UTC.
+    pub since: String,
+}
+
+/// All reasons of a mount, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasons {
+    list: Vec<Reason>,
+    unlisted: u64,
+    /// Losses that shims have told of, and that are in the list.
+    #[serde(default)]
+    pub(crate) heard: u64,
+}
+
+impl Reasons {
+    /// Something was lost: a reason for good. One that is there already stays as it is. Gives whether it is new.
+    pub fn add(&mut self, kind: Kind, what: &str, now: &str) -> bool {
+        let what = one_line(what);
+        if self.list.iter().any(|reason| reason.kind == kind && reason.what == what) {
+            return false;
+        }
+        if self.list.len() >= LISTED {
+            self.unlisted = self.unlisted.saturating_add(1);
+            return false;
+        }
+        self.list.push(Reason { kind, what, since: now.to_owned() });
+        true
+    }
+
+    /// Something fails now, until [`Reasons::clear`]: there is one reason of that kind, whose text may change. Gives whether it is
+    /// new.
+    pub fn set(&mut self, kind: Kind, what: &str, now: &str) -> bool {
+        match self.list.iter_mut().find(|reason| reason.kind == kind) {
+            Some(reason) => {
+                reason.what = one_line(what);
+                false
+            }
+            // What fails now must be seen, however much was lost before.
+            None => {
+                self.list.push(Reason { kind, what: one_line(what), since: now.to_owned() });
+                true
+            }
+        }
+    }
+
+    /// That does not fail any more. Gives whether it did.
+    pub fn clear(&mut self, kind: Kind) -> bool {
+        let before = self.list.len();
+        self.list.retain(|reason| reason.kind != kind);
+        self.list.len() < before
+    }
+
+    /// The reasons.
+    pub fn list(&self) -> &[Reason] {
+        &self.list
+    }
+
+    /// How many more there are.
+    pub fn unlisted(&self) -> u64 {
+        self.unlisted
+    }
+}
+
+/// A daemon may have had a say in it.
+fn one_line(text: &str) -> String {
+    text.chars().take(TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_come_once_and_are_bounded() {
+        let mut reasons = Reasons::default();
+        assert!(reasons.add(Kind::Data, "a", "1"));
+        assert!(!reasons.add(Kind::Data, "a", "2"), "the same again");
+        for n in 0..100 {
+            reasons.add(Kind::Data, &format!("file {n}"), "3");
+        }
+        assert_eq!((reasons.list().len(), reasons.unlisted()), (LISTED, 69));
+        assert!(reasons.set(Kind::Commit, "no room", "4"), "listed although the list is full");
+        assert!(!reasons.set(Kind::Commit, "no room, 2 tries", "5"));
+        let last = reasons.list().last().expect("a reason");
+        assert_eq!((last.what.as_str(), last.since.as_str()), ("no room, 2 tries", "4"));
+        assert!(reasons.clear(Kind::Commit) && !reasons.clear(Kind::Commit));
+        assert_eq!(reasons.list().len(), LISTED);
+    }
+
+    #[test]
+    fn a_reason_is_one_short_line() {
+        let mut reasons = Reasons::default();
+        reasons.add(Kind::Data, &format!("a\nb\x1b[2J{}", "x".repeat(9999)), "1");
+        let what = &reasons.list().first().expect("a reason").what;
+        assert!(what.starts_with("a b [2Jxx") && what.chars().count() == TEXT);
+    }
+}

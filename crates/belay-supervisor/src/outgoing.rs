@@ -1,0 +1,185 @@
+//! What belay says on standard error, and what the daemon does: nobody waits for whoever reads it, or does not.
+//!
+//! A terminal that is halted (Ctrl-S), or a pipe that is full, makes the one who writes to it wait, and no look beforehand tells
+//! how much it takes. So a thread writes, and takes what it writes from a queue of limited length. What finds no room there
+//! is lost, counted, and said to be lost as soon as somebody reads again.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, write};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that wait for a reader at most.
+const ROOM: usize = 256 << 10;
+/// Bytes of one write.
+const CHUNK: usize = 4096;
+/// At its end a process waits as long as this for a reader that takes nothing.
+const AT_END: Duration = Duration::from_millis(250);
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: VecDeque<u8>,
+    /// Lines without room since the last one that had.
+    lost: u64,
+    /// The thread is writing what it has taken.
+    writing: bool,
+    /// Bytes that were written so far.
+    written: u64,
+}
+
+impl Queue {
+    /// Puts `bytes` behind what waits, all or nothing. After a loss nothing is taken until that was said, so that what is
+    /// read is in order.
+    fn push(&mut self, bytes: &[u8]) {
+        if self.lost > 0 || self.bytes.len() + bytes.len() > ROOM {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count().max(1);
+            self.lost = self.lost.saturating_add(lines as u64);
+        } else {
+            self.bytes.extend(bytes);
+        }
+    }
+
+    /// What is to be written next, if anything is.
+    fn pop(&mut self) -> Vec<u8> {
+        if self.bytes.is_empty() && self.lost > 0 {
+            let lost = std::mem::take(&mut self.lost);
+            let said = format!(
+                "\nbelay: warning: {lost} lines are missing here: nobody has read standard error\n"
+            );
+            self.bytes.extend(said.as_bytes());
+        }
+        let length = self.bytes.len().min(CHUNK);
+        self.bytes.drain(..length).collect()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Whoever panics in here has changed nothing by halves.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_all(&self) {
+        loop {
+            let mut queue = self.lock();
+            queue.writing = false;
+            self.changed.notify_all();
+            let bytes = loop {
+                let bytes = queue.pop();
+                if !bytes.is_empty() {
+                    break bytes;
+                }
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            queue.writing = true;
+            drop(queue);
+            write_out(&bytes, |n| self.lock().written += n as u64);
+        }
+    }
+}
+
+/// Writes to standard error, for as long as that takes. What cannot be written at all is dropped.
+fn write_out(mut bytes: &[u8], mut count: impl FnMut(usize)) {
+    let stderr = rustix::stdio::stderr();
+    while !bytes.is_empty() {
+        match write(stderr, bytes) {
+            Ok(n) if n > 0 => {
+                count(n);
+                bytes = bytes.get(n..).unwrap_or_default();
+            }
+            Err(Errno::INTR) => {}
+            // Somebody who shares it has made it so that it does not wait.
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
+            }
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+static SHARED: OnceLock<Option<&'static Shared>> = OnceLock::new();
+
+fn shared() -> Option<&'static Shared> {
+    *SHARED.get_or_init(|| {
+        let shared: &'static Shared = Box::leak(Box::default());
+        let thread = std::thread::Builder::new().name("messages".to_owned()).stack_size(64 << 10);
+        thread.spawn(|| shared.write_all()).ok().map(|_| shared)
+    })
+}
+
+/// Has `bytes` written to standard error, and does not wait for that.
+pub fn push(bytes: &[u8]) {
+    match shared() {
+        Some(shared) => {
+            shared.lock().push(bytes);
+            shared.changed.notify_all();
+        }
+        // No thread is to be had: what a reader takes at once is better than nothing.
+        None => write_out(bytes, |_| ()),
+    }
+}
+
+/// At the end of the process: waits until all is written, as long as somebody reads.
+pub fn finish() {
+    let Some(Some(shared)) = SHARED.get() else {
+        return;
+    };
+    let mut queue = shared.lock();
+    let (mut seen, mut since) = (queue.written, Instant::now());
+    while queue.writing || queue.lost > 0 || !queue.bytes.is_empty() {
+        if queue.written != seen {
+            (seen, since) = (queue.written, Instant::now());
+        }
+        let Some(rest) = AT_END.checked_sub(since.elapsed()).filter(|rest| !rest.is_zero()) else {
+            return;
+        };
+        let waited = shared.changed.wait_timeout(queue, rest);
+        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(queue: &mut Queue) -> String {
+        let mut out = Vec::new();
+        loop {
+            let bytes = queue.pop();
+            if bytes.is_empty() {
+                return String::from_utf8(out).expect("UTF-8");
+            }
+            out.extend(bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_and_said_in_its_place() {
+        let mut queue = Queue::default();
+        let line = "a line that tells something\n";
+        let fitting = ROOM / line.len();
+        for _ in 0..fitting + 7 {
+            queue.push(line.as_bytes());
+        }
+        assert!(queue.bytes.len() <= ROOM);
+        assert_eq!(queue.pop().len(), CHUNK);
+        queue.push(b"there is room, but not before the loss was said\n");
+        let text = all(&mut queue);
+        assert!(
+            text.ends_with(
+                "belay: warning: 8 lines are missing here: nobody has read standard error\n"
+            ),
+            "{text}"
+        );
+        queue.push(line.as_bytes());
+        assert_eq!(all(&mut queue), line);
+    }
+}

@@ -1,0 +1,150 @@
+//! Waking a daemon that is asleep where only a message of the kernel's wakes it.
+//!
+//! What belay itself has for a daemon its shim gives to whoever reads the device, or waits for it through the C library.
+//! A daemon that waits by other means (io_uring, system calls of its own) comes when the kernel has something: so the mount is
+//! asked for something that changes nothing. It need not be one of these: a mount on which the kernel knows no regular file
+//! cannot be kicked otherwise (see [`belay_wire::build::kick`]).
+
+use super::{SECOND, Supervisor};
+use crate::clock;
+use crate::ledger::Detection;
+use crate::mounts;
+use belay_recorder::Store;
+use belay_recorder::control::Instant;
+use signal_hook::consts::SIGKILL;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+/// How long a successor may take before it is thought to be asleep; then twice as long, and so on.
+const FIRST: u64 = SECOND / 20;
+/// The longest pause.
+const LONGEST: u64 = SECOND;
+
+/// What is done about daemons that sleep.
+#[derive(Debug, Default)]
+pub(super) struct Nudge {
+    /// Asks the mount for something. One at a time: it may wait for long.
+    child: Option<Child>,
+    /// How often the shim has asked for it.
+    asked: u64,
+    /// The generation that is starting, when it is nudged next, and the pause after that.
+    next: Option<(u32, u64, u64)>,
+}
+
+impl Nudge {
+    /// The process that asks, which is nobody's leftover.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+}
+
+impl Supervisor {
+    /// Wakes one of the daemon's threads, or all that wait. Where the kernel knows no file by which that could be done
+    /// quietly, it takes a request, if it is `worth` that.
+    pub(super) fn wake_daemon(&self, worth: bool) {
+        let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
+        if let Ok(device) = belay_sys::dup_cloexec(self.device()) {
+            self.waker.kick(device, file, worth);
+        }
+    }
+
+    /// The kernel has refused to wake the daemon quietly when that was worth a request.
+    pub(super) fn nudge_if_refused(&mut self) {
+        if self.waker.was_refused() {
+            self.nudge_daemon();
+        }
+    }
+
+    /// Has the mount asked for something that changes nothing, by a process of its own.
+    fn nudge_daemon(&mut self) {
+        // Somebody else may have reaped it: then it is not there either.
+        let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if self.nudge.child.as_mut().is_some_and(waits) {
+            return;
+        }
+        let Some(mount) = &self.book.mount else { return };
+        let mut stat = Command::new("stat");
+        stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0);
+        stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match stat.spawn() {
+            Ok(child) => self.nudge.child = Some(child),
+            Err(why) => tracing::debug!("no `stat` to wake the daemon with: {why}"),
+        }
+    }
+
+    /// The shim has work for the daemon, and could wake nobody.
+    pub(super) fn nudge_if_asked(&mut self) {
+        let asked = self.control().nudges_asked();
+        if std::mem::replace(&mut self.nudge.asked, asked) != asked {
+            self.nudge_daemon();
+        }
+    }
+
+    /// Whether the daemon of this generation has attached and does not serve yet.
+    fn is_starting(&self) -> bool {
+        let control = self.control();
+        !self.complete
+            && self.finished.is_none()
+            && self.launch_at.is_none()
+            && control.instant(Instant::Attached) != 0
+            && control.instant(Instant::Open) == 0
+    }
+
+    /// When to look at it next.
+    pub(super) fn next_nudge(&self) -> Option<u64> {
+        let started = self.book.life.started_ns;
+        let next = match self.nudge.next {
+            Some((generation, at, _)) if generation == self.book.generation => at,
+            _ => started.saturating_add(FIRST),
+        };
+        // What is attached within that time tells itself that it serves.
+        (self.is_starting() || started.saturating_add(FIRST) > clock::now())
+            .then_some(next)
+            .filter(|_| !self.complete)
+    }
+
+    /// Wakes a successor that should have begun, and finds out daemons that are out of reach.
+    pub(super) fn nudge_in_time(&mut self, now: u64) {
+        if self.next_nudge().is_none_or(|at| at > now) || !self.is_starting() {
+            return;
+        }
+        let generation = self.book.generation;
+        let pause = match self.nudge.next {
+            Some((of, _, pause)) if of == generation => pause.saturating_mul(2).min(LONGEST),
+            _ => FIRST,
+        };
+        self.nudge.next = Some((generation, now.saturating_add(pause), pause));
+        if generation > 0 {
+            self.wake_daemon(true);
+        } else {
+            self.check_reach();
+        }
+    }
+
+    /// The kernel has its first message, INIT, before a mount can be seen, and the shim notes the first read of the device
+    /// before it is made. Where there is a mount, no message and no such note, somebody has read by a way that the shim does
+    /// not see. How long the daemon takes plays no part in that: a slow one leaves the message where it is.
+    fn check_reach(&mut self) {
+        self.find_mount();
+        let read = self.control().instant(Instant::FirstRead) != 0;
+        if read || self.book.mount.is_none() {
+            return;
+        }
+        // In this order: what is read in between is noted before, and a mount that ends in between had nothing to read.
+        let unread = mounts::has_unread(self.device());
+        let read = self.control().instant(Instant::FirstRead) != 0;
+        if unread || read || mounts::is_disconnected(self.device()) {
+            return;
+        }
+        tracing::error!(
+            "{}: it reads the FUSE device by other means than the C library's functions (io_uring, or system calls of its \
+             own), where belay cannot see what it does: it cannot be held. Run it without belay, or set it to plain reads",
+            self.config.command_line()
+        );
+        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+            self.cause = Some((Detection::Death, clock::now()));
+        }
+        self.finish(1);
+    }
+}

@@ -1,0 +1,343 @@
+//! S52 to S55: a daemon that has given up its privileges and turns against belay gains nothing by it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use belay_effects::log::{COMMITTED, Head};
+use belay_effects::{Area, Kind};
+use belay_recorder::{Capacity, Layout, Memory};
+use belay_testbed::Signal;
+use belay_testbed::process::kill;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+
+use crate::common::{LIMIT, call, number, until};
+use crate::custom::Custom;
+use crate::journal::compile;
+
+const LAYOUT: Layout = Layout::new(Capacity::MOUNT);
+
+/// Memory in which words are collected that a daemon is to store.
+#[derive(Debug, Default)]
+struct Words(RefCell<BTreeMap<usize, u64>>);
+
+impl Memory for Words {
+    fn load(&self, at: usize) -> u64 {
+        self.0.borrow().get(&at).copied().unwrap_or(0)
+    }
+    fn store(&self, at: usize, value: u64) {
+        self.0.borrow_mut().insert(at, value);
+    }
+    fn compare_exchange(&self, at: usize, _: u64, new: u64) -> Result<u64, u64> {
+        self.store(at, new);
+        Ok(new)
+    }
+    fn add(&self, at: usize, by: u64) -> u64 {
+        let old = self.load(at);
+        self.store(at, old.wrapping_add(by));
+        old
+    }
+}
+
+impl Words {
+    /// As `forge.c` reads them.
+    fn put(&self, path: &Path) {
+        let words = self.0.borrow();
+        let bytes = words.iter().flat_map(|(at, word)| [*at as u64, *word]);
+        fs::write(path, bytes.flat_map(u64::to_ne_bytes).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+/// A mount whose daemon does as it is told.
+struct Forger {
+    mount: Custom,
+    image: PathBuf,
+    victim: PathBuf,
+}
+
+/// Bytes of its image.
+const IMAGE: u64 = 1 << 20;
+const SECRET: &str = "nobody else's";
+
+impl Forger {
+    /// `words` gets the path of a file that only root may write to.
+    fn start(arguments: &[&str], words: impl FnOnce(&Path) -> Words) -> Self {
+        Self::start_with(&[], arguments, words)
+    }
+
+    fn start_with(
+        variables: &[(&str, &Path)],
+        arguments: &[&str],
+        words: impl FnOnce(&Path) -> Words,
+    ) -> Self {
+        let (mut image, mut victim) = (PathBuf::new(), PathBuf::new());
+        let mount = Custom::start_with(variables, arguments, |place| {
+            fs::set_permissions(place.dir, fs::Permissions::from_mode(0o755)).unwrap();
+            (image, victim) = (place.dir.join("image"), place.dir.join("victim"));
+            let program = place.dir.join("forge");
+            compile("forge.c", &program);
+            File::create(&image).unwrap().set_len(IMAGE).unwrap();
+            fs::write(&victim, SECRET).unwrap();
+            fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+            words(&victim).put(&place.dir.join("image.orders"));
+            let words = [program, image.clone(), place.mountpoint.into(), "-f".into()];
+            words.into_iter().map(Into::into).collect()
+        });
+        mount.wait_for("service", |status| status["state"] == "serving");
+        let forger = Self { mount, image, victim };
+        assert!(until(|| forger.uid() == 1234), "it has not given up its privileges");
+        forger
+    }
+
+    fn uid(&self) -> u32 {
+        let status = format!("/proc/{}/status", self.mount.pid("daemon"));
+        let status = fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Where its orders come from.
+    fn orders(&self) -> PathBuf {
+        self.image.with_file_name("image.orders")
+    }
+
+    /// Has the daemon carry out an order.
+    fn order(&self, what: &str) {
+        let error = fs::create_dir(self.mount.at(what)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::XFULL.raw_os_error()), "{what}: {error}");
+    }
+
+    fn assert_untouched(&self, when: &str) {
+        let found = fs::read(&self.victim).unwrap();
+        assert_eq!(String::from_utf8_lossy(&found), SECRET, "{when}\n{}", self.mount.log());
+    }
+}
+
+/// The words of a committed transaction on `victim`, as if all that the recorder ever said of images and policies were
+/// believed.
+fn forged_transaction(victim: &Path, options: u64) -> Words {
+    use std::os::unix::ffi::OsStrExt;
+    let words = Words::default();
+    // Where older recorders have the options, and the image: device, inode, length of the path and path.
+    words.store(4, options);
+    let stat = fs::metadata(victim).unwrap();
+    let path = victim.as_os_str().as_bytes();
+    words.store(LAYOUT.effects, stat.dev());
+    words.store(LAYOUT.effects + 1, stat.ino());
+    words.store(LAYOUT.effects + 512, path.len() as u64);
+    words.store_bytes(LAYOUT.effects + 513, path);
+    let log = Area::new(&words, LAYOUT).own_log();
+    log.begin(77);
+    let head = Head { kind: Kind::Image as u32, digest: 0, ..Head::default() };
+    log.append(&head, b"written as root").unwrap();
+    log.raise(COMMITTED);
+    words
+}
+
+/// All option bits that a daemon could wish for, TRANSACTION (16) among them; EPOCH (32) would be another policy.
+const WISHES: [u64; 2] = [16, 16 | 32];
+
+fn forge(policy: &str, options: u64) -> Forger {
+    let forger = Forger::start(&["--policy", policy], |victim| forged_transaction(victim, options));
+    forger.order("words");
+    forger
+}
+
+/// S52: whatever a daemon writes into the memory that it shares with belay, no file is written that it could not have
+/// written itself: not by its successor, which starts with all rights.
+#[test]
+fn s52_a_forged_transaction_is_not_carried_out_by_the_successor() {
+    for policy in ["reconcile", "journal", "transaction", "epoch", "blind"] {
+        for options in WISHES {
+            let forger = forge(policy, options);
+            forger.mount.crash_and_recover();
+            forger.assert_untouched(&format!("{policy}, {options}, crash"));
+            forger.mount.stop();
+            forger.assert_untouched(&format!("{policy}, {options}, stop after a crash"));
+        }
+    }
+}
+
+/// S52: nor by belay itself at the end.
+#[test]
+fn s52_a_forged_transaction_is_not_carried_out_at_the_end() {
+    for policy in ["reconcile", "journal", "transaction", "epoch", "blind"] {
+        for options in WISHES {
+            let mut forger = forge(policy, options);
+            forger.mount.stop();
+            forger.mount.end();
+            forger.assert_untouched(&format!("{policy}, {options}, stop"));
+        }
+    }
+}
+
+/// S52: what belay keeps for itself never gets to a daemon.
+#[test]
+fn s52_a_daemon_gets_only_what_it_needs() {
+    for policy in ["reconcile", "epoch"] {
+        let forger = Forger::start(&["--policy", policy], |_| Words::default());
+        for _ in 0..2 {
+            let entries = fs::read_dir(format!("/proc/{}/fd", forger.mount.pid("daemon"))).unwrap();
+            let links: Vec<_> =
+                entries.flatten().filter_map(|e| fs::read_link(e.path()).ok()).collect();
+            for link in &links {
+                let name = link.to_string_lossy();
+                let own = ["belay-ledger", "belay-config", "/run/belay", "belay-journal", "pidfd"];
+                assert!(!own.iter().any(|own| name.contains(own)), "{links:?}");
+            }
+            forger.mount.crash_and_recover();
+        }
+        forger.mount.stop();
+    }
+}
+
+/// S53: a daemon that makes the descriptors wait which it shares with belay, or fills them up, makes nobody wait but itself.
+#[test]
+fn s53_shared_descriptors_hold_nobody_up() {
+    for policy in ["reconcile", "epoch"] {
+        for order in ["block", "fill", "drain"] {
+            let mut forger = Forger::start(&["--policy", policy], |_| Words::default());
+            let supervisor = forger.mount.pid("supervisor");
+            forger.order(order);
+            for _ in 0..3 {
+                for _ in 0..5 {
+                    forger.mount.wait_for("answer", |status| status["state"] == "serving");
+                }
+                forger.mount.crash_and_recover();
+                assert!(fs::metadata(&forger.mount.mountpoint).unwrap().is_dir());
+            }
+            assert_eq!(forger.mount.pid("supervisor"), supervisor, "{}", forger.mount.log());
+            forger.mount.stop();
+            forger.mount.end();
+        }
+    }
+}
+
+/// S54: a daemon that names another process for itself is ended, and nothing happens to that one.
+#[test]
+fn s54_nobody_else_is_taken_for_the_daemon() {
+    let mut forger = Forger::start(&[], |_| Words::default());
+    let pid = |role| forger.mount.pid(role);
+    let (supervisor, keeper) = (pid("supervisor"), pid("keeper"));
+    for (crashes, named) in [supervisor, keeper, 1, std::process::id()].into_iter().enumerate() {
+        let daemon = pid("daemon");
+        let lease = Words::default();
+        lease.store(2, (crashes as u64) << 32 | u64::from(named));
+        lease.put(&forger.orders());
+        forger.order("words");
+        forger.mount.wait_for("end of the daemon", |status| {
+            number(status, "/crashes") > crashes as u64 && status["state"] == "serving"
+        });
+        assert_ne!(pid("daemon"), daemon);
+        assert_eq!((pid("supervisor"), pid("keeper")), (supervisor, keeper));
+        assert!(belay_testbed::process::wait_for_exit(daemon, LIMIT).unwrap());
+    }
+    forger.mount.stop();
+    assert!(forger.mount.end().success(), "{}", forger.mount.log());
+}
+
+/// S54: the memory that belay shares with a daemon cannot be made shorter; where it can, as it may have large pages, the mount
+/// is given up, once.
+#[test]
+fn s54_a_daemon_that_takes_its_memory_away_hurts_only_itself() {
+    let forger = Forger::start(&[], |_| Words::default());
+    let error = fs::create_dir(forger.mount.at("shrink")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()), "{}", forger.mount.log());
+    forger.mount.crash_and_recover();
+    forger.mount.stop();
+
+    let mut forger = Forger::start(&["--policy", "epoch"], |_| Words::default());
+    let path = forger.mount.at("shrink");
+    let caller = call(move || fs::create_dir(path));
+    assert!(caller.result().is_err());
+    let status = forger.mount.end();
+    let log = forger.mount.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("destroyed the recorder") && !log.contains("supervisor died"), "{log}");
+}
+
+/// A FUSE file system that nobody serves.
+struct Probe {
+    place: TempDir,
+    _device: OwnedFd,
+}
+
+impl Probe {
+    fn new() -> Self {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let device =
+            rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let data = CString::new(data).unwrap();
+        mount("probe", place.path(), "fuse", MountFlags::empty(), data.as_c_str()).unwrap();
+        Self { place, _device: device }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = unmount(self.place.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// The numbers of a mount and of its file system.
+fn numbers(place: &Path) -> Option<(String, String)> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table.lines().find_map(|line| {
+        let words: Vec<_> = line.split(' ').collect();
+        (Path::new(words[4]) == place).then(|| (words[0].to_owned(), words[2].to_owned()))
+    })
+}
+
+/// S56: when a mount is gone its numbers are given anew, at once; who got them is left alone.
+#[test]
+fn s56_a_mount_that_got_the_same_numbers_stays() {
+    let met = until(|| {
+        // Smaller numbers that are free are taken first.
+        let _first: Vec<_> = (0..8).map(|_| Probe::new()).collect();
+        let mut forger = Forger::start(&[], |_| Words::default());
+        let held = numbers(&forger.mount.mountpoint).expect("a mount");
+        let supervisor = forger.mount.signal("supervisor", Signal::STOP);
+        forger.mount.tool(&["umount"]);
+        // Other tests mount as well.
+        let probes: Vec<_> = (0..4).map(|_| Probe::new()).collect();
+        let same = probes.iter().find(|probe| numbers(probe.place.path()) == Some(held.clone()));
+        kill(supervisor, Signal::CONT).unwrap();
+        assert!(forger.mount.end().success(), "{}", forger.mount.log());
+        if let Some(probe) = same {
+            assert!(numbers(probe.place.path()).is_some(), "{}", forger.mount.log());
+        }
+        same.is_some()
+    });
+    assert!(met, "no mount ever got the numbers of another");
+}
+
+/// S54: supervisors that all die by themselves, soon after their start, come to an end.
+#[test]
+fn s54_supervisors_are_not_started_for_ever() {
+    let mut forger = Forger::start(&[], |_| Words::default());
+    let mut last = 0;
+    let mut ended = None;
+    let done = until(|| {
+        if let Some(status) = forger.mount.status() {
+            let pid = u32::try_from(number(&status, "/supervisor/pid")).unwrap();
+            if pid != last {
+                last = pid;
+                let _ = kill(pid, Signal::ABORT);
+            }
+        }
+        ended = forger.mount.exited();
+        ended.is_some()
+    });
+    let log = forger.mount.log();
+    assert!(done, "{log}");
+    assert_eq!(ended.unwrap().code(), Some(1), "{log}");
+    assert!(log.contains("8 supervisors in a row have ended by themselves"), "{log}");
+}

@@ -1,0 +1,421 @@
+//! S77 and S78: the policy `buffer` (docs/buffer.md), on daemons that acknowledge what they have not stored.
+
+use crate::common::*;
+use crate::custom::{Custom, Place};
+use crate::journal::compile;
+use belay_testbed::process::{Process, run};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+fn serving(mount: Custom) -> Custom {
+    mount.wait_for("service", |status| status["state"] == "serving");
+    fs::metadata(&mount.mountpoint).unwrap();
+    mount
+}
+
+/// Ends it in good order; what it stored to lasts as long as what is given back.
+fn unmount(mut mount: Custom) -> Custom {
+    mount.tool(&["umount"]);
+    assert!(mount.end().success(), "{}", mount.log());
+    mount
+}
+
+/// Nothing failed, nothing came out otherwise, nothing was lost.
+fn assert_well(mount: &Custom) -> Value {
+    let status = mount.status().unwrap();
+    assert_eq!(status["requests"]["failed"], 0, "{status}\n{}", mount.log());
+    assert_eq!(status["degraded"], false, "{status}\n{}", mount.log());
+    assert!(status["policy"] == "buffer" && status["read_only"].is_null(), "{status}");
+    status
+}
+
+/// Daemons of Debian that write a new archive at their end: killed in between, and in one piece at the end.
+#[test]
+fn s77_archives_of_real_daemons() {
+    for (daemon, name) in [("fuse-zip", "new.zip"), ("archivemount", "new.tar")] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let archive = dir.path().join(name);
+        if daemon == "archivemount" {
+            // It makes none where there is nothing.
+            fs::write(dir.path().join("first"), "first").unwrap();
+            let mut tar = Command::new("tar");
+            tar.arg("-C").arg(dir.path()).arg("-cf").arg(&archive).arg("first");
+            assert!(run(tar, LIMIT).unwrap().status.success());
+        }
+        let start = || {
+            serving(Custom::start(&["--max-crashes", "0"], |place| {
+                vec![daemon.into(), "-f".into(), archive.clone().into(), place.mountpoint.into()]
+            }))
+        };
+        let mount = start();
+        let long: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+        fs::create_dir(mount.at("dir")).unwrap();
+        fs::write(mount.at("dir/one"), "one").unwrap();
+        mount.crash_and_recover();
+        assert_eq!(fs::read_to_string(mount.at("dir/one")).unwrap(), "one");
+        // On its own as well, archivemount stores what is new by its first name.
+        let two = if daemon == "fuse-zip" { "two" } else { "one" };
+        fs::rename(mount.at("dir/one"), mount.at("dir").join(two)).unwrap();
+        fs::write(mount.at("long"), &long).unwrap();
+        fs::write(mount.at("gone"), "gone").unwrap();
+        mount.crash_and_recover();
+        fs::remove_file(mount.at("gone")).unwrap();
+        mount.crash_and_recover();
+        let look = |mount: &Custom| {
+            let text = fs::read_to_string(mount.at("dir").join(two));
+            assert_eq!(text.as_deref().ok(), Some("one"), "{daemon} {text:?}\n{}", mount.log());
+            assert_eq!(names(&mount.at("dir")), [two], "{daemon}");
+            assert!(fs::read(mount.at("long")).unwrap() == long, "{daemon}");
+            assert!(!mount.at("gone").exists(), "{daemon}");
+        };
+        look(&mount);
+        assert_well(&mount);
+        unmount(mount);
+        let mount = start();
+        look(&mount);
+        unmount(mount);
+    }
+}
+
+/// A mount by `archive.c`, its store and the directory that controls it.
+struct Archive {
+    mount: Custom,
+    control: PathBuf,
+    store: PathBuf,
+}
+
+impl Archive {
+    fn start(arguments: &[&str]) -> Self {
+        let (mut control, mut store) = (PathBuf::new(), PathBuf::new());
+        let arguments: Vec<&str> =
+            ["--policy", "buffer"].iter().chain(arguments).copied().collect();
+        let mount = Custom::start(&arguments, |place: &Place<'_>| {
+            let program = place.dir.join("daemon");
+            compile("archive.c", &program);
+            (control, store) = (place.dir.join("control"), place.dir.join("store"));
+            fs::create_dir(&control).unwrap();
+            fs::write(&store, "old 4\ntext").unwrap();
+            let words = [program, store.clone(), control.clone(), place.mountpoint.into()];
+            words.into_iter().map(Into::into).chain(["-f".into()]).collect()
+        });
+        Self { mount: serving(mount), control, store }
+    }
+
+    /// What cannot be done twice, but for the last: names that change their meaning.
+    fn work(&self) {
+        let at = |name| self.mount.at(name);
+        fs::write(at("a"), "first").unwrap();
+        fs::rename(at("a"), at("b")).unwrap();
+        fs::write(at("a"), "second").unwrap();
+        fs::rename(at("old"), at("c")).unwrap();
+    }
+
+    fn stored(&self) -> String {
+        fs::read_to_string(&self.store).unwrap()
+    }
+}
+
+const DONE: &str = "c 4\ntextb 5\nfirsta 6\nsecond";
+
+/// A daemon that dies while it stores, before its archive is there or after that: what was acknowledged is stored once.
+#[test]
+fn s77_killed_while_it_stores() {
+    for moment in ["before", "after"] {
+        let Archive { mut mount, control, store } = {
+            let archive = Archive::start(&[]);
+            archive.work();
+            archive.mount.crash_and_recover();
+            assert_eq!(archive.stored(), "old 4\ntext");
+            archive
+        };
+        fs::write(control.join(moment), "").unwrap();
+        mount.tool(&["umount"]);
+        mount.end();
+        assert!(!control.join(moment).exists(), "it did not die {moment}");
+        assert_eq!(fs::read_to_string(&store).unwrap(), DONE, "{moment}\n{}", mount.log());
+    }
+}
+
+/// The same in the middle of the mount's life, when it is made to store.
+#[test]
+fn s77_killed_while_it_is_made_to_store() {
+    for moment in ["before", "after"] {
+        let archive = Archive::start(&[]);
+        archive.work();
+        fs::write(archive.control.join(moment), "").unwrap();
+        let mut command = belay_testbed::Belay::find().unwrap().command();
+        command.arg("checkpoint").arg(&archive.mount.mountpoint);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{output:?}\n{}", archive.mount.log());
+        assert_eq!(archive.stored(), DONE, "{moment}\n{}", archive.mount.log());
+        assert_eq!(fs::read_to_string(archive.mount.at("b")).unwrap(), "first");
+        fs::remove_file(archive.mount.at("a")).unwrap();
+        archive.mount.crash_and_recover();
+        assert_eq!(names(&archive.mount.mountpoint), ["b", "c"]);
+        let mount = unmount(archive.mount);
+        let stored = fs::read_to_string(&archive.store).unwrap();
+        assert_eq!(stored, "c 4\ntextb 5\nfirst", "{moment}\n{}", mount.log());
+    }
+}
+
+/// More than the op-log is to hold: the daemon is made to store, in the middle, and files that are open go on.
+#[test]
+fn s77_the_op_log_is_bounded() {
+    let archive = Archive::start(&["--checkpoint-log", "1M"]);
+    let mount = &archive.mount;
+    let mut file = File::create(mount.at("long")).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..40_u8 {
+        let bytes = vec![round; 100_000];
+        file.write_all(&bytes).unwrap();
+        expected.extend(bytes);
+    }
+    let status = assert_well(mount);
+    assert!(number(&status, "/generation") > 0, "{status}");
+    assert!(number(&status, "/epoch/log_bytes") < 3 << 20, "{status}");
+    mount.crash_and_recover();
+    file.write_all_at(b"over", 10).unwrap();
+    expected[10..14].copy_from_slice(b"over");
+    mount.crash_and_recover();
+    assert!(fs::read(mount.at("long")).unwrap() == expected);
+    drop(file);
+    assert_well(mount);
+    let store = archive.store.clone();
+    let _mount = unmount(archive.mount);
+    let stored = fs::read(store).unwrap();
+    assert!(stored.ends_with(&expected), "{}", stored.len());
+}
+
+/// A mount by `upload.c`, and the directory that controls it.
+struct Upload {
+    mount: Custom,
+    control: PathBuf,
+}
+
+impl Upload {
+    fn start(until: &str) -> Self {
+        let mut control = PathBuf::new();
+        let arguments = ["--policy", "buffer", "--buffer-until", until, "--max-crashes", "0"];
+        let mount = Custom::start(&arguments, |place: &Place<'_>| {
+            let program = place.dir.join("daemon");
+            compile("upload.c", &program);
+            control = place.dir.join("control");
+            fs::create_dir(&control).unwrap();
+            if until == "close" {
+                fs::write(control.join("close"), "").unwrap();
+            }
+            let words = [program, place.behind.into(), control.clone(), place.mountpoint.into()];
+            words.into_iter().map(Into::into).chain(["-f".into()]).collect()
+        });
+        Self { mount: serving(mount), control }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount.at(name)
+    }
+
+    fn behind(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.mount.behind.join(name)).ok()
+    }
+
+    /// The daemon dies, and once more before anything is asked of its successor.
+    fn crash(&self) {
+        self.mount.crash_and_recover();
+        self.mount.crash_and_recover();
+    }
+
+    /// All handles are closed, and nothing is on record any more.
+    fn closed(&self) {
+        self.mount.wait_for("rest", |status| {
+            status["requests"]["in_flight"] == 0
+                && status["open_handles"] == 0
+                && status["epoch"]["log_records"] == 0
+        });
+    }
+}
+
+/// What was written to files that are open and not stored is there after a crash, whatever became of their names.
+#[test]
+fn s78_files_that_are_not_stored() {
+    for until in ["flush", "close"] {
+        let upload = Upload::start(until);
+        let mut new = File::create_new(upload.at("new")).unwrap();
+        new.write_all(b"one ").unwrap();
+        let old = File::options().write(true).open(upload.at("file")).unwrap();
+        old.write_all_at(b"T", 0).unwrap();
+        upload.crash();
+        fs::create_dir(upload.at("dir")).unwrap();
+        fs::rename(upload.at("new"), upload.at("dir/newer")).unwrap();
+        new.write_all(b"two ").unwrap();
+        old.set_len(6).unwrap();
+        upload.crash();
+        old.write_all_at(b"!", 5).unwrap();
+        new.set_len(6).unwrap();
+        upload.crash();
+        let length = |file: &File| file.metadata().unwrap().len();
+        assert_eq!((length(&new), length(&old)), (6, 6), "{until}");
+        new.sync_all().unwrap();
+        assert_eq!(upload.behind("dir/newer").as_deref(), Some("one tw"), "{until}");
+        new.write_all_at(b"ONE", 0).unwrap();
+        upload.crash();
+        drop((new, old));
+        upload.closed();
+        assert_eq!(upload.behind("dir/newer").as_deref(), Some("ONE tw"), "{until}");
+        assert_eq!(upload.behind("file").as_deref(), Some("Text\0!"), "{until}");
+        // Emptied, and written anew.
+        let mut again = File::create(upload.at("file")).unwrap();
+        again.write_all(b"again").unwrap();
+        upload.crash();
+        drop(again);
+        upload.closed();
+        assert_eq!(upload.behind("file").as_deref(), Some("again"), "{until}");
+        assert_well(&upload.mount);
+        unmount(upload.mount);
+    }
+}
+
+/// A process that has files open (`writer.c`). No other closes them in passing, as those that a test starts do, which flushes
+/// them.
+struct Writer(Process, TempDir);
+
+impl Writer {
+    fn start(dir: &Path) -> Self {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let program = place.path().join("writer");
+        compile("writer.c", &program);
+        let mut command = Command::new(program);
+        command.current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(Process::adopt(command.spawn().unwrap(), "writer"), place)
+    }
+
+    /// Has it do something by itself, and waits until that is done.
+    fn run(&mut self, line: &str) {
+        let child = self.0.child();
+        writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let mut word = Vec::new();
+        let out = child.stdout.as_mut().unwrap();
+        while !word.ends_with(b"\n") {
+            let mut byte = [0];
+            out.read_exact(&mut byte).unwrap();
+            word.extend(byte);
+        }
+        assert_eq!(String::from_utf8_lossy(&word), "done 0\n", "{line}");
+    }
+}
+
+impl Writer {
+    fn end(mut self) {
+        drop(self.0.child().stdin.take());
+        assert!(self.0.wait(LIMIT).unwrap().is_some());
+        drop(self.1);
+    }
+}
+
+/// The same while nobody flushes: nothing of it is stored but by its close.
+#[test]
+fn s78_files_that_nobody_flushes() {
+    for until in ["flush", "close"] {
+        let upload = Upload::start(until);
+        let mut writer = Writer::start(&upload.mount.mountpoint);
+        ["o new", "w 0 one ", "o file", "w 1  more"].into_iter().for_each(|line| writer.run(line));
+        upload.crash();
+        assert_eq!((upload.behind("new"), upload.behind("file")), (None, Some("text".into())));
+        fs::create_dir(upload.at("dir")).unwrap();
+        fs::rename(upload.at("new"), upload.at("dir/newer")).unwrap();
+        writer.run("w 0 two ");
+        upload.crash();
+        ["w 0 three", "w 1  and more"].into_iter().for_each(|line| writer.run(line));
+        upload.crash();
+        assert_eq!(upload.behind("dir/newer"), None, "{until}");
+        assert_eq!(fs::read_to_string(upload.at("file")).unwrap(), "text more and more");
+        ["c 0", "c 1"].into_iter().for_each(|line| writer.run(line));
+        upload.closed();
+        assert_eq!(upload.behind("dir/newer").as_deref(), Some("one two three"), "{until}");
+        assert_eq!(upload.behind("file").as_deref(), Some("text more and more"), "{until}");
+        assert_well(&upload.mount);
+        writer.end();
+        unmount(upload.mount);
+    }
+}
+
+/// A daemon that dies while it stores a file, for which its caller waits or not.
+#[test]
+fn s78_killed_while_it_stores() {
+    for (until, moment) in
+        ["flush", "close"].into_iter().flat_map(|u| [(u, "before"), (u, "after")])
+    {
+        let upload = Upload::start(until);
+        for (name, number) in [("one", 1), ("two", 2)] {
+            let mut file = File::create_new(upload.at(name)).unwrap();
+            file.write_all(name.as_bytes()).unwrap();
+            fs::write(upload.control.join(moment), "").unwrap();
+            drop(file);
+            upload.mount.wait_for("crash", |status| status["crashes"] == number);
+            upload.closed();
+            let told = || format!("{until} {moment}\n{}", upload.mount.log());
+            assert_eq!(upload.behind(name).as_deref(), Some(name), "{}", told());
+        }
+        assert_well(&upload.mount);
+        unmount(upload.mount);
+    }
+}
+
+/// What is stored is nobody's business any more: somebody may have changed it since.
+#[test]
+fn s78_what_is_stored_is_not_done_again() {
+    let upload = Upload::start("flush");
+    fs::write(upload.at("new"), "stored").unwrap();
+    let synced = File::create(upload.at("synced")).unwrap();
+    (&synced).write_all(b"synced").unwrap();
+    synced.sync_all().unwrap();
+    for name in ["new", "synced"] {
+        fs::write(upload.mount.behind.join(name), "changed behind").unwrap();
+    }
+    upload.crash();
+    for name in ["new", "synced"] {
+        assert_eq!(upload.behind(name).as_deref(), Some("changed behind"), "{name}");
+    }
+    drop(synced);
+    upload.closed();
+    assert_well(&upload.mount);
+}
+
+/// Two who have a file open: what one writes is not stored because the other closes it.
+#[test]
+fn s78_two_writers() {
+    let upload = Upload::start("flush");
+    let first = File::create(upload.at("new")).unwrap();
+    let second = File::options().write(true).open(upload.at("new")).unwrap();
+    first.write_all_at(b"first ", 0).unwrap();
+    second.write_all_at(b"second", 6).unwrap();
+    upload.crash();
+    drop(first);
+    upload.crash();
+    second.write_all_at(b"SECOND", 6).unwrap();
+    upload.crash();
+    drop(second);
+    upload.closed();
+    assert_eq!(upload.behind("new").as_deref(), Some("first SECOND"));
+    assert_well(&upload.mount);
+}
+
+/// More than can be on record: the status says so, and of which file.
+#[test]
+fn s78_what_finds_no_room_is_told() {
+    let upload = Upload::start("flush");
+    let mut writer = Writer::start(&upload.mount.mountpoint);
+    writer.run("o long");
+    writer.run(&format!("f 0 {}", 104 << 20));
+    let status = upload.mount.wait_for("word", |status| status["degraded"] == true);
+    let reasons = status["degraded_reasons"].to_string();
+    assert!(reasons.contains("written to long"), "{status}");
+    writer.run("c 0");
+    upload.closed();
+    assert_eq!(fs::metadata(upload.mount.behind.join("long")).unwrap().len(), 104 << 20);
+    writer.end();
+}

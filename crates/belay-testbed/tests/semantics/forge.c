@@ -1,0 +1,158 @@
+/* A daemon that shows an empty directory, gives up its privileges once it is mounted, and then turns against belay:
+ *     forge IMAGE MOUNTPOINT [OPTIONS]
+ * It opens IMAGE for writing, as those do that work on one; for reading if FORGE_READS is set. What it is asked for is done
+ * to the memory that it shares with belay, and to its descriptors:
+ *     mkdir words    stores the words that the file IMAGE.orders has, each behind its offset
+ *     mkdir touch    writes to each page from the first offset there up to the second
+ *     mkdir shrink   makes the memory file as short as can be
+ *     mkdir block    makes all of its descriptors wait, and takes what belay's counters have
+ *     mkdir fill     makes all of its descriptors wait, and fills belay's counters up
+ *     mkdir drain    makes them wait, and from then on counts and takes back at once, so that who looks first and reads then waits
+ * The answer is EXFULL where that went well. */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <grp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define OTHER 1234
+
+static uint64_t orders[1 << 16];
+static size_t count;
+static int orders_file, recorder;
+static volatile uint64_t *memory;
+static char place[64];
+
+/* The largest mapping of this process that others share is the one. */
+static void find_memory(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    unsigned long from, to, most = 0;
+    char line[4096], rights[8];
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && rights[3] == 's' && to - from > most) {
+            most = to - from;
+            memory = (volatile uint64_t *)from;
+            snprintf(place, sizeof place, "/proc/self/map_files/%lx-%lx", from, to);
+        }
+    if (maps)
+        fclose(maps);
+}
+
+static void make_wait(int fills) {
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], kind[64] = "";
+        int flags = fcntl(fd, F_GETFL);
+        if (flags < 0)
+            continue;
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, kind, sizeof kind - 1) < 0 || strcmp(kind, "anon_inode:[eventfd]"))
+            continue;
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        uint64_t value;
+        if (poll(&look, 1, 0) == 1 && read(fd, &value, sizeof value) < 0)
+            continue;
+        value = fills ? UINT64_MAX - 1 : 1;
+        if (write(fd, &value, sizeof value) < 0)
+            continue;
+        if (!fills && read(fd, &value, sizeof value) < 0)
+            continue;
+    }
+}
+
+/* Never waits itself: it has the kernel not wait in the call. */
+static void *drain(void *unused) {
+    uint64_t value, one = 1;
+    struct iovec place_of = {.iov_base = &value, .iov_len = sizeof value};
+    int counters[8], found = 0;
+    for (int fd = 0; fd < 1024 && found < 8; fd++) {
+        char path[64], kind[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, kind, sizeof kind - 1) > 0 && !strcmp(kind, "anon_inode:[eventfd]"))
+            counters[found++] = fd;
+    }
+    for (unsigned round = 0;; round++)
+        for (int i = 0; i < found; i++) {
+            if (write(counters[i], &one, sizeof one) < 0)
+                continue;
+            /* Sometimes at once, so that who waits in a read waits on; sometimes when somebody has just been woken. */
+            for (volatile unsigned n = round % 64 * (round % 4 * 32); n; n--)
+                ;
+            if (preadv2(counters[i], &place_of, 1, -1, RWF_NOWAIT) < 0)
+                continue;
+        }
+    return unused;
+}
+
+static int make_dir(const char *path, mode_t mode) {
+    (void)mode;
+    ssize_t got = pread(orders_file, orders, sizeof orders, 0);
+    count = got > 0 ? got / sizeof *orders : 0;
+    if (!memory)
+        return -ENODEV;
+    if (!strcmp(path, "/words")) {
+        for (size_t i = 0; i + 1 < count; i += 2)
+            memory[orders[i]] = orders[i + 1];
+    } else if (!strcmp(path, "/touch")) {
+        for (uint64_t at = orders[0]; at < orders[1]; at += 512)
+            memory[at] |= 1;
+    } else if (!strcmp(path, "/shrink")) {
+        if (ftruncate(recorder, 0) < 0)
+            return -errno;
+    } else if (!strcmp(path, "/block")) {
+        make_wait(0);
+    } else if (!strcmp(path, "/fill")) {
+        make_wait(1);
+    } else if (!strcmp(path, "/drain")) {
+        pthread_t thread;
+        make_wait(0);
+        if (pthread_create(&thread, NULL, drain, NULL))
+            return -EAGAIN;
+    } else {
+        return -ENOSYS;
+    }
+    return -EXFULL;
+}
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    (void)fi;
+    if (path[1])
+        return -ENOENT;
+    memset(st, 0, sizeof *st);
+    st->st_mode = S_IFDIR | 0777;
+    st->st_nlink = 2;
+    return 0;
+}
+
+static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
+    (void)conn;
+    config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
+    if (setgroups(0, NULL) < 0 || setresgid(OTHER, OTHER, OTHER) < 0 || setresuid(OTHER, OTHER, OTHER) < 0)
+        abort();
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static const struct fuse_operations operations = {.init = start, .getattr = get_attr, .mkdir = make_dir};
+    char path[4096];
+    int writes = getenv("FORGE_READS") ? O_RDONLY : O_RDWR;
+    if (argc < 3 || open(argv[1], writes | O_CLOEXEC) < 0)
+        return 2;
+    snprintf(path, sizeof path, "%s.orders", argv[1]);
+    if ((orders_file = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return 2;
+    find_memory();
+    recorder = open(place, O_RDWR | O_CLOEXEC);
+    argv[1] = argv[0];
+    return fuse_main(argc - 1, argv + 1, &operations, NULL);
+}

@@ -1,0 +1,243 @@
+//! S72 to S75: daemons that speak an old minor version of the protocol, have one kind of listing only, take it ill to be
+//! asked what the kernel would not have asked, go by who asks, or do not
+//! have in one life what they had in another.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use belay_testbed::process::run;
+use belay_testbed::{Belay, Signal};
+
+use crate::common::{LIMIT, names, number, until, wait_for_sign};
+use crate::custom::Custom;
+use crate::journal::compile;
+
+/// A mount by `odd.c` with these habits.
+fn odd(arguments: &[&str], habits: &[&str]) -> Custom {
+    let mount = Custom::start(arguments, |place| {
+        let program = place.dir.join("odd");
+        compile("odd.c", &program);
+        let words = [program.into(), place.behind.into(), place.mountpoint.into()];
+        words.into_iter().chain(habits.iter().map(Into::into)).collect()
+    });
+    assert!(until(|| mount.is_mounted()), "{}", mount.log());
+    mount.wait_for("service", |status| status["state"] == "serving");
+    mount
+}
+
+/// Does all that such a daemon can, and gives what was seen of it. `crash` is called in between.
+fn work(root: &Path, crash: &dyn Fn()) -> Vec<String> {
+    let mut seen = Vec::new();
+    let dir = root.join("d");
+    fs::create_dir(&dir).unwrap();
+    crash();
+    for i in 0..20 {
+        fs::write(dir.join(format!("a-name-of-some-length-{i}")), i.to_string()).unwrap();
+    }
+    let one = dir.join("a-name-of-some-length-1");
+    let mut file = OpenOptions::new().read(true).write(true).open(&one).unwrap();
+    crash();
+    file.write_all(b"more").unwrap();
+    seen.push(fs::read_to_string(&one).unwrap());
+    fs::set_permissions(&one, PermissionsExt::from_mode(0o640)).unwrap();
+    seen.push(format!(
+        "{:o} {}",
+        fs::metadata(&one).unwrap().permissions().mode(),
+        file.metadata().unwrap().len()
+    ));
+    let mut reader = fs::read_dir(&dir).unwrap();
+    let mut listed: Vec<_> = reader.by_ref().take(3).map(|e| e.unwrap().file_name()).collect();
+    crash();
+    listed.extend(reader.map(|entry| entry.unwrap().file_name()));
+    listed.sort();
+    seen.push(format!("{listed:?}"));
+    let name = |i: u32| dir.join(format!("a-name-of-some-length-{i}"));
+    fs::rename(name(2), dir.join("b")).unwrap();
+    crash();
+    fs::rename(dir.join("b"), name(3)).unwrap();
+    crash();
+    fs::rename(name(3), name(4)).unwrap();
+    seen.push(fs::read_to_string(name(4)).unwrap());
+    symlink("target", dir.join("s")).unwrap();
+    fs::hard_link(name(5), dir.join("l")).unwrap();
+    let made = run(
+        {
+            let mut command = Command::new("mkfifo");
+            command.arg(dir.join("p"));
+            command
+        },
+        LIMIT,
+    );
+    assert!(made.unwrap().status.success());
+    crash();
+    seen.push(format!("{:?}", fs::read_link(dir.join("s")).unwrap()));
+    // Open, and removed under the eyes of one daemon; closed under those of another.
+    let held = File::open(name(6)).unwrap();
+    fs::remove_file(name(6)).unwrap();
+    crash();
+    let mut text = [0; 1];
+    held.read_exact_at(&mut text, 0).unwrap();
+    seen.push(format!("{text:?}"));
+    crash();
+    drop(held);
+    fs::write(dir.join("new"), "new").unwrap();
+    crash();
+    fs::remove_file(dir.join("new")).unwrap();
+    for name in names(&dir) {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    fs::create_dir(dir.join("e")).unwrap();
+    crash();
+    fs::remove_dir(dir.join("e")).unwrap();
+    crash();
+    fs::remove_dir(&dir).unwrap();
+    seen.push(format!("{:?}", names(root)));
+    seen
+}
+
+/// Compares the mount under kills with a plain directory.
+fn compare(arguments: &[&str], habits: &[&str]) {
+    let plain = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::write(plain.path().join("file"), "text").unwrap();
+    let wanted = work(plain.path(), &|| {});
+    let mount = odd(arguments, habits);
+    assert_eq!(
+        work(&mount.mountpoint, &|| mount.crash_and_recover()),
+        wanted,
+        "{habits:?}\n{}",
+        mount.log()
+    );
+    let status = mount.wait_for("end of all work", |status| {
+        status["state"] == "serving" && status["open_handles"] == 0
+    });
+    // None but those that were asked for.
+    assert_eq!(
+        number(&status, "/crashes"),
+        number(&status, "/planned"),
+        "{habits:?}\n{}",
+        mount.log()
+    );
+    assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
+    assert_eq!(names(&mount.behind), ["file"], "{}", mount.log());
+}
+
+/// S72: replies and requests of the length that belongs to the minor version that the daemon has answered INIT with.
+#[test]
+fn s72_daemons_of_old_minor_versions() {
+    for minor in [3, 7, 8, 11, 22] {
+        compare(&[], &[&format!("minor={minor}")]);
+    }
+    compare(&["--no-resend"], &["minor=8"]);
+    compare(&["--policy", "journal"], &["minor=8"]);
+}
+
+/// S72: a minor version that the kernel does not have, with all features that it offers.
+#[test]
+fn s72_a_daemon_of_a_later_minor_version() {
+    compare(&[], &["minor=99"]);
+    compare(&[], &["minor=99", "plus"]);
+}
+
+/// S73: a listing goes on after a crash also where the daemon has READDIRPLUS alone, and its nodes are forgotten as often as
+/// they were looked up.
+#[test]
+fn s73_daemons_with_one_kind_of_listing() {
+    compare(&[], &["plus"]);
+    compare(&["--no-resend"], &["plus"]);
+}
+
+/// S74: what belay asks a daemon that goes by who asks, it asks in the name of those who are entitled.
+#[test]
+fn s74_daemons_that_refuse_root() {
+    let mount = odd(&[], &["user=4321"]);
+    fs::set_permissions(&mount.behind, PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(fs::read(mount.at("file")).is_err(), "root is not refused");
+    let script = "cd \"$1\" && mkdir d && echo one > d/f && exec 3<>d/f 4<d/f && rm d/f && echo ready && printf '\\1' \
+                  && read x && echo two >&3 && cat <&4 && ls -A && mv d e && echo three > e/g && rm -r e && ls -A";
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=4321", "--regid=4321", "--clear-groups", "sh", "-c", script, "sh"]);
+    command.arg(&mount.mountpoint);
+    let mut user = crate::common::start(command.stderr(Stdio::inherit()));
+    wait_for_sign(&mut user);
+    mount.crash_and_recover();
+    mount.crash_and_recover();
+    user.child().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let mut told = String::new();
+    let out = user.child().stdout.take().unwrap();
+    BufReader::new(out).read_to_string(&mut told).unwrap();
+    assert_eq!(told, "two\nd\nfile\nfile\n", "{}", mount.log());
+    drop(user);
+    mount.wait_for("release", |status| status["open_handles"] == 0);
+    // The file that was removed while it was open has gone with its last close.
+    assert!(until(|| names(&mount.behind) == ["file"]), "{:?}", names(&mount.behind));
+    let status = mount.status().unwrap();
+    assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
+}
+
+/// S75, L35: a daemon that refuses what it allowed before: it is said which file, and why.
+#[test]
+fn s75_what_is_not_opened_again_is_told() {
+    let mount = odd(&[], &["links"]);
+    let mut file = OpenOptions::new().read(true).write(true).open(mount.at("file")).unwrap();
+    let reader = File::open(mount.at("file")).unwrap();
+    file.write_all(b"more").unwrap();
+    fs::hard_link(mount.at("file"), mount.at("link")).unwrap();
+    mount.crash_and_recover();
+    let mut text = [0; 4];
+    reader.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"more");
+    assert_eq!(mount.status().unwrap()["degraded"], false);
+    assert_eq!(file.write(b"!").unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    told(&mount, &["/file", "Read-only file system"]);
+}
+
+/// S75, L36: inode numbers that depend on the order in which a daemon meets its files: nothing is silently taken for
+/// something else, and it is said what helps; which helps.
+#[test]
+fn s75_numbers_that_do_not_stay_are_told() {
+    for volatile in [false, true] {
+        let option = ["--inode-numbers", "volatile"];
+        let mount = odd(if volatile { &option } else { &[] }, &["order"]);
+        for dir in ["one", "two"] {
+            fs::create_dir(mount.at(dir)).unwrap();
+            fs::write(mount.at(dir).join("name"), dir).unwrap();
+        }
+        let file = File::open(mount.at("two/name")).unwrap();
+        mount.crash_and_recover();
+        let mut text = [0; 3];
+        let read = file.read_exact_at(&mut text, 0);
+        if volatile {
+            read.unwrap();
+            assert_eq!(&text, b"two");
+            assert_eq!(mount.status().unwrap()["degraded"], false);
+        } else {
+            assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::ESTALE), "{}", mount.log());
+            told(&mount, &["/two", "--inode-numbers volatile"]);
+        }
+    }
+}
+
+/// The status says this of what is lost.
+fn told(mount: &Custom, words: &[&str]) {
+    let status = mount.wait_for("word", |status| status["degraded"] == true);
+    let reason = &status["degraded_reasons"][0];
+    assert_eq!(reason["kind"], "handle", "{status}");
+    let what = reason["what"].as_str().unwrap();
+    assert!(words.iter().all(|word| what.contains(word)), "{what}");
+}
+
+/// S58: what lies inside a mount is not looked at, however its daemon is: a path of any length is taken for what it says.
+#[test]
+fn s58_nothing_waits_for_a_daemon_on_the_way_to_a_path() {
+    let mount = odd(&[], &[]);
+    mount.signal("daemon", Signal::STOP);
+    let mut command = Belay::find().unwrap().command();
+    command.arg("status").arg(mount.at("not/here"));
+    let told = run(command, LIMIT);
+    mount.signal("daemon", Signal::CONT);
+    let told = String::from_utf8(told.unwrap().stderr).unwrap();
+    assert!(told.contains("belay holds no mount there"), "{told}");
+}

@@ -1,0 +1,323 @@
+//! S56 to S59: other users of the machine, who own folders on the way to what belay holds.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use belay_testbed::process::{Process, kill, run};
+use belay_testbed::{Belay, Kind, Signal, mounts};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, RenameFlags, flock, mknodat, renameat_with};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{LIMIT, await_status, names, number, until};
+use crate::custom::{Custom, low_level_program};
+use crate::disk::{Disk, Loop};
+
+/// A folder that a stranger owns, with the held mount in it, and a link that the stranger puts in its place.
+struct Swapped {
+    belay: Process,
+    victim: PathBuf,
+    mountpoint: PathBuf,
+    log: PathBuf,
+    over: Arc<AtomicBool>,
+    swaps: Option<JoinHandle<()>>,
+    _dir: TempDir,
+}
+
+impl Swapped {
+    /// `crashes`: the daemon is killed meanwhile.
+    fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("belay-paths-").tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let (victim, own) = (path.join("victim"), path.join("own"));
+        for folder in ["victim/mnt", "own/mnt", "back"] {
+            fs::create_dir_all(path.join(folder)).unwrap();
+        }
+        mount("tmpfs", victim.join("mnt"), "tmpfs", MountFlags::empty(), None).unwrap();
+        let (mountpoint, log) = (own.join("mnt"), path.join("log"));
+        let mut command = Belay::find().unwrap().command();
+        command.args(["run", "-vv", "--"]).arg(low_level_program()).args(["-f", "-o"]);
+        command.arg(format!("source={},cache=never,timeout=0", path.join("back").display()));
+        command.arg(&mountpoint).env("BELAY_STATE_DIR", path.join("state"));
+        let belay = Process::start(command, &log).unwrap();
+        let is_served = || mounts::find(&mountpoint).unwrap().is_some();
+        assert!(until(is_served), "{}", fs::read_to_string(&log).unwrap_or_default());
+        fs::metadata(&mountpoint).unwrap();
+        let swap = path.join("swap");
+        symlink(&victim, &swap).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let swaps = {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                while !over.load(Relaxed) {
+                    renameat_with(CWD, &own, CWD, &swap, RenameFlags::EXCHANGE).unwrap();
+                }
+                if own.is_symlink() {
+                    renameat_with(CWD, &own, CWD, &swap, RenameFlags::EXCHANGE).unwrap();
+                }
+            })
+        };
+        let (victim, swaps) = (victim.join("mnt"), Some(swaps));
+        Self { belay, victim, mountpoint, log, over, swaps, _dir: dir }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn stop_swapping(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(swaps) = self.swaps.take() {
+            swaps.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Swapped {
+    fn drop(&mut self) {
+        self.stop_swapping();
+        let _ = self.belay.signal(Signal::KILL);
+        let _ = self.belay.wait(LIMIT);
+        mounts::unmount_by_force(&self.mountpoint);
+        let _ = unmount(&self.victim, UnmountFlags::DETACH);
+    }
+}
+
+/// S56: whoever owns a folder on the way to the mountpoint cannot have another mount taken away instead, and not keep the
+/// held one either.
+#[test]
+fn s56_no_other_mount_is_taken_away() {
+    for _ in 0..6 {
+        let mut swapped = Swapped::start();
+        swapped.belay.signal(Signal::TERM).unwrap();
+        let code = swapped.belay.wait(LIMIT).unwrap().map(|status| status.code());
+        swapped.stop_swapping();
+        assert!(mounts::find(&swapped.victim).unwrap().is_some(), "{}", swapped.said());
+        assert!(mounts::find(&swapped.mountpoint).unwrap().is_none(), "{}", swapped.said());
+        assert_eq!(code, Some(Some(0)), "{}", swapped.said());
+    }
+}
+
+/// S56: nor are successors, which take the mount out of a mount table of their own, misled into waiting for themselves.
+#[test]
+fn s56_successors_find_their_mount() {
+    let swapped = Swapped::start();
+    let status = || -> Option<Value> {
+        let mut command = Belay::find().unwrap().command();
+        command.args(["status", "--json", "--state-dir"]).arg(swapped.log.with_file_name("state"));
+        let all: Value = serde_json::from_slice(&run(command, LIMIT).unwrap().stdout).ok()?;
+        Some(all["mounts"][0].clone())
+    };
+    for round in 0..8 {
+        let serves = |status: &Value| status["state"] == "serving" && status["crashes"] == round;
+        let status = await_status("service", status, serves, || swapped.said());
+        kill(u32::try_from(number(&status, "/daemon/pid")).unwrap(), Signal::KILL).unwrap();
+    }
+    let serves = |status: &Value| status["state"] == "serving" && status["crashes"] == 8;
+    await_status("service", status, serves, || swapped.said());
+    assert!(!swapped.said().contains("too long"), "{}", swapped.said());
+}
+
+/// S57: whoever owns the folder of a journal cannot have root write to, or remove, what is in another.
+#[test]
+fn s57_a_journals_folder_is_the_one_of_the_start() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let (own, victim) = (disk.at("own"), disk.at("victim"));
+    fs::create_dir(&own).unwrap();
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("journal"), "theirs").unwrap();
+    let asked = own.join("journal").display().to_string();
+    let mut mount = disk.hold(&["--journal", &asked]);
+    fs::write(mount.at("file"), "text").unwrap();
+    fs::rename(&own, disk.at("moved")).unwrap();
+    symlink(&victim, &own).unwrap();
+    mount.ask(&["checkpoint"]);
+    assert_eq!(fs::read_to_string(victim.join("journal")).unwrap(), "theirs", "{}", mount.log());
+    mount.stop();
+    assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
+    assert_eq!(fs::read_to_string(victim.join("journal")).unwrap(), "theirs", "{}", mount.log());
+    assert!(names(&disk.at("moved")).is_empty());
+    disk.check();
+}
+
+/// S57: a journal that somebody removes comes back with its lock: nobody else gets the image.
+#[test]
+fn s57_a_removed_journal_comes_back_locked() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let mount = disk.hold(&[]);
+    for role in ["daemon", "supervisor", "keeper"] {
+        fs::remove_file(disk.journal()).unwrap();
+        fs::write(mount.at(role), "text").unwrap();
+        mount.ask(&["checkpoint"]);
+        assert!(disk.journal().exists(), "{}", mount.log());
+        mount.signal(role, Signal::KILL);
+        fs::metadata(&mount.mountpoint).unwrap();
+        mount.wait_for("service", |status| status["state"] == "serving");
+        // Another state directory: only the lock tells.
+        let state = disk.at("state");
+        let mut second = disk.start(&[("BELAY_STATE_DIR", &state)], &[]);
+        assert_eq!(second.end().code(), Some(1), "{}", second.log());
+        assert!(second.log().contains("is held by a belay that runs"), "{}", second.log());
+    }
+    mount.stop();
+    assert!(!disk.journal().exists(), "{}", mount.log());
+    disk.check();
+}
+
+/// S57: a loop device that shows a whole file is that file, whatever limit it was made with; one that shows a part of what
+/// somebody has is refused.
+#[test]
+fn s57_loop_devices_with_a_limit_are_their_file() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let length = fs::metadata(disk.image()).unwrap().len();
+    let Some(device) = Loop::attach_with(&disk.image(), &["--sizelimit", &length.to_string()])
+    else {
+        eprintln!("skipped: no loop devices");
+        return;
+    };
+    let mount = disk.hold(&[]);
+    let state = disk.at("state");
+    let mut second = Disk::start_on(&device.0, &[("BELAY_STATE_DIR", &state)], &[]);
+    assert_eq!(second.end().code(), Some(1), "{}", second.log());
+    assert!(second.log().contains("is held by a belay that runs"), "{}", second.log());
+    drop(second);
+    drop(device);
+    let half = (length / 2).to_string();
+    let device = Loop::attach_with(&disk.image(), &["--sizelimit", &half]).unwrap();
+    let mut third = Disk::start_on(&device.0, &[], &[]);
+    assert_eq!(third.end().code(), Some(1), "{}", third.log());
+    assert!(third.log().contains("holds it already"), "{}", third.log());
+    drop(mount);
+}
+
+/// A state directory with one folder in it, as a hostile user would make it.
+fn forged(owner: Option<u32>) -> (TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::Builder::new().prefix("belay-paths-").tempdir_in("/dev/shm").unwrap();
+    let state = dir.path().canonicalize().unwrap().join("state");
+    let folder = state.join("mnt.1");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("lock"), "").unwrap();
+    chown(&state, owner, owner).unwrap();
+    (dir, state, folder)
+}
+
+fn belay(state: &Path, words: &[&str]) -> (i32, Vec<u8>) {
+    let mut command = Belay::find().unwrap().command();
+    command.args(words).arg("--state-dir").arg(state);
+    let Output { status, stdout, stderr } = run(command, LIMIT).unwrap();
+    (status.code().unwrap_or(-1), [stdout, stderr].concat())
+}
+
+/// S58: what somebody else has made is no state directory of this user's, root or not.
+#[test]
+fn s58_a_foreign_state_directory_is_not_believed() {
+    let (_dir, state, folder) = forged(Some(65534));
+    fs::write(folder.join("last-status.json"), "{}").unwrap();
+    for words in [&["status"][..], &["stop", "/mnt"], &["status", "--json", "/mnt"]] {
+        let (code, said) = belay(&state, words);
+        let said = String::from_utf8_lossy(&said);
+        assert!(code != 0 && said.contains("belongs to somebody else"), "{words:?}: {said}");
+    }
+    let (_dir, state, _) = forged(None);
+    fs::set_permissions(state.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
+    let (code, said) = belay(&state, &["status"]);
+    assert!(code != 0 && String::from_utf8_lossy(&said).contains("others may exchange it"));
+}
+
+/// S58: pipes and endless files in the place of belay's own are no reason to wait, nor is a supervisor that answers without
+/// end; and nothing of what is shown moves the reader's terminal.
+#[test]
+fn s58_nothing_waits_for_what_is_in_a_state_directory() {
+    let (_dir, state, folder) = forged(None);
+    mknodat(CWD, folder.join("config.json"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    symlink("/dev/zero", folder.join("last-status.json")).unwrap();
+    assert_eq!(belay(&state, &["status"]).0, 0);
+    fs::remove_file(folder.join("last-status.json")).unwrap();
+    mknodat(CWD, folder.join("last-status.json"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    assert_eq!(belay(&state, &["status"]).0, 0);
+
+    let lock = File::open(folder.join("lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
+    let real = Custom::low_level(&[], &[]);
+    let mut status = real.status().unwrap();
+    status["mountpoint"] = "/mnt/\u{1b}]0;evil\u{7}\u{9b}2J".into();
+    status["answer"] = "status".into();
+    let answer = serde_json::to_vec(&status).unwrap();
+    std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for (n, mut stream) in listener.incoming().flatten().enumerate() {
+            asked.push(stream.try_clone());
+            if n < 2 {
+                let _ = stream.write_all(&answer).and_then(|()| stream.write_all(b"\n"));
+            } else {
+                while stream.write_all(&[b'x'; 65536]).is_ok() {}
+            }
+        }
+    });
+    for words in [&["status"][..], &["status", "--json"]] {
+        let (_, said) = belay(&state, words);
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("evil"), "{said:?}");
+        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+    }
+    let (code, said) = belay(&state, &["status"]);
+    let said = String::from_utf8_lossy(&said);
+    assert!(code != 0 && said.contains("its answer has more than"), "{said}");
+}
+
+/// S59: those who hold connections and ask for nothing keep nobody from stopping the mount.
+#[test]
+fn s59_idle_clients_do_not_shut_out_others() {
+    let mut mount = Custom::low_level(&[], &[]);
+    let state = PathBuf::from("/run/belay");
+    let pid = mount.pid("keeper").to_string();
+    let folders = fs::read_dir(state).unwrap().flatten().map(|entry| entry.path());
+    let folder = folders.into_iter().find(|dir| dir.extension().is_some_and(|end| *end == *pid));
+    let socket = folder.unwrap().join("control.sock");
+    let idle: Vec<_> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    mount.stop();
+    assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
+    drop(idle);
+}
+
+/// L12: a program that would run with the rights of others would run unheld: it is refused, the first time and later.
+#[test]
+fn l12_programs_with_other_rights_are_refused() {
+    let dir = tempfile::Builder::new().prefix("belay-paths-").tempdir_in("/var/tmp").unwrap();
+    let program = dir.path().canonicalize().unwrap().join("daemon");
+    let start = || {
+        let program = program.clone();
+        Custom::start(&["--max-crashes", "3"], |place| {
+            let source = format!("source={},cache=never,timeout=0", place.behind.display());
+            let words = ["-f", "-o", &source].map(Into::into);
+            let mut line: Vec<std::ffi::OsString> = vec![program.into()];
+            line.extend(words);
+            line.push(place.mountpoint.into());
+            line
+        })
+    };
+    fs::copy(low_level_program(), &program).unwrap();
+    let give = || {
+        chown(&program, Some(0), Some(65534)).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o2755)).unwrap();
+    };
+    give();
+    let mut refused = start();
+    assert_eq!(refused.end().code(), Some(1));
+    assert!(refused.log().contains("set-gid for another group"), "{}", refused.log());
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let mount = start();
+    mount.serves();
+    give();
+    mount.signal("daemon", Signal::KILL);
+    assert!(until(|| mount.log().contains("set-gid for another group")), "{}", mount.log());
+}

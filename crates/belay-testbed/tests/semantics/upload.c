@@ -1,0 +1,218 @@
+/* A daemon that shows a directory and stores the content of a file when that is flushed, as those do that upload to a server:
+ *     upload BACKING CONTROL MOUNTPOINT [OPTIONS]
+ * What is written collects in memory, by path. FLUSH and FSYNC store it by a new file that takes the old one's place; with "close" in
+ * CONTROL it is RELEASE that does, and FLUSH nothing. A file that is made is there when it is stored. Names go through at once.
+ * Who finds "before" or "after" in CONTROL when it stores removes it, and dies of SIGKILL before or after the new file is in place. */
+#define FUSE_USE_VERSION 35
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILES 32
+static struct { char path[256]; int opens, dirty; mode_t mode; size_t size; char *data; } files[FILES];
+static const char *backing, *control;
+
+static const char *in(const char *dir, const char *name, char *out) {
+    snprintf(out, PATH_MAX, "%s/%s", dir, name);
+    return out;
+}
+
+static const char *behind(const char *path, char *out) { return in(backing, path + 1, out); }
+
+static void die_if(const char *what) {
+    char path[PATH_MAX];
+    if (unlink(in(control, what, path)) == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static int find(const char *path) {
+    for (int i = 0; i < FILES; i++)
+        if (files[i].opens && !strcmp(files[i].path, path))
+            return i;
+    return -1;
+}
+
+static int resize(int i, size_t size) {
+    char *data = realloc(files[i].data, size + 1);
+    if (!data)
+        return -ENOMEM;
+    if (size > files[i].size)
+        memset(data + files[i].size, 0, size - files[i].size);
+    files[i].data = data;
+    files[i].size = size;
+    files[i].dirty = 1;
+    return 0;
+}
+
+static int store(int i) {
+    char name[PATH_MAX], to[PATH_MAX];
+    if (!files[i].dirty)
+        return 0;
+    snprintf(name, sizeof name, "%s.part", in(control, "object", to));
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, files[i].data, files[i].size) != (ssize_t)files[i].size || fchmod(fd, files[i].mode & 07777))
+        return -EIO;
+    close(fd);
+    die_if("before");
+    if (rename(name, behind(files[i].path, to)))
+        return -errno;
+    die_if("after");
+    files[i].dirty = 0;
+    return 0;
+}
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    char at[PATH_MAX];
+    int i = find(path);
+    (void)fi;
+    if (lstat(behind(path, at), st)) {
+        if (i < 0)
+            return -errno;
+        memset(st, 0, sizeof *st);
+        st->st_mode = files[i].mode;
+        st->st_nlink = 1;
+    }
+    if (i >= 0)
+        st->st_size = (off_t)files[i].size;
+    return 0;
+}
+
+static int hold(const char *path, mode_t mode, int load) {
+    char at[PATH_MAX];
+    int i = find(path);
+    if (i >= 0) {
+        files[i].opens++;
+        return i;
+    }
+    for (i = 0; i < FILES && files[i].opens; i++)
+        ;
+    if (i == FILES)
+        return -ENFILE;
+    snprintf(files[i].path, sizeof files[i].path, "%s", path);
+    files[i].opens = 1;
+    files[i].size = 0;
+    files[i].mode = mode;
+    if (load) {
+        struct stat st;
+        int fd = open(behind(path, at), O_RDONLY);
+        if (fd < 0 || fstat(fd, &st) || resize(i, (size_t)st.st_size) || read(fd, files[i].data, files[i].size) < 0) {
+            files[i].opens = 0;
+            return -ENOENT;
+        }
+        files[i].mode = st.st_mode;
+        close(fd);
+    }
+    files[i].dirty = !load;
+    return i;
+}
+
+static int create(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    int i = hold(path, S_IFREG | (mode & 07777), 0);
+    fi->fh = (uint64_t)i;
+    return i < 0 ? i : 0;
+}
+
+static int open_file(const char *path, struct fuse_file_info *fi) {
+    int i = hold(path, 0, 1);
+    if (i >= 0 && fi->flags & O_TRUNC)
+        resize(i, 0);
+    fi->fh = (uint64_t)i;
+    return i < 0 ? i : 0;
+}
+
+static int cut(const char *path, off_t size, struct fuse_file_info *fi) {
+    int i = fi ? (int)fi->fh : hold(path, 0, 1);
+    int failed = i < 0 ? i : resize(i, (size_t)size);
+    if (!fi && i >= 0) {
+        failed = failed ? failed : store(i);
+        files[i].opens--;
+    }
+    return failed;
+}
+
+static int read_file(const char *path, char *out, size_t size, off_t at, struct fuse_file_info *fi) {
+    (void)path;
+    size_t all = files[fi->fh].size, left = (size_t)at < all ? all - (size_t)at : 0;
+    size = size < left ? size : left;
+    memcpy(out, files[fi->fh].data + at, size);
+    return (int)size;
+}
+
+static int write_file(const char *path, const char *data, size_t size, off_t at, struct fuse_file_info *fi) {
+    (void)path;
+    int i = (int)fi->fh;
+    if ((size_t)at + size > files[i].size && resize(i, (size_t)at + size))
+        return -ENOMEM;
+    memcpy(files[i].data + at, data, size);
+    files[i].dirty = 1;
+    return (int)size;
+}
+
+static int by_close(void) {
+    char path[PATH_MAX];
+    return access(in(control, "close", path), F_OK) == 0;
+}
+
+static int flush(const char *path, struct fuse_file_info *fi) {
+    (void)path;
+    return by_close() ? 0 : store((int)fi->fh);
+}
+
+static int sync_file(const char *path, int data, struct fuse_file_info *fi) {
+    (void)path, (void)data;
+    return store((int)fi->fh);
+}
+
+static int release(const char *path, struct fuse_file_info *fi) {
+    (void)path;
+    int i = (int)fi->fh, failed = 0;
+    if (by_close() && files[i].opens == 1)
+        failed = store(i);
+    files[i].opens--; /* what is not stored now is lost */
+    return failed;
+}
+
+static int make_dir(const char *path, mode_t mode) {
+    char at[PATH_MAX];
+    return mkdir(behind(path, at), mode) ? -errno : 0;
+}
+
+static int take_away(const char *path) {
+    char at[PATH_MAX];
+    return unlink(behind(path, at)) ? -errno : 0;
+}
+
+static int move(const char *from, const char *to, unsigned int flags) {
+    char at[PATH_MAX], new[PATH_MAX];
+    int i = find(from);
+    if (flags)
+        return -EINVAL;
+    if (rename(behind(from, at), behind(to, new)) && (i < 0 || errno != ENOENT))
+        return -errno;
+    if (i >= 0)
+        snprintf(files[i].path, sizeof files[i].path, "%s", to);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const struct fuse_operations operations = {
+        .getattr = get_attr, .create = create, .open = open_file, .read = read_file, .write = write_file,
+        .truncate = cut, .flush = flush, .fsync = sync_file, .release = release, .mkdir = make_dir, .unlink = take_away,
+        .rename = move,
+    };
+    if (argc < 4)
+        return 2;
+    backing = argv[1];
+    control = argv[2];
+    umask(0);
+    argv[2] = argv[0];
+    return fuse_main(argc - 2, argv + 2, &operations, NULL);
+}

@@ -1,0 +1,49 @@
+//! The program `belay`, which holds the mount of a FUSE daemon through the daemon's crashes. It is a library as well so that
+//! what reads the files of others can be fuzzed.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`cli`] | what can be asked for |
+//! | [`commands`] | each command |
+//! | [`profile`] | which policy a daemon needs |
+//! | [`preflight`] | whether a daemon can be held, before it is started |
+//! | [`qualify`] | which policy a daemon needs, found out by crashing it |
+//! | [`image`] | the disk image of a daemon that buffers, and its journal |
+//! | [`replay`] | applying an op-log that was kept in a file |
+//! | [`doctor`] | what this machine, user and daemon allow |
+//! | [`messages`] | how belay talks on standard error |
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod contents;
+mod doctor;
+mod image;
+mod messages;
+mod preflight;
+pub mod profile;
+mod qualify;
+mod replay;
+mod size;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Does what the command line asks for; gives the exit status.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = cli::Cli::parse();
+    messages::start(&cli.command);
+    let code = belay_supervisor::signals::survive_size_limit()
+        .map_err(anyhow::Error::from)
+        .and_then(|()| commands::run(cli.command));
+    let code = match code {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            messages::say(&format!("belay: error: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    };
+    belay_supervisor::outgoing::finish();
+    code
+}

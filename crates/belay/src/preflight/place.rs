@@ -1,0 +1,142 @@
+//! Taking a mountpoint: one `belay run` at a time decides whether it is free, and one that is about to be is waited for.
+
+use crate::messages::say;
+use belay_supervisor::instances::{self, Instance};
+use belay_supervisor::protocol::{Answer, Ask, Client};
+use belay_supervisor::status::{State, Status};
+use belay_supervisor::{Error, Result, mounts, text};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an end, or another start, is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// After this time the user is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A supervisor that works answers within this time.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Between two looks: nothing that ends tells those who wait for it.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Nobody else decides about a place of this state directory while this is held.
+#[derive(Debug)]
+pub struct Turn {
+    _dir: OwnedFd,
+}
+
+/// Who has a mountpoint.
+#[derive(Debug)]
+pub enum Holder {
+    /// A belay that goes on, or somebody else's mount.
+    Stays(Error),
+    /// A belay that is about to end: the process, and where it can be asked to.
+    Ends(u32),
+}
+
+/// Waits until nobody has `path`, and takes the turn: until it is given back, no other `belay run` of this state directory takes
+/// a place. What starts then must have written down where before.
+///
+/// # Errors
+/// Who has the place, and what to do; those of opening the state directory.
+pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
+    instances::make_private(state_dir)?;
+    let begin = Instant::now();
+    let mut told = false;
+    loop {
+        let waits_for = match turn(state_dir)? {
+            None => "another `belay run` that is just starting".to_owned(),
+            Some(turn) => match holder(path, &instances::list(state_dir)) {
+                None => return Ok(turn),
+                Some(Holder::Stays(why)) => return Err(why),
+                Some(Holder::Ends(keeper)) => {
+                    format!("belay process {keeper}, which is ending there")
+                }
+            },
+        };
+        let shown = text::escaped(path.as_os_str());
+        let waited = begin.elapsed();
+        if waited > PATIENCE {
+            let quoted = text::command_line([path.as_os_str()]);
+            return Err(Error::refused(
+                shown,
+                format!("waited {} s for {waits_for}", PATIENCE.as_secs()),
+                format!(
+                    "somebody may have files open on what was mounted there; try again, or end it with `belay stop \
+                     --force {quoted}`"
+                ),
+            ));
+        }
+        if waited > SILENCE && !told {
+            say(&format!("belay: {shown}: waiting for {waits_for}\n"));
+            told = true;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+// On the directory itself: there is nothing to leave behind.
+fn turn(state_dir: &Path) -> Result<Option<Turn>> {
+    let wrap = |what, error: rustix::io::Errno| {
+        Error::system(what, state_dir.display().to_string(), error, "")
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = open(state_dir, flags, Mode::empty()).map_err(|error| wrap("open", error))?;
+    match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Turn { _dir: dir })),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
+        Err(error) => Err(wrap("lock", error)),
+    }
+}
+
+/// Who has `path`, if anybody does. What is mounted there is not touched.
+pub fn holder(path: &Path, instances: &[Instance]) -> Option<Holder> {
+    let shown = text::escaped(path.as_os_str());
+    let quoted = text::command_line([path.as_os_str()]);
+    let mounted = mounts::at(path).filter(mounts::Mount::is_fuse);
+    for instance in instances.iter().filter(|instance| instance.alive) {
+        let Some(config) = instance.config() else {
+            continue;
+        };
+        if config.guessed_mountpoint.as_ref().is_none_or(|other| other.as_path() != path) {
+            continue;
+        }
+        match ask(instance) {
+            Some(status) if status.place().is_some_and(|place| place != path) => {} // a wrong guess
+            Some(status) if ends(&status, mounted.is_some()) => {
+                return Some(Holder::Ends(config.keeper_pid));
+            }
+            None if mounted.is_none() => return Some(Holder::Ends(config.keeper_pid)),
+            _ => {
+                return Some(Holder::Stays(Error::refused(
+                    shown,
+                    format!("belay process {} holds it already", config.keeper_pid),
+                    format!("see `belay status {quoted}`, or end that with `belay stop {quoted}`"),
+                )));
+            }
+        }
+    }
+    let mount = mounted?;
+    Some(Holder::Stays(Error::refused(
+        shown,
+        format!("it is busy: a {} file system is mounted there", mount.kind),
+        format!("unmount it first: fusermount3 -u {quoted} (or umount -l {quoted}, if it hangs)"),
+    )))
+}
+
+/// Whether a belay in this state ends soon. One that has served, and whose mount is gone, does.
+fn ends(status: &Status, mounted: bool) -> bool {
+    match status.state {
+        State::Starting => false,
+        State::Stopping | State::GaveUp => true,
+        State::Serving | State::Recovering | State::Waiting => !mounted,
+    }
+}
+
+fn ask(instance: &Instance) -> Option<Status> {
+    let mut client = Client::connect(&instance.dir).ok()?;
+    match client.ask(&Ask::Status, Some(ANSWER)) {
+        Ok(Answer::Status(status)) => Some(*status),
+        _ => None,
+    }
+}
