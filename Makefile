@@ -45,6 +45,13 @@ STUDY_BEDS ?=
 STUDY_CRASHES ?= 100
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
+# make zoo: ZOO names daemons, ZOO_FLAGS is for belay-chaos zoo
+ZOO ?=
+ZOO_FLAGS ?=
+
+# make away
+AWAY_FLAGS ?=
+
 # make suites
 SUITE_FLAGS ?=
 
@@ -91,7 +98,7 @@ demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KIL
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
 
 .PHONY: test
-test: setup format lint build-checked unit doc soak-short study-short powercuts-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc soak-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -132,6 +139,12 @@ soak: setup build ## Random operations under fire, compared with the bare daemon
 	@scripts/guarded $(RELEASE)/belay-chaos soak \
 	  $(if $(DURATION),--duration $(DURATION)) $(if $(KILLS),--kills $(KILLS)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(SOAK_FLAGS)
+
+.PHONY: zoo
+zoo: setup build ## The same on 30 further daemons, for reading, archives, encryption, object stores and more (KILLS, ZOO)
+	@scripts/setup-zoo
+	@scripts/guarded $(RELEASE)/belay-chaos zoo $(if $(ZOO),--only $(ZOO)) --kills $(or $(KILLS),1000) \
+	  $(if $(SEED),--seed $(SEED)) --json docs/daemons/soak.json $(ZOO_FLAGS)
 
 .PHONY: powercuts
 powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)
@@ -188,6 +201,30 @@ study-short:
 	  --signals KILL --out $(CHECKED)/study
 	@scripts/guarded $(CHECKED)/belay-chaos study membrane --columns belay --beds $(TEST_MEMBRANE_BEDS) --rows $(TEST_MEMBRANE_ROWS) \
 	  --every $(TEST_MEMBRANE_EVERY) --signals SEGV --out $(CHECKED)/study
+
+.PHONY: scribble
+scribble: setup build ## Scribble over the memory that belay shares with daemons, under load (TIMES mounts of each policy, SEED)
+	@scripts/guarded $(RELEASE)/belay-chaos scribble --times $(or $(TIMES),100) $(if $(SEED),--seed $(SEED))
+
+.PHONY: scribble-short
+scribble-short:
+	@scripts/guarded $(CHECKED)/belay-chaos scribble --times 2 --seed 11
+
+.PHONY: away
+away: setup build ## Take the servers of sshfs mounts away for 1 s to 5 minutes, 200 times: no error is seen (TIMES, SEED)
+	@scripts/guarded $(RELEASE)/belay-chaos away --times $(or $(TIMES),200) $(if $(SEED),--seed $(SEED)) $(AWAY_FLAGS)
+
+.PHONY: away-short
+away-short:
+	@scripts/guarded $(CHECKED)/belay-chaos away --times 4 --parallel 2 --shortest 1s --longest 3s --seed 5
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz everything that reads what others wrote, MILLIONS of executions of each target (TARGETS); counted in docs/fuzz.json
+	@scripts/fuzz $(or $(MILLIONS),1) $(TARGETS)
+
+.PHONY: fuzz-short
+fuzz-short:
+	@scripts/fuzz 5s
 
 .PHONY: bless
 bless: ## Print the tables that come from the code into docs/ again

@@ -23,13 +23,15 @@ pub struct Rules {
     links: bool,
     /// The file system's type and name limit, which a plain directory has otherwise.
     fs: bool,
+    /// Times that were set.
+    times: bool,
 }
 
 impl Rules {
     /// The rules for a kind of daemon and an oracle.
     pub fn new(kind: Kind, oracle: Oracle) -> Self {
-        let exact = matches!(kind, Kind::PassthroughLl | Kind::Dir);
-        Self { links: exact, fs: oracle == Oracle::Bare }
+        let exact = kind.shares_hard_links();
+        Self { links: exact, fs: oracle == Oracle::Bare, times: kind.keeps_times() }
     }
 
     /// What a sequence may contain under these circumstances.
@@ -37,10 +39,11 @@ impl Rules {
         let special_modes = oracle == Oracle::Bare || kind == Kind::Dir;
         Scope {
             links_are_one: kind.shares_hard_links(),
-            special_modes,
+            xattrs: kind.entry().is_none_or(|daemon| !daemon.no_xattrs),
+            special_modes: special_modes && kind.knows_special_modes(),
             write_only: true,
             beyond_ends: kind.allocates_beyond_ends(),
-            whole_files: !kind.works_on_files(),
+            work: kind.work(),
         }
     }
 
@@ -57,6 +60,7 @@ impl Rules {
                     && !(a.ino_stable == Some(true) && b.ino_stable == Some(false))
             }
             (Outcome::Ok(Value::Fs { .. }), Outcome::Ok(Value::Fs { .. })) if !self.fs => true,
+            (Outcome::Ok(Value::Time(..)), Outcome::Ok(Value::Time(..))) if !self.times => true,
             _ => oracle == subject,
         }
     }

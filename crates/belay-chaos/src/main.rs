@@ -1,6 +1,7 @@
 //! `belay-chaos`: the differential soak, the demo and the test suites, all under fire.
 #![forbid(unsafe_code)]
 
+mod away;
 mod compare;
 mod demo;
 mod exec;
@@ -11,10 +12,12 @@ mod ops;
 mod pool;
 mod powercut;
 mod report;
+mod scribble;
 mod soak;
 mod study;
 mod suite;
 mod worker;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -57,6 +60,15 @@ enum Command {
     /// The machine that loses its power (started by `powercut`)
     #[command(hide = true)]
     PowercutMachine(powercut::MachineArgs),
+    /// Soak every daemon of the table (archives, overlays, encryption, object stores and more), one after the other
+    Zoo(zoo::ZooArgs),
+    /// Scribble over the memory that belay shares with a daemon, under load: it may lose the mount, and nothing else
+    Scribble(scribble::ScribbleArgs),
+    /// Take the server of an sshfs away, and sshfs with it, for a while, again and again: whoever works on the mount waits
+    Away(away::AwayArgs),
+    /// Work on a mount whose server goes away (started by `away`)
+    #[command(hide = true)]
+    AwayClient(away::client::ClientArgs),
     /// Carry out operations for a soak (started by it)
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -65,6 +77,10 @@ enum Command {
 fn main() -> ExitCode {
     let result: Result<bool> = match Cli::parse().command {
         Command::Soak(args) => soak::run(&args),
+        Command::Zoo(args) => zoo::run(&args),
+        Command::Scribble(args) => scribble::run(&args),
+        Command::Away(args) => away::run(&args),
+        Command::AwayClient(args) => away::client::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Suite(args) => suite::run(&args),
         Command::Study(args) => study::run(&args),

@@ -248,6 +248,46 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether it is about extended attributes.
+    pub fn is_on_xattrs(&self) -> bool {
+        matches!(
+            self,
+            Self::SetXattr { .. }
+                | Self::GetXattr { .. }
+                | Self::ListXattr { .. }
+                | Self::RemoveXattr { .. }
+        )
+    }
+
+    /// Whether it may change anything of the file system.
+    #[cfg(test)]
+    pub fn changes(&self) -> bool {
+        let reads = match self {
+            Self::Open { how, .. } => !how.write && !how.create && !how.trunc,
+            Self::Close { .. }
+            | Self::Dup { .. }
+            | Self::Read { .. }
+            | Self::Pread { .. }
+            | Self::Seek { .. }
+            | Self::MmapRead { .. }
+            | Self::Fstat { .. }
+            | Self::Stat { .. }
+            | Self::Readlink { .. }
+            | Self::Statfs { .. }
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::ReadFile { .. }
+            | Self::ListDir { .. }
+            | Self::DirOpen { .. }
+            | Self::DirNext { .. }
+            | Self::DirRest { .. } => true,
+            _ => false,
+        };
+        !reads
+    }
+}
+
 /// The part of a file's attributes that must be the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

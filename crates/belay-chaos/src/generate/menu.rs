@@ -5,8 +5,9 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha12Rng;
 
 use super::model::{Class, Hands, Tree};
-use super::{Scope, plain};
+use super::{Scope, plain, reading};
 use crate::ops::Op;
+use belay_testbed::zoo::Work;
 
 /// What an operation is chosen from.
 pub struct Context<'a> {
@@ -157,10 +158,15 @@ const MENU: &[(u32, Make)] = &[
 impl Context<'_> {
     /// The next operation.
     pub fn operation(&mut self) -> Op {
-        let menu = if self.scope.whole_files { plain::MENU } else { MENU };
+        let menu = match self.scope.work {
+            Work::All => MENU,
+            Work::WholeFiles => plain::MENU,
+            Work::Read => reading::MENU,
+        };
         loop {
             if let Ok((_, make)) = menu.choose_weighted(self.rng, |(weight, _)| *weight)
                 && let Some(op) = make(self)
+                && (self.scope.xattrs || !op.is_on_xattrs())
             {
                 return op;
             }

@@ -7,7 +7,9 @@
 mod arguments;
 mod menu;
 mod model;
+mod names;
 mod plain;
+mod reading;
 #[cfg(test)]
 mod soak_tests;
 
@@ -15,8 +17,11 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
+use belay_testbed::zoo::Work;
+
 use crate::ops::{Batch, Op, Round, Slot};
 use model::{Hands, Tree};
+pub use names::Names;
 
 /// The directory in which the workers take turns.
 pub const SHARED: &str = "shared";
@@ -31,13 +36,16 @@ pub struct Scope {
     /// `renameat2` flags and `fallocate` modes, which not all daemons know and a plain directory does, and seeks to
     /// data and holes.
     pub special_modes: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
     /// Files opened for writing alone. With a write-back cache the kernel must read what it changes, which
     /// `passthrough_ll` forgets for files that it creates.
     pub write_only: bool,
     /// Allocation of space behind the end of a file, which inodes of ext2 and ext3 have no place for.
     pub beyond_ends: bool,
-    /// Nothing but what works on whole files that are not open: see [`plain`].
-    pub whole_files: bool,
+    /// Everything, or nothing but what works on whole files that are not open (see [`plain`]), or nothing but reading (see
+    /// [`reading`]).
+    pub work: Work,
 }
 
 /// How long the parts of a round are.
@@ -61,15 +69,20 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The sequence that a seed stands for, for so many workers.
-    pub fn new(seed: u64, workers: usize, scope: Scope) -> Self {
+    /// The sequence that a seed stands for, for so many workers. `names`: what is there already, which is all that there is
+    /// to be read where nothing can be made.
+    pub fn new(seed: u64, workers: usize, scope: Scope, names: &Names) -> Self {
+        let tree = |top: &str| match scope.work {
+            Work::Read => Tree::of_names(names),
+            Work::All | Work::WholeFiles => Tree::new(top),
+        };
         Self {
             rng: ChaCha12Rng::seed_from_u64(seed),
             scope,
             own: (0..workers)
-                .map(|w| (Tree::new(&format!("w{w}")), Hands::new(OWN_FILES, OWN_STREAMS)))
+                .map(|w| (tree(&format!("w{w}")), Hands::new(OWN_FILES, OWN_STREAMS)))
                 .collect(),
-            shared: Tree::new(SHARED),
+            shared: tree(SHARED),
             shared_hands: (0..workers).map(|_| Hands::new(SHARED_FILES, SHARED_STREAMS)).collect(),
         }
     }
@@ -82,6 +95,9 @@ impl Generator {
 
     /// What comes before the first round: the directories.
     pub fn prologue(&self) -> Round {
+        if self.scope.work == Work::Read {
+            return Round { own: Vec::new(), shared: Vec::new() };
+        }
         let dir = |path: &str| Op::Mkdir { path: path.to_owned(), mode: 0o755 };
         let own = self
             .own
@@ -148,13 +164,23 @@ mod tests {
     pub(super) const ALL: Scope = Scope {
         links_are_one: true,
         special_modes: true,
+        xattrs: true,
         write_only: true,
         beyond_ends: true,
-        whole_files: false,
+        work: Work::All,
     };
 
+    fn names() -> Names {
+        let name = |name: &str| name.to_owned();
+        Names {
+            files: vec![name("f0"), name("d0/f1")],
+            dirs: vec![name("d0")],
+            links: vec![name("s0")],
+        }
+    }
+
     fn rounds(seed: u64, count: usize, scope: Scope) -> Vec<Round> {
-        let mut generator = Generator::new(seed, 3, scope);
+        let mut generator = Generator::new(seed, 3, scope, &names());
         (0..count).map(|_| generator.round()).collect()
     }
 
@@ -186,7 +212,7 @@ mod tests {
 
     #[test]
     fn whole_files_are_never_open() {
-        let rounds = rounds(1, 60, Scope { whole_files: true, ..ALL });
+        let rounds = rounds(1, 60, Scope { work: Work::WholeFiles, ..ALL });
         let names: HashSet<String> = ops(&rounds).map(name).collect();
         assert_eq!(names.len(), 16, "{names:?}");
         for op in ops(&rounds) {
@@ -199,6 +225,17 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn reading_changes_nothing() {
+        let rounds = rounds(1, 60, Scope { work: Work::Read, ..ALL });
+        let mut seen = HashSet::new();
+        for op in ops(&rounds) {
+            seen.insert(name(op));
+            assert!(!op.changes(), "{op:?}");
+        }
+        assert_eq!(seen.len(), 18, "{seen:?}");
     }
 
     #[test]

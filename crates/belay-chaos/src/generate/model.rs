@@ -7,6 +7,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha12Rng;
 
+use super::names::Names;
 use crate::ops::Slot;
 
 /// Names have classes, so that operations that do not go together do not meet in one file.
@@ -65,6 +66,22 @@ pub struct Tree {
 impl Tree {
     pub fn new(top: &str) -> Self {
         Self { top: top.to_owned(), names: BTreeMap::new(), full: Vec::new() }
+    }
+
+    /// The tree that these names make.
+    pub fn of_names(names: &Names) -> Self {
+        let mut tree = Self::new(".");
+        let classes = [
+            (&names.files, Class::File),
+            (&names.dirs, Class::Dir),
+            (&names.links, Class::Symlink),
+        ];
+        for (list, class) in classes {
+            for name in list {
+                tree.add(&format!("./{name}"), class);
+            }
+        }
+        tree
     }
 
     /// How many names are believed to exist, directories of many files apart.

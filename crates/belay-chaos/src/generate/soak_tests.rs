@@ -6,6 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::Generator;
+use super::names::Names;
 use super::tests::ALL;
 use crate::exec::Executor;
 use crate::ops::{Op, RenameHow, Round};
@@ -120,7 +121,7 @@ fn ops(round: &Round) -> impl Iterator<Item = &Op> {
 #[test]
 fn names_do_not_grow_without_end() {
     for (seed, refused) in [(1, 0.0), (2, 0.1), (3, 0.5)] {
-        let mut generator = Generator::new(seed, WORKERS, ALL);
+        let mut generator = Generator::new(seed, WORKERS, ALL, &Names::default());
         let mut coin = ChaCha12Rng::seed_from_u64(seed);
         let mut world = World::default();
         ops(&generator.prologue()).for_each(|op| world.run(op));
@@ -150,7 +151,7 @@ fn names_do_not_grow_without_end() {
 #[test]
 fn files_do_not_grow_without_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut generator = Generator::new(1, 1, ALL);
+    let mut generator = Generator::new(1, 1, ALL, &Names::default());
     let mut executor = Executor::new(dir.path(), true).unwrap();
     let mut count = 0;
     let mut round = generator.prologue();

@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
             args,
             interrupted,
             kind,
-            rng: ChaCha12Rng::seed_from_u64(seed ^ (kind as u64) << 40),
+            rng: ChaCha12Rng::seed_from_u64(seed ^ kind.number() << 40),
             counts: Counts::default(),
             power,
             folder,

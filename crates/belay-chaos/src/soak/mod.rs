@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::compare::{Oracle, Rules};
-use crate::generate::Generator;
+use crate::generate::{Generator, Names};
 use crate::interrupt;
 use crate::killer::{self, Plan, Toll};
 use crate::pool::Pool;
@@ -79,6 +79,42 @@ pub struct SoakArgs {
     /// Further `-o` option for the daemons, or an argument such as `-s` (repeatable)
     #[arg(long = "daemon-opt", allow_hyphen_values = true)]
     daemon_opts: Vec<String>,
+}
+
+impl SoakArgs {
+    /// A soak of one daemon.
+    pub fn of_one(
+        kind: Kind,
+        seed: u64,
+        kills: u64,
+        limit: Duration,
+        every: Duration,
+        op_timeout: Duration,
+    ) -> Self {
+        Self {
+            duration: Some(limit),
+            kills: Some(kills),
+            ops: None,
+            seed: Some(seed),
+            beds: vec![kind],
+            procs: 2,
+            oracle: Oracle::Bare,
+            subject: Subject::Held,
+            signals: vec![Signal::KILL, Signal::SEGV, Signal::ABORT],
+            every,
+            op_timeout,
+            json: None,
+            workdir: None,
+            keep: false,
+            belay_args: Vec::new(),
+            daemon_opts: Vec::new(),
+        }
+    }
+}
+
+/// Soaks the one daemon of `args`.
+pub fn run_one(args: &SoakArgs, kind: Kind, interrupted: &AtomicBool) -> Result<BedReport> {
+    Soak::new(args, kind, 0)?.run(interrupted).with_context(|| format!("soaking {kind}"))
 }
 
 /// Runs a soak; true if nothing diverged.
@@ -190,6 +226,7 @@ impl<'a> Soak<'a> {
         let mut oracle_pool = pool("the oracle", &oracle)?;
         let mut subject_pool = pool("the subject", &subject)?;
 
+        let names = Names::read(oracle.root()).context("looking at what there is")?;
         let plan = Plan {
             seed: self.seed,
             every: args.every,
@@ -208,7 +245,7 @@ impl<'a> Soak<'a> {
         let found = std::thread::scope(|scope| {
             let killer = (self.kills != Some(0) && self.kind != Kind::Dir)
                 .then(|| scope.spawn(|| killer::run(&subject, &plan, &toll)));
-            let found = self.drive(&mut driver, &toll, interrupted, began);
+            let found = self.drive(&mut driver, &toll, interrupted, began, &names);
             toll.stop.ask();
             if let Some(killer) = killer {
                 let _ = killer.join();
@@ -266,6 +303,7 @@ impl<'a> Soak<'a> {
         toll: &Toll,
         interrupted: &AtomicBool,
         began: Instant,
+        names: &Names,
     ) -> Option<Mismatch> {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{spinner} {prefix:15} {elapsed} {msg}");
@@ -273,7 +311,7 @@ impl<'a> Soak<'a> {
         bar.set_prefix(self.kind.name());
         let mut scope = Rules::scope(self.kind, self.args.oracle);
         scope.write_only = !self.args.daemon_opts.iter().any(|o| o == "writeback");
-        let mut generator = Generator::new(self.seed, self.args.procs, scope);
+        let mut generator = Generator::new(self.seed, self.args.procs, scope, names);
         let mut mismatch = driver.round(&generator.prologue());
         while mismatch.is_none() {
             let enough_ops = self.args.ops.is_some_and(|ops| driver.ops() >= ops);

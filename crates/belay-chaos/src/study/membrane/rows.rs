@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use belay_faults::Point;
 use belay_study::{Aim, FURTHER, OPERATIONS, Operation, Victim};
 use belay_testbed::Kind;
+use belay_testbed::zoo::Work;
 use belay_wire::Opcode;
 use serde::Serialize;
 
@@ -79,7 +80,8 @@ impl Row {
     /// Whether this file system can do it at all. Over full directories that are moved fusefat loses what is in them, its
     /// files have no owners, and where a pipe is asked for it makes a file: an answer that is not passed on.
     pub fn is_for(&self, kind: Kind) -> bool {
-        kind.works_on_files() || !matches!(self.op.name, "move-directory" | "truncate" | "mknod")
+        kind.work() != Work::WholeFiles
+            || !matches!(self.op.name, "move-directory" | "truncate" | "mknod")
     }
 
     /// Whether there is something to be crashed in this column.

@@ -1,0 +1,141 @@
+//! The soak of the daemons of the table, one after the other, with results that are kept in a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use belay_testbed::Kind;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::interrupt;
+use crate::soak::{self, SoakArgs};
+
+/// Arguments of `zoo`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ZooArgs {
+    /// Kills of each daemon
+    #[arg(long, default_value_t = 1000)]
+    kills: u64,
+    /// No longer than this on each daemon
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "20m")]
+    limit: Duration,
+    /// These daemons only, separated by commas [default: all of the table]
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// Seed of the operation sequences [default: random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Mean time between a successor's first answer and its death
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "100ms")]
+    every: Duration,
+    /// How long an operation may take before it counts as hanging
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "5m")]
+    op_timeout: Duration,
+    /// Keep the results in this file, as JSON; what is known of other daemons stays in it
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What became of one daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Kills, operations, and how many of these were refused by both sides.
+    pub kills: u64,
+    pub ops: u64,
+    pub refused: u64,
+    pub divergences: u64,
+    pub seconds: f64,
+    pub seed: u64,
+    /// Median and longest blackout, microseconds.
+    pub blackout_us: (f64, f64),
+    /// As `belay status` says.
+    pub policy: String,
+    /// What went wrong, if anything did.
+    pub failure: Option<String>,
+}
+
+/// The file of results: by daemon, then `root` or `user`.
+type Results = BTreeMap<String, BTreeMap<String, Outcome>>;
+
+/// Runs the soaks; true if nothing diverged and every daemon could be held.
+pub fn run(args: &ZooArgs) -> Result<bool> {
+    let interrupted = interrupt::flag()?;
+    let user = if rustix::process::geteuid().is_root() { "root" } else { "user" };
+    let all: Vec<Kind> =
+        if args.only.is_empty() { Kind::zoo().collect() } else { args.only.clone() };
+    let (mut good, mut held) = (true, 0);
+    for kind in all {
+        if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+            return Ok(false);
+        }
+        if let Some(daemon) = kind.entry()
+            && (!daemon.limit.is_empty() || (daemon.root_only && user != "root"))
+        {
+            continue;
+        }
+        let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+        let soak =
+            SoakArgs::of_one(kind, seed, args.kills, args.limit, args.every, args.op_timeout);
+        let result = match soak::run_one(&soak, kind, &interrupted) {
+            Ok(report) => {
+                println!("{report}");
+                if let Some(divergence) = &report.divergence {
+                    println!("{divergence}");
+                }
+                let text = |name: &str| {
+                    let value = report.status.as_ref().and_then(|status| status.get(name));
+                    value.and_then(Value::as_str).unwrap_or_default().to_owned()
+                };
+                Outcome {
+                    kills: report.kills,
+                    ops: report.ops,
+                    refused: report.refused,
+                    divergences: report.divergences,
+                    seconds: report.seconds,
+                    seed,
+                    blackout_us: (
+                        report.blackout.median_us.unwrap_or_default(),
+                        report.blackout.max_us.unwrap_or_default(),
+                    ),
+                    policy: text("policy"),
+                    failure: report.divergence.as_ref().map(ToString::to_string),
+                }
+            }
+            Err(why) => {
+                println!("{kind:<15} failed: {why:#}");
+                Outcome {
+                    kills: 0,
+                    ops: 0,
+                    refused: 0,
+                    divergences: 0,
+                    seconds: 0.0,
+                    seed,
+                    blackout_us: (0.0, 0.0),
+                    policy: String::new(),
+                    failure: Some(format!("{why:#}")),
+                }
+            }
+        };
+        good &= result.failure.is_none();
+        held += u64::from(result.failure.is_none());
+        if let Some(path) = &args.json {
+            keep(path, kind.name(), user, result)?;
+        }
+    }
+    println!("{held} daemons held by {user} without a divergence");
+    Ok(good)
+}
+
+fn keep(path: &Path, name: &str, user: &str, result: Outcome) -> Result<()> {
+    let mut results: Results = match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .with_context(|| format!("{} holds no results of this version", path.display()))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Results::new(),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+    };
+    results.entry(name.to_owned()).or_default().insert(user.to_owned(), result);
+    let text = serde_json::to_string_pretty(&results).context("encoding the results")?;
+    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
