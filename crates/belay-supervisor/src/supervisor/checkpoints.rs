@@ -100,14 +100,20 @@ impl Supervisor {
 
     /// The daemon has said that something has changed.
     pub(super) fn wake_committer(&mut self) {
-        self.hold_journal(self.committer.as_ref().and_then(Committer::new_journal));
         if let Some(committer) = &self.committer {
             committer.wake();
         }
     }
 
+    /// The committer has committed something, or failed to.
+    pub(super) fn hear_committer(&mut self) {
+        self.hold_journal(self.committer.as_ref().and_then(Committer::new_journal));
+        self.look_at_commits();
+        self.answer_safe();
+    }
+
     /// Shows whether checkpoints reach the image.
-    pub(super) fn look_at_commits(&mut self) {
+    fn look_at_commits(&mut self) {
         let Some(committer) = &self.committer else { return };
         match committer.failing() {
             Some(failing) => {

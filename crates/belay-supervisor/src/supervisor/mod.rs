@@ -322,7 +322,7 @@ impl Supervisor {
             }
             if tokens.contains(&COMMITTED) {
                 let _ = rustix::io::read(&self.committed, &mut [0_u8; 8]);
-                self.answer_safe();
+                self.hear_committer();
                 self.nudge_if_refused();
             }
             if tokens.contains(&SIGNALS) {
@@ -356,9 +356,8 @@ impl Supervisor {
     /// stands for several events, or for none, is as good as one for each.
     fn hear_daemon(&mut self) {
         self.wake_committer();
-        self.answer_safe();
+        self.hear_committer();
         self.hear_losses();
-        self.look_at_commits();
         self.nudge_if_asked();
     }
 

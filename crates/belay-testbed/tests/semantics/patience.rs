@@ -137,7 +137,6 @@ fn waits_for_the_disk(mut mount: Custom, spoil: impl Fn(), mend: impl Fn()) {
 
 /// S66: the disk with the journal is full for a while.
 #[test]
-#[ignore = "hangs since daemons are woken by a thread of their own: cause not found yet"]
 fn s66_a_journal_without_room_is_said_and_waited_for() {
     let (disk, small) = (Disk::new(Kind::Fuse2fsExt4), Small::new(4096));
     let journal = small.at("journal");
@@ -153,7 +152,6 @@ fn s66_a_journal_without_room_is_said_and_waited_for() {
 
 /// S66: the disk behind the image is.
 #[test]
-#[ignore = "hangs since daemons are woken by a thread of their own: cause not found yet"]
 fn s66_an_image_that_cannot_be_written_is_said_and_waited_for() {
     let small = Small::new(4096);
     let sparse = small.at("image");
