@@ -195,6 +195,12 @@ impl Kind {
         self.entry().is_none_or(|daemon| !daemon.loose_times)
     }
 
+    /// Names at the top of its mount that are the daemon's own books.
+    #[must_use]
+    pub fn own_names(self) -> &'static [String] {
+        self.entry().map_or(&[], |daemon| &daemon.own_names)
+    }
+
     /// Whether it knows the modes of renames and allocations, as far as the back end does.
     #[must_use]
     pub fn knows_special_modes(self) -> bool {

@@ -94,6 +94,9 @@ pub struct Daemon {
     /// errno.
     #[serde(default)]
     pub no_xattrs: bool,
+    /// Names at the top of its mount that are the daemon's own books, which tests leave alone and do not compare.
+    #[serde(default)]
+    pub own_names: Vec<String>,
     /// A time that is set is not the one that is shown.
     #[serde(default)]
     pub loose_times: bool,

@@ -223,6 +223,8 @@ fn look(bed: &Bed, links: bool) -> Result<Tree> {
     if !bed.is_held() && bed.kind().leaves_hidden_files() {
         tree.0.retain(|path, _| !path.rsplit('/').next().is_some_and(is_hidden));
     }
+    let own = bed.kind().own_names();
+    tree.0.retain(|path, _| !own.iter().any(|name| path.split('/').next() == Some(name)));
     Ok(tree)
 }
 
