@@ -146,6 +146,16 @@ zoo: setup build ## The same on 30 further daemons, for reading, archives, encry
 	@scripts/guarded $(RELEASE)/belay-chaos zoo $(if $(ZOO),--only $(ZOO)) --kills $(or $(KILLS),1000) \
 	  $(if $(SEED),--seed $(SEED)) --json docs/daemons/soak.json $(ZOO_FLAGS)
 
+.PHONY: certify
+certify: setup build ## Have `belay qualify` say which policy each of these daemons needs (ZOO)
+	@scripts/setup-zoo
+	@scripts/guarded $(RELEASE)/belay-chaos certify $(if $(ZOO),--only $(ZOO)) --json docs/daemons/certificates.json \
+	  --profiles target/profiles
+
+.PHONY: daemons-page
+daemons-page: build-checked ## Write docs/daemons.md from the results of zoo and certify
+	$(CHECKED)/belay-chaos zoo-page
+
 .PHONY: powercuts
 powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)
 	@mkdir -p $(STUDY_OUT)

@@ -62,6 +62,10 @@ enum Command {
     PowercutMachine(powercut::MachineArgs),
     /// Soak every daemon of the table (archives, overlays, encryption, object stores and more), one after the other
     Zoo(zoo::ZooArgs),
+    /// Find out by `belay qualify` which policy each daemon of the table needs
+    Certify(zoo::certify::CertifyArgs),
+    /// Write the page about the daemons from the results
+    ZooPage(zoo::page::PageArgs),
     /// Scribble over the memory that belay shares with a daemon, under load: it may lose the mount, and nothing else
     Scribble(scribble::ScribbleArgs),
     /// Take the server of an sshfs away, and sshfs with it, for a while, again and again: whoever works on the mount waits
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
     let result: Result<bool> = match Cli::parse().command {
         Command::Soak(args) => soak::run(&args),
         Command::Zoo(args) => zoo::run(&args),
+        Command::Certify(args) => zoo::certify::run(&args),
+        Command::ZooPage(args) => zoo::page::run(&args),
         Command::Scribble(args) => scribble::run(&args),
         Command::Away(args) => away::run(&args),
         Command::AwayClient(args) => away::client::run(&args),

@@ -1,10 +1,14 @@
 //! The soak of the daemons of the table, one after the other, with results that are kept in a file.
 
+pub mod certify;
+pub mod page;
+mod results;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use belay_testbed::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -129,13 +133,7 @@ pub fn run(args: &ZooArgs) -> Result<bool> {
 }
 
 fn keep(path: &Path, name: &str, user: &str, result: Outcome) -> Result<()> {
-    let mut results: Results = match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("{} holds no results of this version", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Results::new(),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
-    };
-    results.entry(name.to_owned()).or_default().insert(user.to_owned(), result);
-    let text = serde_json::to_string_pretty(&results).context("encoding the results")?;
-    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    let mut all: Results = results::read(path)?;
+    all.entry(name.to_owned()).or_default().insert(user.to_owned(), result);
+    results::write(path, &all)
 }

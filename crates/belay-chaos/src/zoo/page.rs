@@ -1,0 +1,96 @@
+//! The page about the daemons, made of the table and of the results.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use belay_testbed::zoo::{Work, Zoo};
+use minijinja::{Environment, context};
+use serde::Serialize;
+
+use super::certify::{Certificate, Certificates};
+use super::{Outcome, Results, results};
+
+const TEMPLATE: &str = include_str!("page.md.jinja");
+
+/// Arguments of `zoo-page`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PageArgs {
+    /// Where the results are: soak.json, certificates.json
+    #[arg(long, default_value = "docs/daemons")]
+    results: PathBuf,
+    /// The page
+    #[arg(long, default_value = "docs/daemons.md")]
+    out: PathBuf,
+    /// Write nothing; fail if the page is not as it would be written
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    from: String,
+    library: String,
+    language: String,
+    family: String,
+    work: &'static str,
+    limit: String,
+    root: Option<Outcome>,
+    user: Option<Outcome>,
+    certificate: Option<Certificate>,
+    /// What went wrong, in a line.
+    failure: Option<String>,
+}
+
+/// Writes the page, or looks whether it is true.
+pub fn run(args: &PageArgs) -> Result<bool> {
+    let text = render(&args.results)?;
+    let out = args.out.display();
+    if args.check {
+        let there = std::fs::read_to_string(&args.out).with_context(|| format!("reading {out}"))?;
+        if there != text {
+            println!("{out} is not what the results say: write it again by `make daemons-page`");
+        }
+        return Ok(there == text);
+    }
+    std::fs::write(&args.out, text).with_context(|| format!("writing {out}"))?;
+    Ok(true)
+}
+
+fn render(folder: &Path) -> Result<String> {
+    let soaks: Results = results::read(&folder.join("soak.json"))?;
+    let certificates: Certificates = results::read(&folder.join("certificates.json"))?;
+    let rows: Vec<Row> = Zoo::all()
+        .map(|zoo| {
+            let daemon = zoo.daemon();
+            let soak = |who: &str| soaks.get(&daemon.name).and_then(|by| by.get(who)).cloned();
+            let (root, user) = (soak("root"), soak("user"));
+            let failed = [&root, &user].into_iter().flatten().find_map(|one| one.failure.as_ref());
+            let failure = failed.and_then(|text| text.lines().next()).map(str::to_owned);
+            Row {
+                name: daemon.name.clone(),
+                from: daemon.from.clone(),
+                library: daemon.library.clone(),
+                language: daemon.language.clone(),
+                family: daemon.family.clone(),
+                work: match daemon.work {
+                    Work::All => "all",
+                    Work::WholeFiles => "whole files",
+                    Work::Read => "reading",
+                },
+                limit: daemon.limit.clone(),
+                root,
+                user,
+                certificate: certificates.get(&daemon.name).cloned(),
+                failure,
+            }
+        })
+        .collect();
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    environment.add_template("page", TEMPLATE).context("the page's template")?;
+    let template = environment.get_template("page").context("the page's template")?;
+    template.render(context! { rows }).context("rendering the page")
+}
