@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_testbed::process::Process;
@@ -26,6 +26,9 @@ const FILES: u64 = 50;
 const SYNCS: u64 = 10;
 /// Between two operations: what is written stays small however long it takes.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The longest that a write which others can see already may take to be answered.
+const SOON: Duration = Duration::from_secs(60);
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -209,6 +212,25 @@ fn write(args: &ClientArgs, stop: &AtomicBool, record: &mut Record) -> Result<()
     }
 }
 
+/// Reads a record that the log's size says is there. A write that the server has carried out and the kernel is not told of yet
+/// counts in what fstat(2) gives, but reads end before it until then (`FUSE_I_SIZE_UNSTABLE` in fs/fuse/inode.c): with the bare
+/// daemon for a moment, with one that died in between until its successor has answered.
+fn read_line(log: &File, found: &mut [u8; LINE], at: u64) -> Result<()> {
+    let end = Instant::now() + SOON;
+    loop {
+        let got = log.read_at(found, at).context("reading the log")?;
+        if got == LINE {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "{got} bytes at {at} of the log, which has {:?}",
+            log.metadata()
+        );
+        std::thread::sleep(PAUSE);
+    }
+}
+
 fn read(args: &ClientArgs, stop: &AtomicBool, record: &mut Record) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     let log = File::open(args.root.join(LOG)).context("opening the log")?;
@@ -220,7 +242,7 @@ fn read(args: &ClientArgs, stop: &AtomicBool, record: &mut Record) -> Result<()>
         if lines > 0 {
             let index = rng.random_range(0..lines);
             let mut found = [0; LINE];
-            log.read_exact_at(&mut found, index * LINE as u64).context("reading the log")?;
+            read_line(&log, &mut found, index * LINE as u64)?;
             ensure!(found == line(args.seed, index), "record {index} of the log is wrong");
         }
         done(record)?;

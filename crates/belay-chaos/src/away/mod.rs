@@ -140,8 +140,10 @@ fn mount(
         let away = rng.random_range(args.shortest..=args.longest);
         outage(&mut bed, away, interrupted, seen)?;
         let back = Instant::now();
-        await_work(&bed, &mut [&mut writer, &mut reader], 2)
-            .with_context(|| format!("after {away:?} without the server"))?;
+        await_work(&bed, &mut [&mut writer, &mut reader], 2).with_context(|| {
+            let behind = fs::metadata(bed.backing().join(client::LOG)).map(|meta| meta.len());
+            format!("after {away:?} without the server (whose log has {behind:?} bytes)")
+        })?;
         let after = back.elapsed().as_secs_f64();
         seen.back_after_s.push(after);
         if interrupted.load(Ordering::Relaxed) {
