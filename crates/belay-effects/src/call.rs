@@ -134,6 +134,12 @@ impl Kind {
         (self as u32) < Self::Stat as u32
     }
 
+    /// Whether it writes bytes to a file.
+    #[inline]
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Append | Self::WriteAt)
+    }
+
     /// The name of the call in reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -45,6 +45,23 @@ pub enum Settled {
 /// `BEFORE` of an extended attribute that was there.
 pub const PRESENT: u64 = 1;
 
+/// Settles a write that comes again with other bytes of the same length: how it can be made over what was written before.
+pub fn settle_over(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
+    match (kind, facts.first) {
+        (Kind::Write | Kind::WriteAt, _) => Settled::Again,
+        // What it has written is the end of the file still, or nobody can tell what is behind it by now.
+        (Kind::Append, Some(file)) => {
+            let end = |bytes: u64| entry.before.saturating_add(bytes);
+            let is_last = match entry.outcome {
+                Some((written, _)) => file.size == end(u64::try_from(written).unwrap_or(0)),
+                None => (entry.before..=end(length)).contains(&file.size),
+            };
+            if is_last { Settled::Cut(entry.before) } else { Settled::Unknown }
+        }
+        _ => Settled::Unknown,
+    }
+}
+
 /// Settles an entry without outcome. `length` is how much a write was to write.
 pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
     match kind {

@@ -4,8 +4,9 @@
 mod common;
 
 use belay_effects::call::{KINDS, Twice};
+use belay_effects::journal::digest_of_write;
 use belay_effects::log::Head;
-use belay_effects::probe::{Facts, File, PRESENT, settle};
+use belay_effects::probe::{Facts, File, PRESENT, settle, settle_over};
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled};
 use common::{Mortal, layout};
 
@@ -57,7 +58,7 @@ fn a_request_goes_on_where_it_was_wherever_that_was() {
                     }
                     Advice::Unsettled(_) => assert!(last),
                     Advice::Make => assert!(i >= n),
-                    Advice::Diverged => panic!("call {i} of {n} is the same"),
+                    Advice::Over(_) | Advice::Diverged => panic!("call {i} of {n} is the same"),
                 }
             }
             assert!(cursor.is_done(&log));
@@ -82,6 +83,42 @@ fn effects_must_be_the_same_and_reads_may_differ() {
     assert_eq!(cursor.advise(&log, Kind::Mode, 5), Advice::Diverged, "one was left out");
     assert_eq!(cursor.advise(&log, Kind::Unlink, 3), Advice::Diverged, "another call");
     assert!(matches!(cursor.advise(&log, Kind::Owner, 3), Advice::Recorded(_)));
+}
+
+#[test]
+fn writes_of_other_bytes_are_made_over_the_old_ones() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    let of = |place: u64, bytes: u64| digest_of_write(place << 32, bytes);
+    log.begin(7);
+    log.append_done(&head(Kind::WriteAt, of(1, 5)), &[], (10, 0)).expect("room");
+    log.append_done(&head(Kind::WriteAt, of(2, 5)), &[], (10, 0)).expect("room");
+    log.append_done(&head(Kind::Truncate, of(3, 5)), &[], (0, 0)).expect("room");
+    let mut cursor = Cursor::START;
+    assert_eq!(cursor.advise(&log, Kind::WriteAt, of(2, 5)), Advice::Diverged, "another place");
+    assert!(matches!(cursor.advise(&log, Kind::WriteAt, of(1, 6)), Advice::Over(_)));
+    assert!(matches!(cursor.advise(&log, Kind::WriteAt, of(2, 5)), Advice::Recorded(_)));
+    assert_eq!(cursor.advise(&log, Kind::Truncate, of(3, 6)), Advice::Diverged, "no write");
+    assert!(!cursor.is_done(&log));
+}
+
+#[test]
+fn what_was_appended_is_taken_back_if_it_is_the_end() {
+    let entry =
+        |outcome| Entry { at: 8, kind: 0, payload: 0, digest: 0, time: 1000, before: 100, outcome };
+    let over = |kind, outcome, size| {
+        let facts = Facts { first: Some(File { size, ..File::default() }), ..Facts::default() };
+        settle_over(kind, &entry(outcome), &facts, 10)
+    };
+    assert_eq!(over(Kind::Append, Some((10, 0)), 110), Settled::Cut(100));
+    assert_eq!(over(Kind::Append, Some((10, 0)), 115), Settled::Unknown, "somebody went on");
+    assert_eq!(over(Kind::Append, Some((10, 0)), 105), Settled::Unknown, "somebody cut it");
+    assert_eq!(over(Kind::Append, Some((-1, 28)), 100), Settled::Cut(100), "it had failed");
+    assert_eq!(over(Kind::Append, None, 104), Settled::Cut(100));
+    assert_eq!(over(Kind::Append, None, 111), Settled::Unknown);
+    assert_eq!(over(Kind::WriteAt, Some((10, 0)), 7), Settled::Again);
+    assert_eq!(over(Kind::Send, Some((10, 0)), 7), Settled::Unknown);
 }
 
 #[test]

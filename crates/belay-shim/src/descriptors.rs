@@ -163,8 +163,10 @@ pub(crate) enum Sink {
     File = 1,
     /// A file, written at its end.
     End = 2,
-    /// A connection, a pipe, a terminal.
+    /// A connection, a pipe.
     Stream = 3,
+    /// A terminal, /dev/null or another device of characters, or the pipe for what the daemon says.
+    Words = 4,
 }
 
 /// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as much
@@ -179,6 +181,7 @@ pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
         1 => Sink::File,
         2 => Sink::End,
         3 => Sink::Stream,
+        4 => Sink::Words,
         _ => {
             let found = look();
             if let Some(place) = place {

@@ -3,7 +3,8 @@
  * CONTROL is a directory: a successor tells its process id by the link "here", then waits until somebody opens the pipe
  * "gate" in it, if that is there; "errno" appears in it if a call that succeeds changes errno. With "pid" in it the daemon
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
- * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory. What CONTROL is used for goes around libc:
+ * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory; with "seal"
+ * a file is made in a directory's place, with a number in it that is another one in each life. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
 
 /* Looks at errno as only those may who have set it to 0 before. */
@@ -45,6 +46,24 @@ static int read_pipe(void) {
     return failed ? -EPROTO : 0;
 }
 
+/* Writes a number of its own life to two places of a file, a line about it to a log, and a word to nowhere. */
+static int sealed(const char *path) {
+    char name[300], line[32];
+    int pid = getpid(), failed = 0;
+    int length = snprintf(line, sizeof line, "made by %010d\n", pid);
+    snprintf(name, sizeof name, "%s.sealed", below(path));
+    int words = TRY(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    int log = TRY(openat(backing, "log", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+    int fd = TRY(openat(backing, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (words < 0 || log < 0 || fd < 0 || TRY(write(words, line, length)) < 0 || TRY(pwrite(fd, &pid, 4, 0)) < 0 ||
+        TRY(write(log, line, length)) < 0 || TRY(write(words, line, length)) < 0 || TRY(pwrite(fd, &pid, 4, 4)) < 0)
+        failed = errno;
+    close(words);
+    close(log);
+    close(fd);
+    return -failed;
+}
+
 static int make_all(const char *path) {
     char name[300];
     if (is_there("unseen")) {
@@ -53,6 +72,8 @@ static int make_all(const char *path) {
         die();
         return 0;
     }
+    if (is_there("seal"))
+        return sealed(path);
     if (is_there("pid")) {
         snprintf(name, sizeof name, "%s.%d", below(path), getpid());
         if (TRY(mkdirat(backing, name, 0700)) < 0)

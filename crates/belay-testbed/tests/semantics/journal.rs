@@ -391,6 +391,35 @@ fn s41_who_does_something_else_fails() {
     assert_eq!(steps.tally("diverged"), 1);
 }
 
+/// S94: what a life writes of its own (a random number, the time) is written anew, whole, wherever the life before died;
+/// what is said to nobody does not count.
+#[test]
+fn s94_bytes_that_are_others_in_each_life_are_written_over() {
+    // The making of log and file, a write to each place of the file, one to the log and two to nowhere.
+    for effect in 1..=7 {
+        for point in [Point::BeforeEffect(effect), Point::AfterEffect(effect)] {
+            let steps = Steps::high_level(&["seal"]);
+            let daemon = steps.mount.pid("daemon");
+            let target = Target::any(&[Opcode::MKDIR]).containing("new");
+            let tracer = Tracer::attach(daemon, Plan { target, fault: dies_at(point) }).unwrap();
+            let path = steps.mount.at("new");
+            let caller = call(move || fs::create_dir(path));
+            assert!(until(|| steps.mount.status().is_some_and(|status| status["crashes"] == 1)));
+            assert!(tracer.finish().unwrap().crashed);
+            // There is no directory, which the kernel finds out when it looks at what it is given.
+            let _ = caller.result();
+            let status = steps.at_rest();
+            assert_eq!(status["effects"]["diverged"], 0, "{point:?}: {status}");
+            let successor = i32::try_from(steps.mount.pid("daemon")).unwrap();
+            let sealed = fs::read(steps.mount.behind.join("new.sealed")).unwrap();
+            assert_eq!(sealed, [successor.to_ne_bytes(); 2].concat(), "{point:?}");
+            let log = fs::read_to_string(steps.mount.behind.join("log")).unwrap();
+            assert_eq!(log, format!("made by {successor:010}\n"), "{point:?}");
+            steps.assert_errno();
+        }
+    }
+}
+
 /// S41: a thread that is started for a request works on that request.
 #[test]
 fn s41_threads_that_are_started_for_a_request() {

@@ -50,7 +50,7 @@ impl Shim {
                     drop(turn);
                     return make();
                 }
-                Advice::Diverged => {
+                Advice::Diverged | Advice::Over(_) => {
                     self.diverged(tag, "its record is spoilt");
                     return fail();
                 }

@@ -45,6 +45,10 @@ impl Shim {
                     drop(turn);
                     return self.unsettled(tag, &log, entry, call, make, again);
                 }
+                Advice::Over(entry) => {
+                    drop(turn);
+                    return self.over(tag, &log, entry, call, make);
+                }
                 Advice::Diverged => {
                     let expected = cursor.expected(&log).map_or("nothing", Kind::name);
                     let what = call.kind.name();
@@ -99,6 +103,29 @@ impl Shim {
         result
     }
 
+    /// A write that has other bytes now.
+    #[cold]
+    fn over(
+        &self,
+        tag: Tag,
+        log: &Log<'_, Arc<Mapping>>,
+        mut entry: Entry,
+        call: &Call,
+        make: impl Fn() -> isize,
+    ) -> isize {
+        let settled = probe::settle_over(call.kind, &entry, &facts(call), call.length);
+        if settled == Settled::Unknown {
+            let what = call.kind.name();
+            self.diverged(
+                tag,
+                &format!("{what}: other bytes than before, with others behind them"),
+            );
+            return fail();
+        }
+        cut(settled, call);
+        remake(log, &mut entry, make)
+    }
+
     /// A call of which it is not known whether it was made.
     #[cold]
     fn unsettled(
@@ -112,22 +139,15 @@ impl Shim {
     ) -> isize {
         self.tally(Tally::Probed);
         let settled = probe::settle(call.kind, &entry, &facts(call), call.length);
-        if let (Settled::Cut(size), About::File(fd)) = (settled, call.about) {
-            // SAFETY: ftruncate(2) on the daemon's own descriptor.
-            unsafe { libc::syscall(libc::SYS_ftruncate, fd, size) };
-        }
         match settled {
             Settled::Done(result) => {
                 log.finish(&mut entry, (result, 0));
                 self.as_if_made(call, result as isize, again)
             }
-            Settled::Again | Settled::Cut(_) => in_call(|| {
-                let result = make();
-                let errno = real::errno();
-                log.finish(&mut entry, outcome(result));
-                real::set_errno(errno);
-                result
-            }),
+            Settled::Again | Settled::Cut(_) => {
+                cut(settled, call);
+                remake(log, &mut entry, make)
+            }
             Settled::Unknown => {
                 let what = call.kind.name();
                 self.diverged(tag, &format!("{what}: whether it was carried out cannot be told"));
@@ -135,6 +155,25 @@ impl Shim {
             }
         }
     }
+}
+
+/// Takes back what was appended, if it is to be appended anew.
+fn cut(settled: Settled, call: &Call) {
+    if let (Settled::Cut(size), About::File(fd)) = (settled, call.about) {
+        // SAFETY: ftruncate(2) on the daemon's own descriptor.
+        unsafe { libc::syscall(libc::SYS_ftruncate, fd, size) };
+    }
+}
+
+/// Makes a call that is on record, whose outcome is this one from now on.
+fn remake(log: &Log<'_, Arc<Mapping>>, entry: &mut Entry, make: impl Fn() -> isize) -> isize {
+    in_call(|| {
+        let result = make();
+        let errno = real::errno();
+        log.finish(entry, outcome(result));
+        real::set_errno(errno);
+        result
+    })
 }
 
 fn coarse_time() -> u64 {

@@ -8,6 +8,7 @@ use crate::effects::journal::{About, Call, arguments, effect, read};
 use crate::effects::{Policy, policy};
 use crate::interpose::io::{read_device, write_device};
 use belay_effects::Kind;
+use belay_effects::journal::digest_of_write;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 
 /// How much of what is written is compared when it is written again: its two ends.
@@ -18,20 +19,25 @@ pub(super) fn kind_of(fd: c_int) -> Kind {
     match sink(fd, || look_at(fd)) {
         Sink::File => Kind::Write,
         Sink::End => Kind::Append,
-        Sink::Stream => Kind::Send,
+        Sink::Stream | Sink::Words => Kind::Send,
     }
 }
 
 fn look_at(fd: c_int) -> Sink {
     // SAFETY: a zeroed stat is a valid value of that plain C structure.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    let file = syscall!(SYS_fstat, fd, &raw mut stat) == 0
-        && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK);
-    let flags = syscall!(SYS_fcntl, fd, libc::F_GETFL);
-    match file {
-        false => Sink::Stream,
-        true if flags >= 0 && flags as c_int & libc::O_APPEND != 0 => Sink::End,
-        true => Sink::File,
+    if syscall!(SYS_fstat, fd, &raw mut stat) != 0 {
+        return Sink::Stream;
+    }
+    let flags = || syscall!(SYS_fcntl, fd, libc::F_GETFL);
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFBLK => match flags() {
+            flags if flags >= 0 && flags as c_int & libc::O_APPEND != 0 => Sink::End,
+            _ => Sink::File,
+        },
+        libc::S_IFCHR => Sink::Words,
+        _ if matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO) => Sink::Words,
+        _ => Sink::Stream,
     }
 }
 
@@ -51,6 +57,11 @@ fn sample(parts: &[iovec]) -> u64 {
     parts.iter().fold(0, |sum: u64, part| sum.rotate_left(7) ^ ends(part))
 }
 
+/// A number for a write: where, how much, and what.
+fn digest_of(kind: Kind, place: &[u64], parts: &[iovec]) -> u64 {
+    digest_of_write(arguments(kind, &[], place), arguments(kind, &[], &[sample(parts)]))
+}
+
 fn total(parts: &[iovec]) -> usize {
     parts.iter().map(|part| part.iov_len).sum()
 }
@@ -68,13 +79,13 @@ pub(in crate::interpose) fn write_here(
     if policy() == Policy::None {
         return make();
     }
-    if fd == libc::STDERR_FILENO && sink(fd, || look_at(fd)) == Sink::Stream {
+    if sink(fd, || look_at(fd)) == Sink::Words {
         return make(); // what a daemon says changes nothing
     }
     let call = || {
         let kind = kind_of(fd);
         let length = total(parts) as u64;
-        let digest = arguments(kind, &[], &[length, sample(parts)]);
+        let digest = digest_of(kind, &[length], parts);
         Call { kind, digest, about: About::File(fd), length }
     };
     effect(call, make, || 0)
@@ -113,7 +124,7 @@ fn write_at(fd: c_int, parts: &[iovec], offset: off_t, make: impl Fn() -> isize)
     let call = || {
         let length = total(parts) as u64;
         let kind = if appends(fd) { Kind::Append } else { Kind::WriteAt };
-        let digest = arguments(kind, &[], &[offset as u64, length, sample(parts)]);
+        let digest = digest_of(kind, &[offset as u64, length], parts);
         Call { kind, digest, about: About::File(fd), length }
     };
     effect(call, make, || 0)
