@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace;
@@ -232,12 +232,22 @@ impl Drop for Breakpoints {
 fn loaded(process: Pid, library: &str) -> Result<(PathBuf, u64, Range<u64>)> {
     let path = format!("/proc/{process}/maps");
     let maps = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    let its = |file: &str| Path::new(file).file_name().is_some_and(|name| name == library);
+    // A memory file has no path; what a process has mapped can be read all the same.
+    let its = |file: &str| {
+        let name = file.strip_prefix("/memfd:").or_else(|| file.rsplit('/').next());
+        name.is_some_and(|name| name == library)
+    };
     let mut parts = maps.lines().filter_map(mapped).filter(|(file, ..)| its(file));
     let (file, base, first) =
         parts.next().with_context(|| format!("process {process} has not loaded {library}"))?;
     let end = parts.map(|(.., part)| part.end).fold(first.end, u64::max);
-    Ok((PathBuf::from(file), base, first.start..end))
+    let path = match file.starts_with("/memfd:") {
+        true => {
+            format!("/proc/{process}/map_files/{:x}-{:x}", first.start, first.end)
+        }
+        false => file.to_owned(),
+    };
+    Ok((PathBuf::from(path), base, first.start..end))
 }
 
 /// The file of a line of a process's maps, where its first byte would be, and what the line is of.

@@ -233,6 +233,8 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
             "options" => bits = value,
             "image_device" => image_device = Some(value),
             "image_inode" => image_inode = Some(value),
+            // What the loader and the kernel have needed: closed, as nobody needs it any more.
+            "shim" | "program" => drop(take(value)?),
             _ => {}
         }
     }

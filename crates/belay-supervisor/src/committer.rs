@@ -81,10 +81,8 @@ impl Committer {
         let (wake, waker) = channel();
         let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
         let failing = Arc::clone(&place.failing);
-        let thread = std::thread::Builder::new()
-            .name("committer".to_owned())
-            .spawn(move || place.work(&waker))
-            .inspect_err(|why| tracing::error!("cannot start a thread that commits: {why}"))
+        let thread = crate::threads::start("committer", move || place.work(&waker))
+            .inspect_err(|(why, _)| tracing::error!("cannot start a thread that commits: {why}"))
             .ok();
         Self { wake: Some(wake), thread, last, failing, new_journal }
     }

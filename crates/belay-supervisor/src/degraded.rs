@@ -25,6 +25,8 @@ pub enum Kind {
     Handle,
     /// Checkpoints do not reach the image.
     Commit,
+    /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
+    Program,
 }
 
 impl From<Loss> for Kind {

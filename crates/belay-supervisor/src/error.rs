@@ -30,6 +30,24 @@ pub enum Error {
     },
 }
 
+/// Whether a machine may lack that for a moment only: processes, descriptors, memory, room. It is waited for by time.
+pub fn passes(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    const LACKS: [Errno; 8] = [
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::TXTBSY,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::INTR,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|number| LACKS.iter().any(|errno| errno.raw_os_error() == number))
+}
+
 /// A remedy as the last part of a sentence.
 struct Remedy<'a, T>(&'a T);
 
@@ -43,6 +61,11 @@ impl<T: AsRef<str>> fmt::Display for Remedy<'_, T> {
 }
 
 impl Error {
+    /// Whether the machine may lack what it takes for a moment only.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::System { why, .. } if passes(why))
+    }
+
     /// An error made of a failed system call.
     pub fn system(
         action: &'static str,

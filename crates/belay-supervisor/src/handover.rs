@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 18;
+const COUNT: usize = 20;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -58,6 +58,10 @@ pub struct Descriptors {
     pub image_post: OwnedFd,
     /// Where that is looked at.
     pub image_mail: OwnedFd,
+    /// The shim, as it was when belay was started: a memory file that nobody can change.
+    pub shim: OwnedFd,
+    /// The daemon's program that has served last; before that, the one that was there at the start. A place only (`O_PATH`).
+    pub program: OwnedFd,
 }
 
 impl Descriptors {
@@ -81,6 +85,8 @@ impl Descriptors {
             self.mail.as_fd(),
             self.image_post.as_fd(),
             self.image_mail.as_fd(),
+            self.shim.as_fd(),
+            self.program.as_fd(),
         ]
     }
 
@@ -104,6 +110,8 @@ impl Descriptors {
             mail,
             image_post,
             image_mail,
+            shim,
+            program,
         ] = <[OwnedFd; COUNT]>::try_from(received).ok()?;
         Some(Self {
             config,
@@ -124,6 +132,8 @@ impl Descriptors {
             mail,
             image_post,
             image_mail,
+            shim,
+            program,
         })
     }
 }
@@ -147,6 +157,8 @@ pub enum Note {
     Working,
     /// The supervisor has another journal than before; with the descriptors.
     Journal,
+    /// Another program has come to serve; with the descriptors.
+    Program,
     /// The keeper reaped a process.
     Exited(Exited),
     /// The keeper got a signal that asks belay to stop.
@@ -313,6 +325,8 @@ mod tests {
             mail: memfd(),
             image_post: memfd(),
             image_mail: memfd(),
+            shim: memfd(),
+            program: memfd(),
         };
         rustix::io::write(&fds.ledger, b"x").expect("write");
         let hello = Note::Hello { from: 1, takeover: true, history: vec![], stops: 2 };

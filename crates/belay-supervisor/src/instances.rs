@@ -4,7 +4,8 @@
 //! of name is none of belay's; of one without a lock nothing is removed but what a folder has before it gets one.
 
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, passes};
+use crate::orphans;
 use crate::outside;
 use crate::status::Status;
 use rustix::fd::OwnedFd;
@@ -289,8 +290,11 @@ fn folders(state_dir: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Whether somebody holds the lock of folder `dir`.
 pub fn is_locked(dir: &Path) -> bool {
-    let Ok(lock) = open_lock(&dir.join(LOCK), OFlags::empty()) else {
-        return false;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let lock = match open(dir.join(LOCK), flags, Mode::empty()) {
+        Ok(lock) => lock,
+        // Too many files are open, say. What is not known to be dead lives: nobody removes it then.
+        Err(error) => return passes(&error.into()),
     };
     // Shared: two who look at the same time must not take each other for the owner.
     flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
@@ -319,8 +323,9 @@ pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join(crate::mirror::LEFT));
     let _ = fs::remove_file(dir.join(STANDIN));
     let _ = fs::remove_dir(dir.join(STANDIN));
+    orphans::forget(dir);
     let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());
-    if !reports {
+    if !reports && !orphans::is_there(dir) {
         remove(dir);
     }
 }
@@ -369,7 +374,7 @@ fn clean_to(state_dir: &Path, most: u64) {
         } else {
             bytes = bytes.saturating_add(size(dir));
         }
-        if bytes > most {
+        if bytes > most && !orphans::is_there(dir) {
             remove(dir);
         }
     }

@@ -10,6 +10,7 @@ use crate::image::ImageFds;
 use crate::instances::NewInstance;
 use crate::memfile;
 use crate::process::{Exit, Exited, Watched, reap};
+use crate::programs;
 use crate::signals::Signals;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
@@ -31,6 +32,13 @@ const FIRST_TRIES: u32 = 5;
 /// Supervisors in a row that may end by their own doing, each soon after its start: what one of them dies of is found by the
 /// next in the same place.
 const OWN_DEATHS: u32 = 8;
+/// The exit code of a supervisor that could not begin for want of something that the machine may have in a moment (EX_TEMPFAIL
+/// of sysexits.h). It counts for nothing.
+pub const LACKS: i32 = 75;
+/// How long such is waited for before the first supervisor has begun; then there is no end to it, as nothing is lost by waiting.
+const FIRST_PATIENCE: u64 = 30_000_000_000;
+/// Pauses between two looks for it, the first and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long one has lived that did not end soon.
 const LONG_LIFE: u64 = 30_000_000_000;
 /// How long the end of one may take that has let go of the link.
@@ -89,6 +97,10 @@ pub fn prepare(
         mail,
         image_post,
         image_mail,
+        shim: memfile::library(crate::autopsy::open::SHIM, &config.shim)?,
+        program: programs::place(&config.program).map_err(|e| {
+            Error::system("open", config.program.display().to_string(), e, "check its mode")
+        })?,
     })
 }
 
@@ -127,7 +139,7 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
 pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
     become_subreaper()?;
     let mut keeper = Keeper::new(config.verbose, fds)?;
-    keeper.start_supervisor(false)?;
+    keeper.start_patiently(false)?;
     Ok(keeper.keep())
 }
 
@@ -198,6 +210,8 @@ struct Keeper {
     supervisor: Option<Watched>,
     own_deaths: u32,
     started_ns: u64,
+    /// Since when the machine lacks what a supervisor needs, and the next pause.
+    lacking: Option<(u64, Duration)>,
     done: Option<i32>,
 }
 
@@ -215,8 +229,35 @@ impl Keeper {
             supervisor: None,
             own_deaths: 0,
             started_ns: clock::now(),
+            lacking: None,
             done: None,
         })
+    }
+
+    /// Starts a supervisor, as soon as that can be had which the machine lacks for a moment.
+    fn start_patiently(&mut self, takeover: bool) -> Result<()> {
+        loop {
+            match self.start_supervisor(takeover) {
+                Err(error) if error.passes() && self.waits_for(&error.to_string()) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits a little for what the machine lacks; false if that has no sense any more.
+    fn waits_for(&mut self, why: &str) -> bool {
+        let now = clock::now();
+        if self.lacking.is_none() {
+            tracing::warn!("{why}: waiting until it can be");
+        }
+        let (since, pause) = self.lacking.unwrap_or((now, PAUSES.0));
+        self.take_signals();
+        if !self.worked && (self.stops > 0 || now.saturating_sub(since) > FIRST_PATIENCE) {
+            return false;
+        }
+        thread::sleep(pause);
+        self.lacking = Some((since, (pause * 2).min(PAUSES.1)));
+        true
     }
 
     fn start_supervisor(&mut self, takeover: bool) -> Result<()> {
@@ -301,10 +342,12 @@ impl Keeper {
                 Received::Note(Note::Working) => {
                     self.worked = true;
                     self.failures = 0;
+                    self.lacking = None;
                 }
                 Received::Note(Note::Done { code }) => self.done = Some(code),
                 // A journal that was removed has come back, and its lock is on another file.
                 Received::WithDescriptors(Note::Journal, fds) => self.fds.journal = fds.journal,
+                Received::WithDescriptors(Note::Program, fds) => self.fds.program = fds.program,
                 Received::Note(_) | Received::WithDescriptors(..) => {}
                 Received::Nothing => break,
                 Received::Closed => self.link = None,
@@ -314,11 +357,16 @@ impl Keeper {
 
     /// Starts a new supervisor after the death of the last; false if that is hopeless.
     fn replace_supervisor(&mut self) -> bool {
+        let exit = self.own_death();
+        if exit == Some(Exit::Code(LACKS)) {
+            let why = "a supervisor lacks descriptors, threads or memory";
+            return self.waits_for(why) && self.start_anew();
+        }
         self.failures = self.failures.saturating_add(1);
         if clock::now().saturating_sub(self.started_ns) > LONG_LIFE {
             self.own_deaths = 0;
         }
-        if let Some(exit) = self.own_death() {
+        if let Some(exit) = exit {
             self.own_deaths += 1;
             if self.own_deaths >= OWN_DEATHS {
                 tracing::error!(
@@ -340,10 +388,22 @@ impl Keeper {
             thread::sleep(Duration::from_millis(10 << self.failures.min(7)));
         }
         tracing::warn!("the supervisor died; a new one takes over");
-        if let Err(error) = self.start_supervisor(true) {
-            tracing::error!("{error}; trying again");
+        self.start_anew()
+    }
+
+    /// Starts a new supervisor; false if the first one cannot be had.
+    fn start_anew(&mut self) -> bool {
+        match self.start_patiently(true) {
+            Ok(()) => true,
+            Err(error) if error.passes() => {
+                tracing::error!("{error}");
+                false
+            }
+            Err(error) => {
+                tracing::error!("{error}; trying again");
+                true
+            }
         }
-        true
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
+use crate::programs::Identity;
 use crate::supervisor::buffer::Mark;
 use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
@@ -45,6 +46,9 @@ pub struct Book {
     /// Starts that have failed so far.
     #[serde(default)]
     pub failed_starts: u64,
+    /// Which program serves, and which does not.
+    #[serde(default)]
+    pub program: Program,
     /// The process that came to serve last.
     #[serde(default)]
     pub served_pid: Option<u32>,
@@ -119,6 +123,19 @@ pub struct ReadOnly {
     pub oplog: Option<String>,
     /// How many operations these are.
     pub operations: u64,
+}
+
+/// The daemon's program: what has served, and what is at its path instead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// What was at the path when the current generation was started, unless that runs the held one.
+    pub started: Option<Identity>,
+    /// The one that has served last, which belay holds.
+    pub served: Option<Identity>,
+    /// The current generation runs the held one, as what is at the path does not serve.
+    pub held: bool,
+    /// What is at the path and did not come to serve, and why.
+    pub rejected: Option<(Identity, String)>,
 }
 
 /// Starts that fail, and are made again.

@@ -20,7 +20,9 @@
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
+//! | [`orphans`] | mounts whose belay was killed |
 //! | [`image`] | which image a daemon works on under the policy `epoch`, and where its journal lies |
+//! | `programs` | which file a program is, and whether belay's library is in a process |
 //! | [`rights`] | which programs are not started, as they would run with other rights |
 //! | [`outside`] | how files are read that others may have made |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
@@ -30,6 +32,7 @@
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
 //! | [`outgoing`] | how messages reach standard error without waiting for who reads it |
+//! | `threads` | how threads are had |
 //! | [`users`] | who uses a mount |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
@@ -53,11 +56,13 @@ pub mod ledger;
 mod memfile;
 mod mirror;
 pub mod mounts;
+pub mod orphans;
 pub mod outgoing;
 pub mod outside;
 mod outsiders;
 mod pidfile;
 pub mod process;
+mod programs;
 pub mod protocol;
 pub mod report;
 pub mod rights;
@@ -66,6 +71,7 @@ pub mod status;
 pub mod stderr;
 pub mod supervisor;
 pub mod text;
+mod threads;
 pub mod unmount;
 pub mod users;
 pub mod verdict;

@@ -1,6 +1,8 @@
 //! Small memory files that processes hand to each other.
 
 use crate::error::{Error, Result};
+use crate::outside;
+use object::{Object, ObjectSection};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, openat,
@@ -10,6 +12,10 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
 };
+use std::path::Path;
+
+const TOO_LONG: &str =
+    "memory files count as files: raise the limit of file size (ulimit -f unlimited)";
 
 /// Makes an empty memory file, for tests.
 ///
@@ -27,17 +33,16 @@ pub fn create(name: &str) -> Result<OwnedFd> {
 /// # Errors
 /// Those of `memfd_create(2)` and ftruncate(2).
 pub fn create_sized(name: &str, length: u64) -> Result<OwnedFd> {
-    let wrap = |error| {
-        Error::system(
-            "create",
-            format!("memory file {name}"),
-            error,
-            "memory files count as files: raise the limit of file size (ulimit -f unlimited)",
-        )
-    };
+    let wrap = |error| Error::system("create", format!("memory file {name}"), error, TOO_LONG);
+    let file = create_sized_unsealed(name, length)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(wrap)?;
+    Ok(file)
+}
+
+fn create_sized_unsealed(name: &str, length: u64) -> Result<OwnedFd> {
+    let wrap = |error| Error::system("create", format!("memory file {name}"), error, TOO_LONG);
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(wrap)?;
     ftruncate(&file, length).map_err(wrap)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(wrap)?;
     Ok(file)
 }
 
@@ -114,6 +119,48 @@ pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fcntl_add_seals(&file, seals).map_err(wrap)?;
     Ok(file)
+}
+
+/// The largest library that is copied.
+const LIBRARY: u64 = 256 << 20;
+
+/// Makes a memory file with what the library `path` is now, for ever: whatever becomes of the file, this can be loaded. What is
+/// there only for debuggers is left out, as memory files are memory; it reads as zeros.
+///
+/// # Errors
+/// Those of reading it, and of `memfd_create(2)`; if it is no regular file, or too large.
+pub fn library(name: &str, path: &Path) -> Result<OwnedFd> {
+    let wrap = |error| {
+        Error::system("copy", path.display().to_string(), error, "install belay again, as a whole")
+    };
+    let bytes = outside::read(path, outside::From::Anybody, LIBRARY).map_err(wrap)?;
+    let file = create_sized_unsealed(name, bytes.len() as u64)?;
+    let mut at = 0;
+    for (from, to) in debugging(&bytes).into_iter().chain([(bytes.len(), bytes.len())]) {
+        let part = bytes.get(at..from).unwrap_or_default();
+        write_at(file.as_fd(), part, at as u64).map_err(|error| wrap(error.into()))?;
+        at = at.max(to);
+    }
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).map_err(|error| wrap(error.into()))?;
+    Ok(file)
+}
+
+/// Where in a program file the sections are that no loader looks at, in order; none of what is not understood.
+fn debugging(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
+    let is_one = |name: &str| name.starts_with(".debug_");
+    let sections = file.sections().filter(|section| section.name().is_ok_and(is_one));
+    let mut found: Vec<(usize, usize)> = sections
+        .filter_map(|section| section.file_range())
+        .filter_map(|(at, length)| {
+            let (from, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
+            let to = from.checked_add(length).filter(|to| *to <= bytes.len())?;
+            Some((from, to))
+        })
+        .collect();
+    found.sort_unstable();
+    found
 }
 
 /// Reads a memory file made by [`from_json`].

@@ -31,7 +31,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 /// How often copies of a mount are looked for once it is gone, and how many times: a successor may
@@ -72,7 +71,7 @@ impl Mirror {
             gone: Vec::new(),
         };
         if may_mount()
-            && let Err(error) = thread::Builder::new().name("mirror".into()).spawn(|| watch.run())
+            && let Err((error, _)) = crate::threads::start("mirror", || watch.run())
         {
             tracing::debug!("cannot watch the mount table: {error}");
         }

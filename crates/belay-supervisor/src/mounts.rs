@@ -126,6 +126,14 @@ pub fn uncovered(fact: &MountFact) -> Option<Mount> {
     (!upper).then(|| mount.clone())
 }
 
+/// Whether the held mount is in the table, covered or not, and surely that one where the kernel can tell.
+pub fn is_there(fact: &MountFact) -> bool {
+    let table = table();
+    let Some(mount) = table.iter().find(|mount| fact.is(mount)) else { return false };
+    let found = unmount::unique_of(mount);
+    fact.unique.is_none() || found.is_none() || found == fact.unique
+}
+
 /// The mount table of this process; empty if it cannot be read.
 pub fn table() -> Vec<Mount> {
     parse_table(&fs::read("/proc/self/mountinfo").unwrap_or_default())
@@ -295,7 +303,7 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
 /// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting
 /// waits for the daemon (dirty pages are written back), whose end the caller must not miss. `device`: a duplicate of the held one.
 pub fn release(fact: MountFact, device: Option<OwnedFd>, daemon: crate::process::Watched) {
-    std::thread::spawn(move || {
+    crate::threads::beside("unmount", move || {
         if remove(&fact, device.as_ref().map(AsFd::as_fd), false) != Removed::Now
             && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM)
         {

@@ -110,8 +110,7 @@ static SHARED: OnceLock<Option<&'static Shared>> = OnceLock::new();
 fn shared() -> Option<&'static Shared> {
     *SHARED.get_or_init(|| {
         let shared: &'static Shared = Box::leak(Box::default());
-        let thread = std::thread::Builder::new().name("messages".to_owned()).stack_size(64 << 10);
-        thread.spawn(|| shared.write_all()).ok().map(|_| shared)
+        crate::threads::start("messages", || shared.write_all()).ok().map(|_| shared)
     })
 }
 

@@ -1,5 +1,6 @@
 //! Processes: how they ended, who descends from whom, and which of them serves a recorder.
 
+use crate::error::passes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -9,7 +10,10 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a descriptor for a process is waited for.
+const LACK: Duration = Duration::from_secs(2);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,10 +114,28 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts watching process `pid`; `None` if there is none.
+    /// Starts watching process `pid`; `None` if there is none, or it cannot be watched.
     pub fn open(pid: u32) -> Option<Self> {
-        let fd = pidfd_open(pid_of(pid)?, PidfdFlags::empty()).ok()?;
-        Some(Self { pid, fd })
+        Self::find(pid).ok().flatten()
+    }
+
+    /// The same, for those to whom a process that is not there means another thing than one that cannot be watched for want
+    /// of descriptors or memory. What is lacking for a moment only is waited for.
+    ///
+    /// # Errors
+    /// Those of `pidfd_open(2)`, but `ESRCH`.
+    pub fn find(pid: u32) -> rustix::io::Result<Option<Self>> {
+        let Some(number) = pid_of(pid) else { return Ok(None) };
+        let end = Instant::now() + LACK;
+        loop {
+            match pidfd_open(number, PidfdFlags::empty()) {
+                Ok(fd) => return Ok(Some(Self { pid, fd })),
+                // EINVAL: that of a thread, before Linux 6.9.
+                Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
+                Err(error) if Instant::now() >= end || !passes(&error.into()) => return Err(error),
+                Err(_) => std::thread::sleep(LACK / 400),
+            }
+        }
     }
 
     /// Another watch of the same process.

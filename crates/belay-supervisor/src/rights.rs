@@ -3,7 +3,7 @@
 
 use rustix::fs::{StatVfsMountFlags, fstat, fstatvfs, getxattr};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 /// The attribute with a file's capabilities (capabilities(7)).
@@ -14,9 +14,16 @@ const CAPABILITIES: &str = "security.capability";
 /// # Errors
 /// Those of open(2) and stat(2).
 pub fn gained(program: &Path) -> io::Result<Option<String>> {
-    let file = open(program)?;
-    let stat = fstat(&file)?;
-    let ignored = fstatvfs(&file)?.f_flag.contains(StatVfsMountFlags::NOSUID);
+    gained_by(open(program)?.as_fd())
+}
+
+/// The same of a program that is held.
+///
+/// # Errors
+/// Those of stat(2).
+pub fn gained_by(file: BorrowedFd<'_>) -> io::Result<Option<String>> {
+    let stat = fstat(file)?;
+    let ignored = fstatvfs(file)?.f_flag.contains(StatVfsMountFlags::NOSUID);
     if ignored || rustix::thread::no_new_privs().unwrap_or(false) {
         return Ok(None);
     }

@@ -34,6 +34,10 @@ pub enum State {
     Stopping,
     /// Belay gave up.
     GaveUp,
+    /// Belay and the daemon were killed: the mount is there, and nobody serves it.
+    Dead,
+    /// Belay was killed, and the daemon serves on by itself.
+    Unheld,
 }
 
 impl State {
@@ -46,6 +50,8 @@ impl State {
             Self::Waiting => "waiting",
             Self::Stopping => "stopping",
             Self::GaveUp => "gave-up",
+            Self::Dead => "dead",
+            Self::Unheld => "unheld",
         }
     }
 }
@@ -389,6 +395,19 @@ impl Status {
             n => format!(", {n} more could not be written"),
         };
         writeln!(out, "  reports     {} in {}{failed}", self.reports, self.report_dir)?;
+        match self.state {
+            State::Dead => writeln!(
+                out,
+                "  DEAD        belay and the daemon were killed, and all requests fail: `belay stop {place}` takes the mount \
+                 away; so does a new `belay run` there"
+            )?,
+            State::Unheld => writeln!(
+                out,
+                "  UNHELD      belay was killed; the daemon serves on, and its next crash ends the mount: start anew soon \
+                 (`belay stop {place}`, then `belay run`)"
+            )?,
+            _ => {}
+        }
         if let Some(wait) = &self.waiting {
             wait.render_to(out, place)?;
         }

@@ -3,6 +3,7 @@
 //! What wakes it is a write to the FUSE device, and that waits in the kernel until the daemon has answered INIT; a daemon that
 //! never does would hold up whoever writes. Nothing that a daemon can write is believed in the question whether it has.
 
+use crate::threads;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,7 +38,7 @@ impl Waker {
         let (sender, wishes) = sync_channel::<Kick>(WISHES);
         let refused = Arc::new(AtomicBool::new(false));
         let waker = Self { wishes: sender, refused: Arc::clone(&refused) };
-        std::thread::Builder::new().name("waker".to_owned()).spawn(move || {
+        let thread = threads::start("waker", move || {
             for kick in wishes {
                 let done = rustix::io::write(&kick.device, &kick.message);
                 if done.is_err() && kick.worth {
@@ -45,7 +46,8 @@ impl Waker {
                     let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
                 }
             }
-        })?;
+        });
+        thread.map_err(|(error, _)| error)?;
         Ok(waker)
     }
 

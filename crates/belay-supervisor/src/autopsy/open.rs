@@ -7,6 +7,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, open
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// FUSE_SUPER_MAGIC of linux/magic.h.
 const FUSE: u64 = 0x6573_5546;
@@ -15,10 +16,36 @@ const OVERLAY: u64 = 0x794c_7630;
 /// Longer files are not looked at.
 const LONGEST: u64 = 1 << 30;
 
+/// The name of the shim's memory file.
+pub(crate) const SHIM: &str = "libbelay_shim.so";
+
+/// The shim, which has no path.
+static HELD: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Says which memory file the shim is.
+pub(crate) fn know_shim(file: OwnedFd) {
+    let _ = HELD.set(file);
+}
+
+/// The shim for reading, if that is what was mapped.
+fn open_shim(mapped: &Mapped) -> Option<File> {
+    let name = mapped.path.strip_prefix("/memfd:")?.strip_suffix(" (deleted)")?;
+    let file = HELD.get().filter(|_| name == SHIM)?;
+    let is_it = fstat(file).is_ok_and(|stat| stat.st_ino == mapped.inode);
+    // Opened again, as whoever reads it has an offset of its own.
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let open = || rustix::fs::open(again, flags, Mode::empty()).ok().map(File::from);
+    is_it.then(open).flatten()
+}
+
 /// Opens a mapped file for reading: a regular file that still is the one that was mapped, and on no
 /// file system that a program serves. To touch such a one, above all the one that is held, is to wait
 /// for that program.
 pub(super) fn open(mapped: &Mapped) -> Option<File> {
+    if let Some(shim) = open_shim(mapped) {
+        return Some(shim);
+    }
     open_if(Path::new(&mapped.path), LONGEST, |inode, kind| {
         inode == mapped.inode || kind == OVERLAY
     })

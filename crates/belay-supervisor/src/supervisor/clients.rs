@@ -124,6 +124,9 @@ impl Supervisor {
     }
 
     fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {
+        if *ask == Ask::Restart {
+            self.try_new_program();
+        }
         match ask {
             Ask::Status => return Some(Answer::Status(Box::new(self.status()))),
             Ask::Crash { signal } => {

@@ -4,6 +4,7 @@ use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::degraded::Kind;
 use crate::ledger;
+use crate::orphans;
 use crate::status::{
     Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
 };
@@ -114,6 +115,14 @@ impl Supervisor {
         self.book.degraded.heard = top;
         for (loss, what) in losses {
             self.lost(loss.into(), &what);
+        }
+    }
+
+    /// Notes what is known, for when belay is killed with all that is its.
+    pub(super) fn note_mount(&mut self) {
+        if let Some(mount) = self.book.mount.clone() {
+            let status = self.status();
+            orphans::note(&self.config.instance, &mount, status);
         }
     }
 

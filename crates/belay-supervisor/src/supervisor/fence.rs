@@ -6,6 +6,7 @@ use super::Supervisor;
 use crate::connections::{Connections, Finishing};
 use crate::fusermount::is_helper;
 use crate::process::{Watched, descendants};
+use crate::threads;
 use belay_recorder::Control;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -74,7 +75,7 @@ impl Supervisor {
         let (tidy, time_to_tidy) = channel::<()>();
         let older = before.iter().flat_map(Fencing::alive);
         let processes = rest.iter().chain(older).filter_map(Watched::try_clone).collect();
-        std::thread::spawn(move || {
+        threads::beside("fence", move || {
             let mut finishing = None;
             let mut killed = if issued {
                 finishing.insert(connections.finish(rest)).settle()

@@ -5,6 +5,7 @@
 
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
+use crate::error::passes;
 use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::ledger::{Detection, Life};
@@ -41,6 +42,8 @@ impl Supervisor {
         self.conclude_at = None;
         self.ages.clear();
         self.unread = None;
+        self.choose_program();
+        self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
         self.calm_event();
         self.control().clear_instants();
         let control = self.control();
@@ -102,7 +105,8 @@ impl Supervisor {
     }
 
     fn spawn_once(&mut self) -> io::Result<Watched> {
-        let [recorder, device, event, post, mail, image_post, image_mail] = descriptor_numbers();
+        let [recorder, device, event, post, mail, image_post, image_mail, shim, program] =
+            descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
@@ -112,14 +116,26 @@ impl Supervisor {
                 (dup_cloexec(as_fd(&self.fds.mail))?, mail),
                 (dup_cloexec(as_fd(&self.fds.image_post))?, image_post),
                 (dup_cloexec(as_fd(&self.fds.image_mail))?, image_mail),
+                (dup_cloexec(as_fd(&self.fds.shim))?, shim),
             ],
             ..ChildSetup::default()
         };
+        let held = self.runs_held_program();
         // It may be another program by now than the one that was looked at before the first start.
-        if let Some(rights) = rights::gained(&self.config.program).ok().flatten() {
+        let gained = match held {
+            true => rights::gained_by(as_fd(&self.fds.program)),
+            false => rights::gained(&self.config.program),
+        };
+        if let Some(rights) = gained.ok().flatten() {
             return Err(io::Error::other(format!("it is {rights} by now, and would run unheld")));
         }
-        let mut command = Command::new(&self.config.program);
+        let mut command = match held {
+            true => {
+                setup.descriptors.push((dup_cloexec(as_fd(&self.fds.program))?, program));
+                Command::new(own_descriptor(program))
+            }
+            false => Command::new(&self.config.program),
+        };
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -140,27 +156,41 @@ impl Supervisor {
         }
         command.args(words);
         command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
-        command.env("LD_PRELOAD", self.preload());
+        command.env("LD_PRELOAD", self.preload(shim));
         command.env("BELAY_PRELOAD", &self.config.preload.0);
         let mut told = format!(
             "v2:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
-             image_post={image_post}:image_mail={image_mail}:generation={}:options={}",
+             image_post={image_post}:image_mail={image_mail}:shim={shim}:generation={}:options={}",
             self.book.generation,
             self.options()
         );
+        if held {
+            let _ = write!(told, ":program={program}");
+        }
         if let Some(image) = &self.config.image {
             let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
         }
         command.env("BELAY_SHIM", told);
         let apart = setup.mount_namespace.is_some();
         prepare_child(&mut command, setup);
-        let child = command.spawn()?;
-        let watched = Watched::open(child.id());
-        let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
-        if apart {
-            self.mirror.note(watched.pid);
+        let mut child = command.spawn()?;
+        let watched = self.watch_child(child.id());
+        match &watched {
+            Ok(watched) if apart => self.mirror.note(watched.pid),
+            Ok(_) => {}
+            // Nobody would hear of its end.
+            Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
         }
-        self.listen(&watched, PROCESS).map_err(io::Error::other)?;
+        watched
+    }
+
+    fn watch_child(&self, pid: u32) -> io::Result<Watched> {
+        let watched = Watched::find(pid)?;
+        let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
+        self.listen_to(&watched, PROCESS)?;
         Ok(watched)
     }
 
@@ -177,8 +207,9 @@ impl Supervisor {
         bits
     }
 
-    fn preload(&self) -> OsString {
-        let mut value = self.config.shim.as_os_str().to_owned();
+    /// The shim by its descriptor in the child, which leads to what belay was started with, whatever is installed by now.
+    fn preload(&self, shim: i32) -> OsString {
+        let mut value = OsString::from(own_descriptor(shim));
         if !self.config.preload.0.is_empty() {
             value.push(":");
             value.push(&self.config.preload.0);
@@ -188,7 +219,7 @@ impl Supervisor {
 
     fn not_started(&mut self, error: &io::Error) {
         let program = self.config.program.display().to_string();
-        if self.book.generation == 0 && !is_passing(error) {
+        if self.book.generation == 0 && !passes(error) {
             tracing::error!("cannot start {program}: {error}; is it a program of this machine?");
             self.finish(1);
             return;
@@ -253,28 +284,16 @@ fn mounted_on_file(data: &[u8]) -> bool {
         .is_some_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile)
 }
 
-/// Whether a machine may lack that for a moment only.
-fn is_passing(error: &io::Error) -> bool {
-    let lacks = [
-        Errno::AGAIN,
-        Errno::NOMEM,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::TXTBSY,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::INTR,
-    ];
-    error
-        .raw_os_error()
-        .is_some_and(|number| lacks.iter().any(|errno| errno.raw_os_error() == number))
+/// The path by which a process finds what its descriptor of that number is open on.
+fn own_descriptor(number: i32) -> String {
+    format!("/proc/self/fd/{number}")
 }
 
-fn descriptor_numbers() -> [i32; 7] {
+fn descriptor_numbers() -> [i32; 9] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = DESCRIPTORS.min(limit.saturating_sub(10)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [0, 1, 2, 3, 4, 5, 6].map(|number| first + number)
+    [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|number| first + number)
 }
 
 #[cfg(test)]
@@ -291,6 +310,6 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let [first, .., last] = super::descriptor_numbers();
-        assert!(first >= 10 && last == first + 6);
+        assert!(first >= 10 && last == first + 8);
     }
 }

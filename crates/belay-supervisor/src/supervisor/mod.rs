@@ -8,6 +8,7 @@
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
 //! | [`patience`] | starts that fail, and are made again |
+//! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
@@ -34,6 +35,7 @@ mod limits;
 mod link;
 mod nudge;
 mod patience;
+mod program;
 mod readonly;
 mod recovery;
 mod takeover;
@@ -41,7 +43,7 @@ mod unmounting;
 mod watch;
 mod words;
 
-use crate::autopsy::later::Backtraces;
+use crate::autopsy::{self, later::Backtraces};
 use crate::blackout::Blackouts;
 use crate::clock;
 use crate::committer::Committer;
@@ -50,7 +52,7 @@ use crate::connections::Connections;
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::inflight::{Ages, Requests};
-use crate::keeper::{become_subreaper, check_version};
+use crate::keeper::{LACKS, become_subreaper, check_version};
 use crate::ledger::{Book, Detection, Ledger};
 use crate::memfile;
 use crate::mirror::Mirror;
@@ -91,22 +93,35 @@ const SECOND: u64 = 1_000_000_000;
 pub fn run() -> Result<i32> {
     become_subreaper()?;
     let link = Link::from_stdin()?;
-    let Received::WithDescriptors(Note::Hello { from, takeover, history, stops }, fds) =
-        link.receive(true)
-    else {
-        return Err(Error::refused(
-            "supervise",
-            "no keeper is at standard input",
-            "this command is for belay itself: use `belay run`",
-        ));
+    let (Note::Hello { from, takeover, history, stops }, fds) = (match link.receive(true) {
+        Received::WithDescriptors(note, fds) => (note, fds),
+        // They have come, and found no room here.
+        Received::Note(Note::Hello { .. }) => return Ok(LACKS),
+        _ => return Err(no_keeper()),
+    }) else {
+        return Err(no_keeper());
     };
     // Daemons inherit the user's standard input; and the link must be held only once.
     rustix::stdio::dup2_stdin(&fds.stdin)
         .map_err(|e| Error::system("set", "standard input", e, ""))?;
-    let mut supervisor = Supervisor::new(fds, link, from)?;
+    let mut supervisor = match Supervisor::new(fds, link, from) {
+        Err(error) if error.passes() => {
+            tracing::debug!("{error}; another supervisor tries again");
+            return Ok(LACKS);
+        }
+        supervisor => supervisor?,
+    };
     supervisor.exits.extend(history);
     supervisor.begin(takeover, stops);
     Ok(supervisor.event_loop())
+}
+
+fn no_keeper() -> Error {
+    Error::refused(
+        "supervise",
+        "no keeper is at standard input",
+        "this command is for belay itself: use `belay run`",
+    )
 }
 
 /// The state of a supervisor. What must survive it is in `book`.
@@ -153,6 +168,8 @@ struct Supervisor {
     next_client: u64,
     /// When to try the next start.
     launch_at: Option<u64>,
+    /// When to look next whether what was started has loaded the shim.
+    next_unheld: Option<u64>,
     /// When to conclude a recovery that has come to its end, and when that was.
     conclude_at: Option<(u64, u64)>,
     /// Why the daemon is about to die, and when that was caused.
@@ -233,6 +250,7 @@ impl Supervisor {
             connects: false,
             next_client: FIRST_CLIENT,
             launch_at: None,
+            next_unheld: None,
             conclude_at: None,
             cause: None,
             adopted: false,
@@ -246,6 +264,9 @@ impl Supervisor {
             unmounting: None,
             finished: None,
         };
+        if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
+            autopsy::open::know_shim(shim);
+        }
         supervisor.adopt_device();
         supervisor.listen(&supervisor.signals, SIGNALS)?;
         supervisor.listen_to_daemon()?;
@@ -268,6 +289,9 @@ impl Supervisor {
             self.book.others.truncate(4096);
             self.launch();
         }
+        if self.finished == Some(LACKS) {
+            return;
+        }
         self.tell_keeper(&Note::Working);
         // Told to the supervisor before, which may have died of it.
         if stops > 0 && self.book.stop.is_none() {
@@ -284,8 +308,11 @@ impl Supervisor {
     }
 
     fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
+        self.listen_to(fd, token).map_err(|e| Error::system("watch", "a descriptor", e, ""))
+    }
+
+    fn listen_to(&self, fd: &impl AsFd, token: u64) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
     }
 
     /// Listens to the daemon's event counter. It is never read: the daemon shares its description, and with it the flag by which
@@ -406,6 +433,7 @@ impl Supervisor {
             self.next_retiring_look(),
             self.next_words(),
             self.next_nudge(),
+            self.next_unheld,
         ];
         for at in looks.into_iter().flatten() {
             next = next.min(at);
@@ -440,6 +468,7 @@ impl Supervisor {
         self.check_retiring(now);
         self.check_words(now);
         self.nudge_in_time(now);
+        self.look_for_unheld(now);
         self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;

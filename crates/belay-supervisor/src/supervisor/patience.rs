@@ -72,8 +72,9 @@ impl Supervisor {
         waiting.over_ns = 0;
         waiting.why = self.why_not(exit, detection);
         let until = self.patient_until(&waiting);
-        let pause = pause(next, detection, waiting.tries);
-        let over = now >= until;
+        let other = next == Next::Later && self.falls_back(&waiting.why);
+        let pause = if other { 0 } else { pause(next, detection, waiting.tries) };
+        let over = now >= until && !other;
         // One last time when patience ends.
         let at = now.saturating_add(pause).min(until);
         waiting.next_ns = if pause == 0 { 0 } else { at };
@@ -99,7 +100,7 @@ impl Supervisor {
                 format!("it was not ready within {}", format_duration(limit))
             }
             Detection::Unheld { why } => why.clone(),
-            _ => format!("it {}", exit.show()),
+            _ => format!("it {}{}", exit.show(), self.without_shim(exit)),
         }
     }
 
@@ -123,10 +124,11 @@ impl Supervisor {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
             waiting.hint = pidfile::hint(&waiting.words, dead);
         }
+        let waiting = waiting.clone();
+        self.tell_of_program(&waiting.words);
         if waiting.next_ns == 0 {
             return;
         }
-        let waiting = waiting.clone();
         let now = clock::now();
         let said = said(&waiting);
         let in_the_way = waiting.hint.as_ref().map(|hint| format!(". {hint}")).unwrap_or_default();
@@ -167,6 +169,7 @@ impl Supervisor {
         if let Some(daemon) = &self.daemon {
             self.book.served_pid = Some(daemon.pid);
         }
+        self.note_program();
         let place = self.mountpoint();
         let Some(waiting) = self.book.waiting.as_mut().filter(|waiting| waiting.over_ns == 0)
         else {

@@ -59,6 +59,9 @@ impl Supervisor {
         let leftovers = self.leftovers();
         let connections = std::mem::take(&mut self.connections);
         let interrupted = self.book.crash.take();
+        // What comes later may be its successor's.
+        self.drain_stderr();
+        let stderr = self.tail.take();
         // The successor will settle them and take further ones.
         let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
         let journals = if self.keeps_logs() { self.requests().journals() } else { Vec::new() };
@@ -77,7 +80,7 @@ impl Supervisor {
             in_flight: Vec::new(),
             journals,
             remains: None,
-            stderr: Vec::new(),
+            stderr,
             killed: Vec::new(),
             read_only: None,
         };
@@ -104,7 +107,14 @@ impl Supervisor {
         let mut patient = true;
         match next {
             _ if looping => {}
-            Next::Anew => self.launch_soon(),
+            Next::Anew => {
+                if worth == Worth::Nothing && blame == Blame::Own {
+                    // A new program that comes so far as to serve, and no further, does not serve either.
+                    let why = format!("it {}", exit.show());
+                    self.falls_back(&why);
+                }
+                self.launch_soon();
+            }
             Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
         self.fence(leftovers, connections);
@@ -125,10 +135,7 @@ impl Supervisor {
     /// What can wait until the successor is on its way.
     fn tell_of_crash(&mut self, interrupted: Option<Crash>, in_flight: Snapshot) {
         self.take_notes();
-        self.drain_stderr();
-        let stderr = self.tail.take();
         if let Some(crash) = &mut self.book.crash {
-            crash.stderr = stderr;
             crash.in_flight = in_flight.describe();
             crash.remains = Self::remains_of(&self.fds, &self.layout, crash.generation);
             let told = format!(
@@ -145,6 +152,8 @@ impl Supervisor {
                 _ => tracing::info!("{told}"),
             }
         }
+        let words = self.book.crash.as_ref().map(|crash| crash.stderr.clone()).unwrap_or_default();
+        self.tell_of_program(words.get(words.len().saturating_sub(5)..).unwrap_or_default());
         if self.book.waiting.as_ref().is_some_and(|waiting| waiting.over_ns == 0) {
             let words = self.book.crash.as_ref().map(|crash| crash.stderr.clone());
             self.tell_of_wait(&words.unwrap_or_default());
@@ -215,14 +224,18 @@ impl Supervisor {
                 return true;
             }
             let dead = self.daemon.as_ref().or(self.spawned.as_ref()).map(|watched| watched.pid);
-            if lease.generation == self.book.generation
-                && lease.pid != 0
-                && dead != Some(lease.pid)
-                && let Some(watched) = Watched::open(lease.pid)
-                && self.may_serve(&watched).is_some()
+            if lease.generation == self.book.generation && lease.pid != 0 && dead != Some(lease.pid)
             {
-                self.follow_lease();
-                return false;
+                let process = Watched::find(lease.pid);
+                // One that cannot be looked at now is looked at again.
+                if process.is_err() {
+                    return false;
+                }
+                if process.ok().flatten().is_some_and(|process| self.may_serve(&process).is_some())
+                {
+                    self.follow_lease();
+                    return false;
+                }
             }
             // A lease that makes no sense was written by a daemon gone mad: it is overwritten.
             if self.control().change_lease(lease, next) {
@@ -330,6 +343,7 @@ impl Supervisor {
             self.book.generation
         );
         self.keep_book();
+        self.note_mount();
     }
 
     /// Writes the report of a crash; gives its path, unless it could not be written.

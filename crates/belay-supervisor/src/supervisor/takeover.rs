@@ -6,6 +6,7 @@
 use super::watch::DESTROYED;
 use super::{PROCESS, Supervisor};
 use crate::clock;
+use crate::keeper::LACKS;
 use crate::ledger::Detection;
 use crate::process::{Exit, Watched, children};
 use std::thread;
@@ -42,7 +43,12 @@ impl Supervisor {
         // The old supervisor may have died before it could say so; its own patience is over.
         self.control().set_fence(lease.generation);
         self.control().set_held(lease.generation);
-        if !self.adopt(lease.pid) {
+        let Ok(watched) = Watched::find(lease.pid) else {
+            // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.
+            self.finished = Some(LACKS);
+            return;
+        };
+        if !watched.is_some_and(|watched| self.adopt(watched)) {
             tracing::info!("daemon {} is gone", lease.pid);
             self.ended(lease.pid);
             return;
@@ -51,11 +57,9 @@ impl Supervisor {
         self.check_progress();
     }
 
-    /// Watches process `pid` if it lives and is a daemon of this mount.
-    fn adopt(&mut self, pid: u32) -> bool {
-        let Some(watched) = Watched::open(pid) else {
-            return false;
-        };
+    /// Watches a process if it lives and is a daemon of this mount.
+    fn adopt(&mut self, watched: Watched) -> bool {
+        let pid = watched.pid;
         let Some(known) = self.may_serve(&watched) else {
             return false;
         };
@@ -79,7 +83,8 @@ impl Supervisor {
         let end = clock::now() + FIRST_ATTACH.as_nanos() as u64;
         while clock::now() < end {
             let lease = self.control().lease();
-            if lease.pid != 0 && self.adopt(lease.pid) {
+            let watched = Watched::open(lease.pid).filter(|_| lease.pid != 0);
+            if watched.is_some_and(|watched| self.adopt(watched)) {
                 self.check_progress();
                 return;
             }

@@ -79,8 +79,14 @@ impl Supervisor {
             return None;
         }
         // A daemon that went into the background: its child holds the lease now.
-        let Some(watched) = Watched::open(lease.pid) else {
-            return Some(lease.pid);
+        let watched = match Watched::find(lease.pid) {
+            Ok(Some(watched)) => watched,
+            Ok(None) => return Some(lease.pid),
+            // It lives; what comes next has another look.
+            Err(error) => {
+                tracing::warn!("cannot watch process {}: {error}", lease.pid);
+                return None;
+            }
         };
         let Some(known) = self.may_serve(&watched) else {
             return Some(lease.pid);
@@ -276,6 +282,7 @@ impl Supervisor {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
             self.book.mount = Some(fact);
             self.keep_book();
+            self.note_mount();
         }
     }
 }

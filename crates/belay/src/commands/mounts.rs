@@ -4,6 +4,7 @@ use crate::cli::StateDir;
 use anyhow::{Result, anyhow};
 use belay_supervisor::instances::{self, Instance};
 use belay_supervisor::mounts::{read_link_untouched, resolve_untouched};
+use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::Status;
 use belay_supervisor::text::escaped;
@@ -21,13 +22,16 @@ pub fn status_of(instance: &Instance) -> Option<Status> {
     look(instance).ok().flatten()
 }
 
-/// The status of a folder's mount, from its supervisor or, if it gave up, from what it left; `None` if there is no mount.
+/// The status of a folder's mount, from its supervisor or, if it gave up or was killed, from what it left; `None` if there is
+/// no mount.
 ///
 /// # Errors
 /// If somebody holds it and does not say.
 fn look(instance: &Instance) -> Result<Option<Status>> {
     if !instance.alive {
-        let Some(status) = instance.last_status() else { return Ok(None) };
+        let Some(status) = instance.last_status() else {
+            return Ok(orphans::of(&instance.dir).map(|orphan| orphan.status));
+        };
         // It matters as long as the mount is still to be cleaned up.
         let there = status.place().and_then(|place| belay_supervisor::mounts::at(&place));
         return Ok(there.is_some_and(|mount| mount.is_fuse()).then_some(status));

@@ -4,7 +4,9 @@ use super::mounts;
 use crate::cli::Stop;
 use crate::messages::say;
 use anyhow::{Result, bail};
-use belay_supervisor::instances::{Instance, is_locked};
+use belay_supervisor::instances::{self, Instance, is_locked};
+use belay_supervisor::mounts::Removed;
+use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
 use belay_supervisor::status::Status;
 use belay_supervisor::text::command_line;
@@ -21,6 +23,9 @@ pub fn run(options: &Stop) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
     let place = status.shown();
     let quoted = quoted(&status);
+    if !instance.alive && clear(&instance, options)? {
+        return Ok(0);
+    }
     if !instance.alive {
         bail!("{place}: belay gave up on it before; clean up with `umount {quoted}`");
     }
@@ -61,6 +66,23 @@ pub fn run(options: &Stop) -> Result<i32> {
         Err(error) => tracing::debug!("{error}"),
     }
     await_end(&instance, &status)
+}
+
+/// Takes away a mount that no belay holds any more; says whether it was one of belay's.
+fn clear(instance: &Instance, options: &Stop) -> Result<bool> {
+    let Some(orphan) = orphans::of(&instance.dir) else { return Ok(false) };
+    let place = orphan.status.shown();
+    // Who has something open on a dead mount gets errors already.
+    match orphan.remove(orphan.is_dead() || options.force || options.lazy) {
+        Removed::Now | Removed::Before => {
+            instances::retire(&instance.dir);
+            Ok(true)
+        }
+        Removed::InUse => bail!(
+            "{place}: it is in use, and goes on as before, without belay; end what uses it first, or `belay stop --lazy {}`",
+            quoted(&orphan.status)
+        ),
+    }
 }
 
 fn await_end(instance: &Instance, status: &Status) -> Result<i32> {

@@ -2,9 +2,10 @@
 
 use crate::messages::say;
 use belay_supervisor::instances::{self, Instance};
+use belay_supervisor::mounts::Removed;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::{State, Status};
-use belay_supervisor::{Error, Result, mounts, text};
+use belay_supervisor::{Error, Result, mounts, orphans, text};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::path::Path;
@@ -46,7 +47,7 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
     loop {
         let waits_for = match turn(state_dir)? {
             None => "another `belay run` that is just starting".to_owned(),
-            Some(turn) => match holder(path, &instances::list(state_dir)) {
+            Some(turn) => match free(path, &instances::list(state_dir)) {
                 None => return Ok(turn),
                 Some(Holder::Stays(why)) => return Err(why),
                 Some(Holder::Ends(keeper)) => {
@@ -73,6 +74,28 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Takes away what is left on `path` of belays that were killed with their daemons, and says who has it then.
+fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
+    for instance in instances.iter().filter(|instance| !instance.alive) {
+        let is_here = |orphan: &orphans::Orphan| {
+            orphan.is_dead() && orphan.status.place().is_some_and(|place| place == path)
+        };
+        let Some(orphan) = orphans::of(&instance.dir).filter(is_here) else { continue };
+        let shown = text::escaped(path.as_os_str());
+        match orphan.remove(true) {
+            Removed::Now => {
+                say(&format!(
+                    "belay: {shown}: took away the dead mount of a belay that was killed\n"
+                ));
+            }
+            Removed::Before => {}
+            Removed::InUse => tracing::warn!("{shown}: the dead mount there cannot be taken away"),
+        }
+        instances::retire(&instance.dir);
+    }
+    holder(path, instances)
 }
 
 // On the directory itself: there is nothing to leave behind.
@@ -129,7 +152,9 @@ fn ends(status: &Status, mounted: bool) -> bool {
     match status.state {
         State::Starting => false,
         State::Stopping | State::GaveUp => true,
-        State::Serving | State::Recovering | State::Waiting => !mounted,
+        State::Serving | State::Recovering | State::Waiting | State::Dead | State::Unheld => {
+            !mounted
+        }
     }
 }
 

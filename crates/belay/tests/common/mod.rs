@@ -82,6 +82,12 @@ impl Held {
         Self::start_by(belay().arg("run").args(options).arg("--"), daemon_options, "mount".as_ref())
     }
 
+    /// The same by another belay than the one under test, such as a copy of it.
+    pub fn start_of(belay: &Path, options: &[&str], daemon_options: &[&str]) -> Self {
+        let mut command = Command::new(belay);
+        Self::start_by(command.arg("run").args(options).arg("--"), daemon_options, "mount".as_ref())
+    }
+
     /// The same with a mountpoint of this name.
     pub fn start_at(name: &OsStr) -> Self {
         Self::start_by(belay().args(["run", "--"]), &["-f"], name)

@@ -1,0 +1,130 @@
+//! Mounts whose belay was killed, keeper and supervisor both: found by a note in their folder.
+//!
+//! The rule: such a mount is belay's own only if it has the very number that the note says, which no other mount ever gets.
+//! Kernels that have no such numbers give those of a mount that is gone to the next one; there it must be dead as well, which
+//! a mount that somebody uses is not.
+
+use crate::mounts::{self, MountFact, Removed};
+use crate::outside;
+use crate::process::{Exit, Watched};
+use crate::report;
+use crate::status::{Process, State, Status};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The note in a mount's folder.
+const NOTE: &str = "mount.json";
+/// The longest note.
+const LONGEST: u64 = 1 << 20;
+/// How long a mount may take to say whether it is dead: the kernel knows, and asks no daemon of a dead one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    /// Which start of the machine it is of: the numbers of mounts begin anew with each.
+    boot: String,
+    mount: MountFact,
+    status: Status,
+}
+
+/// A mount without its belay.
+#[derive(Debug)]
+pub struct Orphan {
+    /// What was last known of it; its state is what it is now.
+    pub status: Status,
+    mount: MountFact,
+}
+
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Notes in the folder `dir` where the mount is, for when nobody is left to ask.
+pub(crate) fn note(dir: &Path, mount: &MountFact, status: Status) {
+    let note = Note { boot: boot(), mount: mount.clone(), status };
+    // It may hold hundreds of megabytes of others; but a note that cannot be written costs nothing but itself.
+    let json = serde_json::to_vec(&note);
+    if let Ok(json) = json
+        && let Err(error) = report::put(&dir.join(NOTE), &json)
+    {
+        tracing::debug!("{error}");
+    }
+}
+
+/// Removes the note, unless its mount is still there.
+pub(crate) fn forget(dir: &Path) {
+    if !is_there(dir) {
+        let _ = fs::remove_file(dir.join(NOTE));
+    }
+}
+
+/// Whether the folder `dir`, which nobody holds, has a mount that is still there.
+pub(crate) fn is_there(dir: &Path) -> bool {
+    read(dir).is_some_and(|note| mounts::is_there(&note.mount))
+}
+
+fn read(dir: &Path) -> Option<Note> {
+    let bytes = outside::read(&dir.join(NOTE), outside::From::Own, LONGEST).ok()?;
+    let note: Note = serde_json::from_slice(&bytes).ok()?;
+    (note.boot == boot() && note.mount.proven).then_some(note)
+}
+
+/// The mount of the folder `dir`, which nobody holds, if it is still there.
+pub fn of(dir: &Path) -> Option<Orphan> {
+    let Note { mount, mut status, .. } = read(dir)?;
+    if !mounts::is_there(&mount) {
+        return None;
+    }
+    let dead = is_dead(&mount);
+    if !dead && mount.unique.is_none() {
+        return None;
+    }
+    status.state = if dead { State::Dead } else { State::Unheld };
+    let gone = |pid: u32| Watched::open(pid).is_none_or(|process| process.is_dead());
+    if status.daemon.pid.is_none_or(gone) {
+        status.daemon.pid = None;
+        status.daemon.exit = Some(Exit::Unknown);
+    }
+    (status.supervisor, status.keeper) = (Process { pid: 0 }, Process { pid: 0 });
+    status.requests.in_flight = 0;
+    Some(Orphan { status, mount })
+}
+
+impl Orphan {
+    /// Nobody serves it: all that is asked of it fails.
+    pub fn is_dead(&self) -> bool {
+        self.status.state == State::Dead
+    }
+
+    /// Takes it away: `lazy`, or if nobody uses it.
+    pub fn remove(&self, lazy: bool) -> Removed {
+        mounts::remove(&self.mount, None, lazy)
+    }
+}
+
+/// Whether the kernel says that nobody serves the mount. Asked by a process of its own: a daemon that hangs would hold up
+/// whoever asks, for good.
+fn is_dead(mount: &MountFact) -> bool {
+    let mut stat = Command::new("stat");
+    stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0).env("LC_ALL", "C");
+    stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let Ok(mut child) = stat.spawn() else { return false };
+    let ended = Watched::open(child.id()).is_some_and(|process| process.wait_end(PATIENCE));
+    if !ended {
+        // Not waited for: it may be in the kernel until a daemon answers.
+        let _ = child.kill();
+        return false;
+    }
+    let mut words = String::new();
+    if let Some(output) = &mut child.stderr {
+        let _ = output.take(4096).read_to_string(&mut words);
+    }
+    let _ = child.wait();
+    // ENOTCONN; ECONNABORTED while the last of it ends.
+    words.contains("endpoint is not connected") || words.contains("caused connection abort")
+}

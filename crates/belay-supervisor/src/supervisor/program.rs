@@ -1,0 +1,159 @@
+//! Which program a successor is, and whether it can be held.
+//!
+//! The program is looked for at its path: that is how a daemon gets an update. But what is there may be gone, or not serve. So
+//! belay holds the one that has served last, and goes back to it when another fails to start.
+//!
+//! Invariant: no two starts that fail in a row are of the same of the two, if there are two. What keeps both from serving (a
+//! server that is away) is waited for with both.
+
+use super::Supervisor;
+use crate::clock;
+use crate::degraded::Kind;
+use crate::handover::Note;
+use crate::ledger::Detection;
+use crate::process::Exit;
+use crate::programs::{self, Identity};
+use crate::protocol::Answer;
+use signal_hook::consts::SIGKILL;
+
+/// When it is first looked whether a new process has loaded the shim: most have by then.
+pub(super) const FIRST_LOOK: u64 = super::SECOND / 50;
+/// How often, if it has neither loaded it nor gone on without.
+const LOOKS: u64 = super::SECOND / 5;
+
+impl Supervisor {
+    /// Decides which program the next start is of.
+    pub(super) fn choose_program(&mut self) {
+        let there = Identity::at(&self.config.program);
+        let program = &mut self.book.program;
+        let intact = program.served.is_some() && Identity::of(&self.fds.program) == program.served;
+        if there == program.served || !intact {
+            program.rejected = None;
+        }
+        let rejected = program.rejected.as_ref().map(|(identity, _)| *identity);
+        program.held = intact && there != program.served && (there.is_none() || there == rejected);
+        program.started = there.filter(|_| !program.held);
+        let gone = program.held && there.is_none();
+        if gone {
+            let path = self.config.program.display();
+            let what = format!(
+                "{path} is gone: the daemon runs on from the program that has served, which belay holds. Install it again"
+            );
+            self.degrade(Kind::Program, &what);
+        }
+    }
+
+    /// Whether the current start is of the held program.
+    pub(super) fn runs_held_program(&self) -> bool {
+        self.book.program.held
+    }
+
+    /// A daemon serves: its program is held from now on.
+    pub(super) fn note_program(&mut self) {
+        let program = &self.book.program;
+        if program.held || program.started.is_none() || program.started == program.served {
+            if !program.held {
+                self.restored(Kind::Program);
+            }
+            return;
+        }
+        let started = program.started;
+        if Identity::of(&self.fds.program) != started {
+            let there = programs::place(&self.config.program).ok();
+            // Exchanged again while it was started.
+            let Some(new) = there.filter(|file| Identity::of(file) == started) else { return };
+            self.fds.program = new;
+            if let Some(link) = &self.link
+                && let Err(why) = link.send_descriptors(&Note::Program, &self.fds)
+            {
+                tracing::warn!("the keeper does not get the new program: {why}");
+            }
+        }
+        self.book.program.served = started;
+        self.restored(Kind::Program);
+        self.keep_book();
+    }
+
+    /// A start has failed, for `why`. Whether that was of a new program, and the one that has served is to be tried at once.
+    pub(super) fn falls_back(&mut self, why: &str) -> bool {
+        let intact = Identity::of(&self.fds.program);
+        let program = &mut self.book.program;
+        if program.held {
+            // It is not the program: the next start is of what is at the path.
+            program.rejected = None;
+            return false;
+        }
+        if program.served.is_none() || program.served != intact {
+            return false;
+        }
+        match program.started {
+            Some(started) if program.started != program.served => {
+                program.rejected = Some((started, why.to_owned()));
+                true
+            }
+            // It had just been taken away.
+            None => Identity::at(&self.config.program).is_none(),
+            _ => false,
+        }
+    }
+
+    /// Says that a new program does not serve, with what it said itself.
+    pub(super) fn tell_of_program(&mut self, words: &[String]) {
+        let rejected = self.book.program.rejected.clone();
+        let Some((_, why)) = rejected.filter(|_| self.runs_held_program()) else { return };
+        let words = match words {
+            [] => String::new(),
+            words => format!("; its last words: {}", words.join(" / ")),
+        };
+        let path = &self.config.program;
+        let since = programs::changed_ms(path).map(clock::rfc3339).unwrap_or_default();
+        let what = format!(
+            "{} was changed ({since}) and does not serve: {why}{words}. The daemon runs on from the program that served before, \
+             which belay holds; `belay restart` tries the new one again",
+            path.display()
+        );
+        self.degrade(Kind::Program, &what);
+        self.answer_waiting(|wait| match wait {
+            super::clients::Wait::Restart(_) => Some(Answer::Refused { why: what.clone() }),
+            _ => None,
+        });
+    }
+
+    /// Whoever asks for a restart wants the program that is there now, also one that has failed before.
+    pub(super) fn try_new_program(&mut self) {
+        self.book.program.rejected = None;
+    }
+
+    /// Looks whether what was started can be held: whether it has loaded the shim, or gone on without.
+    pub(super) fn look_for_unheld(&mut self, now: u64) {
+        if self.next_unheld.is_none_or(|at| at > now) {
+            return;
+        }
+        self.next_unheld = None;
+        let lease = self.control().lease();
+        let waits = lease.generation == self.book.generation && lease.pid == 0;
+        let Some(process) = self.spawned.as_ref().filter(|_| waits && self.daemon.is_none()) else {
+            return;
+        };
+        let Some(why) = programs::unheld(process.pid, &self.fds.shim) else {
+            self.next_unheld = Some(now.saturating_add(LOOKS));
+            return;
+        };
+        let path = self.config.program.display();
+        let why = format!("{path} runs without belay's library ({why}), so it cannot be held");
+        tracing::error!("{why}: it is ended");
+        if process.signal(SIGKILL).is_ok() {
+            self.cause = Some((Detection::Unheld { why }, now));
+        }
+    }
+
+    /// What is to be said of a process that ended without having loaded the shim.
+    pub(super) fn without_shim(&self, exit: Exit) -> &'static str {
+        use belay_recorder::control::Instant;
+        let attached = self.control().instant(Instant::Attached) != 0;
+        match exit {
+            Exit::Code(_) if !attached => ", before belay's library was loaded",
+            _ => "",
+        }
+    }
+}
