@@ -1,11 +1,13 @@
 //! S60: servers that are away, and daemons that cannot start for other reasons.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
 
-use belay_testbed::process::wait_for_exit;
+use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::{Held, LIMIT, call, held};
+use crate::common::{Held, LIMIT, call, held, start};
 
 fn sshfs(arguments: &[&str]) -> Held {
     let bed = held(Kind::Sshfs, &["dir_cache=no", "max_conns=1"], arguments);
@@ -49,4 +51,48 @@ fn s60_a_connection_that_breaks_is_a_crash() {
     bed.bed.server().unwrap().start_again().unwrap();
     assert_eq!(reader.result().unwrap(), "text");
     bed.stop();
+}
+
+/// Writes and syncs when it is told to, and says when it has. A process of its own: a descriptor of the mount that the server's
+/// process closes at its exec would have that wait for itself.
+const WRITER: &str = "import os, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o600)
+for line in sys.stdin:
+    os.write(file, line.strip().encode()) if line.strip() != 'sync' else os.fsync(file)
+    print('done', flush=True)
+";
+
+/// L43: the server dies with sshfs, before it has got what sshfs has acknowledged. That this may be lost is said; under the
+/// policy `buffer` it is not.
+#[test]
+fn l43_what_sshfs_may_lose_is_said_and_can_be_kept() {
+    for (arguments, keeps) in [(&[][..], false), (&["--policy", "buffer"], true)] {
+        let mut bed = sshfs(arguments);
+        let status = bed.bed.belay_status().unwrap();
+        let said = status["policy_reason"].as_str().unwrap().contains("is lost if the connection");
+        assert_eq!(said, !keeps, "{status}");
+        assert_eq!(bed.bed.last_words().contains("sshfs_sync"), !keeps, "{}", bed.bed.last_words());
+        let mut python = Command::new("python3");
+        let mut writer = start(python.args(["-c", WRITER]).arg(bed.at("data")));
+        let mut orders = writer.child().stdin.take().unwrap();
+        let mut answers = BufReader::new(writer.child().stdout.take().unwrap()).lines();
+        let mut order = |words: &str| {
+            writeln!(orders, "{words}").unwrap();
+            assert_eq!(answers.next().unwrap().unwrap(), "done", "{words}");
+        };
+        order("confirmed");
+        order("sync");
+        let daemon = bed.bed.daemon_pid().unwrap();
+        bed.bed.server().unwrap().signal(Signal::STOP).unwrap();
+        order("acknowledged");
+        kill(daemon, Signal::KILL).unwrap();
+        bed.bed.server().unwrap().stop().unwrap();
+        bed.bed.server().unwrap().start_again().unwrap();
+        order("sync");
+        drop(orders);
+        assert!(writer.wait(LIMIT).unwrap().is_some_and(|status| status.success()));
+        let found = fs::read_to_string(bed.behind("data")).unwrap();
+        assert_eq!(found, if keeps { "confirmedacknowledged" } else { "confirmed" });
+        bed.stop();
+    }
 }

@@ -35,6 +35,9 @@ pub fn run(options: &Run) -> Result<i32> {
     };
     let chosen = profile::choose(&asked, &named, &options.command, options.image.as_deref())?;
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.reason);
+    if let Some(loses) = &chosen.loses {
+        tracing::info!("{}; {}", loses.what, loses.remedy);
+    }
     let wishes = Wishes {
         epochs: chosen.policy == Policy::Epoch,
         image: options.image.as_deref().or(chosen.image.as_deref()),

@@ -2,9 +2,10 @@
 
 use super::{Finding, Level};
 use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
+use crate::profile;
 use belay_supervisor::Error;
 use rustix::process::{Resource, getrlimit};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -132,12 +133,20 @@ fn open_files() -> Finding {
     )
 }
 
+/// What a profile says that this daemon may lose.
+fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
+    let found = profile::find(Path::new(name)).ok()??;
+    let loses = profile::losing(&found.profile, command)?;
+    Some(finding("policy", Level::Note, loses.what, &loses.remedy))
+}
+
 fn daemon(command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = mount_command::check(command)
         .and_then(|()| binary::find(name))
         .and_then(|path| script::resolve(path, command))
         .and_then(|(path, _)| binary::check(&path).map(|()| path));
+    let mut may_lose = None;
     let mut findings = vec![match checked {
         Ok(path) if binary::is_wrapper(&path) => finding(
             "daemon",
@@ -146,11 +155,13 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
             "name the daemon itself, and start belay by that program: `nice belay run -- DAEMON ...`",
         ),
         Ok(path) => {
+            may_lose = losing(name, command);
             let found = format!("{} is linked dynamically and can be held", path.display());
             finding("daemon", Level::Ok, found, "")
         }
         Err(error) => refusal("daemon", &error),
     }];
+    findings.extend(may_lose);
     if let Some(word) = mountpoint::missing(command) {
         findings.push(finding(
             "mountpoint",

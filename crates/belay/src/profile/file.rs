@@ -29,6 +29,21 @@ pub struct Profile {
     /// Until when it holds what it has acknowledged, under the policy `buffer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Buffer>,
+    /// What it may lose under its policy, and what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loses: Option<Loses>,
+}
+
+/// What a profile says of what is lost although it was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loses {
+    /// What, and when: a part of a sentence.
+    pub what: String,
+    /// The option of the daemon with which nothing is.
+    pub unless: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// What a daemon's inode numbers do.
@@ -89,6 +104,7 @@ impl Profile {
             qualified: Some(qualified),
             checkpoint: Wishes::default(),
             buffer: None,
+            loses: None,
         })
     }
 

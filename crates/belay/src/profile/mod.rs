@@ -7,7 +7,7 @@ mod auto;
 pub mod checkpoint;
 mod file;
 
-pub use file::{Buffer, InodeNumbers, Profile};
+pub use file::{Buffer, InodeNumbers, Loses, Profile};
 
 use anyhow::{Context, Result};
 use auto::Guess;
@@ -128,6 +128,8 @@ pub struct Chosen {
     pub image: Option<PathBuf>,
     /// Who says which policy, or why, for people.
     pub reason: String,
+    /// What is lost under it, and what helps.
+    pub loses: Option<Loses>,
 }
 
 /// What was asked for.
@@ -176,8 +178,14 @@ pub fn choose(
     let until = profile.and_then(|profile| profile.buffer).map(|buffer| buffer.until);
     let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
     let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
+    let loses = profile.filter(|_| policy != Policy::Buffer).and_then(|p| losing(p, command));
+    let reason = match &loses {
+        Some(loses) => format!("{reason}; {}", loses.what),
+        None => reason,
+    };
     Ok(Chosen {
         policy,
+        loses,
         unproven: asked.is_none() && found.is_none(),
         until: wanted.until.or(until).unwrap_or_default(),
         image,
@@ -187,6 +195,17 @@ pub fn choose(
         checkpoints: wanted.checkpoints.settle(theirs, flush)?,
         reason,
     })
+}
+
+/// What a daemon with this command line may lose, as its profile says.
+pub fn losing(profile: &Profile, command: &[OsString]) -> Option<Loses> {
+    let loses = profile.loses.as_ref()?;
+    let has = |word: &OsString| {
+        word.to_string_lossy()
+            .split(',')
+            .any(|option| option.trim_start_matches("-o") == loses.unless)
+    };
+    (!command.iter().any(has)).then(|| loses.clone())
 }
 
 #[cfg(test)]
@@ -253,5 +272,23 @@ mod tests {
         }
         let none = folder.join("missing");
         assert!(find_in(&[none], Path::new("x")).unwrap().is_none());
+    }
+
+    /// L43: what sshfs may lose is said, unless it is told not to.
+    #[test]
+    fn what_a_daemon_loses_is_told() {
+        let loses = |options: &str, policy| {
+            let command: Vec<OsString> =
+                ["sshfs", "-o", options, "host:", "/mnt"].map(Into::into).into();
+            let asked = Asked { policy, ..Asked::default() };
+            let chosen = choose(&asked, Path::new("/usr/bin/sshfs"), &command, None).unwrap();
+            (chosen.loses.is_some(), chosen.reason.contains("lost"), chosen.until)
+        };
+        for options in ["reconnect", "sshfs_synchronous", ""] {
+            assert_eq!(loses(options, Policy::Auto), (true, true, Until::Flush), "{options}");
+        }
+        assert_eq!(loses("ro,sshfs_sync", Policy::Auto), (false, false, Until::Flush));
+        // Without a word of until when.
+        assert_eq!(loses("", Policy::Buffer), (false, false, Until::Flush));
     }
 }
