@@ -36,6 +36,7 @@ impl<M: Memory> Session<M> {
             | Opcode::TMPFILE => {
                 let mut entry: EntryOut = message.get(ENTRY_OFFSET)?;
                 if entry.nodeid == 0 {
+                    self.meet(node, first);
                     self.unname(node, first);
                     return Some(());
                 }
@@ -199,6 +200,7 @@ impl<M: Memory> Session<M> {
         if source.is_some() && source == target {
             return Some(()); // two links of one file: rename(2) does nothing
         }
+        self.meet(to, new);
         if flags & RENAME_EXCHANGE != 0 {
             if let Some(source) = source {
                 self.name(to, new, source)?;

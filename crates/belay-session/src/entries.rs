@@ -23,6 +23,7 @@ impl<M: Memory> Session<M> {
         self.store.set_count(node, self.store.count(node) + 1);
         self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
         self.name(parent, name, node)?;
+        self.meet(parent, name);
         entry.nodeid = self.store.key(node);
         entry.generation = 0; // a key is never used twice
         self.present(node, &mut entry.attr);

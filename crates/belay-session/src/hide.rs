@@ -256,6 +256,9 @@ impl<M: Memory> Session<M> {
                 Missed::Failed(_) | Missed::Nameless => Step::Done,
             };
         };
+        if let Some(step) = self.meet_hidden(parent, &name) {
+            return step;
+        }
         let ids = self.injected_ids(id);
         Step::Inject(build::unlink(ids, &name), Injection::RemoveHidden { node })
     }
@@ -325,6 +328,9 @@ impl<M: Memory> Session<M> {
         let Some(from) = self.store.bound(directory, self.generation) else {
             return Some(self.restored(Missing::Node(directory)));
         };
+        if let Some(step) = self.meet_hidden(directory, &name) {
+            return Some(step);
+        }
         // The new place is on record before the file can be there.
         self.store.begin();
         let added = self.store.dentry_set(parent, &name, node).is_ok();

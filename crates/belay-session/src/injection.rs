@@ -9,6 +9,8 @@ use belay_recorder::{Handle, Lock, Memory, Node};
 pub(crate) enum Injection {
     /// LOOKUP that brings a node back under one of its names.
     RestoreNode { node: Node, parent: Node, name: Vec<u8> },
+    /// LOOKUP of a name that the daemon has not been asked for, with the node that it had and is not known.
+    Meet { parent: Node, name: Vec<u8>, child: Option<Node> },
     /// OPEN or OPENDIR that brings a handle back.
     Reopen { handle: Handle },
     /// GETATTR before a reopen that the file's mode forbids.
@@ -70,6 +72,9 @@ impl<M: Memory> Session<M> {
         match injection {
             Injection::RestoreNode { node, parent, name } => {
                 self.restored_node(task, node, parent, &name, reply);
+            }
+            Injection::Meet { parent, name, child } => {
+                self.met_name(task, parent, &name, child, reply);
             }
             Injection::Reopen { handle } => self.reopened(task, handle, reply),
             Injection::ReadMode { handle } => self.mode_read(task, handle, reply),

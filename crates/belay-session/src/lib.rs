@@ -22,6 +22,7 @@
 //! | `dialects` | daemons of an old minor version |
 //! | `answers` | requests that are answered without the daemon |
 //! | `poison` | requests that daemons die of |
+//! | `met` | names that this life's daemon has been asked for |
 //! | `lost` | what cannot be had again, and who says so |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `reconcile` | asking a successor whether a request already happened |
@@ -57,6 +58,7 @@ mod listing;
 mod logged;
 mod lost;
 mod message;
+mod met;
 mod notify;
 mod order;
 mod poison;

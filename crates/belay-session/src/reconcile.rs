@@ -123,6 +123,8 @@ impl<M: Memory> Session<M> {
                 if resent.progress == Progress::Logged {
                     // What was looked at before it was given to the dead generation was as it should be.
                     task.presence = Some(0);
+                    // And its names as they are now must not keep the successor from doing it again, step by step.
+                    task.met = u8::MAX;
                 }
                 None
             }
@@ -395,5 +397,6 @@ impl<M: Memory> Session<M> {
         }
         self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
         self.store.commit();
+        self.meet(parent, name);
     }
 }

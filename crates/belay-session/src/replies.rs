@@ -254,6 +254,7 @@ impl<M: Memory> Session<M> {
         let mut body = std::mem::take(&mut self.scratch);
         self.store.slot_body_into(slot, &mut body);
         let name = body.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        self.meet(parent, name);
         if self.store.dentry_find(parent, name).is_some() {
             self.store.begin();
             self.unname(parent, name);

@@ -221,7 +221,7 @@ impl<M: Memory> Session<M> {
         }
         match request.opcode() {
             Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 | Opcode::RMDIR => {
-                self.hide_needed(request)
+                self.names_unmet(request) || self.hide_needed(request)
             }
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             // Under the policy `epoch` nothing of it is left at a crash.

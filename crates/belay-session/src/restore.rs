@@ -124,7 +124,7 @@ impl<M: Memory> Session<M> {
 
     /// A rename that was in flight at the crash and is not settled: until it is, nobody knows what
     /// its names mean.
-    fn mover_of(&self, parent: Node, name: &[u8]) -> Option<u64> {
+    pub(crate) fn mover_of(&self, parent: Node, name: &[u8]) -> Option<u64> {
         let key = self.store.key(parent);
         let mover = self.tasks.iter().find(|task| {
             let Some(request) = task
@@ -157,18 +157,8 @@ impl<M: Memory> Session<M> {
         let errno = -header.error;
         match entry.filter(|_| errno == 0) {
             Some(entry) if self.is_same(node, (entry.attr.mode >> 12) & 15, &entry) => {
-                self.store.begin();
-                if self.store.bound(node, self.generation) != Some(entry.nodeid) {
-                    self.store.bind(node, self.generation, entry.nodeid);
-                }
-                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
-                if self.store.ino(node) != entry.attr.ino
-                    && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
-                {
-                    self.store.node_flag(node, node_flags::INO_PINNED, true);
-                }
-                self.store.commit();
-                self.count(Counter::NodesRestored);
+                self.is_found(node, &entry);
+                self.meet(parent, name);
             }
             found if found.is_some() || errno == ENOENT || errno == 0 => {
                 // The name is gone or is something else's now; the node may have other names.
@@ -189,6 +179,25 @@ impl<M: Memory> Session<M> {
             }),
         }
         self.with_task(task, |_| {});
+    }
+
+    /// The daemon was asked for `node`, and this is it.
+    pub(crate) fn is_found(&mut self, node: Node, entry: &EntryOut) {
+        let unknown = self.store.bound(node, self.generation) != Some(entry.nodeid);
+        self.store.begin();
+        if unknown {
+            self.store.bind(node, self.generation, entry.nodeid);
+        }
+        self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+        if self.store.ino(node) != entry.attr.ino
+            && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
+        {
+            self.store.node_flag(node, node_flags::INO_PINNED, true);
+        }
+        self.store.commit();
+        if unknown {
+            self.count(Counter::NodesRestored);
+        }
     }
 
     /// Opens a handle again, without what an open does only once.

@@ -6,6 +6,7 @@ use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::listing::Remainder;
 use crate::logged::{Begun, Placed};
+use crate::met::Met;
 use crate::restore::Reopen;
 use crate::rollforward::RollForward;
 use crate::task::Task;
@@ -94,6 +95,10 @@ pub struct Session<M> {
     pub(crate) injections: HashMap<u64, Asked, foldhash::fast::RandomState>,
     pub(crate) next_injection: u64,
     pub(crate) restoring: HashSet<Node>,
+    /// Names that the daemon has been asked for, in lives after the first.
+    pub(crate) met: Option<Met>,
+    /// Lookups (the daemon's ids) that are taken back when a request or an errand is over.
+    pub(crate) borrowed: Vec<(u64, u64)>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
     pub(crate) outbox: VecDeque<Work>,
     /// What the daemon is to forget later, see [`Session::forget_later`].
@@ -174,6 +179,8 @@ impl<M: Memory> Session<M> {
             injections: HashMap::default(),
             next_injection: 0,
             restoring: HashSet::new(),
+            met: (generation > 0).then(Met::default),
+            borrowed: Vec::new(),
             reopening: HashMap::new(),
             outbox: VecDeque::new(),
             withheld: Vec::new(),

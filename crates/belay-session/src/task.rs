@@ -65,6 +65,10 @@ pub(crate) struct Task {
     pub(crate) opened: Option<OpenOut>,
     /// What GETXATTR said of the attribute that is to be removed.
     pub(crate) presence: Option<i32>,
+    /// Which of its names were looked up for it: a bit each.
+    pub(crate) met: u8,
+    /// The name that it is to take away is not there.
+    pub(crate) absent: bool,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
     /// It waits for a checkpoint, which makes room in the op-log.
@@ -108,6 +112,8 @@ impl Task {
             probe_target: false,
             opened: None,
             presence: None,
+            met: 0,
+            absent: false,
             widen: Widen::No,
             throttled: false,
             awaits: None,

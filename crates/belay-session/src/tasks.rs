@@ -142,6 +142,7 @@ impl<M: Memory> Session<M> {
                 }
                 Step::Answer(reply) => {
                     self.end_exclusive(task.id);
+                    self.give_back_of(&task);
                     let unique = task.unique() & !UNIQUE_RESEND;
                     if let (Some(slot), None) = (task.slot, self.slot_of(unique)) {
                         // Answered without the daemon: the slot goes once the kernel has it.
@@ -172,7 +173,7 @@ impl<M: Memory> Session<M> {
                         _ => tried = index + 1,
                     }
                 }
-                Step::Done => {}
+                Step::Done => self.give_back_of(&task),
             }
         }
     }
@@ -266,6 +267,9 @@ impl<M: Memory> Session<M> {
         if let Some(step) = self.settle_late(task, &request) {
             return step;
         }
+        if let Some(step) = self.meet_step(task, &request) {
+            return step;
+        }
         if let Some(step) = self.hide_step(task, &request) {
             return step;
         }
@@ -294,6 +298,9 @@ impl<M: Memory> Session<M> {
         {
             self.end_exclusive(task.id);
             self.acquit(unique);
+        }
+        if !self.borrowed.is_empty() {
+            self.give_back(unique);
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
     }

@@ -1,7 +1,7 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
 use super::{Access, EIO, Forwarded, Issue, Opened, RollForward, Told, is_of_directory};
-use crate::message::{COUNTED, count_of, read};
+use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
 use belay_recorder::control::{Counter, Decision, Loss, flags, options};
 use belay_recorder::{Memory, Node};
@@ -37,6 +37,11 @@ impl<M: Memory> Session<M> {
                 let absent = makes && found.is_err() && self.lacks_only(key, forward);
                 forward.missing = absent;
                 if absent { None } else { found.err() }
+            }
+            Forwarded::Meet(number) => {
+                self.meet_logged(&issue.record, Some(number));
+                forward.met.extend(entry_of(reply).map(|entry| entry.nodeid));
+                None
             }
             Forwarded::Open(key) => {
                 match reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0) {
@@ -90,12 +95,15 @@ impl<M: Memory> Session<M> {
     ) -> Result<(), &'static str> {
         let entry = reply.get(16..).and_then(read::<EntryOut>);
         let entry = entry.filter(|entry| errno == 0 && entry.nodeid != 0);
-        let entry = entry.ok_or("what it is about is not there")?;
         // The LOOKUP was of the first node on the way that was not known.
         let root = self.store.key(Node::ROOT);
         let now = |key: u64| self.names_now(key);
         let path = forward.names.path(root, key, &now).unwrap_or_default();
         let link = path.iter().find(|link| !forward.ids.contains_key(&link.key));
+        if let Some(link) = link {
+            self.meet_by_key(link.parent, &link.name);
+        }
+        let entry = entry.ok_or("what it is about is not there")?;
         if let Some(link) = link {
             forward.ids.insert(link.key, Told::new(&entry));
         }
@@ -123,6 +131,7 @@ impl<M: Memory> Session<M> {
             return Err("it failed, and had been carried out before the crash");
         }
         self.count(Counter::RolledForward);
+        self.meet_logged(&issue.record, None);
         let facts = &issue.record.facts;
         let opcode = Opcode(facts.opcode);
         if opcode == Opcode::WRITE {

@@ -77,6 +77,11 @@ impl<M: Memory> Session<M> {
                 return Some(Ok((narrow, Forwarded::Narrow)));
             }
         }
+        if forward.run == 0
+            && let Some(asked) = self.next_to_meet(&request, issue, &places)
+        {
+            return Some(Ok(asked));
+        }
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..self.injected_ids(0) };
         let mut message = match issue.data.get(forward.run).filter(|_| opcode == Opcode::WRITE) {
             Some(run) => {
@@ -96,6 +101,22 @@ impl<M: Memory> Session<M> {
             let _ = put_u64(&mut message, at, value);
         }
         Some(Ok((message, Forwarded::Issue(forward.run))))
+    }
+
+    /// LOOKUP of a name of the request that this life's daemon has not been asked for. `places`: the ids of its nodes.
+    fn next_to_meet(
+        &mut self,
+        request: &Request<'_>,
+        issue: &Issue,
+        places: &[(usize, u64)],
+    ) -> Option<(Vec<u8>, Forwarded)> {
+        let facts = &issue.record.facts;
+        let (number, name) = self.unmet_of(request)?;
+        // The first name is in the request's own directory, the second in that which a rename goes to.
+        let (_, parent) = places.get(number)?;
+        let ids = self.injected_ids(*parent);
+        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
+        Some((build::lookup(ids, name), Forwarded::Meet(number)))
     }
 
     /// A file that is to be made, where files are stored one by one: it may be there, and it may have another name by now.

@@ -42,6 +42,8 @@ const MOST: usize = 128 << 10;
 pub(crate) enum Forwarded {
     /// LOOKUP of a node.
     Find(u64),
+    /// LOOKUP of the record's name with this number, see [`crate::met`].
+    Meet(usize),
     /// OPEN of a node.
     Open(u64),
     /// GETATTR of a node whose mode forbids that.
@@ -98,6 +100,8 @@ pub(crate) struct RollForward {
     names: Namespace,
     /// What the daemon told here of nodes.
     ids: BTreeMap<u64, Told>,
+    /// Lookups of nodes (the daemon's ids) by names that only had to be asked for.
+    met: Vec<u64>,
     /// Handles by which nodes are written to.
     handles: BTreeMap<u64, Opened>,
     /// Nodes that cannot be opened as they are.
@@ -153,6 +157,7 @@ impl<M: Memory> Session<M> {
             replay: Replay::new(MOST),
             names: Namespace::at_checkpoint(log)?,
             ids: BTreeMap::new(),
+            met: Vec::new(),
             handles: BTreeMap::new(),
             access: BTreeMap::new(),
             opened: None,
@@ -296,7 +301,7 @@ impl<M: Memory> Session<M> {
     fn end_roll_forward(&mut self, forward: RollForward) {
         self.control().set_forward(self.generation, None);
         forward.stored.iter().for_each(|file| self.drop_stored(*file));
-        let mut forget = Vec::new();
+        let mut forget: Vec<_> = forward.met.iter().map(|id| (*id, 1)).collect();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
                 self.store.node_by_id(self.generation, id).is_none()

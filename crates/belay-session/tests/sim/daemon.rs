@@ -7,7 +7,7 @@ use belay_recorder::Blame;
 use belay_wire::abi::*;
 use belay_wire::{Opcode, Request, build};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use zerocopy::IntoBytes;
 
@@ -97,6 +97,8 @@ pub struct Daemon {
     pub notes: Vec<Vec<u8>>,
     /// What it was asked to do has not all been written, if it is one that buffers.
     pub dirty: bool,
+    /// Names (directory's inode, name) that it was asked for in this life.
+    pub(super) met: BTreeSet<(u64, Vec<u8>)>,
 }
 
 impl Daemon {
@@ -123,6 +125,7 @@ impl Daemon {
             polls: Vec::new(),
             notes: Vec::new(),
             dirty: false,
+            met: BTreeSet::new(),
         }
     }
 
@@ -250,12 +253,42 @@ impl Daemon {
         Ok(self.entry(ino?).as_bytes().to_vec())
     }
 
+    /// Each name that it is to take away was looked up in this life.
+    fn check_met(&mut self, request: &Request<'_>, ino: u64) {
+        let names = request.names();
+        let Some(first) = names.first else { return };
+        let new = (ino, first.to_vec());
+        match request.opcode() {
+            Opcode::LOOKUP
+            | Opcode::LINK
+            | Opcode::SYMLINK
+            | Opcode::MKNOD
+            | Opcode::MKDIR
+            | Opcode::CREATE => {
+                self.met.insert(new);
+            }
+            Opcode::UNLINK | Opcode::RMDIR => {
+                assert!(self.met.contains(&new), "daemon: never asked: {new:?}");
+            }
+            Opcode::RENAME | Opcode::RENAME2 => {
+                let to = self.ino(request.body_as::<RenameIn>().unwrap().newdir);
+                let second = (to, names.second.unwrap_or(&[]).to_vec());
+                let own = second.1.starts_with(b".belay-hidden-");
+                assert!(self.met.contains(&new), "daemon: never asked: {new:?}");
+                assert!(own || self.met.contains(&second), "daemon: never asked: {second:?}");
+                self.met.insert(second);
+            }
+            _ => {}
+        }
+    }
+
     fn carry_out(&mut self, request: &Request<'_>, ino: u64) -> Res<Vec<u8>> {
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         let second = names.second.unwrap_or(&[]);
         let disk = self.disk.clone();
         let done = Ok(Vec::new());
+        self.check_met(request, ino);
         match request.opcode() {
             Opcode::LOOKUP => {
                 let found = disk.borrow().lookup(ino, first);

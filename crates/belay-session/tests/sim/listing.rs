@@ -55,6 +55,9 @@ impl Daemon {
                 break;
             }
             let current = disk.get(self.handles[&read.fh].ino).children.get(name) == Some(ino);
+            if current {
+                self.met.insert((self.handles[&read.fh].ino, name.clone()));
+            }
             let entry = if current { self.entry(*ino) } else { EntryOut::default() };
             push_direntplus(&mut out, limit, &entry, number, off, kind, name);
         }

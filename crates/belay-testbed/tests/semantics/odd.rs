@@ -1,4 +1,4 @@
-//! S72 to S75: daemons that speak an old minor version of the protocol, have one kind of listing only, take it ill to be
+//! S72 to S75, S83: daemons that speak an old minor version of the protocol, have one kind of listing only, take it ill to be
 //! asked what the kernel would not have asked, go by who asks, or do not
 //! have in one life what they had in another.
 
@@ -147,6 +147,43 @@ fn s72_a_daemon_of_a_later_minor_version() {
 fn s73_daemons_with_one_kind_of_listing() {
     compare(&[], &["plus"]);
     compare(&["--no-resend"], &["plus"]);
+}
+
+/// S83: what the kernel has removed or renamed after a crash, though the new daemon was never asked to look it up, is looked
+/// up first, belay's own hidden names too, and forgotten as often as it was looked up.
+#[test]
+fn s83_daemons_that_must_have_been_asked_for_a_name() {
+    compare(&[], &["known"]);
+    compare(&["--no-resend"], &["known"]);
+    compare(&["--policy", "reconcile"], &["known", "plus"]);
+    compare(&["--inode-numbers", "volatile"], &["known", "order"]);
+}
+
+/// S83: two names of one file, of which the new daemon was asked for one; a name that leads to another file by now; one
+/// that is gone.
+#[test]
+fn s83_names_that_have_changed_meanwhile() {
+    let mount = odd(&[], &["known"]);
+    for name in ["a", "other", "gone", "dir"] {
+        fs::write(mount.at(name), name).unwrap();
+    }
+    fs::hard_link(mount.at("a"), mount.at("b")).unwrap();
+    mount.crash_and_recover();
+    // Known by one name, by the other not.
+    assert_eq!(fs::read_to_string(mount.at("a")).unwrap(), "a");
+    fs::remove_file(mount.at("b")).unwrap();
+    assert_eq!(fs::read_to_string(mount.at("a")).unwrap(), "a");
+    mount.crash_and_recover();
+    fs::remove_file(mount.behind.join("other")).unwrap();
+    fs::write(mount.behind.join("other"), "another").unwrap();
+    fs::rename(mount.at("other"), mount.at("moved")).unwrap();
+    assert_eq!(fs::read_to_string(mount.behind.join("moved")).unwrap(), "another");
+    fs::remove_file(mount.behind.join("gone")).unwrap();
+    let error = fs::remove_file(mount.at("gone")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    let status = mount.status().unwrap();
+    assert_eq!(number(&status, "/crashes"), number(&status, "/planned"), "{}", mount.log());
+    assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
 }
 
 /// S74: what belay asks a daemon that goes by who asks, it asks in the name of those who are entitled.
