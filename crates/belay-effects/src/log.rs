@@ -18,7 +18,6 @@ const HEAD: usize = 8;
 
 const KIND: usize = 0; // kind | bytes of the payload
 const DIGEST: usize = 1;
-const TIME: usize = 2;
 const BEFORE: usize = 3;
 const CHECK: usize = 4;
 const RESULT: usize = 5;
@@ -57,8 +56,6 @@ pub struct Entry {
     pub payload: usize,
     /// What tells it from other entries of its kind; of an image write, its place in the image.
     pub digest: u64,
-    /// CLOCK_REALTIME at the intent, in nanoseconds, as far as the kernel's coarse clock knew it.
-    pub time: u64,
     /// What was known of the thing before.
     pub before: u64,
     /// What came of it: the result and errno. `None`: not known.
@@ -72,8 +69,6 @@ pub struct Head {
     pub kind: u32,
     /// See [`Entry::digest`].
     pub digest: u64,
-    /// See [`Entry::time`].
-    pub time: u64,
     /// See [`Entry::before`].
     pub before: u64,
 }
@@ -205,7 +200,7 @@ impl<'m, M: Memory> Log<'m, M> {
             return None;
         }
         let at = HEAD + used;
-        let words = [pair(head.kind, payload.len() as u32), head.digest, head.time, head.before];
+        let words = [pair(head.kind, payload.len() as u32), head.digest, 0, head.before];
         self.memory.store_words(self.at + at, words);
         let check = self.check(at, words) ^ digest_payload(head.kind, payload);
         self.memory.store_words(self.at + at + CHECK, [check, 0, 0, 0]);
@@ -215,7 +210,6 @@ impl<'m, M: Memory> Log<'m, M> {
             kind: head.kind,
             payload: payload.len(),
             digest: head.digest,
-            time: head.time,
             before: head.before,
             outcome: None,
         })
@@ -250,9 +244,9 @@ impl<'m, M: Memory> Log<'m, M> {
         if at >= end {
             return Ok(None);
         }
-        let [kind, digest, time, before, check, result, errno, done] = self
+        let [kind, digest, before, check, result, errno, done] = self
             .memory
-            .load_fields(self.at + at, [KIND, DIGEST, TIME, BEFORE, CHECK, RESULT, ERRNO, DONE]);
+            .load_fields(self.at + at, [KIND, DIGEST, BEFORE, CHECK, RESULT, ERRNO, DONE]);
         let payload = kind as u32 as usize;
         let whole = at + ENTRY + payload.div_ceil(8) <= end;
         if !whole {
@@ -263,7 +257,7 @@ impl<'m, M: Memory> Log<'m, M> {
             self.memory.load_bytes(self.at + at + ENTRY, &mut bytes);
         }
         if check
-            != self.check(at, [kind, digest, time, before])
+            != self.check(at, [kind, digest, 0, before])
                 ^ digest_payload((kind >> 32) as u32, &bytes)
         {
             return Err(Spoilt);
@@ -271,7 +265,7 @@ impl<'m, M: Memory> Log<'m, M> {
         let outcome = (done != 0 && done == self.check_outcome(at, result, errno))
             .then_some((result as i64, errno as u32 as i32));
         let kind = (kind >> 32) as u32;
-        Ok(Some(Entry { at, kind, payload, digest, time, before, outcome }))
+        Ok(Some(Entry { at, kind, payload, digest, before, outcome }))
     }
 
     /// The entry behind `entry`.

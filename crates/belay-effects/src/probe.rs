@@ -1,7 +1,12 @@
 //! Whether a call without a recorded result was carried out, from what there is now.
 //!
-//! A name that is there may have been there before. What tells is the time of birth: the kernel
-//! stamps files with its coarse clock, and the intent was recorded with the same clock before.
+//! A name that is there may have been there before. Times do not tell: some file systems keep whole seconds (ext2 with
+//! small inodes), some two of them (FAT), and those of a server come from another clock. Taken for older than the call, what
+//! the call has made is refused to its maker (EEXIST); taken for younger, what somebody else has made in that second is given
+//! away as new, and two believe to have made it. So it is looked at before the call whether the name is there
+//! ([`Entry::before`]), and both are impossible, but for what others do between the look and the call. The look costs a
+//! system call each time something is made; the kernel has just asked the daemon for that name, so it is mostly
+//! answered from what its file system has in memory.
 
 use crate::call::Kind;
 use crate::log::Entry;
@@ -11,9 +16,6 @@ use crate::log::Entry;
 pub struct File {
     /// Device and inode number.
     pub id: (u64, u64),
-    /// Time of birth, in nanoseconds since 1970; where the file system knows none, that of the last
-    /// change of the inode.
-    pub born: u64,
     /// Bytes.
     pub size: u64,
 }
@@ -42,7 +44,7 @@ pub enum Settled {
     Unknown,
 }
 
-/// `BEFORE` of an extended attribute that was there.
+/// `BEFORE` of a name, or an extended attribute, that was there.
 pub const PRESENT: u64 = 1;
 
 /// Settles a write that comes again with other bytes of the same length: how it can be made over what was written before.
@@ -66,7 +68,7 @@ pub fn settle_over(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Set
 pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
     match kind {
         Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink => match facts.first {
-            Some(file) if file.born >= entry.time => Settled::Done(0),
+            Some(_) if entry.before != PRESENT => Settled::Done(0),
             // It was there before: the call says so itself, as it did or would have done.
             Some(_) | None => Settled::Again,
         },

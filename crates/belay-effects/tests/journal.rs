@@ -105,8 +105,7 @@ fn writes_of_other_bytes_are_made_over_the_old_ones() {
 
 #[test]
 fn what_was_appended_is_taken_back_if_it_is_the_end() {
-    let entry =
-        |outcome| Entry { at: 8, kind: 0, payload: 0, digest: 0, time: 1000, before: 100, outcome };
+    let entry = |outcome| Entry { at: 8, kind: 0, payload: 0, digest: 0, before: 100, outcome };
     let over = |kind, outcome, size| {
         let facts = Facts { first: Some(File { size, ..File::default() }), ..Facts::default() };
         settle_over(kind, &entry(outcome), &facts, 10)
@@ -143,25 +142,22 @@ fn threads_of_a_request_do_not_compare_with_each_other() {
 
 #[test]
 fn a_probe_tells_done_from_not_done() {
-    let entry =
-        |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, time: 1000, before, outcome: None };
-    let file = |ino, born, size| Some(File { id: (1, ino), born, size });
+    let entry = |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, before, outcome: None };
+    let file = |ino, size| Some(File { id: (1, ino), size });
     let facts = |first, second| Facts { first, second, attribute: false };
     for kind in [Kind::OpenNew, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
         assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Again);
-        assert_eq!(settle(kind, &entry(0), &facts(file(5, 1000, 0), None), 0), Settled::Done(0));
-        assert_eq!(
-            settle(kind, &entry(0), &facts(file(5, 999, 0), None), 0),
-            Settled::Again,
-            "older"
-        );
+        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0), None), 0), Settled::Done(0));
+        let there = settle(kind, &entry(PRESENT), &facts(file(5, 0), None), 0);
+        assert_eq!(there, Settled::Again, "it was there before");
+        assert_eq!(settle(kind, &entry(PRESENT), &facts(None, None), 0), Settled::Again);
     }
     for kind in [Kind::Unlink, Kind::Rmdir] {
         assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Done(0));
-        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0, 0), None), 0), Settled::Again);
+        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0), None), 0), Settled::Again);
     }
-    let one = file(5, 0, 0);
-    let other = file(6, 0, 0);
+    let one = file(5, 0);
+    let other = file(6, 0);
     assert_eq!(settle(Kind::Link, &entry(0), &facts(one, one), 0), Settled::Done(0));
     assert_eq!(settle(Kind::Link, &entry(0), &facts(one, other), 0), Settled::Again);
     assert_eq!(settle(Kind::Link, &entry(0), &facts(one, None), 0), Settled::Again);
@@ -171,7 +167,7 @@ fn a_probe_tells_done_from_not_done() {
     assert_eq!(settle(Kind::Exchange, &entry(5), &facts(one, other), 0), Settled::Again);
     assert_eq!(settle(Kind::Exchange, &entry(5), &facts(other, one), 0), Settled::Done(0));
     assert_eq!(settle(Kind::Exchange, &entry(9), &facts(other, one), 0), Settled::Unknown);
-    let size = |size| facts(file(5, 0, size), None);
+    let size = |size| facts(file(5, size), None);
     assert_eq!(settle(Kind::Append, &entry(100), &size(100), 10), Settled::Again);
     assert_eq!(settle(Kind::Append, &entry(100), &size(110), 10), Settled::Done(10));
     assert_eq!(settle(Kind::Append, &entry(100), &size(104), 10), Settled::Cut(100));
@@ -194,15 +190,8 @@ fn kinds_and_their_numbers() {
         assert_eq!(Kind::from_number(kind as u32), Some(kind));
         let fixed = kind.is_effect() && kind.twice() == Twice::Same;
         // What is made again without a look gives the same as before, so a probe says so.
-        let nothing = Entry {
-            at: 8,
-            kind: kind as u32,
-            payload: 0,
-            digest: 0,
-            time: 0,
-            before: 0,
-            outcome: None,
-        };
+        let nothing =
+            Entry { at: 8, kind: kind as u32, payload: 0, digest: 0, before: 0, outcome: None };
         if fixed {
             assert_eq!(settle(kind, &nothing, &Facts::default(), 0), Settled::Again, "{kind:?}");
         }

@@ -12,7 +12,7 @@ use common::{Mortal, layout};
 const UNIQUE: u64 = 42;
 
 fn head(kind: Kind, digest: u64) -> Head {
-    Head { kind: kind as u32, digest, time: 7, before: 9 }
+    Head { kind: kind as u32, digest, before: 9 }
 }
 
 /// What a request writes: an entry with an outcome, a read with a payload, an entry without outcome.

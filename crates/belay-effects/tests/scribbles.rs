@@ -12,7 +12,7 @@ use common::{Mortal, layout};
 const UNIQUE: u64 = 42;
 
 fn write(log: &Log<'_, Mortal>) {
-    let head = |kind: Kind, digest| Head { kind: kind as u32, digest, time: 7, before: 9 };
+    let head = |kind: Kind, digest| Head { kind: kind as u32, digest, before: 9 };
     log.begin(UNIQUE);
     let mut first = log.append(&head(Kind::Mkdir, 1), &[]).expect("room");
     log.finish(&mut first, (0, 0));

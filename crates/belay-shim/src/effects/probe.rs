@@ -6,11 +6,16 @@ use belay_effects::Kind;
 use belay_effects::probe::{Facts, File, PRESENT};
 use libc::{c_char, c_int};
 
-/// What is to be known before a call: one or two more system calls, for calls that are rare.
+/// What is to be known before a call: one or two more system calls, for calls that are rare or make something.
 pub(super) fn before(call: &Call) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
+        (Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink, About::Name(dir, path))
+            if of_name((dir, path)).is_some() =>
+        {
+            PRESENT
+        }
         (Kind::XattrCreate | Kind::XattrRemove, about) if has_attribute(about) => PRESENT,
         _ => 0,
     }
@@ -44,8 +49,7 @@ fn of_name((dir, path): (c_int, *const c_char)) -> Option<File> {
 }
 
 fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
-    const MASK: libc::c_uint =
-        libc::STATX_INO | libc::STATX_SIZE | libc::STATX_BTIME | libc::STATX_CTIME;
+    const MASK: libc::c_uint = libc::STATX_INO | libc::STATX_SIZE;
     // SAFETY: a zeroed statx is a valid value of that plain C structure.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the caller's path, NUL-terminated and readable during its call, and a live structure.
@@ -54,12 +58,8 @@ fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
     if failed {
         return None;
     }
-    let time =
-        if found.stx_mask & libc::STATX_BTIME != 0 { found.stx_btime } else { found.stx_ctime };
-    let born =
-        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.tv_nsec));
     let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
-    Some(File { id: (device, found.stx_ino), born, size: found.stx_size })
+    Some(File { id: (device, found.stx_ino), size: found.stx_size })
 }
 
 fn has_attribute(about: About) -> bool {

@@ -1,7 +1,7 @@
 //! S41 and S43: daemons that make several calls for a change, crashed at each point of it.
 
 use std::fmt::Debug;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -52,6 +52,38 @@ pub fn decisions(reports: &Path, request: &str) -> Vec<Value> {
     found
 }
 
+/// A file system whose times are whole seconds. It goes with the value, so daemons on it end before.
+struct Disk {
+    root: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn with_whole_seconds() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (image, root) = (dir.path().join("image"), dir.path().join("root"));
+        fs::create_dir(&root).unwrap();
+        File::create(&image).unwrap().set_len(4 << 20).unwrap();
+        let disk = Self { root, _dir: dir };
+        disk.tool(&["mkfs.ext2", "-q", "-I", "128"], &[&image]);
+        disk.tool(&["mount", "-o", "loop"], &[&image, &disk.root]);
+        disk
+    }
+
+    fn tool(&self, words: &[&str], paths: &[&Path]) {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(paths);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        belay_testbed::mounts::unmount_by_force(&self.root);
+    }
+}
+
 /// A mount by a program of these tests, and the directory by which its daemons are controlled.
 struct Steps {
     mount: Custom,
@@ -64,8 +96,20 @@ impl Steps {
     }
 
     fn start_as(arguments: &[&str], source: &str, files: &[&str], more: &[&str]) -> Self {
+        Self::start_on(None, arguments, source, files, more)
+    }
+
+    /// The same on a disk of its own.
+    fn start_on(
+        disk: Option<&Disk>,
+        arguments: &[&str],
+        source: &str,
+        files: &[&str],
+        more: &[&str],
+    ) -> Self {
         let mut control = PathBuf::new();
-        let mount = Custom::start(arguments, |place: &Place<'_>| {
+        let mut mount = Custom::start(arguments, |place: &Place<'_>| {
+            let behind = disk.map_or(place.behind, |disk| &disk.root);
             let program = place.dir.join("daemon");
             compile(source, &program);
             control = place.dir.join("control");
@@ -73,13 +117,17 @@ impl Steps {
             for file in files {
                 fs::write(control.join(file), "").unwrap();
             }
-            fs::write(place.behind.join("count"), "").unwrap();
-            let mut words = vec![program.into(), place.behind.into(), control.clone().into()];
+            fs::write(behind.join("count"), "").unwrap();
+            fs::write(behind.join("file"), "text").unwrap();
+            let mut words = vec![program.into(), behind.into(), control.clone().into()];
             words.push(place.mountpoint.into());
             words.extend(more.iter().map(Into::into));
             words
         });
         mount.wait_for("service", |status| status["state"] == "serving");
+        if let Some(disk) = disk {
+            mount.behind.clone_from(&disk.root);
+        }
         Self { mount, control }
     }
 
@@ -302,6 +350,29 @@ fn crashed_everywhere_as(arguments: &[&str], case: &Case) {
 #[test]
 fn s41_crashed_everywhere_mkdir() {
     crashed_everywhere(&MKDIR);
+}
+
+/// S41: what was made is told from what was there before also where times are whole seconds, so that nearly all that is made
+/// looks older than the call that made it.
+#[test]
+fn s41_on_a_disk_with_coarse_times() {
+    let disk = Disk::with_whole_seconds();
+    for case in [&MKDIR, &CREATE, &SYMLINK] {
+        let steps = Steps::start_on(Some(&disk), JOURNAL, "journal.c", &[], &["-f"]);
+        steps.mount.serves();
+        steps.shut_the_gate();
+        let mut trials = Trials { steps: &steps, case, done: 0 };
+        for point in Point::all(case.effects) {
+            trials.run(&[point]);
+        }
+        assert!(steps.tally("probed") > 0);
+        assert_eq!(steps.tally("diverged"), 0);
+        steps.mount.stop();
+        for name in names(&disk.root) {
+            let path = disk.root.join(&name);
+            fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
+        }
+    }
 }
 
 /// S41: a name is moved in two calls.

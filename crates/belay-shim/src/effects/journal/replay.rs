@@ -57,12 +57,7 @@ impl Shim {
                 }
             }
         }
-        let head = Head {
-            kind: call.kind as u32,
-            digest: call.digest,
-            time: coarse_time(),
-            before: before(call),
-        };
+        let head = Head { kind: call.kind as u32, digest: call.digest, before: before(call) };
         let entry = log.append(&head, &[]);
         drop(turn);
         if entry.is_none() {
@@ -174,9 +169,4 @@ fn remake(log: &Log<'_, Arc<Mapping>>, entry: &mut Entry, make: impl Fn() -> isi
         real::set_errno(errno);
         result
     })
-}
-
-fn coarse_time() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
