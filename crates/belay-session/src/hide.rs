@@ -7,7 +7,7 @@ use crate::listing::is_hidden_name;
 use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::restore::Missed;
-use crate::session::Session;
+use crate::session::{Active, Session};
 use crate::task::{Job, Step, Task};
 use belay_recorder::control::Counter;
 use belay_recorder::{Memory, Node, node_flags};
@@ -70,13 +70,33 @@ impl<M: Memory> Session<M> {
         let node = self.store.child(parent, name)?;
         let visible =
             self.store.dentries(node).filter(|d| !is_hidden_name(&self.store.dentry_name(*d)));
-        (self.store.opens(node) > 0
+        (self.is_in_use(node)
             && self.store.kind(node) != crate::entries::DIRECTORY
             // Hidden already: it had a name that the kernel did not know.
             && self.store.node_flags(node) & node_flags::HIDDEN == 0
             && source != Some(node)
             && visible.count() == 1)
             .then_some((node, parent))
+    }
+
+    /// Whether a file is open, or will be by a request that is under way: the daemon may have it open already, and the
+    /// kernel lets names go meanwhile.
+    fn is_in_use(&self, node: Node) -> bool {
+        self.store.opens(node) > 0 || self.is_being_opened(node)
+    }
+
+    fn is_being_opened(&self, node: Node) -> bool {
+        let key = self.store.key(node);
+        let opens = |active: &Active| {
+            active.opcode == Opcode::OPEN
+                && !active.sent
+                && self.store.slot_node(active.slot) == key
+        };
+        let waits = |task: &Task| {
+            task.opcode() == Opcode::OPEN
+                && Request::parse(task.message()).is_ok_and(|open| open.header.nodeid == key)
+        };
+        self.active.iter().any(opens) || self.tasks.iter().any(waits)
     }
 
     pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
@@ -223,7 +243,7 @@ impl<M: Memory> Session<M> {
             .hidden
             .iter()
             .copied()
-            .filter(|node| self.store.opens(*node) == 0 && self.remover_of(*node).is_none())
+            .filter(|node| !self.is_in_use(*node) && self.remover_of(*node).is_none())
             .collect();
         for node in done {
             self.park_errand(Job::RemoveHidden(node));

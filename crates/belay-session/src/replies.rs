@@ -98,6 +98,9 @@ impl<M: Memory> Session<M> {
         if let Some(active) = self.active.get_mut(index) {
             active.sent = true;
         }
+        if opcode == Opcode::OPEN && header.error != 0 && !self.hidden.is_empty() {
+            self.remove_hidden(); // which may have waited for this one
+        }
         self.sending = Some(slot);
         if matches!(outgoing, Outgoing::Pass) { Outgoing::PassKept } else { outgoing }
     }

@@ -1,13 +1,15 @@
-//! S14 to S16: files that are open and have no name any more.
+//! S14 to S16, S85: files that are open and have no name any more.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use belay_testbed::{Bed, BedOptions, Kind, Mode};
 
-use crate::common::{Held, caching, content, drop_caches, held, names, uncached, until};
+use crate::common::{Held, caching, call, content, drop_caches, held, names, uncached, until};
+use crate::custom::Custom;
+use crate::journal::compile;
 
 fn open(bed: &Held, name: &str, text: &str) -> File {
     let mut file = OpenOptions::new()
@@ -64,6 +66,83 @@ fn s14_unlinked_files_live_while_they_are_open() {
         fs::remove_dir(bed.at("dir")).unwrap();
         bed.stop();
     }
+}
+
+/// S85: what libfuse would do itself with files that are open and lose their names, it is never made to do: nothing of it stays.
+#[test]
+fn s85_nothing_stays_behind_of_daemons_that_hide_files_themselves() {
+    for kind in [Kind::Bindfs, Kind::PassthroughHl] {
+        let bed = held(kind, &[], &[]);
+        let unlinked = open(&bed, "unlinked", "one");
+        fs::remove_file(bed.at("unlinked")).unwrap();
+        let over = open(&bed, "over", "two");
+        let source = open(&bed, "source", "three");
+        fs::rename(bed.at("source"), bed.at("over")).unwrap();
+        let linked = open(&bed, "linked", "four");
+        fs::hard_link(bed.at("linked"), bed.at("link")).unwrap();
+        fs::remove_file(bed.at("linked")).unwrap();
+        fs::create_dir(bed.at("dir")).unwrap();
+        let inside = open(&bed, "dir/inside", "five");
+        fs::remove_file(bed.at("dir/inside")).unwrap();
+        fs::remove_dir(bed.at("dir")).unwrap();
+        let all = [
+            (unlinked, "one"),
+            (over, "two"),
+            (source, "three"),
+            (linked, "four"),
+            (inside, "five"),
+        ];
+        for _ in 0..2 {
+            bed.crash_and_recover();
+            fs::remove_file(bed.at("link")).or_else(|_| fs::remove_file(bed.at("over"))).unwrap();
+            assert!(all.iter().all(|(file, text)| content(file) == *text), "{kind}");
+            let behind = names(&bed.behind(""));
+            assert!(
+                !behind.iter().any(|name| name.starts_with(".fuse_hidden")),
+                "{kind}: {behind:?}"
+            );
+        }
+        bed.crash_and_recover();
+        drop(all);
+        nothing_behind(&bed, "");
+        bed.stop();
+    }
+}
+
+/// S85: a file loses its name while it is being opened, so that the daemon has it open and nobody else does yet.
+#[test]
+fn s85_a_name_that_goes_while_its_file_is_opened() {
+    let mut control = PathBuf::new();
+    let mount = Custom::start(&[], |place| {
+        let program = place.dir.join("slow");
+        compile("slow.c", &program);
+        control = place.dir.join("control");
+        fs::create_dir(&control).unwrap();
+        let words = [program.into(), place.behind.into(), control.clone().into()];
+        words.into_iter().chain([place.mountpoint.into(), "-f".into()]).collect()
+    });
+    mount.serves();
+    fs::write(control.join("slow"), "").unwrap();
+    let opener = call({
+        let path = mount.at("file");
+        move || File::open(path)
+    });
+    assert!(until(|| control.join("here").exists()), "{}", mount.log());
+    let remover = call({
+        let path = mount.at("file");
+        move || fs::remove_file(path)
+    });
+    // libfuse lets no name go in the middle of an open.
+    mount.wait_for("both", |status| status["requests"]["in_flight"] == 2);
+    fs::write(control.join("go"), "").unwrap();
+    let file = opener.result().unwrap();
+    remover.result().unwrap();
+    assert!(!mount.at("file").exists());
+    mount.crash_and_recover();
+    assert_eq!(content(&file), "text", "{}", mount.log());
+    drop(file);
+    assert!(until(|| names(&mount.behind).is_empty()), "{:?}", names(&mount.behind));
+    assert_eq!(mount.status().unwrap()["degraded"], false);
 }
 
 /// S14: unlinked through one name, open through two handles: it goes with the last.
