@@ -135,10 +135,12 @@ pub enum Counter {
     RolledForward,
     /// How long daemons took for these, and for what had to be asked on the way, in nanoseconds.
     RolledForwardDaemon,
+    /// Directories with another inode number in a successor that were known by what is in them.
+    Renumbered,
 }
 
 /// Names of the counters, in their order, for status output.
-pub const COUNTER_NAMES: [&str; 14] = [
+pub const COUNTER_NAMES: [&str; 15] = [
     "requests",
     "reissued",
     "reconciled",
@@ -153,6 +155,7 @@ pub const COUNTER_NAMES: [&str; 14] = [
     "poisoned",
     "rolled_forward",
     "rolled_forward_daemon_ns",
+    "renumbered",
 ];
 
 /// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.

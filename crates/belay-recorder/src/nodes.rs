@@ -249,6 +249,13 @@ impl<M: Memory> Store<M> {
         (self.node_flags(node) >> KIND_SHIFT) & 15
     }
 
+    /// The nodes there are, in no order that means something.
+    pub fn some_nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
+        let top = top.min(self.layout.capacity.nodes as u32);
+        (2..top).map(Node).filter(|node| self.node_flags(*node) & LIVE != 0)
+    }
+
     /// The key of a regular file that the kernel knows, if one is found soon.
     pub fn some_file(&self) -> Option<u64> {
         /// S_IFREG >> 12.

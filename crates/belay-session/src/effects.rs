@@ -153,6 +153,9 @@ impl<M: Memory> Session<M> {
             self.store.locks_remove(|lock| lock.handle == key);
         }
         self.store.handle_free(handle);
+        if !self.read_only_handles.is_empty() {
+            self.read_only_handles.remove(&handle);
+        }
         if !self.restored_dirs.is_empty() {
             self.restored_dirs.remove(&handle);
         }

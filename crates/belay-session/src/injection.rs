@@ -11,6 +11,8 @@ pub(crate) enum Injection {
     RestoreNode { node: Node, parent: Node, name: Vec<u8> },
     /// LOOKUP of a name that the daemon has not been asked for, with the node that it had and is not known.
     Meet { parent: Node, name: Vec<u8>, child: Option<Node> },
+    /// LOOKUP on the way to a file below a directory that may be another.
+    Vouch { node: Node },
     /// OPEN or OPENDIR that brings a handle back.
     Reopen { handle: Handle },
     /// GETATTR before a reopen that the file's mode forbids.
@@ -76,6 +78,7 @@ impl<M: Memory> Session<M> {
             Injection::Meet { parent, name, child } => {
                 self.met_name(task, parent, &name, child, reply);
             }
+            Injection::Vouch { node } => self.vouched(task, node, reply),
             Injection::Reopen { handle } => self.reopened(task, handle, reply),
             Injection::ReadMode { handle } => self.mode_read(task, handle, reply),
             Injection::WidenMode { handle, mode } => self.mode_widened(task, handle, mode, reply),

@@ -25,6 +25,7 @@
 //! | `met` | names that this life's daemon has been asked for |
 //! | `lost` | what cannot be had again, and who says so |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
+//! | `vouch` | directories that have another inode number |
 //! | `reconcile` | asking a successor whether a request already happened |
 //! | `hide` | files that are open and unlinked |
 //! | `rename_over` | files that are open and renamed over |
@@ -72,6 +73,7 @@ mod rollforward;
 mod session;
 mod task;
 mod tasks;
+mod vouch;
 
 pub use direct::{Direct, Expected};
 pub use faults::describe_reply;

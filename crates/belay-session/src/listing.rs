@@ -169,9 +169,10 @@ impl<M: Memory> Session<M> {
                 continue;
             }
             let mut entry = item.entry;
+            let displaces = self.displaces(parent, item.name, &entry);
             self.store.begin();
-            if self.entry(parent, item.name, &mut entry, false).is_none() {
-                // No room to remember the node: the kernel gets the name alone.
+            if displaces || self.entry(parent, item.name, &mut entry, false).is_none() {
+                // No room to remember the node, or it is in doubt: the kernel gets the name alone.
                 self.forget_later(vec![(item.entry.nodeid, 1)]);
                 entry = EntryOut::default();
             }

@@ -12,6 +12,7 @@ impl<M: Memory> Session<M> {
     /// The daemon does not open a handle again, for this reason: who has it gets ESTALE.
     pub(crate) fn lose(&mut self, handle: Handle, errno: i32) {
         self.reopening.remove(&handle);
+        self.read_only_handles.remove(&handle);
         self.store.begin();
         self.store.handle_flag(handle, handle_flags::LOST, true);
         self.store.commit();
@@ -20,6 +21,14 @@ impl<M: Memory> Session<M> {
             format!(
                 "{path}: the daemon does not open it again ({why}); who has it open gets ESTALE"
             )
+        });
+    }
+
+    /// The daemon opens a file again for reading only.
+    pub(crate) fn tell_read_only(&mut self, node: Node, errno: i32) {
+        let why = std::io::Error::from_raw_os_error(errno);
+        self.tell(node, |path| {
+            format!("{path}: the daemon opens it again for reading only; writes by open handles fail ({why})")
         });
     }
 

@@ -1,4 +1,7 @@
-//! What is answered without the daemon under the policy `epoch`, by an error.
+//! What is answered without the daemon, by an error.
+//!
+//! Under every policy: writes through a handle that the daemon opens again for reading only, see `restore`. Under the policy
+//! `epoch`:
 //!
 //! Read-only on the last checkpoint: what was acknowledged since cannot be done again, as daemons die of it. What the
 //! checkpoint holds is shown; whatever would change something gets EROFS, and no daemon hears of it.
@@ -13,13 +16,23 @@ use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::options;
 use belay_recorder::{Memory, SlotState};
-use belay_wire::abi::OpenIn;
-use belay_wire::{Opcode, Request, build};
+use belay_wire::abi::{OpenIn, SetattrIn, fattr};
+use belay_wire::request::HEADER;
+use belay_wire::{Opcode, OpcodeSet, Request, build, get_u64, handle_fields};
 
 const EROFS: i32 = 30;
 const ENOSYS: i32 = 38;
 /// O_ACCMODE and O_TRUNC.
 const WRITING: u32 = 3 | 0o1000;
+
+/// What changes a file by its handle.
+const WRITES_BY_HANDLE: OpcodeSet = OpcodeSet::new(&[
+    Opcode::WRITE,
+    Opcode::FALLOCATE,
+    Opcode::SETATTR,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);
 
 impl<M: Memory> Session<M> {
     /// Whether nothing may be changed.
@@ -52,12 +65,39 @@ impl<M: Memory> Session<M> {
         if copies && self.buffers_files() {
             return Some(ENOSYS);
         }
+        if let Some(errno) = self.refused(request) {
+            return Some(errno);
+        }
         let writes = || {
             opcode == Opcode::OPEN
                 && read::<OpenIn>(request.body).is_some_and(|open| open.flags & WRITING != 0)
         };
         let changes = || request.changes() || SYNCS.has(opcode) || writes();
         (self.is_read_only() && changes()).then_some(EROFS)
+    }
+
+    /// Whether there may be something that is answered so.
+    #[inline]
+    pub(crate) fn forbids(&self) -> bool {
+        self.is_read_only() || !self.read_only_handles.is_empty()
+    }
+
+    /// A write through a handle that the daemon has opened again for reading only.
+    fn refused(&self, request: &Request<'_>) -> Option<i32> {
+        if self.read_only_handles.is_empty() || !WRITES_BY_HANDLE.has(request.opcode()) {
+            return None;
+        }
+        let sets_size = |set: SetattrIn| set.valid & fattr::SIZE != 0;
+        if request.opcode() == Opcode::SETATTR
+            && !read::<SetattrIn>(request.body).is_some_and(sets_size)
+        {
+            return None;
+        }
+        handle_fields(request).iter().find_map(|at| {
+            let handle =
+                self.store.handle_by_key(get_u64(request.body, at.checked_sub(HEADER)?)?)?;
+            self.read_only_handles.get(&handle).copied()
+        })
     }
 
     /// Refuses it. What was done before, and whose answer is on record, is answered.

@@ -114,7 +114,8 @@ impl<M: Memory> Session<M> {
             && !SPECIAL.has(request.opcode())
             && !self.is_throttled(&request)
             && !self.awaits_turn(&request)
-            && !self.is_read_only()
+            && !self.forbids()
+            && !self.leads_back(&request)
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
@@ -223,6 +224,7 @@ impl<M: Memory> Session<M> {
             Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 | Opcode::RMDIR => {
                 self.names_unmet(request) || self.hide_needed(request)
             }
+            Opcode::LOOKUP => self.leads_back(request),
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             // Under the policy `epoch` nothing of it is left at a crash.
             Opcode::REMOVEXATTR => !self.leaves_nothing(),

@@ -16,10 +16,12 @@ use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, get_u64, handle_fiel
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
+const EROFS: i32 = 30;
 /// O_CREAT, O_EXCL, O_NOCTTY and O_TRUNC: what opening again must not do.
 pub(crate) const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
 /// The longest path that is restored.
 const MAX_DEPTH: usize = 4096;
+const O_ACCMODE: u32 = 3;
 
 /// What is to be done about something missing.
 pub(crate) enum Missed {
@@ -106,6 +108,9 @@ impl<M: Memory> Session<M> {
                 node = parent;
                 continue;
             };
+            if let Some(step) = self.doubt_step(node) {
+                return step;
+            }
             let name = self.store.dentry_name(dentry);
             if let Some(task) = self.mover_of(parent, &name) {
                 return Missed::Step(Step::After(task));
@@ -162,16 +167,9 @@ impl<M: Memory> Session<M> {
             }
             found if found.is_some() || errno == ENOENT || errno == 0 => {
                 // The name is gone or is something else's now; the node may have other names.
-                if let Some(entry) = found {
-                    self.forget_later(vec![(entry.nodeid, 1)]);
-                    self.count(Counter::Failed); // the daemon would have gone on with it
-                    self.tell_renumbered(node, &entry);
+                if found.is_none_or(|entry| !self.doubt(node, parent, name, &entry)) {
+                    self.is_replaced(node, parent, name, found.as_ref());
                 }
-                self.store.begin();
-                if self.store.child(parent, name) == Some(node) {
-                    self.unname(parent, name);
-                }
-                self.store.commit();
             }
             _ => self.with_task(task, |task| {
                 task.failed = Some(errno);
@@ -179,6 +177,26 @@ impl<M: Memory> Session<M> {
             }),
         }
         self.with_task(task, |_| {});
+    }
+
+    /// A name of `node` leads to something else now, or to nothing.
+    pub(crate) fn is_replaced(
+        &mut self,
+        node: Node,
+        parent: Node,
+        name: &[u8],
+        found: Option<&EntryOut>,
+    ) {
+        if let Some(entry) = found {
+            self.forget_later(vec![(entry.nodeid, 1)]);
+            self.count(Counter::Failed); // the daemon would have gone on with it
+            self.tell_renumbered(node, entry);
+        }
+        self.store.begin();
+        if self.store.child(parent, name) == Some(node) {
+            self.unname(parent, name);
+        }
+        self.store.commit();
     }
 
     /// The daemon was asked for `node`, and this is it.
@@ -234,7 +252,10 @@ impl<M: Memory> Session<M> {
                 if let Some(Reopen::Open(mode)) = state {
                     self.reopening.insert(handle, Reopen::Opening(mode));
                 }
-                let flags = open.flags & !ONCE_ONLY;
+                let mut flags = open.flags & !ONCE_ONLY;
+                if self.read_only_handles.contains_key(&handle) {
+                    flags &= !O_ACCMODE;
+                }
                 let message = if open.directory {
                     build::opendir(ids, flags)
                 } else {
@@ -258,6 +279,14 @@ impl<M: Memory> Session<M> {
             self.reopening.insert(handle, Reopen::Narrow(mode, open.map(|open| open.fh)));
         } else if let Some(open) = open {
             self.rebind(handle, open.fh);
+            if let Some(errno) = self.read_only_handles.get(&handle) {
+                self.tell_read_only(facts.node, *errno);
+            }
+        } else if errno == EROFS
+            && facts.flags & O_ACCMODE != 0
+            && self.read_only_handles.insert(handle, errno).is_none()
+        {
+            // Without writing it may be opened; what is written then fails as the daemon says.
         } else if !facts.directory && (errno == EACCES || errno == EPERM) {
             self.reopening.insert(handle, Reopen::Ask);
         } else {

@@ -10,6 +10,7 @@ use crate::met::Met;
 use crate::restore::Reopen;
 use crate::rollforward::RollForward;
 use crate::task::Task;
+use crate::vouch::Doubt;
 use belay_oplog::{InPlace, Oplog};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Memory, Node, Slot, SlotState, Store};
@@ -100,6 +101,10 @@ pub struct Session<M> {
     /// Lookups (the daemon's ids) that are taken back when a request or an errand is over.
     pub(crate) borrowed: Vec<(u64, u64)>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
+    /// Directories of which it is not known whether they are what they were.
+    pub(crate) doubts: HashMap<Node, Doubt>,
+    /// Handles that the daemon has opened again for reading only, and by which error it refused more.
+    pub(crate) read_only_handles: HashMap<Handle, i32>,
     pub(crate) outbox: VecDeque<Work>,
     /// What the daemon is to forget later, see [`Session::forget_later`].
     pub(crate) withheld: Vec<Forget>,
@@ -182,6 +187,8 @@ impl<M: Memory> Session<M> {
             met: (generation > 0).then(Met::default),
             borrowed: Vec::new(),
             reopening: HashMap::new(),
+            doubts: HashMap::new(),
+            read_only_handles: HashMap::new(),
             outbox: VecDeque::new(),
             withheld: Vec::new(),
             hidden: Vec::new(),

@@ -267,6 +267,9 @@ impl<M: Memory> Session<M> {
         if let Some(step) = self.settle_late(task, &request) {
             return step;
         }
+        if let Some(step) = self.lead_step(task, &request) {
+            return step;
+        }
         if let Some(step) = self.meet_step(task, &request) {
             return step;
         }

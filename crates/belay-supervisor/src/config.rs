@@ -1,8 +1,10 @@
 //! What one `belay run` was asked to do: fixed for the whole life of the mount.
 
 mod checkpoints;
+mod medium;
 
 pub use checkpoints::{Checkpoints, FlushBy, LEAST_OVERLAY, MOST_LOG, MOST_OVERLAY, Syncs};
+pub use medium::Medium;
 
 use crate::image::Image;
 use crate::text::OsText;
@@ -110,6 +112,8 @@ pub struct Config {
     pub no_resend: bool,
     /// The daemon's inode numbers change between its lives.
     pub volatile_inodes: bool,
+    /// What gives the daemon its names, if that is a file which nobody changes: they may be trusted instead of numbers.
+    pub medium: Option<Medium>,
     /// More messages.
     pub verbose: u8,
     /// Process id of the keeper that the user started.

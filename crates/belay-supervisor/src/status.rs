@@ -183,6 +183,8 @@ pub struct Restored {
     pub locks: u64,
     /// Directory streams.
     pub streams: u64,
+    /// Directories that have another inode number in the successor.
+    pub renumbered: u64,
 }
 
 /// What was done about effects, under the policies `journal` and `transaction`.
@@ -317,6 +319,13 @@ impl Status {
             "  restored    {} nodes, {} handles, {} locks, {} directory streams",
             self.restored.nodes, self.restored.handles, self.restored.locks, self.restored.streams
         )?;
+        if self.restored.renumbered > 0 {
+            writeln!(
+                out,
+                "  numbers     {} directories had other inode numbers, and were known by files in them",
+                self.restored.renumbered
+            )?;
+        }
         writeln!(
             out,
             "  held        {} nodes, {} open handles",
@@ -529,7 +538,7 @@ mod tests {
             r#""crashes":2,"planned":1,"#,
             r#""blackout_us":{"count":2,"median":900,"p99":1000,"max":1000,"last":900},"#,
             r#""requests":{"in_flight":1,"total":10,"reissued":0,"reconciled":0,"recorded":0,"#,
-            r#""failed":0,"poisoned":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0},"#,
+            r#""failed":0,"poisoned":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0,"renumbered":0},"#,
             r#""effects":{"replayed":3,"probed":0,"diverged":0,"untagged":0,"handed_over":0,"#,
             r#""committed":0,"finished":0,"torn":0},"#,
             r#""image":{"path":"/srv/disk.img","journal":"/srv/disk.img.belay-journal","#,

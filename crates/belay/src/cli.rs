@@ -39,7 +39,7 @@ pub enum Command {
         schema_version, mountpoint, state (starting, serving, recovering, waiting, stopping, gave-up), \
         generation, crashes, planned, blackout_us {count, median, p99, max, last}, requests \
         {in_flight, total, reissued, reconciled, recorded, failed}, restored {nodes, handles, \
-        locks, streams}, nodes_cached, open_handles, policy, daemon {pid, command, exit}, \
+        locks, streams, renumbered}, nodes_cached, open_handles, policy, daemon {pid, command, exit}, \
         supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, degraded, degraded_reasons, \
         resend. With MOUNT, the object of that mount alone. Fields may be added; schema_version \
         grows when one goes or changes its meaning.")]

@@ -238,6 +238,13 @@ pub fn named(command: &[OsString]) -> Vec<PathBuf> {
     found
 }
 
+/// The directories in a daemon's command line: arguments, and what options name.
+pub fn directories(command: &[OsString]) -> impl Iterator<Item = PathBuf> + '_ {
+    let words = command.get(1..).unwrap_or_default().iter();
+    let named = words.flat_map(|word| std::iter::once(word.as_os_str()).chain(values(word)));
+    named.map(Path::new).filter(|path| path.is_dir()).map(Path::to_path_buf)
+}
+
 /// The files in a daemon's command line, by paths that stay true when it changes its working directory.
 pub fn stores(command: &[OsString]) -> Vec<OsText> {
     let files = named(command).into_iter().filter(|path| path.is_file());

@@ -154,6 +154,7 @@ impl Supervisor {
                 handles: count(Counter::HandlesRestored),
                 locks: count(Counter::LocksRestored),
                 streams: count(Counter::StreamsRestored),
+                renumbered: count(Counter::Renumbered),
             },
             effects: self.effects(),
             image: self.image(),

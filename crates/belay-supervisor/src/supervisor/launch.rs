@@ -5,6 +5,7 @@
 
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
+use crate::config::Medium;
 use crate::error::passes;
 use crate::fusermount::may_mount;
 use crate::instances::standin;
@@ -198,6 +199,9 @@ impl Supervisor {
     /// daemons can write to.
     pub(super) fn options(&self) -> u64 {
         let mut bits = self.config.option_bits();
+        if self.config.medium.as_ref().is_some_and(Medium::is_same) {
+            bits |= options::VOLATILE_INODES;
+        }
         if self.book.resend == Some(false) {
             bits |= options::NO_RESEND;
         }

@@ -5,6 +5,7 @@
  * known        dies if it is to remove or rename a name that it has not looked up in this life
  * user=UID     refuses everybody but that user
  * links        opens no file for writing that has several links (rofiles-fuse)
+ * copies       gives directories other inode numbers in each life (overlays that copy them up)
  * order        numbers inodes in the order in which it meets them (fuseiso)
  * Its node ids count up from 2 in each life: they are paths to it. */
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int device, backing, minor = 22, plus, known, links, order, user = -1;
+static int device, backing, minor = 22, plus, known, links, order, copies, user = -1;
 static struct { char path[1024]; uint64_t lookups; } nodes[4096] = {[1] = {".", 1}};
 static int nodes_used = 2;
 static _Alignas(8) char in[(1 << 17) + 8192], out[1 << 17];
@@ -63,7 +64,7 @@ static int find(const char *path) {
 
 static struct fuse_attr attr_of(const struct stat *st, uint64_t node) {
     return (struct fuse_attr){
-        .ino = order ? 1000 + node : st->st_ino, .size = st->st_size, .blocks = st->st_blocks, .atime = st->st_atim.tv_sec,
+        .ino = order ? 1000 + node : copies && S_ISDIR(st->st_mode) ? st->st_ino + getpid() : st->st_ino, .size = st->st_size, .blocks = st->st_blocks, .atime = st->st_atim.tv_sec,
         .mtime = st->st_mtim.tv_sec, .ctime = st->st_ctim.tv_sec, .atimensec = st->st_atim.tv_nsec,
         .mtimensec = st->st_mtim.tv_nsec, .ctimensec = st->st_ctim.tv_nsec, .mode = st->st_mode, .nlink = st->st_nlink,
         .uid = st->st_uid, .gid = st->st_gid, .blksize = 4096};
@@ -320,6 +321,7 @@ int main(int argc, char **argv) {
         plus |= !strcmp(argv[i], "plus");
         known |= !strcmp(argv[i], "known");
         links |= !strcmp(argv[i], "links");
+        copies |= !strcmp(argv[i], "copies");
         order |= !strcmp(argv[i], "order");
     }
     backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);

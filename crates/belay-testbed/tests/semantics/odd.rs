@@ -1,10 +1,11 @@
-//! S72 to S75, S83: daemons that speak an old minor version of the protocol, have one kind of listing only, take it ill to be
+//! S72 to S75, S83, S84: daemons that speak an old minor version of the protocol, have one kind of listing only, take it ill to be
 //! asked what the kernel would not have asked, go by who asks, or do not
 //! have in one life what they had in another.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -214,7 +215,8 @@ fn s74_daemons_that_refuse_root() {
     assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
 }
 
-/// S75, L35: a daemon that refuses what it allowed before: it is said which file, and why.
+/// S75, L35: a daemon that refuses what it allowed before: it is said which file, and why; what it still allows works, and
+/// the rest fails by the daemon's own error.
 #[test]
 fn s75_what_is_not_opened_again_is_told() {
     let mount = odd(&[], &["links"]);
@@ -227,7 +229,14 @@ fn s75_what_is_not_opened_again_is_told() {
     reader.read_exact_at(&mut text, 0).unwrap();
     assert_eq!(&text, b"more");
     assert_eq!(mount.status().unwrap()["degraded"], false);
-    assert_eq!(file.write(b"!").unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    assert_eq!(file.write(b"!").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    assert_eq!(file.set_len(1).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"more");
+    // The next daemon is asked anew.
+    fs::remove_file(mount.at("link")).unwrap();
+    mount.crash_and_recover();
+    file.write_all(b"!").unwrap();
     told(&mount, &["/file", "Read-only file system"]);
 }
 
@@ -255,6 +264,94 @@ fn s75_numbers_that_do_not_stay_are_told() {
             told(&mount, &["/two", "--inode-numbers volatile"]);
         }
     }
+}
+
+/// S84: directories that get another inode number (an overlay has copied them up) are known by the files in them; what
+/// is open below, or leads there, goes on.
+#[test]
+fn s84_directories_that_are_copied_up() {
+    for arguments in [&[][..], &["--no-resend"]] {
+        let mount = odd(arguments, &["copies"]);
+        let deep = mount.at("d/e");
+        fs::create_dir_all(&deep).unwrap();
+        for name in ["f", "g", "h"] {
+            fs::write(deep.join(name), name).unwrap();
+        }
+        let mut file = OpenOptions::new().read(true).write(true).open(deep.join("f")).unwrap();
+        let dir = File::open(&deep).unwrap();
+        let number = dir.metadata().unwrap().ino();
+        let mut reader = fs::read_dir(&deep).unwrap();
+        let mut listed = vec![reader.next().unwrap().unwrap().file_name()];
+        for round in 1..=3 {
+            mount.crash_and_recover();
+            let by_descriptor = format!("/proc/self/fd/{}/g", dir.as_raw_fd());
+            assert_eq!(fs::read_to_string(&by_descriptor).unwrap(), "g", "{}", mount.log());
+            assert_eq!(dir.metadata().unwrap().ino(), number);
+            assert_eq!(fs::metadata(&deep).unwrap().ino(), number);
+            file.write_all(b"x").unwrap();
+            assert_eq!(fs::read_to_string(deep.join("f")).unwrap(), "x".repeat(round));
+        }
+        listed.extend(reader.map(|entry| entry.unwrap().file_name()));
+        listed.sort();
+        assert_eq!(listed, ["f", "g", "h"]);
+        let status = mount.status().unwrap();
+        assert_eq!(status["degraded"], false, "{status}");
+        assert!(self::number(&status, "/restored/renumbered") >= 2, "{status}");
+        assert_eq!(self::number(&status, "/requests/failed"), 0, "{status}");
+    }
+}
+
+/// S84: directories that somebody has exchanged behind the mount are not the same, though their numbers mean nothing.
+#[test]
+fn s84_directories_that_were_exchanged() {
+    let mount = odd(&[], &["copies"]);
+    for dir in ["one", "two"] {
+        fs::create_dir(mount.at(dir)).unwrap();
+        fs::write(mount.at(dir).join("name"), dir).unwrap();
+    }
+    let file = File::open(mount.at("one/name")).unwrap();
+    for (from, to) in [("one", "t"), ("two", "one"), ("t", "two")] {
+        fs::rename(mount.behind.join(from), mount.behind.join(to)).unwrap();
+    }
+    mount.crash_and_recover();
+    let mut text = [0; 3];
+    let read = file.read_exact_at(&mut text, 0);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::ESTALE), "{}", mount.log());
+    told(&mount, &["/one", "--inode-numbers volatile"]);
+}
+
+/// S84: in an image that is made once nobody moves files, so numbers in the order of meeting do no harm.
+#[test]
+fn s84_an_image_whose_numbers_change() {
+    let mount = Custom::start(&[], |place| {
+        let sample = place.dir.join("sample");
+        for dir in ["a", "b"] {
+            fs::create_dir_all(sample.join(dir)).unwrap();
+            fs::write(sample.join(dir).join("name"), dir).unwrap();
+        }
+        let image = place.dir.join("image");
+        let mut make = Command::new("genisoimage");
+        make.args(["-quiet", "-R", "-o"]).arg(&image).arg(&sample);
+        let made = run(make, LIMIT).unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let words = ["fuseiso".into(), "-n".into(), image.into(), place.mountpoint.into()];
+        words.into_iter().chain(["-f".into()]).collect()
+    });
+    mount.wait_for("service", |status| status["state"] == "serving");
+    // The numbers are given in this order, and then in the other.
+    let b = File::open(mount.at("b/name")).unwrap();
+    let a = File::open(mount.at("a/name")).unwrap();
+    mount.crash_and_recover();
+    let mut text = [0];
+    a.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"a");
+    mount.crash_and_recover();
+    b.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"b");
+    let status = mount.status().unwrap();
+    assert_eq!(status["degraded"], false, "{status}");
+    let why = status["policy_reason"].as_str().unwrap();
+    assert!(why.contains("inode numbers are not compared"), "{why}");
 }
 
 /// The status says this of what is lost.

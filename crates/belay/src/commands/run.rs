@@ -5,7 +5,7 @@ use crate::image::{self, Wishes};
 use crate::preflight::{binary, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
-use belay_supervisor::config::{Config, VERSION};
+use belay_supervisor::config::{Config, Medium, VERSION};
 use belay_supervisor::text::OsText;
 use belay_supervisor::{Policy, instances, keeper, process};
 use std::ffi::OsStr;
@@ -77,6 +77,7 @@ pub fn run(options: &Run) -> Result<i32> {
         image,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
+        medium: chosen.medium.and_then(|path| Medium::look(&path).ok()),
         verbose: options.verbose,
         keeper_pid: std::process::id(),
         bystanders: process::children(std::process::id()),

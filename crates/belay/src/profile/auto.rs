@@ -75,6 +75,19 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
     }
 }
 
+/// The file that alone gives a daemon its names, with what it is, if nobody changes what is in such a file: an image that is
+/// made once. Whoever has a directory as well may show others' names.
+pub fn medium(command: &[OsString]) -> Option<(PathBuf, &'static str)> {
+    let [image] = image::named(command).try_into().ok()?;
+    let contents = contents::of(&image).ok()?;
+    let mut directories = image::directories(command);
+    let (_mountpoint, more) = (directories.next(), directories.next());
+    match contents {
+        Contents::ReadOnly(name) if more.is_none() && image.is_file() => Some((image, name)),
+        _ => None,
+    }
+}
+
 /// Whether a daemon cannot, or is told not to, write to its image.
 fn is_read_only(command: &[OsString], image: &Path) -> bool {
     let options = command.windows(2).filter_map(|pair| match pair {
@@ -93,6 +106,22 @@ mod tests {
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn names_in_an_image_that_is_made_once_are_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, zip) = (dir.path().join("image"), dir.path().join("zip"));
+        std::fs::write(&image, [b"hsqs", &[0; 2000][..]].concat()).unwrap();
+        std::fs::write(&zip, b"PK\x03\x04").unwrap();
+        let (image, zip, place) = (image.display(), zip.display(), dir.path().display());
+        let is_one = |line: String| medium(&words(&line)).is_some();
+        assert!(is_one(format!("d -o ro {image} {place}")));
+        assert!(is_one(format!("d -o dev={image} {place}")));
+        assert!(!is_one(format!("d {zip} {place}")), "others may be changed");
+        assert!(!is_one(format!("d {place} {image} {place}")), "what is in a directory");
+        assert!(!is_one(format!("d -o upper={place} {image} {place}")));
+        assert!(!is_one(format!("d {image} {zip} {place}")));
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub struct Chosen {
     pub unproven: bool,
     /// Until when it holds what it has acknowledged.
     pub until: Until,
+    /// The file that alone gives the daemon its names, if numbers are not known to be stable.
+    pub medium: Option<PathBuf>,
     /// The image, if it was found out.
     pub image: Option<PathBuf>,
     /// Who says which policy, or why, for people.
@@ -175,6 +177,14 @@ pub fn choose(
         (None, Some(found)) => Guess::told(found.profile.policy(), &found.source),
         (None, None) => auto::guess(command, image),
     };
+    let medium =
+        if inode_numbers.is_none() && found.is_none() { auto::medium(command) } else { None };
+    let mut reason = reason;
+    if let Some((path, what)) = &medium {
+        let path = path.display();
+        reason +=
+            &format!("; inode numbers are not compared, as nobody moves files in {path} ({what})");
+    }
     let until = profile.and_then(|profile| profile.buffer).map(|buffer| buffer.until);
     let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
     let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
@@ -187,6 +197,7 @@ pub fn choose(
         policy,
         loses,
         unproven: asked.is_none() && found.is_none(),
+        medium: medium.map(|(path, _)| path),
         until: wanted.until.or(until).unwrap_or_default(),
         image,
         inode_numbers: inode_numbers
