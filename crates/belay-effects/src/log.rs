@@ -105,6 +105,12 @@ impl<'m, M: Memory> Log<'m, M> {
         (self.at * 8, self.words * 8)
     }
 
+    /// Words from its start on that whoever comes next may want to read: of one that was dropped, or is spoilt, its head.
+    pub fn wanted(&self) -> usize {
+        let used = if self.unique() != 0 && self.is_whole() { self.used() } else { 0 };
+        HEAD + used
+    }
+
     /// Makes this the empty log of `unique`.
     #[inline]
     pub fn begin(&self, unique: u64) {

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::store::{HEAP_CLASSES, HEAP_TOP, Store};
 
 /// Words in a heap unit.
-const UNIT_WORDS: usize = 2;
+pub(crate) const UNIT_WORDS: usize = 2;
 /// The largest block, in units.
 pub(crate) const MAX_UNITS: usize = 68;
 

@@ -47,7 +47,7 @@ impl<M: Memory> Store<M> {
     }
 
     /// How many buckets there are; within bounds whatever the memory says.
-    fn buckets(&self, index: Index) -> u64 {
+    pub(crate) fn buckets(&self, index: Index) -> u64 {
         let most = (self.layout.capacity.nodes as u64).max(FIRST_BUCKETS);
         self.header(INDICES + 2 * index as usize).clamp(1, most)
     }

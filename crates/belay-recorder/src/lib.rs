@@ -20,6 +20,7 @@ pub mod memory;
 mod nodes;
 mod slots;
 mod solo;
+mod spare;
 mod store;
 mod streams;
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use belay_recorder::{Capacity, Layout, Store};
+use belay_recorder::{Capacity, Layout, Memory, Store};
 use common::model::{Act, Op, Outcome, State, alone, change};
 use common::{Sim, fresh};
 use proptest::prelude::*;
@@ -77,11 +77,21 @@ impl World {
     fn crash(&self, done: &Done, bracket: bool, at: usize, recovery_dies: Option<usize>) {
         let (lived, _) = self.memory.process(at, || self.again(done, bracket));
         assert_eq!(lived, None, "death number {at}");
+        self.give_back();
         if let Some(at) = recovery_dies {
             self.memory.process(at, || self.store().recover());
         }
         self.store().recover();
         assert_eq!(self.store().recover(), 0, "nothing is left to undo");
+    }
+
+    /// What is given back after a death reads as zeros: nothing on record lies there, nor what an undo needs.
+    fn give_back(&self) {
+        for at in self.store().spare(true).into_iter().flatten() {
+            if self.memory.load(at) != 0 {
+                self.memory.store(at, 0);
+            }
+        }
     }
 
     /// One change, with all its deaths; in the end it was done, or it died at `die`.

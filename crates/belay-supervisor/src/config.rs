@@ -94,6 +94,8 @@ pub struct Config {
     pub start_timeout_ms: u64,
     /// Resident memory of the daemon above which it is restarted, in bytes.
     pub memory_limit: Option<u64>,
+    /// Memory that the recorder may take, in bytes, whatever is on record.
+    pub recorder_limit: u64,
     /// How open requests are settled.
     pub policy: Policy,
     /// Who says so, or why, for people.

@@ -12,6 +12,7 @@ use crate::memfile;
 use crate::process::{Exit, Exited, Watched, reap};
 use crate::programs;
 use crate::signals::Signals;
+use crate::supervisor::SLACK;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -106,7 +107,8 @@ pub fn prepare(
 
 fn make_recorder(config: &Config) -> Result<OwnedFd> {
     let large = if matches!(config.policy, Policy::Epoch | Policy::Buffer) {
-        memfile::create_large()
+        // More than that is given up in any case.
+        memfile::create_large(config.recorder_limit.saturating_add(SLACK))
     } else {
         None
     };

@@ -220,6 +220,13 @@ pub enum Detection {
         /// How much, in bytes.
         bytes: u64,
     },
+    /// The memory that it shares with belay took more than what is on record there.
+    Recorder {
+        /// How much, in bytes.
+        bytes: u64,
+        /// How much of that can be on record.
+        on_record: u64,
+    },
     /// A successor was not ready in time.
     StartTimeout,
     /// The user asked for a signal.

@@ -12,6 +12,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
 };
+use std::ffi::CString;
 use std::path::Path;
 
 const TOO_LONG: &str =
@@ -51,13 +52,15 @@ fn create_sized_unsealed(name: &str, length: u64) -> Result<OwnedFd> {
 /// systems give a memory file large pages only if they were told to (`shmem_enabled`); a tmpfs that nobody else sees
 /// may have them always, but it takes root to make one. `None` if it cannot be had.
 ///
+/// It takes `most` bytes of memory at most: who writes where that would be more gets a SIGBUS.
+///
 /// Such a file cannot be sealed: who maps it and is not to die of what others do to its length must guard its mapping
 /// ([`belay_sys::Mapping::guard`]).
-pub fn create_large() -> Option<OwnedFd> {
+pub fn create_large(most: u64) -> Option<OwnedFd> {
     let kind = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
     fsconfig_set_string(kind.as_fd(), c"huge", c"advise").ok()?;
-    // No limit of its own, as a memory file has none.
-    fsconfig_set_string(kind.as_fd(), c"size", c"0").ok()?;
+    let size = CString::new(most.to_string()).ok()?;
+    fsconfig_set_string(kind.as_fd(), c"size", size.as_c_str()).ok()?;
     fsconfig_create(kind.as_fd()).ok()?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -225,7 +228,7 @@ mod tests {
         }
         let table = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let before = table();
-        let Some(file) = create_large() else {
+        let Some(file) = create_large(16 * LARGE as u64) else {
             let kind = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
             assert_eq!(kind.err(), Some(Errno::PERM), "who may mount can have a tmpfs");
             return;
@@ -233,7 +236,7 @@ mod tests {
         if !shmem.contains("[force]") {
             assert_eq!(touched(&file, false), page, "only where they are asked for");
         }
-        let file = create_large().unwrap();
+        let file = create_large(16 * LARGE as u64).unwrap();
         assert_eq!(touched(&file, true), if allowed { LARGE as u64 / 512 } else { page });
         let huge = |table: String| table.matches("huge=advise").count();
         assert_eq!(huge(table()), huge(before), "it is mounted nowhere");

@@ -274,6 +274,9 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::NotStarted { why } => format!("the start, which failed: {why}"),
         Detection::Hang { request } => format!("a request in flight for too long: {request}"),
         Detection::Memory { bytes } => format!("its memory: {bytes} bytes"),
+        Detection::Recorder { bytes, on_record } => format!(
+            "the memory that it shares with belay: {bytes} bytes, of which {on_record} can be on record"
+        ),
         Detection::Unheld { why } => format!("its being held by nobody: {why}"),
         Detection::GaveUp => "its unmounting and ending, which nobody had asked for".to_owned(),
         Detection::StartTimeout => "the start, which took too long".to_owned(),

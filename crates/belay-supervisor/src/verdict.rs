@@ -129,9 +129,10 @@ pub enum Worth {
 pub fn blame(exit: Exit, detection: &Detection, from_outside: Option<bool>) -> Blame {
     match detection {
         Detection::Hang { .. } => Blame::Hang,
-        Detection::Memory { .. } | Detection::StartTimeout | Detection::Violation { .. } => {
-            Blame::Own
-        }
+        Detection::Memory { .. }
+        | Detection::Recorder { .. }
+        | Detection::StartTimeout
+        | Detection::Violation { .. } => Blame::Own,
         Detection::NotStarted { .. }
         | Detection::Unheld { .. }
         | Detection::GaveUp
@@ -291,6 +292,8 @@ mod tests {
         let hang = Detection::Hang { request: String::new() };
         assert_eq!(blame(killed, &hang, None), Blame::Hang);
         assert_eq!(blame(killed, &Detection::Memory { bytes: 1 }, None), Blame::Own);
+        let touched = Detection::Recorder { bytes: 2, on_record: 1 };
+        assert_eq!(blame(killed, &touched, None), Blame::Own);
         let asked = Detection::Requested { signal: "SIGSEGV".into() };
         for planned in [asked, Detection::Restart, Detection::Checkpoint] {
             assert_eq!(blame(Exit::Signal(11), &planned, None), Blame::Outside);

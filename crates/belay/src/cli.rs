@@ -32,7 +32,7 @@ pub enum Command {
         one does so by force.",
         after_help = "Example: belay run -- sshfs host:/data /mnt/data"
     )]
-    Run(Run),
+    Run(Box<Run>),
     /// Show held mounts: state, crashes, blackouts.
     #[command(long_about = "Show held mounts: state, crashes, blackouts.\n\n\
         With --json: one object {schema_version, mounts: [...]}, each mount with at least \
@@ -188,6 +188,11 @@ pub struct Run {
     /// Restart the daemon when it uses more resident memory than this, such as 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<u64>,
+    /// Give the mount up when what belay has on record of it takes more memory than this (at least 1G): what is on record is
+    /// what the daemon's process says that it is. A daemon that takes more of that memory than what is on record is
+    /// restarted in any case.
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = recorder_limit)]
+    pub recorder_limit: u64,
     /// How requests are settled whose outcome a crash left open.
     #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
     pub policy: PolicyName,
@@ -426,6 +431,15 @@ fn poison_after(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Less is not enough for what one epoch may collect.
+fn recorder_limit(text: &str) -> Result<u64, String> {
+    let size = parse_size(text)?;
+    if size < 1 << 30 {
+        return Err(format!("{text} is too little for what belay keeps; 1G is the least"));
+    }
+    Ok(size)
+}
+
 /// Signals that end nobody.
 const HARMLESS: [&str; 7] =
     ["SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGTSTP", "SIGTTIN", "SIGTTOU"];
@@ -454,7 +468,7 @@ mod tests {
         let words = "belay run --hang-timeout 30s --memory-limit 512M -v -- sshfs -f a:/b /mnt";
         let Command::Run(run) = Cli::parse_from(words.split(' ')).command else { panic!() };
         assert_eq!(run.hang_timeout, Some(Duration::from_secs(30)));
-        assert_eq!(run.memory_limit, Some(512 << 20));
+        assert_eq!((run.memory_limit, run.recorder_limit), (Some(512 << 20), 4 << 30));
         assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);
     }
 

@@ -46,6 +46,7 @@ fn programs_that_cannot_be_held_are_refused() {
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);
     fails(&["run", "--memory-limit", "lots", "--", "true"], &["lots is no size", "512M"]);
+    fails(&["run", "--recorder-limit", "1M", "--", "true"], &["1M is too little", "1G"]);
     fails(&["run", "--hang-timeout", "soon", "--", "true"], &["--hang-timeout"]);
     fails(&["crash", "/mnt", "--signal", "SIGNOPE"], &["no signal is called SIGNOPE", "kill -l"]);
 }

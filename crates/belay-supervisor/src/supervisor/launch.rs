@@ -3,6 +3,7 @@
 //! Invariant: the lease is `{generation, 0}` before a process of that generation is started, and
 //! the instants are cleared only then, when nobody can set them.
 
+use super::record::Looks;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::config::Medium;
@@ -45,6 +46,7 @@ impl Supervisor {
         self.unread = None;
         self.choose_program();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
+        self.record_looks = Looks::default();
         self.calm_event();
         self.control().clear_instants();
         let control = self.control();

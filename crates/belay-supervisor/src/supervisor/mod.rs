@@ -18,6 +18,7 @@
 //! | [`checkpoints`] | when to ask for one, and what commits it |
 //! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
+//! | [`record`] | how much memory the recorder takes |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
 //!
@@ -37,11 +38,14 @@ mod nudge;
 mod patience;
 mod program;
 mod readonly;
+mod record;
 mod recovery;
 mod takeover;
 mod unmounting;
 mod watch;
 mod words;
+
+pub(crate) use record::SLACK;
 
 use crate::autopsy::{self, later::Backtraces};
 use crate::blackout::Blackouts;
@@ -185,6 +189,7 @@ struct Supervisor {
     /// requests then.
     unread: Option<(u64, u64)>,
     next_tick_ns: u64,
+    record_looks: record::Looks,
     words: words::Words,
     unmounting: Option<unmounting::Unmounting>,
     finished: Option<i32>,
@@ -260,6 +265,7 @@ impl Supervisor {
             outsiders: Outsiders::new(),
             unread: None,
             next_tick_ns: clock::now() + SECOND,
+            record_looks: record::Looks::default(),
             words: words::Words::default(),
             unmounting: None,
             finished: None,
@@ -415,7 +421,7 @@ impl Supervisor {
     /// The time until something must be looked at without being told.
     fn time_to_wait(&self) -> Timespec {
         let now = clock::now();
-        let mut next = now + 60 * SECOND;
+        let mut next = self.next_record_look(now);
         for at in self.launch_at.into_iter().chain(self.conclude_at.map(|(at, _)| at)) {
             next = next.min(at);
         }
@@ -469,6 +475,7 @@ impl Supervisor {
         self.check_words(now);
         self.nudge_in_time(now);
         self.look_for_unheld(now);
+        self.check_record(now);
         self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;

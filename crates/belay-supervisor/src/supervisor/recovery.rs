@@ -105,8 +105,9 @@ impl Supervisor {
         let mut looping = self.is_crash_loop();
         looping &= !self.consider_read_only(looping);
         let mut patient = true;
+        let too_large = self.trim_record();
         match next {
-            _ if looping => {}
+            _ if looping || too_large.is_some() => {}
             Next::Anew => {
                 if worth == Worth::Nothing && blame == Blame::Own {
                     // A new program that comes so far as to serve, and no further, does not serve either.
@@ -119,7 +120,9 @@ impl Supervisor {
         }
         self.fence(leftovers, connections);
         self.tell_of_crash(interrupted, in_flight);
-        if !patient {
+        if let Some(why) = too_large {
+            self.give_up(&why);
+        } else if !patient {
             self.give_up(&self.impatience());
         } else if looping {
             let lives = self.book.unproductive.max(self.book.idle);

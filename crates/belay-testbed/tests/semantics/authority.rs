@@ -263,6 +263,94 @@ fn s54_a_daemon_that_takes_its_memory_away_hurts_only_itself() {
     assert!(log.contains("destroyed the recorder") && !log.contains("supervisor died"), "{log}");
 }
 
+impl Forger {
+    /// Bytes that the memory takes that belay shares with its daemon; `None` once belay has ended.
+    fn shared_bytes(&self) -> Option<u64> {
+        let supervisor = number(&self.mount.status()?, "/supervisor/pid");
+        let entries = fs::read_dir(format!("/proc/{supervisor}/fd")).ok()?;
+        let files = entries.flatten().filter_map(|entry| fs::metadata(entry.path()).ok());
+        let shared = files.filter(|file| file.len() == LAYOUT.bytes() as u64);
+        shared.map(|file| file.blocks() * 512).max()
+    }
+}
+
+/// S55: what a daemon has touched of the memory that belay shares with it does not stay, and the mount goes on.
+#[test]
+fn s55_memory_that_a_daemon_touches_is_given_back() {
+    for (policy, most) in [("reconcile", 64 << 20), ("journal", 64 << 20), ("epoch", 900 << 20)] {
+        let mut forger = Forger::start(&["--policy", policy], |_| Words::default());
+        let before = forger.shared_bytes().unwrap();
+        assert!(before < 64 << 20, "{policy}: {before}");
+        let orders = Words::default();
+        // All but what is on record, and some of what could be.
+        orders.store(LAYOUT.nodes + (1 << 20), LAYOUT.words as u64);
+        orders.put(&forger.orders());
+        let path = forger.mount.at("touch");
+        let caller = call(move || fs::create_dir(path));
+        forger.mount.wait_for("end of the daemon", |status| number(status, "/crashes") > 0);
+        // The next one is asked the same, and touches nothing.
+        fs::write(forger.orders(), "").unwrap();
+        assert!(caller.result().is_err());
+        forger.mount.wait_for("service", |status| status["state"] == "serving");
+        let after = forger.shared_bytes().unwrap();
+        assert!(after < most, "{policy}: {after}\n{}", forger.mount.log());
+        assert!(fs::metadata(&forger.mount.mountpoint).unwrap().is_dir());
+        for said in ["the memory that it shares with belay", "given back"] {
+            assert!(forger.mount.log().contains(said), "{policy}: {}", forger.mount.log());
+        }
+        forger.mount.stop();
+        forger.mount.end();
+    }
+}
+
+/// S55: what a daemon says to be on record is bounded too.
+#[test]
+fn s55_a_record_beyond_its_limit_is_given_up() {
+    let mut forger = Forger::start(&["--recorder-limit", "1G"], |_| {
+        let tops = Words::default();
+        tops.store(LAYOUT.store, 1 << 24); // nodes
+        tops.store(LAYOUT.store + 4, 1 << 28); // units of the heap
+        tops
+    });
+    forger.order("words");
+    let orders = Words::default();
+    orders.store(LAYOUT.nodes, LAYOUT.copies as u64);
+    orders.put(&forger.orders());
+    let path = forger.mount.at("touch");
+    let caller = call(move || fs::create_dir(path));
+    assert!(caller.result().is_err());
+    let status = forger.mount.end();
+    let log = forger.mount.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("may take 1024 MiB (--recorder-limit)"), "{log}");
+}
+
+/// S55: one that touches all, what is on record as well, has it given back too, or loses its mount.
+#[test]
+fn s55_a_daemon_that_touches_all_hurts_only_itself() {
+    let mut forger = Forger::start(&[], |_| Words::default());
+    let orders = Words::default();
+    orders.store(0, LAYOUT.words as u64);
+    orders.put(&forger.orders());
+    let path = forger.mount.at("touch");
+    let caller = call(move || fs::create_dir(path));
+    assert!(caller.result().is_err());
+    let settled = until(|| {
+        let serves = forger.mount.status().is_some_and(|status| status["state"] == "serving");
+        forger.mount.exited().is_some()
+            || serves && forger.shared_bytes().is_some_and(|bytes| bytes < 64 << 20)
+    });
+    let log = forger.mount.log();
+    assert!(settled, "{:?}\n{log}", forger.shared_bytes());
+    match forger.mount.exited() {
+        Some(status) => {
+            assert_eq!(status.code(), Some(1), "{log}");
+            assert!(log.contains("giving up on"), "{log}");
+        }
+        None => forger.mount.stop(),
+    }
+}
+
 /// A FUSE file system that nobody serves.
 struct Probe {
     place: TempDir,

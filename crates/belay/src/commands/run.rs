@@ -68,6 +68,7 @@ pub fn run(options: &Run) -> Result<i32> {
         hang_timeout_ms: options.hang_timeout.map(millis),
         start_timeout_ms: millis(options.start_timeout),
         memory_limit: options.memory_limit,
+        recorder_limit: options.recorder_limit,
         policy: chosen.policy,
         policy_reason: chosen.reason,
         unproven: chosen.unproven,

@@ -1,0 +1,119 @@
+//! How much memory the recorder takes. A daemon maps all of it, so its mere touch makes it grow, and what has grown stays when
+//! that daemon has gone, counted by no limit of its own.
+//!
+//! The rule: what the recorder takes is what is on record, and a bounded rest. Who is the cause of more is killed, and before the next one
+//! starts, all that nothing on record lies in is given back. What is on record is what the recorder itself says, so that has
+//! a limit too (`--recorder-limit`): a mount that needs more is given up.
+
+use super::{SECOND, Supervisor};
+use crate::clock;
+use crate::ledger::Detection;
+use belay_effects::Area;
+use belay_recorder::Store;
+use belay_recorder::control::options;
+use rustix::fs::{FallocateFlags, fallocate, fstat};
+use signal_hook::consts::SIGKILL;
+use std::ops::Range;
+
+/// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
+pub(crate) const SLACK: u64 = 256 << 20;
+
+/// The looks at it: after 1/16 s of a daemon's life (what the last one has died of may come at once), 1/8 s and so on, then each
+/// second. A look is one system call, and no message stands for it: a daemon that asks for nothing may touch as well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looks {
+    last: u64,
+    pause: u64,
+}
+
+impl Supervisor {
+    /// When the next look is due.
+    pub(super) fn next_record_look(&self, now: u64) -> u64 {
+        let Looks { last, pause } = self.record_looks;
+        if last == 0 { now } else { last.saturating_add(pause) }
+    }
+
+    /// Looks if it is time to; a daemon that takes too much is killed.
+    pub(super) fn check_record(&mut self, now: u64) {
+        if self.next_record_look(now) > now {
+            return;
+        }
+        let pause = self.record_looks.pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
+        self.record_looks = Looks { last: now, pause };
+        if self.book.stop.is_some() || self.is_being_killed() {
+            return;
+        }
+        let bytes = self.record_bytes();
+        if bytes <= SLACK {
+            return;
+        }
+        let on_record = self.on_record(&self.spare_record());
+        if bytes <= on_record.saturating_add(SLACK).min(self.config.recorder_limit) {
+            return;
+        }
+        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+            self.cause = Some((Detection::Recorder { bytes, on_record }, now));
+        }
+    }
+
+    /// Gives back what a dead daemon has touched and nothing on record lies in, if that is much; no other daemon may have been started. Gives
+    /// why the mount cannot go on, if what is left is too much.
+    pub(super) fn trim_record(&self) -> Option<String> {
+        let before = self.record_bytes();
+        if before <= SLACK {
+            return None;
+        }
+        let spare = self.spare_record();
+        if before > self.on_record(&spare).saturating_add(SLACK) {
+            let begin = clock::now();
+            for range in spare {
+                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let (at, length) = (range.start * 8, range.len() * 8);
+                if let Err(error) = fallocate(&self.fds.recorder, how, at as u64, length as u64) {
+                    tracing::warn!("cannot give back memory of the recorder: {error}");
+                    break;
+                }
+            }
+            tracing::warn!(
+                "the recorder had {} MiB, of which {} MiB are given back, as nothing on record lies there ({} ms)",
+                before >> 20,
+                before.saturating_sub(self.record_bytes()) >> 20,
+                clock::micros(begin, clock::now()) / 1000
+            );
+        }
+        let (bytes, limit) = (self.record_bytes(), self.config.recorder_limit);
+        (bytes > limit).then(|| {
+            format!(
+                "what is on record takes {} MiB of memory, and may take {} MiB (--recorder-limit)",
+                bytes >> 20,
+                limit >> 20
+            )
+        })
+    }
+
+    /// Memory that the recorder takes, in bytes.
+    fn record_bytes(&self) -> u64 {
+        let blocks = fstat(&self.fds.recorder).map_or(0, |stat| stat.st_blocks);
+        u64::try_from(blocks).unwrap_or(0).saturating_mul(512)
+    }
+
+    /// The most that what is on record can take, if these of its words are spare.
+    fn on_record(&self, spare: &[Range<usize>]) -> u64 {
+        let spare = spare.iter().fold(0, |sum: usize, range| sum.saturating_add(range.len()));
+        (self.layout.words.saturating_sub(spare) as u64).saturating_mul(8)
+    }
+
+    /// The words that nothing on record lies in. They are found by reading the file, which fills no page of it.
+    fn spare_record(&self) -> Vec<Range<usize>> {
+        let view = self.requests().view();
+        let store = Store::new(view, self.layout);
+        let area = Area::new(&view, self.layout);
+        let mut spare = store.spare(self.options() & options::NO_RESEND != 0);
+        spare.extend(store.spare_of_logs(|slot| area.log(slot).wanted()));
+        if !self.has_epochs() {
+            spare.push(self.layout.epochs..self.layout.words);
+        }
+        spare
+    }
+}
