@@ -1,4 +1,4 @@
-//! What comes over the control socket, from both sides, and the files of a state directory.
+//! What comes over the control socket, from both sides, from the process that makes backtraces, and the files of a state directory.
 #![no_main]
 
 use belay_supervisor::config::Config;
@@ -11,6 +11,7 @@ fuzz_target!(|data: &[u8]| {
         let again = serde_json::to_vec(&ask).expect("what was read can be written");
         assert_eq!(serde_json::from_slice::<Ask>(&again).expect("and read"), ask);
     }
+    let _ = belay_supervisor::autopsy::apart::read_answer(data);
     let _ = serde_json::from_slice::<Answer>(data);
     let _ = serde_json::from_slice::<Config>(data);
     if let Ok(status) = serde_json::from_slice::<Status>(data) {

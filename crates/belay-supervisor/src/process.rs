@@ -10,6 +10,7 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a descriptor for a process is waited for.
@@ -191,10 +192,19 @@ pub fn children(pid: u32) -> Vec<u32> {
     };
     let mut found = Vec::new();
     for task in tasks.flatten() {
-        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        found.extend(listed(&task.path().join("children")));
     }
     found
+}
+
+/// The children that one thread of process `pid` has started.
+pub fn children_of_thread(pid: u32, thread: u32) -> Vec<u32> {
+    listed(Path::new(&format!("/proc/{pid}/task/{thread}/children")))
+}
+
+fn listed(file: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// The words that process `pid` was started with; none if it is gone.

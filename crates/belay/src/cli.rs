@@ -131,6 +131,9 @@ pub enum Command {
     /// A new keeper (for belay itself).
     #[command(hide = true)]
     Keep(Hidden),
+    /// A backtrace (for belay itself).
+    #[command(hide = true)]
+    Autopsy,
 }
 
 /// Options of the processes that belay starts for itself.

@@ -1,10 +1,13 @@
 //! Backtraces are made when there is time, by a thread beside the supervisor: files have to be read
-//! for them. A report is written at once without, and again with.
+//! for them, which is done in a process apart. A report is written at once without, and again with.
 
-use super::unwind::backtrace;
+use super::apart::backtrace;
+use crate::process::children_of_thread;
 use crate::report::Report;
 use belay_effects::remains::Remains;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -28,6 +31,8 @@ struct Worker {
     jobs: SyncSender<Job>,
     /// Nothing comes here; it is closed when the thread ends.
     end: Receiver<()>,
+    /// Its number, 0 until it has begun.
+    thread: Arc<AtomicU32>,
 }
 
 impl Backtraces {
@@ -43,9 +48,15 @@ impl Backtraces {
         }
     }
 
+    /// The processes that work on one: none of the daemon's. To be asked after those of which some may be one of them.
+    pub fn processes(&self) -> Vec<u32> {
+        let thread = self.worker.as_ref().map_or(0, |worker| worker.thread.load(Ordering::Acquire));
+        if thread == 0 { Vec::new() } else { children_of_thread(std::process::id(), thread) }
+    }
+
     /// Waits until the last is written, but not for long.
     pub fn finish(&mut self) {
-        if let Some(Worker { jobs, end }) = self.worker.take() {
+        if let Some(Worker { jobs, end, .. }) = self.worker.take() {
             drop(jobs);
             if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("a backtrace takes too long: its report is left without one");
@@ -57,8 +68,12 @@ impl Backtraces {
 fn start() -> Option<Worker> {
     let (jobs, todo) = sync_channel::<Job>(WAITING);
     let (alive, end) = sync_channel::<()>(1);
+    let number = Arc::new(AtomicU32::new(0));
+    let told = Arc::clone(&number);
     let work = move || {
         let _alive = alive;
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        told.store(own.unsigned_abs(), Ordering::Release);
         for (mut report, remains, dir) in todo {
             let Some(frames) = backtrace(&remains) else { continue };
             if let Some(crash) = &mut report.crash {
@@ -71,7 +86,7 @@ fn start() -> Option<Worker> {
     };
     let thread = thread::Builder::new().name("backtrace".to_owned());
     match thread.spawn(work) {
-        Ok(_) => Some(Worker { jobs, end }),
+        Ok(_) => Some(Worker { jobs, end, thread: number }),
         Err(error) => {
             tracing::debug!("cannot start a thread for backtraces: {error}");
             None

@@ -4,11 +4,12 @@
 //! Everything here is hostile until proved otherwise: a daemon gone mad may have written the remains,
 //! and a daemon names the files that the backtrace is looked up in. Nothing is read without a limit,
 //! nothing is opened that could make its reader wait or that has effects of its own, and what foreign
-//! code makes of it cannot bring the supervisor down. The backtrace is made in a thread beside the
-//! supervisor, when applications have long got their answers.
+//! code makes of it cannot bring the supervisor down, nor take its memory: it runs in a process of its own, with limits, when
+//! applications have long got their answers.
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | [`apart`] | how that is done in a process of its own |
 //! | `demangle` | what a symbol is called in its language |
 //! | [`maps`] | what lay where in the process |
 //! | `message` | what the daemon said of why it gave up |
@@ -17,6 +18,7 @@
 //! | [`unwind`] | which functions had called which |
 //! | [`later`] | when that is done |
 
+pub mod apart;
 mod demangle;
 pub mod journal;
 pub mod later;

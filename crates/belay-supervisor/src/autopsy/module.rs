@@ -1,7 +1,7 @@
 //! What a program file says: unwind tables, names of functions, lines of sources.
 
 use super::maps::Mapped;
-use super::{Frame, demangle, hex, open, plain};
+use super::{Frame, demangle, hex, plain};
 use addr2line::gimli::{self, EndianSlice, RunTimeEndian, SectionId};
 use framehop::{ExplicitModuleSectionInfo, Module};
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -59,9 +59,8 @@ pub(super) struct Program {
 type Elf<'d> = ElfFile64<'d, Endianness, &'d ReadCache<Limited>>;
 
 impl Program {
-    /// Opens the file that `mapped` is a part of, whose parts are all in `map`.
-    pub(super) fn open(mapped: &Mapped, map: &[Mapped], left: &Left) -> Option<Self> {
-        let file = open::open(mapped)?;
+    /// The file that `mapped` is a part of, whose parts are all in `map`.
+    pub(super) fn new(file: File, mapped: &Mapped, map: &[Mapped], left: &Left) -> Option<Self> {
         let cache = ReadCache::new(Limited { file, left: Rc::clone(left) });
         let bias = bias(&elf(&cache)?, mapped)?;
         let parts = || map.iter().filter(|part| part.path == mapped.path);
@@ -112,14 +111,21 @@ impl Program {
                 find_names(&elf, tables, wanted);
             }
         }
-        let lines = Lines::new(&elf);
-        let lines = lines.as_ref().and_then(Lines::context);
         for (((_, frame), lookup), name) in frames.iter_mut().zip(&lookups).zip(names) {
             let Some(lookup) = lookup else { continue };
             frame.module = Some(plain(&self.path));
             frame.offset = Some(hex(*lookup));
             frame.function = name.map(|(_, name)| plain(&demangle::readable(&name)));
-            let found = lines.as_ref().and_then(|lines| lines.find_location(*lookup).ok()?);
+        }
+    }
+
+    /// Says where in its sources the frames are that are in this file.
+    pub(super) fn place(&self, frames: &mut [(u64, Frame)]) {
+        let Some(elf) = elf(&self.cache) else { return };
+        let lines = Lines::new(&elf);
+        let Some(lines) = lines.as_ref().and_then(Lines::context) else { return };
+        for (lookup, frame) in frames.iter_mut().filter(|(lookup, _)| self.has(*lookup)) {
+            let found = lines.find_location(lookup.wrapping_sub(self.bias)).ok().flatten();
             if let Some(place) = found {
                 frame.file = place.file.map(plain);
                 frame.line = place.line;

@@ -7,23 +7,32 @@ use belay_effects::remains::{Machine, Remains};
 use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Module, Unwinder};
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Functions that are shown.
-const FRAMES: usize = 64;
+pub(super) const FRAMES: usize = 64;
 /// No code is below this address.
 const NOWHERE: u64 = 1 << 16;
 /// Program files that are looked at.
 const PROGRAMS: usize = 32;
 
 /// The functions on the stack of the thread that crashed, the innermost first. `None` if nothing can
-/// be found out.
-pub fn backtrace(remains: &Remains) -> Option<Vec<Frame>> {
+/// be found out. `files` are those that may be read, with their paths; `tell` gets what is known so far, each time more.
+pub(super) fn backtrace(
+    remains: &Remains,
+    files: Vec<(String, File)>,
+    tell: &mut dyn FnMut(&[&Frame]),
+) -> Option<Vec<Frame>> {
     // Code of others' on files of others': whatever it makes of them, it ends here.
-    catch_unwind(AssertUnwindSafe(|| walk(remains))).ok().flatten()
+    catch_unwind(AssertUnwindSafe(|| walk(remains, files, tell))).ok().flatten()
 }
 
-fn walk(remains: &Remains) -> Option<Vec<Frame>> {
+fn walk(
+    remains: &Remains,
+    mut files: Vec<(String, File)>,
+    tell: &mut dyn FnMut(&[&Frame]),
+) -> Option<Vec<Frame>> {
     let map = maps::parse(&remains.maps);
     let left = Left::new(BUDGET.into());
     let mut seen: Vec<String> = Vec::new();
@@ -38,7 +47,10 @@ fn walk(remains: &Remains) -> Option<Vec<Frame>> {
         match found.iter().find_map(of) {
             Some(mapped) if seen.len() < PROGRAMS => {
                 seen.push(mapped.path.clone());
-                programs.extend(Program::open(mapped, &map, &left));
+                if let Some(at) = files.iter().position(|(path, _)| *path == mapped.path) {
+                    let (_, file) = files.swap_remove(at);
+                    programs.extend(Program::new(file, mapped, &map, &left));
+                }
             }
             _ => break found,
         }
@@ -50,9 +62,14 @@ fn walk(remains: &Remains) -> Option<Vec<Frame>> {
         (lookup, Frame { address: hex(address.address()), module, ..Frame::default() })
     };
     let mut frames: Vec<(u64, Frame)> = addresses.iter().map(frame).collect();
-    for program in &programs {
-        program.name(&mut frames);
-    }
+    let mut said = |frames: &[(u64, Frame)]| {
+        tell(&frames.iter().map(|(_, frame)| frame).collect::<Vec<_>>());
+    };
+    said(&frames);
+    programs.iter().for_each(|program| program.name(&mut frames));
+    said(&frames);
+    programs.iter().for_each(|program| program.place(&mut frames));
+    said(&frames);
     (!frames.is_empty()).then(|| frames.into_iter().map(|(_, frame)| frame).collect())
 }
 
@@ -124,6 +141,7 @@ fn collect<U: Unwinder<Module = Module<Vec<u8>>>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::autopsy::apart;
     use belay_effects::remains::{Head, REGISTERS_MAX};
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
@@ -161,6 +179,16 @@ mod tests {
             message_bytes: 0,
         };
         Remains { head, stack, maps: maps.into_bytes(), message: Vec::new() }
+    }
+
+    fn backtrace(remains: &Remains) -> Option<Vec<Frame>> {
+        let mut last = None;
+        let tell = &mut |frames: &[&Frame]| last = Some(serde_json::to_vec(frames).expect("JSON"));
+        let frames = super::backtrace(remains, apart::files(remains), tell);
+        if frames.is_some() {
+            assert_eq!(apart::read_answer(&last.expect("an answer")), frames);
+        }
+        frames
     }
 
     const BASE: u64 = 0x5555_0000_0000;

@@ -45,9 +45,11 @@ impl Supervisor {
         except.extend(self.nudge.pid()); // asks the mount for something, and waits for an answer
         // Those of an older life are being seen to.
         except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));
-        descendants(&belay, &except)
+        let below = descendants(&belay, &except);
+        let apart = self.backtraces.processes();
+        below
             .into_iter()
-            .filter(|pid| !is_helper(*pid))
+            .filter(|pid| !is_helper(*pid) && !apart.contains(pid))
             .filter_map(Watched::open)
             .filter(|watched| !watched.is_dead())
             .collect()

@@ -25,6 +25,11 @@ struct Dying {
 
 impl Dying {
     fn start(arguments: &[&str], files: &[&str]) -> Self {
+        Self::start_with(arguments, files, None)
+    }
+
+    /// The same, with debug information of these tests' own.
+    fn start_with(arguments: &[&str], files: &[&str], debug: Option<&str>) -> Self {
         let mut control = PathBuf::new();
         let mount = Custom::start(arguments, |place| {
             let program = place.dir.join("dying");
@@ -42,6 +47,11 @@ impl Dying {
                 "-Wextra",
             ]);
             build.arg("-Wno-infinite-recursion").arg("-o").arg(&program).arg(source);
+            if let Some(text) = debug {
+                let file = place.dir.join("debug.s");
+                fs::write(&file, text).unwrap();
+                build.arg("-g0").arg(file);
+            }
             build.args(flags.split_whitespace());
             let output = run(build, LIMIT).unwrap();
             assert!(output.status.success(), "{output:?}");
@@ -144,6 +154,57 @@ fn s05_a_backtrace_names_the_functions() {
             assert_eq!(crash["request"]["request"], "MKDIR");
         }
     }
+}
+
+/// Debug information that stands for 60 million lines of source.
+const HUGE: &str = r#"
+    .section .note.GNU-stack,"",%progbits
+    .section .debug_abbrev,"",%progbits
+.Labbrev: .byte 1, 0x11, 0,  0x10, 0x17,  0x11, 0x01,  0x12, 0x07,  0, 0,  0
+    .section .debug_info,"",%progbits
+    .long .Lend - .Lbegin
+.Lbegin: .short 4
+    .long .Labbrev
+    .byte 8, 1
+    .long .Lline
+    .quad strike_inner
+    .quad 0x8000000
+.Lend:
+    .section .debug_line,"",%progbits
+.Lline: .long .Lline_end - .Lline_begin
+.Lline_begin: .short 4
+    .long .Lprogram - .Lheader
+.Lheader: .byte 1, 1, 1, 251, 14, 13,  0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1,  0
+    .asciz "huge.c"
+    .byte 0, 0, 0,  0
+.Lprogram: .byte 0, 9, 2
+    .quad strike_inner
+    .fill 60000000, 1, 0x20
+    .byte 0, 1, 1
+.Lline_end:
+"#;
+
+/// The most memory that a process has had at a time, in bytes.
+fn most_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// S5: what is read for a backtrace is read in a process apart, which has limits: debug information that takes more memory
+/// than there is costs the lines of sources, and nothing else.
+#[test]
+fn s05_a_backtrace_takes_no_memory_of_belays() {
+    let dying = Dying::start_with(&[], &["once"], Some(HUGE));
+    let report = dying.crash_in("a/null");
+    assert_in_order(&report, &["strike_inner", "strike_outer", "make_dir"]);
+    assert_eq!(report["crash"]["backtrace"][0]["file"], Value::Null, "{report:#}");
+    let most = most_memory(dying.mount.pid("supervisor"));
+    assert!(most < 200 << 20, "{most} bytes");
+    // It goes on, and has backtraces of further crashes too.
+    fs::write(dying.control.join("once"), "").unwrap();
+    dying.mkdir("b/abort").result().unwrap();
+    dying.mount.wait_for("second report", |status| status["reports"] == 2);
 }
 
 /// S5: whatever it dies of.

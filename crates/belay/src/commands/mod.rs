@@ -32,6 +32,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
+        Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Keep(_) => Ok(belay_supervisor::keeper::run_inherited()?),
     }
 }
