@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use belay_study::trial::limited;
 use belay_study::{Look, Snapshot, Source, Subject, User};
 use belay_supervisor::config::Until;
+use belay_supervisor::degraded::Kind;
 use belay_supervisor::instances;
 use belay_supervisor::status::{State, Status};
 use std::cell::{Cell, RefCell};
@@ -53,6 +54,8 @@ pub struct Target {
     pub limit: Duration,
     /// How it is made to write all that it holds.
     pub flush: Option<FlushName>,
+    /// Its inode numbers are told to change from life to life.
+    pub volatile: Cell<bool>,
     /// All processes of this study.
     pub family: Family,
     /// Whether the directory to work in was made.
@@ -122,6 +125,9 @@ impl Target {
                 command.arg(self.state());
                 // Nobody waits for a server here: a daemon that does not start again has failed the experiment.
                 command.args(["--retry-for", "2s"]);
+                if self.volatile.get() {
+                    command.args(["--inode-numbers", "volatile"]);
+                }
                 if let (Tried::Epoch, Some(flush)) = (policy, self.flush) {
                     command.args(["--flush", flush.name()]);
                 }
@@ -236,6 +242,8 @@ pub struct Tallies {
     pub torn: u64,
     /// Mounts that were degraded in the end.
     pub degraded: u64,
+    /// Mounts in which files had other inode numbers after a crash, for which they counted as replaced.
+    pub renumbered: u64,
     /// Mounts that belay gave up.
     pub gave_up: u64,
 }
@@ -247,6 +255,9 @@ impl Tallies {
         self.diverged += status.effects.diverged;
         self.torn += status.effects.torn;
         self.degraded += u64::from(status.degraded);
+        let mut reasons = status.degraded_reasons.iter();
+        let renumbered = reasons.any(|r| r.kind == Kind::Handle && r.what.contains("inode number"));
+        self.renumbered += u64::from(renumbered);
         self.gave_up += u64::from(status.state == State::GaveUp);
     }
 }

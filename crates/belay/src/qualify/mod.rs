@@ -26,7 +26,7 @@ pub use options::Options;
 
 use crate::messages::{Out, say};
 use crate::preflight::{binary, machine, mountpoint, script, shim};
-use crate::profile::{Buffer, Profile};
+use crate::profile::{Buffer, InodeNumbers, Profile};
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
 use belay_supervisor::config::Until;
@@ -91,7 +91,11 @@ fn examine(
         User::Own => None,
     };
     let mut lab = study::Lab::new(options, Rc::clone(target), interrupted, all);
-    lab.run(&operations(options), &policies(options, target.has_file_system()))
+    lab.run(&operations(options), &policies(options, target.has_file_system()))?;
+    if target.volatile.get() {
+        all.inode_numbers = Some(InodeNumbers::Volatile);
+    }
+    Ok(())
 }
 
 /// Judges, writes and tells.
@@ -115,9 +119,11 @@ fn conclude(
             text += &format!(", only {}", names.join(", "));
         }
         let mut profile = Profile::new(program, policy.into(), text)?;
+        // This one comes before whatever else knows the daemon.
+        let known = crate::profile::find(Path::new(program))?.map(|found| found.profile);
+        let numbers = all.inode_numbers.or(known.as_ref().map(|known| known.inode_numbers));
+        profile.inode_numbers = numbers.unwrap_or_default();
         if policy == Tried::Epoch {
-            // This one comes before whatever else knows the daemon.
-            let known = crate::profile::find(Path::new(program))?.map(|found| found.profile);
             profile.flush = options.flush.or(known.as_ref().and_then(|known| known.flush));
             profile.checkpoint = known.map(|known| known.checkpoint).unwrap_or_default();
         }
@@ -193,6 +199,7 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
         links: false,
         limit: options.op_timeout,
         flush: options.flush,
+        volatile: Cell::new(false),
         family: mount::Family::default(),
         made: Cell::new(false),
     })
@@ -249,6 +256,7 @@ fn blank(options: &Options, program: &str, target: &Target) -> Qualification {
         command: words.collect(),
         program: program.to_owned(),
         user: None,
+        inode_numbers: None,
         image: target.image.as_ref().map(|image| image.word.to_string_lossy().into_owned()),
         operations: Vec::new(),
         policies: Vec::new(),

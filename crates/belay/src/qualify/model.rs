@@ -2,6 +2,7 @@
 
 use super::daemon::Tallies;
 use super::options::Tried;
+use crate::profile::InodeNumbers;
 use belay_study::{Crash, DryRun};
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub struct Qualification {
     pub user: Option<u32>,
     /// The image of which copies were used.
     pub image: Option<String>,
+    /// They change from life to life, as was found out; none: they do not, or a profile knows.
+    pub inode_numbers: Option<InodeNumbers>,
     /// What was done.
     pub operations: Vec<Learnt>,
     /// Under which policies.
@@ -35,7 +38,7 @@ pub struct Qualification {
     pub dry_runs: Vec<Observed>,
     /// The crashes.
     pub experiments: Vec<Experiment>,
-    /// What kept it from being whole.
+    /// What kept it from being whole, under any policy.
     pub troubles: Vec<String>,
     /// The first right policy, if there is one and nothing went wrong.
     pub certified: Option<Tried>,
@@ -67,8 +70,10 @@ pub struct Column {
     pub experiments: usize,
     /// Those that went well.
     pub all_right: usize,
-    /// It was left at its first failure.
+    /// It was left before its end: at its first failure, or when too much could not be made.
     pub left_early: bool,
+    /// What could not be made under it.
+    pub troubles: Vec<String>,
     /// What belay counted meanwhile.
     pub tallies: Tallies,
 }
@@ -112,13 +117,33 @@ impl Qualification {
         self.experiments.iter().filter(move |e| e.policy == policy && e.crash.reached)
     }
 
-    /// How a policy has done.
-    pub fn column(&self, policy: Tried, tallies: Tallies, left_early: bool) -> Column {
+    /// How a policy has done. One under which something could not be made is not known to be right.
+    pub fn column(
+        &self,
+        policy: Tried,
+        tallies: Tallies,
+        left_early: bool,
+        troubles: Vec<String>,
+    ) -> Column {
         let experiments = self.of(policy).count();
         let all_right = self.of(policy).filter(|e| !e.failed()).count();
         let disturbed = self.dry_runs.iter().any(|o| o.policy == policy && o.run.differs());
-        let right = experiments > 0 && experiments == all_right && !disturbed && !left_early;
-        Column { policy, right, experiments, all_right, left_early, tallies }
+        let whole = !left_early && troubles.is_empty();
+        let right = experiments > 0 && experiments == all_right && !disturbed && whole;
+        Column { policy, right, experiments, all_right, left_early, troubles, tallies }
+    }
+
+    /// Forgets what was found under a policy, which is tried once more in another way.
+    pub fn forget(&mut self, policy: Tried) {
+        self.experiments.retain(|e| e.policy != policy);
+        self.dry_runs.retain(|o| o.policy != policy);
+        self.policies.retain(|column| column.policy != policy);
+    }
+
+    /// What could not be made.
+    fn trouble(&self) -> Option<&String> {
+        let columns = self.policies.iter().flat_map(|column| &column.troubles);
+        self.troubles.iter().chain(columns).next()
     }
 
     /// Chooses the policy: the first right one, unless the study is not whole.
@@ -131,9 +156,9 @@ impl Qualification {
     /// Judges a single experiment, which certifies nothing; says whether it went well under all of the policies.
     pub fn judge_one(&mut self) -> bool {
         self.certified = None;
-        let whole = self.troubles.is_empty() && !self.policies.is_empty();
+        let whole = self.trouble().is_none() && !self.policies.is_empty();
         let well = whole && self.policies.iter().all(|column| column.right);
-        self.verdict = match self.troubles.first() {
+        self.verdict = match self.trouble() {
             Some(trouble) => format!("the experiment could not be made: {trouble}"),
             None if well => "the experiment went well".to_owned(),
             None if self.experiments.iter().any(Experiment::failed) => {
@@ -144,11 +169,18 @@ impl Qualification {
         well
     }
 
+    /// Whether something went wrong under each policy.
+    fn all_wrong(&self) -> bool {
+        self.policies.iter().all(|column| column.all_right < column.experiments)
+    }
+
     fn say(&self) -> String {
         let program = &self.program;
         let Some(policy) = self.certified else {
             let why = if let Some(trouble) = self.troubles.first() {
                 format!("the study is not whole: {trouble}")
+            } else if let (Some(trouble), false) = (self.trouble(), self.all_wrong()) {
+                format!("not all could be tried: {trouble}")
             } else if self.experiments.iter().all(|e| !e.crash.reached) {
                 "there was nothing to judge".to_owned()
             } else {
@@ -160,6 +192,9 @@ impl Qualification {
         let name = policy.name();
         let mut text =
             format!("{program} is certified for policy {name} ({experiments} experiments)");
+        if self.inode_numbers == Some(InodeNumbers::Volatile) {
+            text += "\nits inode numbers change from life to life: they are taken to mean nothing";
+        }
         let tallies = self.policies.iter().find(|c| c.policy == policy).map(|c| c.tallies);
         let tallies = tallies.unwrap_or_default();
         let mut but = |count: u64, what: &str| {
@@ -237,6 +272,7 @@ pub mod tests {
             program: "d".to_owned(),
             user: None,
             image: None,
+            inode_numbers: None,
             operations: vec![learnt("mkdir", true), learnt("fallocate", false)],
             policies: Vec::new(),
             dry_runs: vec![run(Tried::Reconcile), run(Tried::Journal)],
@@ -252,7 +288,7 @@ pub mod tests {
 
     fn columns(all: &mut Qualification) {
         let policies = [Tried::Journal, Tried::Reconcile];
-        all.policies = policies.map(|p| all.column(p, Tallies::default(), false)).to_vec();
+        all.policies = policies.map(|p| all.column(p, Tallies::default(), false, vec![])).to_vec();
         all.choose();
     }
 
@@ -295,7 +331,25 @@ pub mod tests {
         columns(&mut all);
         assert_eq!(all.certified, None);
         let all = qualification(vec![good]);
-        assert!(!all.column(Tried::Reconcile, Tallies::default(), true).right);
+        assert!(!all.column(Tried::Reconcile, Tallies::default(), true, vec![]).right);
+    }
+
+    #[test]
+    fn what_could_not_be_made_under_one_policy_says_nothing_of_the_next() {
+        let good = |policy| experiment(policy, "received", true);
+        let mut all = qualification(vec![good(Tried::Reconcile), good(Tried::Journal)]);
+        let cannot = |all: &Qualification, policy| {
+            all.column(policy, Tallies::default(), false, vec!["it does not start".to_owned()])
+        };
+        all.policies[1] = cannot(&all, Tried::Reconcile);
+        all.choose();
+        assert_eq!(all.certified, Some(Tried::Journal));
+        all.policies[0] = cannot(&all, Tried::Journal);
+        all.choose();
+        assert_eq!(all.certified, None);
+        assert!(all.verdict.contains("not all could be tried: it does not"), "{}", all.verdict);
+        all.forget(Tried::Journal);
+        assert_eq!((all.policies.len(), all.experiments.len()), (1, 1));
     }
 
     #[test]
@@ -320,7 +374,7 @@ pub mod tests {
     fn doubts_are_told() {
         let mut all = qualification(vec![experiment(Tried::Reconcile, "received", true)]);
         let tallies = Tallies { untagged: 3, torn: 2, ..Tallies::default() };
-        all.policies = vec![all.column(Tried::Reconcile, tallies, false)];
+        all.policies = vec![all.column(Tried::Reconcile, tallies, false, vec![])];
         all.choose();
         assert!(all.verdict.contains("void (3 times)") && all.verdict.contains("(2 times)"));
     }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many experiments that cannot be made end a study.
+/// So many experiments that cannot be made are enough of a policy.
 const TROUBLES: usize = 5;
 
 /// Everything that a study has while it runs.
@@ -26,6 +26,8 @@ pub struct Lab<'a> {
     interrupted: Arc<AtomicBool>,
     replay: Replay<'a>,
     all: &'a mut Qualification,
+    /// What could not be made under the policy that is tried now.
+    troubles: Vec<String>,
 }
 
 impl<'a> Lab<'a> {
@@ -40,7 +42,8 @@ impl<'a> Lab<'a> {
         let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         let replay = Replay(options);
-        Self { options, target, names: Names::default(), bar, interrupted, replay, all }
+        let (names, troubles) = (Names::default(), Vec::new());
+        Self { options, target, names, bar, interrupted, replay, all, troubles }
     }
 
     /// Does it all; what cannot be done is among the troubles.
@@ -49,6 +52,9 @@ impl<'a> Lab<'a> {
     /// If nothing can be done.
     pub fn run(&mut self, ops: &[&'static Operation], policies: &[Tried]) -> Result<()> {
         let known = self.learn(ops)?;
+        // What was learnt says nothing of a policy.
+        let learning = std::mem::take(&mut self.troubles);
+        self.all.troubles.extend(learning);
         for policy in policies {
             // It costs most, so it is tried by itself only where nothing else will do.
             let dear =
@@ -56,7 +62,18 @@ impl<'a> Lab<'a> {
             if dear && self.all.policies.iter().any(|column| column.right) {
                 continue;
             }
-            self.policy(*policy, &known)?;
+            if self.interrupted() {
+                break;
+            }
+            let renumbered = self.policy(*policy, &known)?;
+            if renumbered && !self.target.volatile.replace(true) {
+                self.tell(&format!(
+                    "{}: files have other inode numbers after a crash; trying it again with --inode-numbers volatile",
+                    policy.name()
+                ));
+                self.all.forget(*policy);
+                self.policy(*policy, &known)?;
+            }
         }
         self.bar.finish_and_clear();
         Ok(())
@@ -108,8 +125,13 @@ impl<'a> Lab<'a> {
                 }
                 Err(error) => self.trouble(format!("{} on the bare daemon", op.name), error)?,
             }
+            if self.is_hopeless() {
+                break;
+            }
         }
-        stock.close()?;
+        if let Err(error) = stock.close() {
+            self.trouble("after the bare daemon".to_owned(), error)?;
+        }
         self.tell(&format!(
             "operations that work on the bare daemon: {} of {}",
             known.len(),
@@ -126,26 +148,32 @@ impl<'a> Lab<'a> {
                  container: --cap-add SYS_PTRACE)",
             ));
         }
-        if self.all.troubles.len() >= TROUBLES {
-            return Err(error.context(what));
-        }
         let text = format!("{what}: {error:#}");
         self.tell(&text);
-        self.all.troubles.push(text);
+        self.troubles.push(text);
         Ok(())
     }
 
-    fn policy(&mut self, policy: Tried, known: &[(&'static Operation, Undisturbed)]) -> Result<()> {
+    /// Whether so much could not be made that the rest is not worth the time.
+    fn is_hopeless(&self) -> bool {
+        self.troubles.len() > TROUBLES
+    }
+
+    /// All operations under a policy. True if it is wrong, and inode numbers were seen to change.
+    fn policy(
+        &mut self,
+        policy: Tried,
+        known: &[(&'static Operation, Undisturbed)],
+    ) -> Result<bool> {
         let launcher = Launcher::new(&self.target, Some(policy));
         let tallies = Rc::clone(&launcher.tallies);
         let mut stock = self.stock(launcher);
         let mut left_early = false;
-        let before = self.all.troubles.len();
         for (op, expected) in known {
             if self.interrupted() {
                 break;
             }
-            left_early = !self.operation(&mut stock, policy, op, expected)?;
+            left_early = !self.operation(&mut stock, policy, op, expected)? || self.is_hopeless();
             if left_early {
                 break;
             }
@@ -154,20 +182,17 @@ impl<'a> Lab<'a> {
             self.trouble(format!("after {}", policy.name()), error)?;
         }
         let tallies = *tallies.borrow();
-        let column = self.all.column(policy, tallies, left_early);
+        let troubles = std::mem::take(&mut self.troubles);
+        let column = self.all.column(policy, tallies, left_early, troubles);
         self.tell(&format!(
             "{}: {} of {} experiments went well",
             policy.name(),
             column.all_right,
             column.experiments
         ));
-        if column.all_right < column.experiments {
-            // It is wrong anyway. What its damage kept from being tried says nothing of the others.
-            let interrupted = self.interrupted.load(Ordering::Relaxed);
-            self.all.troubles.truncate(if interrupted { usize::MAX } else { before });
-        }
+        let renumbered = !column.right && tallies.renumbered > 0;
         self.all.policies.push(column);
-        Ok(())
+        Ok(renumbered)
     }
 
     /// Crashes at every point of an operation; false if the policy need not be tried any further.
@@ -199,6 +224,9 @@ impl<'a> Lab<'a> {
                     continue;
                 }
                 if self.interrupted() {
+                    return Ok(true);
+                }
+                if self.is_hopeless() {
                     return Ok(true);
                 }
                 let fault = Fault { point, signal: *signal };

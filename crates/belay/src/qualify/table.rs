@@ -38,8 +38,16 @@ pub fn text(all: &Qualification) -> String {
     if missed > 0 {
         let _ = writeln!(out, "{missed} points were not reached, which says nothing about them");
     }
-    for column in all.policies.iter().filter(|column| column.left_early) {
-        let _ = writeln!(out, "{}: left at its first failure (--quick)", column.policy.name());
+    for column in &all.policies {
+        let name = column.policy.name();
+        for trouble in &column.troubles {
+            let _ = writeln!(out, "trouble: {trouble}");
+        }
+        if column.left_early && column.troubles.is_empty() {
+            let _ = writeln!(out, "{name}: left at its first failure (--quick)");
+        } else if column.left_early {
+            let _ = writeln!(out, "{name}: left, as too much could not be made");
+        }
     }
     for trouble in &all.troubles {
         let _ = writeln!(out, "trouble: {trouble}");
