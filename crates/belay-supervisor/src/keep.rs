@@ -6,6 +6,7 @@ use belay_oplog::Oplog;
 use belay_oplog::kept::{Head, Step, Text, encode, steps};
 use belay_recorder::{Layout, Node, Store};
 use belay_sys::Mapping;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use std::fs::File;
 use std::io::{self, Write};
@@ -60,34 +61,41 @@ impl Acknowledged {
     }
 
     /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that cannot be, into
-    /// `reports`; durably. Gives the file.
+    /// `reports`; durably. Gives the file. `image` comes with the folder of its journal, which is held since the start: whoever owns a
+    /// folder on the way there does not choose where this is written.
     ///
     /// # Errors
     /// Those of writing, in both places.
     pub fn keep(
         self,
         head: Head,
-        image: Option<&Image>,
+        image: Option<(&Image, BorrowedFd<'_>)>,
         reports: &Path,
     ) -> Result<PathBuf, String> {
-        let path = image.map(|image| image.path.as_path());
+        let path = image.map(|(image, _)| image.path.as_path());
         let name = path.map(|path| Text(path.as_os_str().as_bytes().to_vec())).unwrap_or_default();
         let head = Head { epoch: self.epoch, image: name, ..head };
         let bytes = encode(&head, &self.steps).ok_or("it is too large for a file")?;
-        let beside = image.map(beside);
-        let inside = reports.join(SUFFIX.trim_start_matches('.'));
         let mut failed = String::new();
-        for place in beside.into_iter().chain([inside]) {
-            match put(&place, &bytes) {
+        if let Some((image, folder)) = image {
+            let place = beside(image);
+            match put(folder, &place, &bytes) {
                 Ok(path) => return Ok(path),
                 Err(why) => failed += &format!("{}: {why}; ", place.display()),
             }
+        }
+        let place = reports.join(SUFFIX.trim_start_matches('.'));
+        let folder =
+            File::open(reports).map_err(|why| format!("{failed}{}: {why}", reports.display()))?;
+        match put(folder.as_fd(), &place, &bytes) {
+            Ok(path) => return Ok(path),
+            Err(why) => failed += &format!("{}: {why}; ", place.display()),
         }
         Err(failed.trim_end_matches("; ").to_owned())
     }
 }
 
-/// Where the first op-log of an image is kept.
+/// Where the first op-log of an image is kept: always in the folder of its journal.
 fn beside(image: &Image) -> PathBuf {
     let (path, journal) = (image.path.as_path(), image.journal.as_path());
     let here = if path.parent() == journal.parent() { path } else { journal };
@@ -121,11 +129,12 @@ fn numbered(first: &Path, number: u32) -> PathBuf {
     PathBuf::from(place)
 }
 
-/// Writes a new file that is whole and durable, or not there; for its owner alone. If there is one of that name, a number
-/// is added.
-fn put(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-    let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
-    let folder = File::open(folder)?;
+/// Writes a new file into `folder`, that is whole and durable, or not there; for its owner alone. It has the name that `path`
+/// ends in; if there is one of that name, a number is added.
+fn put(folder: BorrowedFd<'_>, path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    // What is held may be no more than a place.
+    let here = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(folder, ".", here, Mode::empty())?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut name = path.file_name().ok_or(io::ErrorKind::NotFound)?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -139,7 +148,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
             let place = numbered(path, number);
             let to = place.file_name().ok_or(io::ErrorKind::NotFound)?;
             match rustix::fs::renameat_with(&folder, &name, &folder, to, RenameFlags::NOREPLACE) {
-                Ok(()) => return folder.sync_all().map(|()| place),
+                Ok(()) => return Ok(rustix::fs::fsync(&folder).map(|()| place)?),
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(why) => return Err(why.into()),
             }
@@ -161,6 +170,8 @@ mod tests {
     fn nothing_is_written_over() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("image.belay-oplog");
+        let folder = File::open(dir.path()).expect("open");
+        let put = |path: &Path, bytes| super::put(folder.as_fd(), path, bytes);
         let first = put(&path, b"one").expect("put");
         let second = put(&path, b"two").expect("put");
         assert_eq!((first.clone(), second.clone()), (path, dir.path().join("image.belay-oplog.1")));
@@ -168,6 +179,23 @@ mod tests {
         assert_eq!(std::fs::read(&second).expect("read"), b"two");
         assert_eq!(std::fs::metadata(&first).expect("stat").mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 2);
-        assert!(put(Path::new("/nowhere/image"), b"x").is_err());
+        let none = File::open(&first).expect("open");
+        assert!(super::put(none.as_fd(), &first, b"x").is_err(), "no folder is held");
+    }
+
+    #[test]
+    fn an_op_log_goes_to_the_folder_that_is_held() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (here, there, moved) =
+            (dir.path().join("here"), dir.path().join("there"), dir.path().join("moved"));
+        std::fs::create_dir(&here).expect("mkdir");
+        std::fs::create_dir(&there).expect("mkdir");
+        let folder = File::open(&here).expect("open");
+        // Whoever owns the folder above puts another in its place.
+        std::fs::rename(&here, &moved).expect("rename");
+        std::os::unix::fs::symlink(&there, &here).expect("link");
+        put(folder.as_fd(), &here.join("image.belay-oplog"), b"one").expect("put");
+        assert_eq!(std::fs::read(moved.join("image.belay-oplog")).expect("read"), b"one");
+        assert_eq!(std::fs::read_dir(&there).expect("list").count(), 0);
     }
 }

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::ledger::{Detection, ReadOnly};
 use crate::process::Exit;
+use crate::text::line as one_line;
 use belay_recorder::control::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -144,8 +145,8 @@ impl Report {
 
     fn render_to(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "belay crash report {}", self.number)?;
-        writeln!(out, "mount:      {}", self.mountpoint)?;
-        writeln!(out, "command:    {}", self.command)?;
+        writeln!(out, "mount:      {}", one_line(&self.mountpoint))?;
+        writeln!(out, "command:    {}", one_line(&self.command))?;
         writeln!(out, "time:       {}", self.time)?;
         writeln!(
             out,
@@ -154,7 +155,7 @@ impl Report {
             self.pid,
             self.exit.show()
         )?;
-        writeln!(out, "noticed by: {}", show_detection(&self.detection))?;
+        writeln!(out, "noticed by: {}", one_line(&show_detection(&self.detection)))?;
         let outcome = match self.outcome {
             Outcome::Recovered => "recovered",
             Outcome::Interrupted => "interrupted by the death of the successor",
@@ -168,7 +169,8 @@ impl Report {
                 }
                 None => "what was acknowledged since could not be kept".to_owned(),
             };
-            writeln!(out, "read-only:  from now on, as at the last checkpoint: {reason}; {kept}")?;
+            let why = one_line(&format!("{reason}; {kept}")).into_owned();
+            writeln!(out, "read-only:  from now on, as at the last checkpoint: {why}")?;
         }
         match self.blackout_us {
             Some(us) => writeln!(out, "blackout:   {us} us")?,
@@ -253,7 +255,8 @@ fn section(out: &mut String, title: &str, lines: &[String]) -> std::fmt::Result 
         return writeln!(out, "{title}: none");
     }
     writeln!(out, "{title}:")?;
-    lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
+    // Names and words in it are the daemon's, or of who uses the mount: none of them begins a line of its own.
+    lines.iter().try_for_each(|line| writeln!(out, "  {}", one_line(line)))
 }
 
 fn show_decision(decision: &Decided) -> String {
@@ -363,6 +366,28 @@ pub(crate) fn example() -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_say_stays_on_its_line() {
+        let odd = "x\noutcome:    recovered\u{1b}[2J".to_owned();
+        let plain = example();
+        let mut report = plain.clone();
+        report.mountpoint = odd.clone();
+        report.detection = Detection::Hang { request: odd.clone() };
+        for lines in [&mut report.in_flight, &mut report.stderr] {
+            lines.push(odd.clone());
+        }
+        if let Some(crash) = &mut report.crash {
+            crash.message = Some(odd.clone());
+        }
+        for decision in &mut report.decisions {
+            decision.text.clone_from(&odd);
+        }
+        let text = report.render();
+        assert_eq!(text.lines().filter(|line| line.starts_with("outcome:")).count(), 1, "{text}");
+        assert!(!text.contains('\u{1b}') && text.contains("x\\u000aoutcome:"), "{text}");
+        assert_eq!(text.lines().count(), plain.render().lines().count() + 2);
+    }
 
     #[test]
     fn reports_say_all_in_text_and_json() {

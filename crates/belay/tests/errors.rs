@@ -42,6 +42,26 @@ fn programs_that_cannot_be_held_are_refused() {
     );
 }
 
+/// S58: nor does anything wait for what somebody has put where profiles are looked for.
+#[test]
+fn s58_a_profile_that_is_a_pipe_is_refused() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let profiles = dir.path().join("belay/profiles");
+    std::fs::create_dir_all(&profiles).expect("mkdir");
+    let made = Command::new("mkfifo").arg(profiles.join("a.toml")).status();
+    assert!(made.expect("mkfifo").success());
+    let mut command = belay();
+    command.args(["run", "--", "bindfs", "/no/such", "/mnt"]);
+    command.env("XDG_CONFIG_HOME", dir.path()).env("BELAY_STATE_DIR", dir.path().join("state"));
+    let output = run(&command);
+    let said = text(&output);
+    if !can_mount() {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a.toml"), "{said}");
+}
+
 #[test]
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);

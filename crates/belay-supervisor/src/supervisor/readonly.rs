@@ -10,6 +10,7 @@ use crate::ledger::{Detection, Forward, ReadOnly};
 use belay_oplog::kept::Head;
 use belay_recorder::Blame;
 use belay_recorder::control::Instant;
+use rustix::fd::AsFd;
 use std::path::PathBuf;
 
 /// Roll-forwards that may fail by the daemon's own doing.
@@ -92,7 +93,9 @@ impl Supervisor {
             reason: reason.to_owned(),
             ..Head::default()
         };
-        kept.keep(head, self.config.image.as_ref(), &self.config.instance.join("reports"))
+        let folder = self.fds.journal_folder.as_fd();
+        let image = self.config.image.as_ref().map(|image| (image, folder));
+        kept.keep(head, image, &self.config.instance.join("reports"))
     }
 
     /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use belay_effects::log::{COMMITTED, Head};
 use belay_effects::{Area, Kind};
+use belay_image::overlay::{self, Overlay};
 use belay_recorder::{Capacity, Layout, Memory};
 use belay_testbed::Signal;
 use belay_testbed::process::kill;
@@ -174,6 +175,40 @@ fn s52_a_forged_transaction_is_not_carried_out_at_the_end() {
             forger.mount.stop();
             forger.mount.end();
             forger.assert_untouched(&format!("{policy}, {options}, stop"));
+        }
+    }
+}
+
+/// The words of a sealed epoch that writes to the image.
+fn forged_epoch() -> Words {
+    let words = Words::default();
+    let overlay = Overlay::new(&words, LAYOUT.epochs, overlay::Capacity::MOUNT);
+    overlay.discard_current(IMAGE).unwrap();
+    let write = overlay.write(0, b"written as root", |_, _| Ok::<_, ()>(0));
+    assert_eq!(write.ok(), Some(15));
+    overlay.seal().unwrap();
+    words
+}
+
+/// S93: an image that no daemon of the mount has open for writing is not written to, whatever the recorder holds.
+#[test]
+fn s93_an_image_that_is_only_read_stays_as_it_is() {
+    for reads in [true, false] {
+        let yes = Path::new("1");
+        let variables = [("FORGE_READS", yes)];
+        let variables = if reads { &variables[..] } else { &[] };
+        let arguments = ["--policy", "epoch"];
+        let mut forger = Forger::start_with(variables, &arguments, |_| forged_epoch());
+        forger.order("words");
+        forger.mount.crash_and_recover();
+        forger.mount.stop();
+        let status = forger.mount.end();
+        let log = forger.mount.log();
+        let written = fs::read(&forger.image).unwrap().iter().any(|byte| *byte != 0);
+        assert_eq!(written, !reads, "{log}");
+        if reads {
+            assert!(log.contains("no daemon of this mount has opened it for writing"), "{log}");
+            assert!(!status.success(), "{log}");
         }
     }
 }
