@@ -5,6 +5,7 @@ use crate::checkpoint::Epochs;
 use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::listing::Remainder;
+use crate::logged::files::Storing;
 use crate::logged::{Begun, Placed};
 use crate::met::Met;
 use crate::restore::Reopen;
@@ -124,6 +125,7 @@ pub struct Session<M> {
     pub(crate) placed: Placed,
     /// Files of which it was said that not all is on record.
     pub(crate) told_lost: HashSet<u64>,
+    pub(crate) storing: Storing,
     /// What is kept for it of requests that are not answered.
     pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
@@ -201,6 +203,7 @@ impl<M: Memory> Session<M> {
             log: None,
             placed: Placed::default(),
             told_lost: HashSet::new(),
+            storing: Storing::default(),
             begun: HashMap::default(),
             forward: None,
             answering: false,

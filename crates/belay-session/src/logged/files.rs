@@ -10,7 +10,8 @@ use belay_oplog::{Facts, Record};
 use belay_recorder::control::{Loss, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{InHeader, SetattrIn, fattr};
-use belay_wire::{Opcode, OpcodeSet, get_u64};
+use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64};
+use smallvec::SmallVec;
 
 /// Requests after which the content of a file may be stored.
 pub(crate) const STORING: OpcodeSet =
@@ -19,7 +20,41 @@ pub(crate) const STORING: OpcodeSet =
 const MAX_DEPTH: usize = 256;
 const O_ACCMODE: u32 = 3;
 
+/// Requests under way by which a file may be stored, since whose start nothing has come on record of it: number and file.
+///
+/// What comes while such a request is carried out may have come too late for it.
+#[derive(Debug, Default)]
+pub(crate) struct Storing(SmallVec<[(u64, u64); 4]>);
+
+impl Storing {
+    /// The daemon gets a request.
+    fn begin(&mut self, request: &Request<'_>) {
+        let unique = request.header.unique & !UNIQUE_RESEND;
+        self.0.retain(|(other, _)| *other != unique);
+        self.0.push((unique, request.header.nodeid));
+    }
+
+    /// Something of a file comes on record, or should.
+    pub(super) fn disturb(&mut self, file: u64) {
+        self.0.retain(|(_, other)| *other != file);
+    }
+
+    /// A request is answered: whether nothing has come on record meanwhile.
+    fn end(&mut self, unique: u64) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(other, _)| *other != unique & !UNIQUE_RESEND);
+        self.0.len() < before
+    }
+}
+
 impl<M: Memory> Session<M> {
+    /// The daemon gets a request by which it may store a file.
+    pub(super) fn begin_storing(&mut self, request: &Request<'_>) {
+        if STORING.has(request.opcode()) && self.buffers_files() {
+            self.storing.begin(request);
+        }
+    }
+
     /// Whether a successful request is on record until its file is stored.
     pub(super) fn is_held(&self, sent: &Sent<'_>) -> bool {
         match Opcode(sent.header.opcode) {
@@ -55,17 +90,22 @@ impl<M: Memory> Session<M> {
     /// The daemon has carried out a request by which it may have stored a file.
     pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], failed: bool) {
         let opcode = Opcode(header.opcode);
-        if !self.buffers_files() || !STORING.has(opcode) || failed || self.answering {
+        if !self.buffers_files() || !STORING.has(opcode) {
+            return;
+        }
+        let alone = self.storing.end(header.unique);
+        if failed || self.answering {
             return;
         }
         let file = header.nodeid;
         let by_close = self.options & options::BUFFER_CLOSE != 0;
         let stored = match opcode {
+            // All handles were released after what came by them.
             Opcode::RELEASE => !self.has_writers(file),
             Opcode::FLUSH if by_close => false,
             // All at once: of what came by another handle nobody knows.
             // Both begin with their handle.
-            _ => get_u64(body, 0).is_some_and(|handle| self.came_by(file, handle)),
+            _ => alone && get_u64(body, 0).is_some_and(|handle| self.came_by(file, handle)),
         };
         if stored && self.holds(file) {
             self.drop_stored(file);

@@ -191,7 +191,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn begin_logged(&mut self, request: &Request<'_>) {
         let Some(log) = &mut self.log else { return };
         if !request.changes() {
-            return;
+            return self.begin_storing(request);
         }
         let data = data_of(request);
         // The slot has no more of it.
@@ -231,6 +231,7 @@ impl<M: Memory> Session<M> {
         let begun =
             self.begun.remove(&unique).unwrap_or(Begun { time: self.time, ..Begun::default() });
         let facts = self.facts(&sent, reply, begun.time);
+        facts.files.iter().for_each(|file| self.storing.disturb(*file));
         let names: Vec<_> = before
             .changes
             .into_iter()

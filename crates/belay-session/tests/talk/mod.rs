@@ -38,7 +38,12 @@ impl Talk {
         Self::with(options::EPOCH)
     }
 
-    /// The same with a kernel that cannot send requests again.
+    /// Under the policy `buffer`, of a daemon that stores a file when that is flushed.
+    pub fn buffered() -> Self {
+        Self::with(options::EPOCH | options::BUFFER | options::BUFFER_FILES)
+    }
+
+    /// Under the policy `epoch` with a kernel that cannot send requests again.
     pub fn logged_with_copies() -> Self {
         Self::with(options::EPOCH | options::NO_RESEND)
     }
@@ -181,7 +186,12 @@ impl Talk {
 
     /// OPEN: the kernel's handle.
     pub fn open(&mut self, node: u64) -> u64 {
-        assert!(self.ask(node, |ids| build::open(ids, 0)).is_some());
+        self.open_with(node, 0)
+    }
+
+    /// The same with flags of open(2).
+    pub fn open_with(&mut self, node: u64, flags: u32) -> u64 {
+        assert!(self.ask(node, |ids| build::open(ids, flags)).is_some());
         let open = OpenOut { fh: 1, ..OpenOut::default() };
         self.answer(self.unique, open.as_bytes()).map_or(0, |open: OpenOut| open.fh)
     }
