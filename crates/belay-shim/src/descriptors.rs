@@ -30,12 +30,13 @@ impl Set {
         self.place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
-    /// `false` if the number is too high to be noted.
+    /// `false` if the number is too high to be noted, or not of the process whose memory this is.
     fn add(&self, fd: i32) -> bool {
-        self.place(fd).is_some_and(|(word, bit)| {
-            word.fetch_or(bit, Relaxed);
-            true
-        })
+        has_own_memory()
+            && self.place(fd).is_some_and(|(word, bit)| {
+                word.fetch_or(bit, Relaxed);
+                true
+            })
     }
 
     #[inline]
@@ -92,7 +93,6 @@ pub(crate) fn remove(fd: i32) {
     if DEVICE.has(fd) || IMAGE.has(fd) || SETS.has(fd) {
         remove_known(fd);
     }
-    positions::forget(fd);
     forget_sink(fd);
 }
 
@@ -103,6 +103,12 @@ fn remove_known(fd: i32) {
     }
     if DEVICE.has(fd) || SETS.has(fd) {
         waiting::closing(fd);
+    }
+    if IMAGE.has(fd) {
+        if let Some(shim) = shim() {
+            shim.image_closed(fd);
+        }
+        positions::forget(fd); // only the image's are kept
     }
     DEVICE.remove(fd);
     IMAGE.remove(fd);
@@ -123,9 +129,11 @@ pub(crate) fn own_memory() {
 }
 
 /// A child that vfork(2) has made closes descriptors of its own, but in the memory of its parent, whose numbers mean what
-/// they did: Python's `subprocess` does so with all of them.
-fn has_own_memory() -> bool {
-    OWNER.load(Relaxed) == std::process::id()
+/// they did: Python's `subprocess` does so with all of them. So nothing that is kept in memory of a process (its descriptors,
+/// its handlers of signals) is changed before this is asked. It is a system call: only for what is seldom.
+pub(crate) fn has_own_memory() -> bool {
+    let owner = OWNER.load(Relaxed);
+    owner == 0 || owner == std::process::id()
 }
 
 /// All descriptors of the image.
@@ -141,6 +149,9 @@ pub(crate) fn other_image(fd: i32) -> Option<i32> {
 /// Notes that `to` has become a duplicate of `from`.
 pub(crate) fn duplicate(from: i32, to: i32) {
     remove(to);
+    if !(is_device(from) || is_image(from) || is_set(from)) || !has_own_memory() {
+        return;
+    }
     if is_device(from) {
         add(to);
     }
@@ -184,7 +195,9 @@ pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
         4 => Sink::Words,
         _ => {
             let found = look();
-            if let Some(place) = place {
+            if let Some(place) = place
+                && has_own_memory()
+            {
                 place.store(found as u8, Relaxed);
             }
             found
@@ -192,7 +205,7 @@ pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
     }
 }
 
-/// What `fd` leads to, or how, is about to change.
+/// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it is found out again.
 #[inline]
 pub(crate) fn forget_sink(fd: i32) {
     if let Some(place) = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd))

@@ -8,23 +8,49 @@ use libc::{
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+/// Where libc's function of that name is; 0 if it has none.
+fn look_up(cache: &AtomicUsize, name: &CStr) -> usize {
+    // SAFETY: `name` is a NUL-terminated string that lives for the call; dlsym keeps no pointer.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    cache.store(found, Relaxed);
+    found
+}
+
+/// Looked up by [`prepare`], or here where other constructors of the process run before it.
 fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     let known = cache.load(Relaxed);
     if known != 0 {
         return known;
     }
-    // SAFETY: `name` is a NUL-terminated string that lives for the call; dlsym keeps no pointer.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    let found = look_up(cache, name);
     if found == 0 {
         // libc without one of its own functions: there is nothing that could be called instead.
         std::process::abort();
     }
-    cache.store(found, Relaxed);
     found
 }
 
 macro_rules! real {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => {
+    /// Looks all of them up. Later would be too late: a handler of a signal may interrupt whoever has the loader's lock, and
+    /// between fork and exec that may be held by a thread that does not exist in the child.
+    pub(crate) fn prepare() {
+        $(look_up(&addresses::$name, $symbol);)*
+        look_up(&VFORK, c"vfork");
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn all_functions_are_looked_up_beforehand() {
+            prepare();
+            $(assert_ne!(addresses::$name.load(Relaxed), 0, "{:?}", $symbol);)*
+            assert_ne!(VFORK.load(Relaxed), 0);
+        }
+    }
+
     /// Where they are, as far as it is known.
     #[expect(non_upper_case_globals, reason = "named like the functions")]
     mod addresses {
@@ -187,6 +213,8 @@ real! {
     signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = c"signal";
     /// signal(2), as System V has it.
     sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = c"__sysv_signal";
+    /// siginterrupt(3).
+    siginterrupt(signal: c_int, interrupts: c_int) -> c_int = c"siginterrupt";
     /// sigtimedwait(2); a cancellation point.
     sigtimedwait(signals: *const libc::sigset_t, info: *mut libc::siginfo_t, limit: *const libc::timespec) -> c_int = c"sigtimedwait";
     /// signalfd(2).
@@ -202,11 +230,12 @@ real! {
 /// The arguments or the environment of a program.
 pub(crate) type Strings = *const *const c_char;
 
-/// Looks up what is called between fork and exec: then the loader's lock may be held by a thread
-/// that does not exist in the child.
-pub(crate) fn prepare() {
-    next(&addresses::execvpe, c"execvpe");
-    next(&addresses::sigaction, c"sigaction");
+/// vfork(2) comes back twice, so nothing but a jump can lead there.
+static VFORK: AtomicUsize = AtomicUsize::new(0);
+
+/// Where vfork(2) is.
+pub(crate) fn vfork_address() -> usize {
+    next(&VFORK, c"vfork")
 }
 
 /// Sets the calling thread's errno.

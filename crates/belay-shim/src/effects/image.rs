@@ -182,6 +182,7 @@ impl Shim {
             || flags & libc::O_ACCMODE == libc::O_RDONLY
             || flags & NOT_THOSE != 0
             || self.image.fd.load(Relaxed) >= 0
+            || !descriptors::has_own_memory()
         {
             return;
         }
@@ -194,7 +195,7 @@ impl Shim {
         }
     }
 
-    /// The daemon closes `fd`.
+    /// `fd` is the image no longer. Asked by `descriptors` alone, which knows whose descriptor it is.
     pub(crate) fn image_closed(&self, fd: c_int) {
         // There may be a duplicate of it.
         let other = descriptors::other_image(fd).unwrap_or(-1);

@@ -5,26 +5,44 @@
 //! for one of these signals is put behind one of the shim's, and everything that a program can ask about it is answered
 //! as if it were not.
 
+use crate::descriptors::has_own_memory;
 use crate::real;
 use crate::start::shim;
 use belay_recorder::control::ending;
 use libc::{c_int, c_void, sighandler_t, siginfo_t, sigset_t, timespec};
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 /// The signals by which a daemon is asked to end.
 const ASKING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// What the daemon has set for one of them: a handler, and its flags.
+/// What the daemon has set for one of them: a handler, its flags, and whether signal(2) is to let it interrupt calls.
 struct Set {
     handler: AtomicUsize,
     flags: AtomicI32,
+    interrupts: AtomicBool,
 }
 
-static SET: [Set; ASKING.len()] =
-    [const { Set { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) } };
-        ASKING.len()];
+impl Set {
+    const fn new() -> Self {
+        let (handler, flags) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
+        Self { handler, flags, interrupts: AtomicBool::new(false) }
+    }
+
+    fn now(&self) -> (usize, i32) {
+        (self.handler.load(Relaxed), self.flags.load(Relaxed))
+    }
+
+    fn put(&self, (handler, flags): (usize, i32)) {
+        self.handler.store(handler, Relaxed);
+        self.flags.store(flags, Relaxed);
+    }
+}
+
+/// Of the process whose memory this is: a child of vfork(2) has handlers of its own, and resets them before it becomes
+/// another program.
+static SET: [Set; ASKING.len()] = [const { Set::new() }; ASKING.len()];
 
 fn set_for(signal: c_int) -> Option<&'static Set> {
     let at = ASKING.iter().position(|asking| *asking == signal)?;
@@ -53,18 +71,35 @@ extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo that lives until it returns.
     note(unsafe { &*info });
     let Some(set) = set_for(signal) else { return };
-    let (handler, flags) = (set.handler.load(Relaxed), set.flags.load(Relaxed));
-    if flags & libc::SA_RESETHAND != 0 {
+    let (handler, flags) = set.now();
+    if flags & libc::SA_RESETHAND != 0 && has_own_memory() {
         set.handler.store(libc::SIG_DFL, Relaxed);
     }
-    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        return; // another thread has just taken the handler away
+    if handler == libc::SIG_DFL {
+        return by_default(signal); // another thread has just taken the handler away
+    }
+    if handler == libc::SIG_IGN {
+        return;
     }
     type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
     // SAFETY: a handler that the daemon gave to sigaction(2), of one of its two types; a function of one argument takes
     // no harm from two more in every calling convention that belay runs on.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
     handler(signal, info, context);
+}
+
+/// Has a signal do what it does where there is no handler.
+#[cold]
+fn by_default(signal: c_int) {
+    // SAFETY: a zeroed sigaction is a valid value of that plain C structure: the default, without flags.
+    let default: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: a live structure without a handler; what there was is not asked for.
+    unsafe { real::sigaction(signal, &raw const default, null_mut()) };
+    // Not raise(3): it is not the daemon that sends it.
+    // SAFETY: gettid(2) takes nothing and cannot fail.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    // SAFETY: numbers only: the calling thread, and the signal whose handler this is.
+    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
 }
 
 /// Whether `handler` is a function.
@@ -86,25 +121,29 @@ pub unsafe extern "C-unwind" fn sigaction(
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::sigaction(signal, new, old) };
     };
-    let before = (set.handler.load(Relaxed), set.flags.load(Relaxed));
+    let before = set.now();
     // SAFETY: sigaction(2) takes null or a readable structure.
     let mut wanted = if new.is_null() { None } else { Some(unsafe { *new }) };
-    if let Some(action) = &mut wanted {
+    let own = wanted.is_some() && has_own_memory();
+    let after = wanted.map(|action| (action.sa_sigaction, action.sa_flags)).filter(|_| own);
+    let has_handler = after.is_some_and(|(handler, _)| is_function(handler));
+    if let Some(action) = wanted.as_mut().filter(|_| has_handler) {
         // What is noted first is at worst called for a signal that was meant for the handler before.
-        set.handler.store(action.sa_sigaction, Relaxed);
-        set.flags.store(action.sa_flags, Relaxed);
-        if is_function(action.sa_sigaction) {
-            action.sa_sigaction = on_signal as *const () as usize;
-            action.sa_flags |= libc::SA_SIGINFO;
-        }
+        set.put((action.sa_sigaction, action.sa_flags));
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags |= libc::SA_SIGINFO;
     }
     let given = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the caller's arguments but for the action, which is null or a live structure with a handler that is never
     // unloaded and of the type that its flags say.
     let result = unsafe { real::sigaction(signal, given, old) };
+    match after {
+        _ if result != 0 && has_handler => set.put(before),
+        // Until the kernel has taken the handler away, signals are for it.
+        Some(after) if result == 0 && !has_handler => set.put(after),
+        _ => {}
+    }
     if result != 0 {
-        set.handler.store(before.0, Relaxed);
-        set.flags.store(before.1, Relaxed);
         return result;
     }
     if !old.is_null() {
@@ -139,12 +178,28 @@ unsafe fn simple(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    if set_for(signal).is_none() || shim().is_none() {
+    let Some(set) = set_for(signal).filter(|_| shim().is_some()) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::signal(signal, handler) };
-    }
+    };
+    let flags = if set.interrupts.load(Relaxed) { 0 } else { libc::SA_RESTART };
     // SAFETY: the caller's arguments, with the flags of the C library's signal(2).
-    unsafe { simple(signal, handler, libc::SA_RESTART) }
+    unsafe { simple(signal, handler, flags) }
+}
+
+/// siginterrupt(3): it changes the flags that the kernel has by itself, and what signal(2) gives it from then on.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::siginterrupt(signal, interrupts) };
+    if let Some(set) = set_for(signal).filter(|_| result == 0) {
+        // Also where it is a child of vfork(2): the C library notes it in the same memory.
+        set.interrupts.store(interrupts != 0, Relaxed);
+    }
+    result
 }
 
 /// signal(2) as System V has it, which strict programs are compiled to.

@@ -177,11 +177,6 @@ pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if descriptors::is_image(fd)
-        && let Some(shim) = shim()
-    {
-        shim.image_closed(fd);
-    }
     descriptors::remove(fd);
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::close(fd) }

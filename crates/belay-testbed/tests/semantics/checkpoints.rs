@@ -72,6 +72,32 @@ fn s50_every_way_to_write_is_kept_back_until_a_checkpoint() {
     assert!(!journal, "{left:?}");
 }
 
+/// S95: what children of vfork do in the daemon's memory changes nothing of what belay knows of its image, nor of its handlers
+/// of signals; the position of an open file is theirs as well.
+#[test]
+fn s95_children_of_vfork_change_nothing_of_the_daemon() {
+    let mut image = PathBuf::new();
+    let arguments = ["--policy", "epoch", "--checkpoint-interval", "1h"];
+    let mount = Custom::start(&arguments, |place| {
+        let program = place.dir.join("ways");
+        compile("ways.c", &program);
+        image = place.dir.join("image");
+        File::create(&image).unwrap().set_len(SIZE as u64).unwrap();
+        vec![program.into(), image.clone().into(), place.mountpoint.into(), "-f".into()]
+    });
+    mount.wait_for("service", |status| status["state"] == "serving");
+    for way in ["S", "V"] {
+        let made = fs::create_dir(mount.at(way));
+        made.unwrap_or_else(|error| panic!("{way}: {error}\n{}", mount.log()));
+    }
+    assert!(fs::read(&image).unwrap() == vec![0; SIZE], "something has reached the image");
+    assert!(mount.ask(&["checkpoint"]).contains("is on the image"));
+    let at = 4096 * usize::from(b'V') + 100;
+    assert!(fs::read(&image).unwrap()[at..at + 700] == [b'V'; 700]);
+    assert_eq!(number(&mount.status().unwrap(), "/crashes"), 0, "{}", mount.log());
+    mount.stop();
+}
+
 /// Does a few things on a mount, with a file that stays open, in two halves around `between`.
 fn work(bed: &Held, between: impl FnOnce()) {
     fs::create_dir(bed.at("dir")).unwrap();

@@ -347,3 +347,14 @@ fn s42_requests_of_several_threads_take_turns() {
     assert_eq!(status["effects"]["torn"], 0, "{status}");
     assert!(number(&status, "/crashes") >= 6, "{status}");
 }
+
+/// S95: a child of vfork closes the image, in the daemon's memory: the daemon has it still.
+#[test]
+fn s95_children_of_vfork_do_not_close_the_image() {
+    let on = OnImage::blocks(&["--policy", "transaction"]);
+    on.mkdir("v").result().unwrap();
+    let status = on.at_rest();
+    assert_eq!(number(&status, "/crashes"), 0, "{}", on.mount.log());
+    assert!(fs::read(&on.image).unwrap()[4096..4096 + (3 << 20)].iter().all(|byte| *byte == b'v'));
+    on.mount.stop();
+}

@@ -64,6 +64,9 @@ impl Shim {
         if flags & (libc::O_DIRECT | libc::O_APPEND) != 0 {
             refuse_image("past the page cache or for appending only");
         }
+        if !descriptors::has_own_memory() {
+            refuse_image("in a child that has the daemon's memory (vfork)");
+        }
         if !descriptors::add_image(fd) {
             refuse_image("by a descriptor of too high a number");
         }

@@ -48,3 +48,47 @@ passed_on! {
     /// popen(3).
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE, after positions::hand_all_back;
 }
+
+/// The same before vfork(2). Where that is.
+extern "C" fn before_vfork() -> usize {
+    beyond();
+    positions::hand_all_back();
+    real::vfork_address()
+}
+
+/// vfork(2): its child comes back first, into this stack, so there must be no frame of this function by then.
+///
+/// # Safety
+/// As libc's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    core::arch::naked_asm!(
+        "endbr64",
+        "sub rsp, 8", // calls are made from multiples of 16
+        "call {before}",
+        "add rsp, 8",
+        "jmp rax",
+        before = sym before_vfork,
+    )
+}
+
+/// The same.
+///
+/// # Safety
+/// As libc's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    core::arch::naked_asm!(
+        "hint #34", // where calls by address may lead (bti c)
+        "stp x29, x30, [sp, #-16]!",
+        "bl {before}",
+        "ldp x29, x30, [sp], #16",
+        "mov x16, x0",
+        "br x16",
+        before = sym before_vfork,
+    )
+}
