@@ -6,10 +6,9 @@
 
 use crate::clock;
 use crate::image::{Files, identity};
-use crate::waker::Waker;
 use belay_image::journal::{self, HostFile, Storage};
 use belay_image::overlay::{Capacity, Overlay};
-use belay_recorder::{Layout, Store};
+use belay_recorder::Layout;
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File;
@@ -34,10 +33,6 @@ pub struct Place {
     pub memory: Arc<Mapping>,
     /// How it is laid out.
     pub layout: Layout,
-    /// A duplicate of the FUSE device.
-    pub device: OwnedFd,
-    /// To wake the daemon by.
-    pub waker: Waker,
     /// To wake the supervisor by: a duplicate of an event counter that no daemon has.
     pub event: OwnedFd,
     /// The image and its journal.
@@ -71,20 +66,30 @@ pub struct Committer {
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     last: Arc<AtomicU64>,
+    /// What `last` was when it was asked for news.
+    heard: u64,
     failing: Arc<Mutex<Option<Failing>>>,
     new_journal: Arc<Mutex<Option<OwnedFd>>>,
 }
 
 impl Committer {
     /// Starts it.
-    pub fn start(place: Place) -> Self {
+    ///
+    /// # Errors
+    /// If no thread is to be had.
+    pub fn start(place: Place) -> Result<Self, String> {
         let (wake, waker) = channel();
         let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
         let failing = Arc::clone(&place.failing);
         let thread = crate::threads::start("committer", move || place.work(&waker))
-            .inspect_err(|(why, _)| tracing::error!("cannot start a thread that commits: {why}"))
-            .ok();
-        Self { wake: Some(wake), thread, last, failing, new_journal }
+            .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
+        Ok(Self { wake: Some(wake), thread: Some(thread), last, heard: 0, failing, new_journal })
+    }
+
+    /// Whether something was committed since this was asked last.
+    pub fn has_committed(&mut self) -> bool {
+        let last = self.last.load(Relaxed);
+        std::mem::replace(&mut self.heard, last) != last
     }
 
     /// When something was committed last, if it was by this one.
@@ -208,11 +213,6 @@ impl Place {
         }
         self.last.store(clock::now(), Relaxed);
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        // Somebody may wait for just that.
-        let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
-        if let Ok(device) = self.device.try_clone() {
-            self.waker.kick(device, file, false);
-        }
         Ok(true)
     }
 }

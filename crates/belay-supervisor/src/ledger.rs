@@ -186,10 +186,14 @@ pub struct Life {
 pub struct Stop {
     /// When it came, monotonic nanoseconds.
     pub since_ns: u64,
+    /// Until when the daemon may take its time, monotonic nanoseconds.
+    pub until_ns: u64,
     /// Whether the daemon has been told.
     pub told: bool,
-    /// No patience: the wish was repeated.
+    /// No patience.
     pub at_once: bool,
+    /// The wish was repeated: no daemon gets more time than that any more.
+    pub repeated: bool,
 }
 
 /// How the end of a generation was noticed.

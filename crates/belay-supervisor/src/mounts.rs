@@ -101,13 +101,16 @@ impl MountFact {
     /// Whether belay may take it away. Says so if not.
     fn may_be_taken(&self) -> bool {
         if !self.proven {
-            tracing::warn!(
-                "{} is left as it is: this kernel does not say whether that is what the daemon has mounted, and other FUSE \
-                 file systems came at the same time. Unmount it with `umount` or `fusermount3 -u`",
-                self.mountpoint.show()
-            );
+            tracing::warn!("{}: {}", self.mountpoint.show(), self.unproven());
         }
         self.proven
+    }
+
+    /// Why it may not, if it is not proven.
+    fn unproven(&self) -> String {
+        "it is left as it is: this kernel does not say whether that is what the daemon has mounted, and other FUSE file systems \
+         came at the same time. Unmount it with `umount` or `fusermount3 -u`"
+            .to_owned()
     }
 
     /// Whether `mount` is the held one.
@@ -120,10 +123,46 @@ impl MountFact {
 pub fn uncovered(fact: &MountFact) -> Option<Mount> {
     let table = table();
     let mount = table.iter().find(|mount| fact.is(mount))?;
-    let upper = table.iter().any(|other| {
+    upper(&table, mount).is_none().then(|| mount.clone())
+}
+
+/// What is mounted on all of `mount`.
+fn upper<'t>(table: &'t [Mount], mount: &Mount) -> Option<&'t Mount> {
+    table.iter().find(|other| {
         other.parent == mount.id && other.id != mount.id && other.mountpoint == mount.mountpoint
-    });
-    (!upper).then(|| mount.clone())
+    })
+}
+
+/// Where a mount is.
+enum Place {
+    /// Not in the table.
+    Gone,
+    /// Below another one, which hides all of it.
+    Below(Mount),
+    /// There.
+    Here,
+}
+
+fn place(fact: &MountFact) -> Place {
+    let table = table();
+    match table.iter().find(|mount| fact.is(mount)) {
+        None => Place::Gone,
+        Some(mount) => {
+            upper(&table, mount).map_or(Place::Here, |upper| Place::Below(upper.clone()))
+        }
+    }
+}
+
+/// Why the held mount cannot be taken off without another one: `None` if nothing hides it.
+pub fn covered(fact: &MountFact) -> Option<String> {
+    match place(fact) {
+        Place::Below(upper) => Some(in_the_way(&upper)),
+        Place::Gone | Place::Here => None,
+    }
+}
+
+fn in_the_way(upper: &Mount) -> String {
+    format!("another file system ({}) is mounted on top of it; unmount that first", upper.kind)
 }
 
 /// Whether the held mount is in the table, covered or not, and surely that one where the kernel can tell.
@@ -268,7 +307,7 @@ pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>) -> bool {
 }
 
 /// What became of a mount that was to be taken off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
     /// It is off.
     Now,
@@ -276,28 +315,36 @@ pub enum Removed {
     Before,
     /// Somebody uses it.
     InUse,
+    /// It is left as it is, for this reason.
+    Not(String),
 }
 
 /// Takes the held mount out of the tree: `lazy`, or if nobody uses it. `device`: the held one.
 pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> Removed {
-    if uncovered(fact).is_none() {
-        return Removed::Before;
-    }
-    if lazy {
-        return if detach(fact, device) { Removed::Now } else { Removed::InUse };
+    let covered = |upper| Removed::Not(in_the_way(&upper));
+    match place(fact) {
+        Place::Gone => return Removed::Before,
+        Place::Below(upper) => return covered(upper),
+        Place::Here if !fact.proven => return Removed::Not(fact.unproven()),
+        Place::Here => {}
     }
     let begin = Instant::now();
-    while fact.proven && uncovered(fact).is_some() {
-        if take_off(fact, How::Idle, |there, mount| fact.is_still(there, mount, device)) {
-            return Removed::Now;
-        }
-        if begin.elapsed() > IN_USE {
-            return Removed::InUse;
+    loop {
+        let off = match lazy {
+            true => detach(fact, device),
+            false => take_off(fact, How::Idle, |there, mount| fact.is_still(there, mount, device)),
+        };
+        // Whoever unmounts for this process may have done so, and its word be lost: the event loop takes the status of all that end.
+        match place(fact) {
+            _ if off => return Removed::Now,
+            Place::Gone => return Removed::Now,
+            Place::Below(upper) => return covered(upper),
+            Place::Here if lazy || begin.elapsed() > IN_USE => return Removed::InUse,
+            Place::Here => {}
         }
         // For the instant between fork and exec a child has what its parent had open.
         std::thread::sleep(IN_USE / 25);
     }
-    if fact.proven { Removed::Now } else { Removed::InUse }
 }
 
 /// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting

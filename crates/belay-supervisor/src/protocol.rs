@@ -71,6 +71,9 @@ pub enum Answer {
     Ended {
         /// Its exit code.
         code: i32,
+        /// What has become of data that was acknowledged, if it is not all where it is to be.
+        #[serde(default)]
+        lost: Option<String>,
     },
     /// Nothing is mounted there any more, but what was is still in use, and served.
     Detached,

@@ -241,6 +241,9 @@ pub struct Epoch {
     /// What was acknowledged is being done again in a successor; `null` if not.
     #[serde(default)]
     pub rolling_forward: Option<Forward>,
+    /// The mount is gone, and the daemon has still to write what it had acknowledged.
+    #[serde(default)]
+    pub storing: bool,
 }
 
 /// How far doing the op-log again is.

@@ -1,13 +1,13 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
 use super::clients::Wait;
+use super::ending::wish;
 use super::{SECOND, Supervisor};
 use crate::clock;
-use crate::committer::{Committer, Place};
+use crate::committer::{Committer, Failing, Place};
 use crate::degraded::Kind;
 use crate::handover::Note;
 use crate::ledger::{Detection, Stop};
-use crate::mounts;
 use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::status::{Epoch, Forward};
@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const LAST_STARTS: u32 = 2;
 /// Commits that fail in a row before who has asked for a checkpoint is told.
 const TRIES: u32 = 3;
+/// How soon a committer that cannot be started is tried again.
+const AGAIN: u64 = 5 * SECOND;
 /// What an epoch may have in memory without any of it being given back, in bytes.
 const WORTH: u64 = 32 << 20;
 
@@ -32,46 +34,56 @@ impl Supervisor {
         self.config.option_bits() & options::EPOCH != 0
     }
 
+    /// Starts the committer, or has that tried again.
     pub(super) fn start_committer(&mut self) {
-        if !self.has_epochs() {
+        if !self.has_epochs() || self.committer.is_some() {
             return;
         }
         if self.buffers() {
             self.begin_buffer();
             return;
         }
-        match self.commit_place().and_then(|place| self.begin_epochs(&place).map(|()| place)) {
-            Ok(place) => self.committer = Some(Committer::start(place)),
-            Err(why) => self.degrade(Kind::Commit, &format!("cannot commit checkpoints: {why}")),
+        let started = self.commit_place().and_then(|place| {
+            // Never when a daemon may have begun to write.
+            if self.no_committer.is_none() {
+                self.begin_epochs(&place)?;
+            }
+            Committer::start(place)
+        });
+        match started {
+            Ok(committer) => {
+                self.committer = Some(committer);
+                self.no_committer = None;
+            }
+            Err(why) => {
+                let (since, tries) = match &self.no_committer {
+                    Some((before, _)) => (before.since, before.tries.saturating_add(1)),
+                    None => (clock::now(), 1),
+                };
+                let again = clock::now().saturating_add(AGAIN);
+                self.no_committer = Some((Failing { since, tries, why }, again));
+                self.look_at_commits();
+            }
         }
+    }
+
+    /// When the next try to start a committer is due, if there is none.
+    pub(super) fn next_committer(&self) -> Option<u64> {
+        self.no_committer.as_ref().map(|(_, at)| *at)
     }
 
     fn commit_place(&self) -> Result<Place, String> {
         let image = self.config.image.as_ref().ok_or("no image is known")?;
         let files = Mutex::new(image.files(&self.fds).map_err(|why| why.to_string())?);
-        let device = belay_sys::dup_cloexec(self.device()).map_err(|why| why.to_string())?;
         let event =
             belay_sys::dup_cloexec(self.committed.as_fd()).map_err(|why| why.to_string())?;
-        let waker = self.waker.clone();
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
         let (last, new_journal, failing) = (Arc::default(), Arc::default(), Arc::default());
         let image_mail =
             belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
-        Ok(Place {
-            memory,
-            layout,
-            device,
-            waker,
-            event,
-            files,
-            image,
-            image_mail,
-            new_journal,
-            last,
-            failing,
-        })
+        Ok(Place { memory, layout, event, files, image, image_mail, new_journal, last, failing })
     }
 
     /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
@@ -108,14 +120,23 @@ impl Supervisor {
     /// The committer has committed something, or failed to.
     pub(super) fn hear_committer(&mut self) {
         self.hold_journal(self.committer.as_ref().and_then(Committer::new_journal));
+        if self.committer.as_mut().is_some_and(Committer::has_committed) {
+            // Somebody may wait for just that.
+            self.wake_daemon(false);
+        }
         self.look_at_commits();
         self.answer_safe();
     }
 
     /// Shows whether checkpoints reach the image.
-    fn look_at_commits(&mut self) {
-        let Some(committer) = &self.committer else { return };
-        match committer.failing() {
+    pub(super) fn look_at_commits(&mut self) {
+        let failing = match (&self.committer, &self.no_committer) {
+            (Some(committer), _) => committer.failing(),
+            // Without one, nothing reaches the image either.
+            (None, Some((failing, _))) => Some(failing.clone()),
+            (None, None) => return,
+        };
+        match failing {
             Some(failing) => {
                 let limit = self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000);
                 if clock::now().saturating_sub(failing.since) >= limit {
@@ -233,6 +254,7 @@ impl Supervisor {
                     record: u64::from(record),
                     of: self.control().forward_length(),
                 }),
+            storing: self.book.stop.is_some() && self.is_storing(),
         })
     }
 
@@ -326,14 +348,10 @@ impl Supervisor {
             return false;
         }
         self.book.last_starts += 1;
-        if let Some(mount) = &self.book.mount {
-            mounts::detach(mount, Some(self.device()));
-            mounts::abort(mount, || !mounts::is_disconnected(self.device()));
-        }
-        if self.book.stop.is_some() {
-            // It is given as much time as the one before.
-            let since_ns = clock::now();
-            self.book.stop = Some(Stop { since_ns, told: false, at_once: false });
+        self.take_mount_off();
+        if let Some(stop) = self.book.stop {
+            // It is given as much time as the one before, unless somebody has lost patience.
+            self.book.stop = Some(Stop { repeated: stop.repeated, ..wish(false) });
         }
         tracing::warn!(
             "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
@@ -354,7 +372,7 @@ impl Supervisor {
     }
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
-    fn unsaved(&self) -> Option<usize> {
+    pub(super) fn unsaved(&self) -> Option<usize> {
         let epoch = self.overlay().epoch().ok()?;
         let at = self.layout.epochs + Capacity::MOUNT.words();
         let memory = Arc::clone(&self.memory);
@@ -362,10 +380,13 @@ impl Supervisor {
         Some(log.sizes().records)
     }
 
-    /// No further generation is to come: what can be committed is. `false` if something was lost.
-    pub(super) fn end_epochs(&mut self, exit: Option<Exit>) -> bool {
+    /// No further generation is to come: what can be committed is.
+    ///
+    /// # Errors
+    /// What has become of it if what was acknowledged is not all where it is to be.
+    pub(super) fn end_epochs(&mut self, exit: Option<Exit>) -> Result<(), String> {
         if !self.has_epochs() {
-            return true;
+            return Ok(());
         }
         if let Some(committer) = self.committer.take() {
             let journal = committer.finish();
@@ -388,23 +409,27 @@ impl Supervisor {
         }
         let place = if self.buffers() { "what it stores to" } else { "its image" };
         match unsaved {
-            Some(0) if clean || read_only || self.book.mount.is_none() => {}
-            Some(0) => tracing::warn!(
-                "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, with all that \
-                 was acknowledged"
-            ),
+            Some(0) if clean || read_only || self.book.mount.is_none() => ended,
+            Some(0) => {
+                tracing::warn!(
+                    "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, with all that \
+                     was acknowledged"
+                );
+                ended
+            }
             _ => {
                 let count = unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
                 let fate = kept.map_or_else(
                     || "lost".to_owned(),
                     |(path, _)| format!("kept in {}: see `belay replay --help`", path.display()),
                 );
-                tracing::error!(
+                let lost = format!(
                     "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, and what was \
                      acknowledged since ({count} requests) is {fate}"
                 );
+                tracing::error!("{lost}");
+                Err(lost)
             }
         }
-        ended.is_ok() && unsaved == Some(0)
     }
 }

@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::clock;
 use crate::ledger::Detection;
+use crate::mounts;
 use crate::process::signal_name;
 use crate::protocol::{Answer, Ask, MAX_LINE, StopHow};
 use rustix::net::{SocketFlags, accept_with};
@@ -99,11 +100,14 @@ impl Supervisor {
         {
             let line: Vec<u8> = client.input.drain(..=end).collect();
             let answer = match serde_json::from_slice::<Ask>(&line) {
-                Ok(Ask::Stop { how: StopHow::Force }) => {
-                    stopping = true;
-                    client.wait = Wait::End;
-                    None
-                }
+                Ok(Ask::Stop { how: StopHow::Force }) => match self.refuses_to_stop() {
+                    Some(why) => Some(Answer::Refused { why }),
+                    None => {
+                        stopping = true;
+                        client.wait = Wait::End;
+                        None
+                    }
+                },
                 // One that is ending already is not made to end otherwise.
                 Ok(Ask::Stop { how }) => {
                     let is_ending = self.book.stop.is_some();
@@ -121,6 +125,21 @@ impl Supervisor {
         if stopping {
             self.request_stop();
         }
+    }
+
+    /// Serves those who have asked again before they were answered, and are answered by now: nothing more may come of them.
+    pub(super) fn serve_further_lines(&mut self) {
+        let asks = |client: &Client| client.wait == Wait::Nothing && client.input.contains(&b'\n');
+        let tokens = self.clients.iter().filter(|(_, client)| asks(client));
+        for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.serve_client(token);
+        }
+    }
+
+    /// Why the mount cannot be ended even by force: a dead one would be left below another.
+    fn refuses_to_stop(&self) -> Option<String> {
+        let mount = self.book.mount.as_ref().filter(|_| self.book.stop.is_none())?;
+        mounts::covered(mount)
     }
 
     fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {

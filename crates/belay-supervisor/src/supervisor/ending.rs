@@ -14,7 +14,7 @@ use crate::status::State;
 use crate::text::{OsText, command_line};
 use belay_effects::finish::finish;
 use belay_recorder::Store;
-use belay_recorder::control::options;
+use belay_recorder::control::{ending, options};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::ffi::OsStr;
@@ -35,11 +35,13 @@ impl Supervisor {
     pub(super) fn request_stop(&mut self) {
         let now = clock::now();
         match &mut self.book.stop {
-            Some(stop) if now.saturating_sub(stop.since_ns) > SAME_WISH => stop.at_once = true,
+            Some(stop) if now.saturating_sub(stop.since_ns) > SAME_WISH => {
+                (stop.at_once, stop.repeated) = (true, true);
+            }
             Some(_) => {}
             None => {
                 tracing::debug!("asked to stop");
-                self.book.stop = Some(Stop { since_ns: now, told: false, at_once: false });
+                self.book.stop = Some(wish(false));
             }
         }
         self.keep_book();
@@ -50,7 +52,41 @@ impl Supervisor {
     pub(super) fn next_stop_step(&self) -> Option<u64> {
         let stop = self.book.stop?;
         // Once all patience is lost, there is nothing more to do but to wait for the process.
-        (!stop.at_once).then(|| stop.since_ns.saturating_add(PATIENCE))
+        (!stop.at_once).then_some(stop.until_ns)
+    }
+
+    /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which
+    /// takes as long as it takes.
+    pub(super) fn is_storing(&self) -> bool {
+        let unmounts = || {
+            mounts::is_disconnected(self.device())
+                || self.control().ending(self.book.generation) & ending::UNMOUNTS != 0
+        };
+        self.has_epochs()
+            && self.book.read_only.is_none()
+            && self.book.mount.is_some()
+            && (self.daemon.is_some() || self.spawned.is_some())
+            && unmounts()
+            && self.unsaved() != Some(0)
+    }
+
+    /// The daemon has had its time. Whether it gets more, as it writes what nobody else has.
+    fn lets_it_store(&mut self, mut stop: Stop) -> bool {
+        if stop.at_once || stop.repeated || !self.is_storing() {
+            return false;
+        }
+        let first = stop.until_ns.saturating_sub(stop.since_ns) <= PATIENCE;
+        stop.until_ns = clock::now().saturating_add(PATIENCE);
+        self.book.stop = Some(stop);
+        self.keep_book();
+        if first {
+            tracing::warn!(
+                "{}: unmounted; the daemon has still to write what it had acknowledged, and is waited for (asked to stop once \
+                 more, belay ends it)",
+                self.mountpoint()
+            );
+        }
+        true
     }
 
     /// Takes the next step towards the end, if there is a wish to stop.
@@ -61,7 +97,10 @@ impl Supervisor {
         if self.finished.is_some() {
             return;
         }
-        let patient = clock::now().saturating_sub(stop.since_ns) < PATIENCE;
+        let patient = clock::now() < stop.until_ns;
+        if !patient && self.lets_it_store(stop) {
+            return;
+        }
         if stop.at_once || !patient {
             stop.at_once = true;
             self.book.stop = Some(stop);
@@ -103,10 +142,18 @@ impl Supervisor {
         self.keep_book();
     }
 
-    fn force_stop(&mut self) {
+    /// Takes the mount off; those who use it get errors. In this order: the last unmount of a `fuseblk` mount asks its daemon,
+    /// and waits for the answer before the kernel itself aborts the connection. Nobody may be there who answers, and who serves
+    /// others must not wait for him who does not.
+    pub(super) fn take_mount_off(&self) {
         if let Some(mount) = &self.book.mount {
+            mounts::abort(mount, || !mounts::is_disconnected(self.device()));
             mounts::detach(mount, Some(self.device()));
         }
+    }
+
+    fn force_stop(&mut self) {
+        self.take_mount_off();
         match self.daemon.as_ref().or(self.spawned.as_ref()) {
             // Its end is noticed like any other.
             Some(process) => {
@@ -155,11 +202,10 @@ impl Supervisor {
         }
         self.drain_stderr();
         self.finish_effects();
-        let code = if self.end_epochs(self.book.last_exit) { code } else { code.max(1) };
-        if let Some(mount) = &self.book.mount
-            && !self.book.gave_up
-        {
-            mounts::detach(mount, Some(self.device()));
+        let lost = self.end_epochs(self.book.last_exit).err();
+        let code = if lost.is_none() { code } else { code.max(1) };
+        if self.book.mount.is_some() && !self.book.gave_up {
+            self.take_mount_off();
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
             for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
                 let _ = helper.signal(SIGKILL);
@@ -167,7 +213,7 @@ impl Supervisor {
         }
         self.backtraces.finish();
         instances::retire(&self.config.instance);
-        self.answer_ended(code);
+        self.answer_ended(code, lost.as_deref());
         self.tell_keeper(&Note::Done { code });
         self.finished = Some(code);
     }
@@ -226,7 +272,14 @@ impl Supervisor {
         self.finish(1);
     }
 
-    fn answer_ended(&mut self, code: i32) {
-        self.answer_waiting(|_| Some(Answer::Ended { code }));
+    fn answer_ended(&mut self, code: i32, lost: Option<&str>) {
+        self.answer_waiting(|_| Some(Answer::Ended { code, lost: lost.map(str::to_owned) }));
     }
+}
+
+/// A wish to stop that has just come. `told`: the daemon knows of it.
+pub(super) fn wish(told: bool) -> Stop {
+    let since_ns = clock::now();
+    let until_ns = since_ns.saturating_add(PATIENCE);
+    Stop { since_ns, until_ns, told, at_once: false, repeated: false }
 }

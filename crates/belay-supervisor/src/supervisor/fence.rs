@@ -37,7 +37,7 @@ impl Supervisor {
     /// The remaining processes of the dead generation; to be asked before the next one starts.
     /// Supervisor and keeper are both subreapers, so whatever the daemon left behind is below one
     /// of them.
-    pub(super) fn leftovers(&self) -> Vec<Watched> {
+    pub(super) fn leftovers(&mut self) -> Vec<Watched> {
         let me = std::process::id();
         let belay = [me, self.keeper_pid];
         let mut except = belay.to_vec();

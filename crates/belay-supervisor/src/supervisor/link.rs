@@ -5,6 +5,16 @@ use crate::clock;
 use crate::handover::{Note, Received};
 use crate::keeper::start_self;
 
+/// A keeper that lives for less is not replaced at once: the next one would die of the same.
+const SHORT: u64 = SECOND;
+/// The longest pause.
+const LONGEST: u64 = 30 * SECOND;
+
+/// How long to wait with a new keeper, when the last one has lived for `lived`, and came after such a pause.
+fn pause(lived: u64, before: u64) -> u64 {
+    if lived < SHORT { before.saturating_mul(2).clamp(SECOND / 10, LONGEST) } else { 0 }
+}
+
 impl Supervisor {
     pub(super) fn take_notes(&mut self) {
         while let Some(link) = &self.link {
@@ -16,7 +26,16 @@ impl Supervisor {
                 Received::Closed => {
                     self.link = None;
                     self.keeper_pid = 0;
-                    self.replace_keeper();
+                    let (started, before) = self.keeper_life;
+                    let now = clock::now();
+                    let pause = pause(now.saturating_sub(started), before);
+                    self.keeper_life.1 = pause;
+                    self.keeper_retry_ns = now.saturating_add(pause);
+                    if pause == 0 {
+                        self.replace_keeper();
+                    } else {
+                        tracing::warn!("the keeper died as soon as it was started; trying again");
+                    }
                 }
             }
         }
@@ -47,11 +66,24 @@ impl Supervisor {
                 }
                 self.link = Some(link);
                 self.keeper_pid = pid;
+                self.keeper_life.0 = clock::now();
             }
             Err(error) => {
                 tracing::warn!("{error}; trying again");
                 self.keeper_retry_ns = clock::now() + SECOND;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keepers_that_die_at_once_are_waited_with() {
+        assert_eq!(pause(SECOND, 0), 0);
+        assert_eq!((pause(0, 0), pause(1, SECOND)), (SECOND / 10, 2 * SECOND));
+        assert_eq!((pause(0, u64::MAX), pause(60 * SECOND, LONGEST)), (LONGEST, 0));
     }
 }

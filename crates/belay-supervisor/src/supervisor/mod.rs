@@ -50,7 +50,7 @@ pub(crate) use record::SLACK;
 use crate::autopsy::{self, later::Backtraces};
 use crate::blackout::Blackouts;
 use crate::clock;
-use crate::committer::Committer;
+use crate::committer::{Committer, Failing};
 use crate::config::{Config, VERSION};
 use crate::connections::Connections;
 use crate::error::{Error, Result};
@@ -142,6 +142,8 @@ struct Supervisor {
     link: Option<Link>,
     keeper_pid: u32,
     keeper_retry_ns: u64,
+    /// When the last keeper was started by this supervisor, and the pause that came before it.
+    keeper_life: (u64, u64),
     /// Started for this generation, and not known to serve.
     spawned: Option<Watched>,
     /// Holds the lease.
@@ -154,6 +156,8 @@ struct Supervisor {
     fencing: Option<fence::Fencing>,
     /// Brings sealed epochs to the image, under the policy `epoch`.
     committer: Option<Committer>,
+    /// Why there is none though there should be, and when it is tried again.
+    no_committer: Option<(Failing, u64)>,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
     /// Asks the mount for something, so that a daemon wakes.
@@ -212,10 +216,12 @@ impl Supervisor {
         let ledger_file = belay_sys::dup_cloexec(fds.ledger.as_fd())
             .map_err(|e| Error::system("duplicate", "the ledger", e, ""))?;
         let (ledger, book) = Ledger::open(ledger_file);
-        let book = book.unwrap_or_else(|| Book {
-            version: VERSION,
-            started_ns: clock::now(),
-            ..Book::default()
+        let book = book.unwrap_or_else(|| {
+            // Also of a takeover: what is there by now may be the held mount, which that proves not to be new.
+            let mut others = mounts::fuse_devices();
+            // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
+            others.truncate(4096);
+            Book { version: VERSION, started_ns: clock::now(), others, ..Book::default() }
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
@@ -237,6 +243,7 @@ impl Supervisor {
             link: Some(link),
             keeper_pid,
             keeper_retry_ns: 0,
+            keeper_life: (0, 0),
             spawned: None,
             daemon: None,
             exits: VecDeque::new(),
@@ -245,6 +252,7 @@ impl Supervisor {
             connections: Connections::default(),
             fencing: None,
             committer: None,
+            no_committer: None,
             next_checkpoint: (0, 0),
             nudge: nudge::Nudge::default(),
             committed,
@@ -290,9 +298,6 @@ impl Supervisor {
         if takeover {
             self.take_over();
         } else {
-            self.book.others = mounts::fuse_devices();
-            // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
-            self.book.others.truncate(4096);
             self.launch();
         }
         if self.finished == Some(LACKS) {
@@ -382,6 +387,7 @@ impl Supervisor {
             self.check_time();
             // Last: the end of a recovery is what it may have waited for.
             self.pursue_unmount();
+            self.serve_further_lines();
         }
     }
 
@@ -439,6 +445,7 @@ impl Supervisor {
             self.next_retiring_look(),
             self.next_words(),
             self.next_nudge(),
+            self.next_committer(),
             self.next_unheld,
         ];
         for at in looks.into_iter().flatten() {
@@ -469,6 +476,10 @@ impl Supervisor {
         }
         if self.next_stop_step().is_some_and(|at| at <= now) {
             self.pursue_stop();
+        }
+        if self.next_committer().is_some_and(|at| at <= now) {
+            self.start_committer();
+            self.look_at_commits();
         }
         self.ask_for_checkpoint(now);
         self.check_retiring(now);

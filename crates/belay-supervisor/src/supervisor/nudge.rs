@@ -33,8 +33,17 @@ pub(super) struct Nudge {
 
 impl Nudge {
     /// The process that asks, which is nobody's leftover.
-    pub(super) fn pid(&self) -> Option<u32> {
+    pub(super) fn pid(&mut self) -> Option<u32> {
+        self.look();
         self.child.as_ref().map(Child::id)
+    }
+
+    /// One that has ended is forgotten: its number is another's by and by. Somebody else may have reaped it: then it is not
+    /// there either.
+    fn look(&mut self) {
+        if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.child = None;
+        }
     }
 }
 
@@ -57,9 +66,7 @@ impl Supervisor {
 
     /// Has the mount asked for something that changes nothing, by a process of its own.
     fn nudge_daemon(&mut self) {
-        // Somebody else may have reaped it: then it is not there either.
-        let waits = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-        if self.nudge.child.as_mut().is_some_and(waits) {
+        if self.nudge.pid().is_some() {
             return;
         }
         let Some(mount) = &self.book.mount else { return };

@@ -44,9 +44,10 @@ impl Supervisor {
         }
         let worth = self.worth_of_life();
         if !self.move_lease_on() {
-            // A living process of this generation holds it: not a crash.
+            // A living process of this generation holds it, or cannot be looked at now: not a crash yet.
             return;
         }
+        self.cause = None;
         let dead = self.book.generation;
         let outside = self.was_from_outside(dead, exit);
         let blame = blame(exit, &detection, outside);
@@ -138,6 +139,7 @@ impl Supervisor {
     /// What can wait until the successor is on its way.
     fn tell_of_crash(&mut self, interrupted: Option<Crash>, in_flight: Snapshot) {
         self.take_notes();
+        let waits = self.waiting().is_some();
         if let Some(crash) = &mut self.book.crash {
             crash.in_flight = in_flight.describe();
             crash.remains = Self::remains_of(&self.fds, &self.layout, crash.generation);
@@ -151,7 +153,7 @@ impl Supervisor {
             // One every few seconds is nothing to tell of, and of a start that has failed more is told below.
             match crash.detection {
                 Detection::Checkpoint => tracing::debug!("{told}"),
-                _ if self.launch_at.is_some() => tracing::debug!("{told}"),
+                _ if waits => tracing::debug!("{told}"),
                 _ => tracing::info!("{told}"),
             }
         }
@@ -254,12 +256,13 @@ impl Supervisor {
         }
         match mounts::resend(self.device()) {
             Ok(()) => self.book.resend = Some(true),
-            Err(Errno::INVAL) => {
+            // Of a connection that is gone nothing is to come again, and what it says means nothing.
+            Err(Errno::INVAL) if !mounts::is_disconnected(self.device()) => {
                 tracing::debug!("this kernel has no RESEND: serving again from copies");
                 self.book.resend = Some(false);
             }
             // Nothing is mounted yet, or no longer.
-            Err(Errno::PERM | Errno::NODEV) => {}
+            Err(Errno::PERM | Errno::NODEV | Errno::INVAL) => {}
             Err(error) => tracing::warn!("cannot have requests resent: {error}"),
         }
     }

@@ -3,8 +3,7 @@
 
 use super::Supervisor;
 use super::clients::Wait;
-use crate::clock;
-use crate::ledger::Stop;
+use super::ending::wish;
 use crate::mounts::{self, Removed};
 use crate::protocol::{Answer, StopHow};
 use rustix::fd::AsFd;
@@ -76,19 +75,22 @@ impl Supervisor {
             Removed::Now if how == StopHow::Lazy => {
                 self.answer_unmount(how, Some(&Answer::Detached));
             }
-            Removed::Now => {
+            // Some of it is open still.
+            Removed::Before if how == StopHow::Lazy || !mounts::is_disconnected(self.device()) => {
+                self.answer_unmount(how, Some(&Answer::Detached));
+            }
+            Removed::Now | Removed::Before => {
                 // The daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
                 if self.book.stop.is_none() {
-                    let since_ns = clock::now();
-                    self.book.stop = Some(Stop { since_ns, told: true, at_once: false });
+                    self.book.stop = Some(wish(true));
                     self.keep_book();
                 }
                 self.answer_unmount(how, None);
                 // If none is there, it is over.
                 self.pursue_stop();
             }
-            Removed::Before => self.answer_unmount(how, Some(&Answer::Detached)),
             Removed::InUse => self.answer_unmount(how, Some(&Answer::InUse)),
+            Removed::Not(why) => self.answer_unmount(how, Some(&Answer::Refused { why })),
         }
     }
 

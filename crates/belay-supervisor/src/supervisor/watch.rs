@@ -144,7 +144,7 @@ impl Supervisor {
         };
         let verdict = decide(facts);
         if verdict == Verdict::Crash {
-            let cause = self.cause.take();
+            let cause = self.cause.clone();
             let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
             let violation = self.control().violation(self.book.generation);
             let ended = self.ended_for_checkpoint(exit);

@@ -3,7 +3,8 @@
 use crate::common::*;
 use crate::custom::{Custom, Place};
 use crate::journal::compile;
-use belay_testbed::process::{Process, run};
+use belay_testbed::Signal;
+use belay_testbed::process::{Process, kill, run};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -139,6 +140,49 @@ fn s77_killed_while_it_stores() {
         assert!(!control.join(moment).exists(), "it did not die {moment}");
         assert_eq!(fs::read_to_string(&store).unwrap(), DONE, "{moment}\n{}", mount.log());
     }
+}
+
+/// S96: a daemon that takes its time to store what it had acknowledged is not killed for that, and `belay stop` waits for it.
+#[test]
+fn s96_a_daemon_that_stores_is_waited_for() {
+    let Archive { mut mount, control, store } = Archive::start(&[]);
+    fs::write(mount.at("new"), "text").unwrap();
+    let slow = control.join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut command = belay_testbed::Belay::find().unwrap().command();
+    command.arg("stop").arg(&mount.mountpoint);
+    let stop = std::thread::spawn(move || run(command, 3 * LIMIT).unwrap());
+    let status = mount.wait_for("its wait", |_| mount.log().contains("is waited for"));
+    assert_eq!((&status["epoch"]["storing"], number(&status, "/generation")), (&true.into(), 0));
+    fs::remove_file(&slow).unwrap();
+    assert!(stop.join().unwrap().status.success(), "{}", mount.log());
+    assert!(mount.end().success(), "{}", mount.log());
+    assert_eq!(fs::read_to_string(&store).unwrap(), "old 4\ntextnew 4\ntext");
+}
+
+/// S96: who has lost patience ends it, and is told what has become of what was acknowledged.
+#[test]
+fn s96_what_is_not_stored_is_told() {
+    let Archive { mut mount, control, store } = Archive::start(&[]);
+    fs::write(mount.at("new"), "text").unwrap();
+    fs::write(control.join("slow"), "").unwrap();
+    let keeper = mount.pid("keeper");
+    let mut command = belay_testbed::Belay::find().unwrap().command();
+    command.arg("stop").arg(&mount.mountpoint);
+    let stop = std::thread::spawn(move || run(command, 3 * LIMIT).unwrap());
+    mount.wait_for("its wait", |status| status["epoch"]["storing"] == true);
+    // Each that takes the place of one that was ended is asked for its end as well.
+    let ended = until(|| {
+        let _ = kill(keeper, Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        mount.exited().is_some()
+    });
+    assert!(ended, "{}", mount.log());
+    let output = stop.join().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("acknowledged"), "{said}\n{}", mount.log());
+    assert_ne!(mount.end().code(), Some(0));
+    assert_eq!(fs::read_to_string(&store).unwrap(), "old 4\ntext");
 }
 
 /// The same in the middle of the mount's life, when it is made to store.

@@ -278,15 +278,51 @@ fn s58_nothing_waits_for_what_is_in_a_state_directory() {
 #[test]
 fn s59_idle_clients_do_not_shut_out_others() {
     let mut mount = Custom::low_level(&[], &[]);
-    let state = PathBuf::from("/run/belay");
-    let pid = mount.pid("keeper").to_string();
-    let folders = fs::read_dir(state).unwrap().flatten().map(|entry| entry.path());
-    let folder = folders.into_iter().find(|dir| dir.extension().is_some_and(|end| *end == *pid));
-    let socket = folder.unwrap().join("control.sock");
+    let socket = socket(&mount);
     let idle: Vec<_> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     mount.stop();
     assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
     drop(idle);
+}
+
+fn socket(mount: &Custom) -> PathBuf {
+    let state = PathBuf::from("/run/belay");
+    let pid = mount.pid("keeper").to_string();
+    let folders = fs::read_dir(state).unwrap().flatten().map(|entry| entry.path());
+    let folder = folders.into_iter().find(|dir| dir.extension().is_some_and(|end| *end == *pid));
+    folder.unwrap().join("control.sock")
+}
+
+/// S59: who asks twice before the first answer has come gets both.
+#[test]
+fn s59_questions_may_come_before_answers() {
+    use std::io::{BufRead, BufReader};
+    let mount = Custom::low_level(&[], &[]);
+    let mut client = UnixStream::connect(socket(&mount)).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    client.write_all(b"{\"ask\":\"crash\",\"signal\":9}\n{\"ask\":\"status\"}\n").unwrap();
+    let mut lines = BufReader::new(client).lines();
+    assert!(lines.next().unwrap().unwrap().contains("recovered"), "{}", mount.log());
+    assert!(lines.next().unwrap().unwrap().contains("generation"), "{}", mount.log());
+}
+
+/// S97: a mount that another one hides is not ended, by force either, which would leave a dead one below it.
+#[test]
+fn s97_a_mount_below_another_is_told() {
+    let mut mount = Custom::low_level(&[], &[]);
+    let mut cover = std::process::Command::new("mount");
+    cover.args(["-t", "tmpfs", "none"]).arg(&mount.mountpoint);
+    assert!(run(cover, LIMIT).unwrap().status.success());
+    for how in ["--", "--lazy", "--force"] {
+        let place = mount.mountpoint.as_os_str();
+        let output = Custom::belay(&["stop".as_ref(), how.as_ref(), place]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("on top of it"), "{how}: {said}");
+    }
+    mount.tool(&["umount"]);
+    mount.serves();
+    mount.stop();
+    assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
 }
 
 /// L12: a program that would run with the rights of others would run unheld: it is refused, the first time and later.

@@ -48,13 +48,16 @@ fn work(mount: &Custom) {
 }
 
 fn end(mount: &mut Custom, way: Way) -> Option<i32> {
-    let mut open = None;
+    let (mut open, mut stopped) = (None, None);
     match way {
         Way::Tool(words) => mount.tool(words),
         Way::Signal(role) => {
             mount.signal(role, Signal::TERM);
         }
-        Way::Stop => mount.stop(),
+        Way::Stop => {
+            let words = ["stop".as_ref(), mount.mountpoint.as_os_str()];
+            stopped = Some(Custom::belay(&words));
+        }
         Way::Busy => {
             open = Some(File::open(mount.at("two")).unwrap());
             mount.signal("keeper", Signal::TERM);
@@ -68,6 +71,10 @@ fn end(mount: &mut Custom, way: Way) -> Option<i32> {
     }
     let code = mount.end().code();
     drop(open);
+    if let Some(output) = stopped {
+        // It says the same as belay itself.
+        assert_eq!(output.status.success(), code == Some(0), "{output:?}");
+    }
     code
 }
 

@@ -41,7 +41,7 @@ pub fn run(options: &Mount) -> Result<i32> {
             Ok(0)
         }
         Ok(Answer::Refused { why }) => bail!("{place}: no checkpoint: {why}"),
-        Ok(Answer::Ended { code }) => {
+        Ok(Answer::Ended { code, .. }) => {
             bail!("{place}: belay ended with code {code} before; see what it said")
         }
         Ok(_) => bail!("{place}: the supervisor gave the wrong answer"),

@@ -105,7 +105,7 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
     let (patience, end) = (PATIENCE.saturating_add(hang), end + hang.min(LONGEST));
     match Client::connect(&instance.dir)?.ask(ask, Some(patience)) {
         Ok(Answer::Recovered { generation, blackout_us }) => return Ok((generation, blackout_us)),
-        Ok(Answer::Ended { code }) => {
+        Ok(Answer::Ended { code, .. }) => {
             bail!(
                 "{place}: belay ended with code {code} instead of a recovery: it was unmounted, or gave up (`belay status` \
                  tells)"

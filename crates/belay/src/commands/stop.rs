@@ -13,8 +13,10 @@ use belay_supervisor::text::command_line;
 use belay_supervisor::users::{self, Users};
 use std::time::{Duration, Instant};
 
-/// A daemon gets 10 seconds to end, then it is killed.
+/// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long belay may take to say how it is.
+const LOOK: Duration = Duration::from_secs(5);
 /// Users of a mount that are named.
 const NAMED: usize = 20;
 
@@ -36,7 +38,20 @@ pub fn run(options: &Stop) -> Result<i32> {
     };
     // Found out before: what is not in the tree any more is harder to name.
     let device = users::device(&status);
-    let answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(PATIENCE));
+    let mut answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(PATIENCE));
+    let mut told = false;
+    while answer.is_err() && is_storing(&instance) {
+        if !std::mem::replace(&mut told, true) {
+            say(&format!(
+                "belay: {place}: unmounted; waiting for the daemon, which has still to write what it had acknowledged (`belay \
+                 stop --force {quoted}` ends it)\n"
+            ));
+        }
+        // Of one that ends already, this only waits for the end.
+        let wait = Ask::Stop { how: StopHow::Unused };
+        answer =
+            Client::connect(&instance.dir).and_then(|mut client| client.ask(&wait, Some(PATIENCE)));
+    }
     let users = || device.as_deref().map(users::of).unwrap_or_default();
     match answer {
         Ok(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
@@ -61,11 +76,22 @@ pub fn run(options: &Stop) -> Result<i32> {
              --force {quoted}`",
             named(&users())
         ),
+        Ok(Answer::Ended { lost: Some(lost), .. }) => {
+            await_end(&instance, &status)?;
+            bail!("{place}: {lost}");
+        }
         Ok(_) => {}
         // A supervisor that died of it is replaced by one that goes on; wait for the end below.
         Err(error) => tracing::debug!("{error}"),
     }
     await_end(&instance, &status)
+}
+
+/// Whether the daemon is waited for, as it writes what nobody else has.
+fn is_storing(instance: &Instance) -> bool {
+    let ask = |mut client: Client| client.ask(&Ask::Status, Some(LOOK));
+    let answer = Client::connect(&instance.dir).and_then(ask);
+    matches!(answer, Ok(Answer::Status(status)) if status.epoch.as_ref().is_some_and(|epoch| epoch.storing))
 }
 
 /// Takes away a mount that no belay holds any more; says whether it was one of belay's.
@@ -82,6 +108,7 @@ fn clear(instance: &Instance, options: &Stop) -> Result<bool> {
             "{place}: it is in use, and goes on as before, without belay; end what uses it first, or `belay stop --lazy {}`",
             quoted(&orphan.status)
         ),
+        Removed::Not(why) => bail!("{place}: cannot stop: {why}"),
     }
 }
 

@@ -92,6 +92,7 @@ fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
             }
             Removed::Before => {}
             Removed::InUse => tracing::warn!("{shown}: the dead mount there cannot be taken away"),
+            Removed::Not(why) => tracing::warn!("{shown}: the dead mount there: {why}"),
         }
         instances::retire(&instance.dir);
     }
