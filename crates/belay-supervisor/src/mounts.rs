@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -388,6 +389,20 @@ pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
     let table = table();
     let outside = !path.ancestors().any(|place| is_served(&table, place));
     outside.then(|| fs::read_link(path).ok()).flatten()
+}
+
+/// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon. No daemon is asked here.
+pub fn hides(fact: &MountFact, path: &Path) -> bool {
+    let Some(mount) = uncovered(fact) else { return false };
+    let mut path = resolve_untouched(path);
+    for _ in 0..MAX_LINKS {
+        if path.starts_with(OsStr::from_bytes(&mount.mountpoint)) {
+            return true;
+        }
+        let Some(to) = read_link_untouched(&path) else { return false };
+        path = resolve_untouched(&path.parent().unwrap_or(Path::new("/")).join(to));
+    }
+    true
 }
 
 /// Links on the way that are followed, as many as the kernel follows.

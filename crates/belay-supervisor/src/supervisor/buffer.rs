@@ -2,11 +2,15 @@
 //! file (docs/buffer.md).
 
 use super::Supervisor;
+use crate::mounts;
 use crate::process::Exit;
+use crate::text::OsText;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_recorder::control::{ending, flags, options};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, open, statat};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::MetadataExt;
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// What tells a file from another, and from itself as it was before it was written to.
@@ -22,13 +26,17 @@ pub struct Mark {
 impl Mark {
     /// Of the file at `path`; `None` if there is none.
     fn of(path: &Path) -> Option<Self> {
-        let meta = std::fs::metadata(path).ok()?;
+        Self::at(CWD, path.as_os_str(), AtFlags::empty())
+    }
+
+    fn at(folder: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Option<Self> {
+        let stat = statat(folder, name, flags).ok()?;
         Some(Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).ok()?,
+            modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?),
+            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).ok()?),
         })
     }
 }
@@ -61,13 +69,51 @@ impl Supervisor {
 
     /// A generation is about to be started: what its store is like.
     pub(super) fn mark_stores(&mut self) {
-        self.book.stores = self.config.stores.iter().map(|path| Mark::of(path.as_path())).collect();
+        if self.store_folders.is_empty() {
+            self.store_folders = self.config.stores.iter().map(|path| self.folder(path)).collect();
+        }
+        let stores = self.config.stores.iter().enumerate();
+        self.book.stores =
+            stores.map(|(at, path)| self.mark(at, path.as_path()).flatten()).collect();
     }
 
-    /// Whether the daemon has stored something since its start.
+    /// The folder that `path` is in, held: the daemon may mount on it.
+    fn folder(&self, path: &OsText) -> Option<OwnedFd> {
+        let path = path.as_path();
+        if self.is_hidden(path) {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(path.parent()?, flags, Mode::empty()).ok()
+    }
+
+    /// What the store of that number is like; nothing if that cannot be seen without asking the daemon for it.
+    fn mark(&self, number: usize, path: &Path) -> Option<Option<Mark>> {
+        if !self.is_hidden(path) {
+            return Some(Mark::of(path));
+        }
+        let folder = self.store_folders.get(number)?.as_ref()?;
+        let is_link = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode).is_symlink();
+        let name = path.file_name()?;
+        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        // A link may lead into the mount as well.
+        if found.is_ok_and(is_link) {
+            return None;
+        }
+        Some(Mark::at(folder.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon, which may wait for belay.
+    pub(super) fn is_hidden(&self, path: &Path) -> bool {
+        self.book.mount.as_ref().is_some_and(|mount| mounts::hides(mount, path))
+    }
+
+    /// Whether the daemon has stored something since its start. Of what cannot be seen, nothing is known.
     fn has_stored(&self) -> bool {
-        let now = self.config.stores.iter().map(|path| Mark::of(path.as_path()));
-        !self.book.stores.is_empty() && now.ne(self.book.stores.iter().copied())
+        let mut stores = self.config.stores.iter().zip(&self.book.stores).enumerate();
+        stores.any(|(at, (path, before))| {
+            self.mark(at, path.as_path()).is_some_and(|now| now != *before)
+        })
     }
 
     /// The daemon has ended with `exit`, after it was told to, or by its own wish. Whether what it held is stored, so that it

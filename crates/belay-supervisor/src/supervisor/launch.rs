@@ -125,6 +125,9 @@ impl Supervisor {
         };
         let held = self.runs_held_program();
         // It may be another program by now than the one that was looked at before the first start.
+        if !held && self.is_hidden(&self.config.program) {
+            return Err(io::Error::other("its own mount hides it"));
+        }
         let gained = match held {
             true => rights::gained_by(as_fd(&self.fds.program)),
             false => rights::gained(&self.config.program),

@@ -167,6 +167,8 @@ struct Supervisor {
     waker: Waker,
     /// An epoch has taken more memory than short ones need.
     bloated: bool,
+    /// The folders of its stores, under the policy `buffer`, as far as they could be held.
+    store_folders: Vec<Option<OwnedFd>>,
     /// Since when the daemon has been writing what it holds, to end then.
     retiring_since: Option<u64>,
     /// Does the host's unmounts again in the successors' namespaces.
@@ -258,6 +260,7 @@ impl Supervisor {
             committed,
             waker,
             bloated: false,
+            store_folders: Vec::new(),
             retiring_since: None,
             mirror,
             connects: false,

@@ -24,7 +24,9 @@ const LOOKS: u64 = super::SECOND / 5;
 impl Supervisor {
     /// Decides which program the next start is of.
     pub(super) fn choose_program(&mut self) {
-        let there = Identity::at(&self.config.program);
+        // Behind the held mount, nobody can look: it is what it was.
+        let hidden = self.is_hidden(&self.config.program);
+        let there = if hidden { None } else { Identity::at(&self.config.program) };
         let program = &mut self.book.program;
         let intact = program.served.is_some() && Identity::of(&self.fds.program) == program.served;
         if there == program.served || !intact {
@@ -33,7 +35,7 @@ impl Supervisor {
         let rejected = program.rejected.as_ref().map(|(identity, _)| *identity);
         program.held = intact && there != program.served && (there.is_none() || there == rejected);
         program.started = there.filter(|_| !program.held);
-        let gone = program.held && there.is_none();
+        let gone = program.held && there.is_none() && !hidden;
         if gone {
             let path = self.config.program.display();
             let what = format!(
@@ -59,7 +61,8 @@ impl Supervisor {
         }
         let started = program.started;
         if Identity::of(&self.fds.program) != started {
-            let there = programs::place(&self.config.program).ok();
+            let hidden = self.is_hidden(&self.config.program);
+            let there = (!hidden).then(|| programs::place(&self.config.program).ok()).flatten();
             // Exchanged again while it was started.
             let Some(new) = there.filter(|file| Identity::of(file) == started) else { return };
             self.fds.program = new;
@@ -77,6 +80,7 @@ impl Supervisor {
     /// A start has failed, for `why`. Whether that was of a new program, and the one that has served is to be tried at once.
     pub(super) fn falls_back(&mut self, why: &str) -> bool {
         let intact = Identity::of(&self.fds.program);
+        let hidden = self.is_hidden(&self.config.program);
         let program = &mut self.book.program;
         if program.held {
             // It is not the program: the next start is of what is at the path.
@@ -92,7 +96,7 @@ impl Supervisor {
                 true
             }
             // It had just been taken away.
-            None => Identity::at(&self.config.program).is_none(),
+            None => !hidden && Identity::at(&self.config.program).is_none(),
             _ => false,
         }
     }

@@ -142,6 +142,30 @@ fn s77_killed_while_it_stores() {
     }
 }
 
+/// S77: also if it is mounted on the folder that its store is in, which nobody sees then.
+#[test]
+fn s77_a_store_below_its_own_mount() {
+    let mut store = PathBuf::new();
+    let mount = Custom::start(&["--policy", "buffer"], |place: &Place<'_>| {
+        let (program, control) = (place.dir.join("daemon"), place.dir.join("control"));
+        compile("archive.c", &program);
+        store = place.mountpoint.join("store");
+        fs::create_dir(&control).unwrap();
+        fs::write(&store, "old 4\ntext").unwrap();
+        let words = [program, store.clone(), control, place.mountpoint.into()];
+        words.into_iter().map(Into::into).chain(["-f".into()]).collect()
+    });
+    let mount = serving(mount);
+    fs::write(mount.at("new"), "text").unwrap();
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "text");
+    }
+    assert_well(&mount);
+    let _mount = unmount(mount);
+    assert_eq!(fs::read_to_string(&store).unwrap(), "old 4\ntextnew 4\ntext");
+}
+
 /// S96: a daemon that takes its time to store what it had acknowledged is not killed for that, and `belay stop` waits for it.
 #[test]
 fn s96_a_daemon_that_stores_is_waited_for() {
