@@ -65,7 +65,6 @@ impl Shim {
             }
             let slot = self.claim();
             let n = match slot {
-                None if polled => self.polled_read(fd, buffer, len),
                 None => {
                     populate::once(buffer, len);
                     // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
@@ -73,6 +72,9 @@ impl Shim {
                 }
                 Some(slot) => self.read_into(slot, buffer, len),
             };
+            if polled {
+                self.polled_read_ended();
+            }
             let Ok(got) = usize::try_from(n) else {
                 let errno = real::errno();
                 self.unclaim(slot);
@@ -174,6 +176,7 @@ impl Shim {
                 return Before::Read;
             }
             if hurried() {
+                self.nap_if_readable();
                 return Before::Fail(libc::EAGAIN); // the bell is rung when INIT is settled
             }
             // libfuse starts a second thread while the first still has INIT in hand. What that one
@@ -189,6 +192,7 @@ impl Shim {
             self.epoch_trim();
         }
         if !self.collected.load(Relaxed) && self.is_fenced() && hurried() {
+            self.nap_if_readable();
             self.ring_in(LOOK);
             return Before::Fail(libc::EAGAIN);
         }

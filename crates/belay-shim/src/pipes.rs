@@ -99,12 +99,17 @@ impl Shim {
                 Before::Read => {}
             }
             if self.copies.load(std::sync::atomic::Ordering::Relaxed) {
+                if polled {
+                    self.polled_read_ended(); // that looks for work itself
+                }
                 return self.splice_copied(from, to, len);
             }
             let nowhere = std::ptr::null_mut();
             // SAFETY: the daemon's own descriptors, length and flags; no offsets.
-            let pass = || unsafe { real::splice(from, nowhere, to, nowhere, len, flags) };
-            let n = if polled { self.waiting.while_reading(pass) } else { pass() };
+            let n = unsafe { real::splice(from, nowhere, to, nowhere, len, flags) };
+            if polled {
+                self.polled_read_ended();
+            }
             let Ok(got) = usize::try_from(n) else {
                 let errno = real::errno();
                 if self.reads_again(errno, &mut aborted) {

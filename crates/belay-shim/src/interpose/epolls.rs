@@ -42,7 +42,9 @@ fn wait_here(
         }
         // SAFETY: the kernel has just written so many events there, which are the caller's until this call returns.
         let told = unsafe { std::slice::from_raw_parts_mut(events, count) };
-        let left = shim.set_told(set, told);
+        let Some(left) = shim.set_told(set, told) else {
+            return real::fail(libc::EINTR) as c_int;
+        };
         if left > 0 || end.is_some_and(|end| now() >= end) {
             return left as c_int;
         }

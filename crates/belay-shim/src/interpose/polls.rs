@@ -3,7 +3,8 @@
 use crate::descriptors::is_device;
 use crate::real;
 use crate::start::{Shim, now, shim};
-use libc::{c_int, c_short, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use crate::waiting::Found;
+use libc::{c_int, c_short, c_ulong, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 /// As many descriptors of the device in one call are looked after; no daemon has more than one or two.
 const MOST: usize = 8;
@@ -54,7 +55,10 @@ fn poll_device(
     if !fds.iter().any(|one| is_device(one.fd) && one.events & READS != 0) {
         return None;
     }
-    let bell = shim.bell()?;
+    let Some(bell) = shim.bell() else {
+        shim.wait_unheard();
+        return None;
+    };
     let mut places = [Place { at: usize::MAX, fd: -1, events: 0 }; MOST];
     let mut writable = false;
     let found = fds.iter_mut().enumerate().filter(|(_, one)| is_device(one.fd));
@@ -76,7 +80,7 @@ fn poll_device(
             break n;
         }
         let told = tell(shim, fds, &places);
-        if told > 0 || writable || over(end) {
+        if told != 0 || writable || over(end) {
             break told;
         }
     };
@@ -88,11 +92,18 @@ fn poll_device(
     Some(result)
 }
 
-/// Puts down what is true of the device; gives of how many descriptors there is something to say.
+/// Puts down what is true of the device; gives of how many descriptors there is something to say, or -1 if a signal has come
+/// meanwhile.
 fn tell(shim: &Shim, fds: &mut [pollfd], places: &[Place; MOST]) -> c_int {
     let at = |place: &Place, fds: &[pollfd]| fds.get(place.at).map_or(0, |one| one.revents);
     let rings = places.iter().any(|place| at(place, fds) != 0);
-    let readable = rings && shim.has_message();
+    let readable = match rings.then(|| shim.has_message()) {
+        Some(Found::Interrupted) => {
+            real::set_errno(libc::EINTR);
+            return -1;
+        }
+        found => found == Some(Found::Message),
+    };
     for place in places {
         if let Some(one) = fds.get_mut(place.at) {
             let reads = if readable { place.events & READS } else { 0 };
@@ -200,21 +211,44 @@ fn take(set: &mut fd_set, fd: c_int) {
     unsafe { libc::FD_CLR(fd, set) }
 }
 
-/// The three sets of select(2): any may be null.
+/// The three sets of select(2): any may be null. A caller's set is as long as the kernel reads and writes it for its count
+/// (FDS_BYTES in include/linux/poll.h), which may be less than an fd_set.
 #[derive(Clone, Copy)]
 struct Three([*mut fd_set; 3]);
 
 impl Three {
-    fn load(self) -> [Option<fd_set>; 3] {
-        // SAFETY: null, or a set of the caller's, readable during the call.
-        self.0.map(|set| unsafe { set.as_ref() }.copied())
+    /// How many bytes the sets of so many descriptors have.
+    fn bytes(count: c_int) -> usize {
+        let words = usize::try_from(count).unwrap_or(0).div_ceil(c_ulong::BITS as usize);
+        (words * size_of::<c_ulong>()).min(size_of::<fd_set>())
     }
 
-    fn store(self, sets: &[Option<fd_set>; 3]) {
+    /// What is asked for, and nothing behind that.
+    fn load(self, count: c_int) -> [Option<fd_set>; 3] {
+        self.0.map(|place| {
+            if place.is_null() {
+                return None;
+            }
+            // SAFETY: an fd_set is an array of numbers, for which 0 is a value.
+            let mut set: fd_set = unsafe { std::mem::zeroed() };
+            let to = std::ptr::from_mut(&mut set).cast::<u8>();
+            // SAFETY: select(2) reads so many bytes of its caller's set, which is readable during the call, and the other is this
+            // function's and not shorter.
+            unsafe { std::ptr::copy_nonoverlapping(place.cast::<u8>(), to, Self::bytes(count)) };
+            let end = Self::bytes(count) * u8::BITS as usize;
+            (count..end as c_int).for_each(|fd| take(&mut set, fd));
+            Some(set)
+        })
+    }
+
+    fn store(self, count: c_int, sets: &[Option<fd_set>; 3]) {
         for (place, set) in self.0.into_iter().zip(sets) {
             if let Some(set) = set {
-                // SAFETY: not null where a set was read, and writable during the call.
-                unsafe { place.write(*set) };
+                let from = std::ptr::from_ref(set).cast::<u8>();
+                // SAFETY: not null where a set was read; select(2) writes so many bytes of it, and the other is not shorter.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from, place.cast::<u8>(), Self::bytes(count));
+                }
             }
         }
     }
@@ -228,13 +262,16 @@ fn select_device(
     mask: *const sigset_t,
 ) -> Option<c_int> {
     let shim = shim().filter(|_| (0..=libc::FD_SETSIZE as c_int).contains(&count))?;
-    let asked = sets.load();
+    let asked = sets.load(count);
     let reads = asked[0].as_ref()?;
     let is_asked = |fd: c_int| has(reads, fd) && is_device(fd);
     if !(0..count).any(is_asked) {
         return None;
     }
-    let bell = shim.bell().filter(|bell| *bell < libc::FD_SETSIZE as c_int)?;
+    let Some(bell) = shim.bell().filter(|bell| *bell < libc::FD_SETSIZE as c_int) else {
+        shim.wait_unheard();
+        return None;
+    };
     loop {
         let mut now_asked = asked;
         if let Some(reads_now) = &mut now_asked[0] {
@@ -266,15 +303,19 @@ fn select_device(
         {
             take(reads_now, bell);
             n -= 1;
-            if shim.has_message() {
-                for fd in (0..count).filter(|fd| is_asked(*fd)) {
-                    put(reads_now, fd);
-                    n += 1;
+            match shim.has_message() {
+                Found::Message => {
+                    for fd in (0..count).filter(|fd| is_asked(*fd)) {
+                        put(reads_now, fd);
+                        n += 1;
+                    }
                 }
+                Found::Nothing => {}
+                Found::Interrupted => return Some(real::fail(libc::EINTR) as c_int),
             }
         }
         if n > 0 || over(end) {
-            sets.store(&now_asked);
+            sets.store(count, &now_asked);
             return Some(n);
         }
     }

@@ -12,12 +12,23 @@ use crate::wake::LOOK;
 use belay_oplog::InPlace;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 /// The smallest buffer that the kernel accepts, and what a message has besides its data.
 const ROOM: usize = 8192;
 /// The largest write, before it is known.
 const LARGEST: usize = 1 << 20;
+
+/// What a daemon that waits for the device is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A read gives something, if only an error.
+    Message,
+    /// It would wait.
+    Nothing,
+    /// A signal has come.
+    Interrupted,
+}
 
 /// What was taken.
 #[derive(Debug, Default)]
@@ -49,54 +60,82 @@ impl Shim {
         if let Some((message, data)) = self.unstash() {
             return Before::Deliver(message, data);
         }
+        self.waiting.begin_reading();
         self.silence();
         let before = self.before_read();
-        if matches!(before, Before::Deliver(..)) {
-            self.ring_for_more();
+        match before {
+            Before::Read => {} // until `polled_read_ended`
+            Before::Deliver(..) => self.polled_read_ended(),
+            _ => self.waiting.end_reading(),
         }
         before
     }
 
-    /// Whether a read of the device gives something without waiting, now that the bell is readable.
-    pub(crate) fn has_message(&self) -> bool {
+    /// The read that [`Shim::before_polled_read`] has let the thread make is over, or is not made. It may have been
+    /// somebody's turn to look again by a timer, which it has silenced. errno stays.
+    #[cold]
+    pub(crate) fn polled_read_ended(&self) {
+        let errno = crate::real::errno();
+        self.waiting.end_reading();
+        self.ring_for_more();
+        crate::real::set_errno(errno);
+    }
+
+    /// Whether a read of the device gives something without waiting, now that the bell is readable. What is found stays rung
+    /// for until it is read.
+    pub(crate) fn has_message(&self) -> Found {
         if self.waiting.is_nonblocking() {
-            return true;
+            return Found::Message;
         }
         // A cancelled thread has the same as a read that fails.
         let errno = crate::real::errno();
-        let has = self.fetch();
+        let found = match self.waiting.fetching.try_lock() {
+            Ok(turn) => {
+                let found = self.fetch();
+                drop(turn);
+                found
+            }
+            // The bell rings for what another one finds.
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                Found::Nothing
+            }
+            Err(TryLockError::Poisoned(_)) => Found::Message,
+        };
         crate::real::set_errno(errno);
-        has
+        found
     }
 
-    fn fetch(&self) -> bool {
+    fn fetch(&self) -> Found {
         loop {
             if !self.stash().messages.is_empty() {
-                return true;
+                return Found::Message;
             }
             self.silence();
             match self.before_fetch() {
                 Before::Deliver(message, data) => {
                     self.stash().messages.push_back((message, data));
-                    self.ring_for_more();
-                    return true;
+                    self.ring();
+                    return Found::Message;
                 }
                 Before::Again => continue,
-                Before::Fail(libc::EAGAIN) => return false,
+                Before::Fail(libc::EAGAIN) => return Found::Nothing,
                 Before::Fail(_) => {
                     self.ring(); // the next one is to hear of it as well
-                    return true;
+                    return Found::Message;
                 }
                 Before::Read => {}
             }
             let seen = self.look_at_device();
             if !seen.contains(PollFlags::IN) {
-                return seen.contains(PollFlags::ERR); // its read fails
+                let fails = seen.contains(PollFlags::ERR); // and so does its read
+                return if fails { Found::Message } else { Found::Nothing };
             }
             let slot = if self.copies() {
                 let Some(slot) = self.session().claim_slot() else {
+                    self.nap_if_readable();
                     self.ring_in(LOOK);
-                    return false;
+                    return Found::Nothing;
                 };
                 Some(slot)
             } else {
@@ -107,18 +146,31 @@ impl Shim {
             let mut buffer = std::mem::take(&mut self.stash().spare);
             buffer.resize(largest.min(64 << 20) + ROOM, 0);
             populate::once(buffer.as_ptr(), buffer.len());
+            // A thread that simply reads may take the message first: then this one sleeps there, and can be woken.
+            self.waiting.begin_reading();
             let got = match slot {
                 Some(slot) => {
                     let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-                    usize::try_from(self.read_into(slot, at, len)).ok()
+                    usize::try_from(self.read_into(slot, at, len)).map_err(|_| crate::real::errno())
                 }
-                None => rustix::io::read(&self.device, &mut buffer[..]).ok(),
+                None => rustix::io::read(&self.device, &mut buffer[..])
+                    .map_err(rustix::io::Errno::raw_os_error),
             };
-            let Some(got) = got else {
-                if slot.is_some() {
-                    self.session().unclaim(slot);
+            self.waiting.end_reading();
+            let got = match got {
+                Ok(got) => got,
+                Err(errno) => {
+                    if slot.is_some() {
+                        self.session().unclaim(slot);
+                    }
+                    self.stash().spare = buffer;
+                    match errno {
+                        libc::EINTR => return Found::Interrupted,
+                        // The request was aborted meanwhile, or another thread had it.
+                        libc::ENOENT | libc::EAGAIN => continue,
+                        _ => return Found::Message, // as the daemon's own read will find
+                    }
                 }
-                return true; // as the daemon's own read will find
             };
             let after = match buffer.get_mut(..got) {
                 Some(message) => self.after_fetch(message, slot),
@@ -130,8 +182,8 @@ impl Shim {
                 stash.messages.push_back((message, InPlace::default()));
                 stash.spare = buffer;
                 drop(stash);
-                self.ring_for_more();
-                return true;
+                self.ring();
+                return Found::Message;
             }
             stash.spare = buffer;
         }

@@ -2,26 +2,15 @@
 
 use super::doze;
 use crate::device::{After, Before, length, opcode};
-use crate::populate;
-use crate::real;
 use crate::start::{Shim, now};
 use crate::wake::LOOK;
 use belay_recorder::Slot;
 use belay_session::Phase;
 use belay_wire::Opcode;
-use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::atomic::Ordering::Acquire;
 
 impl Shim {
-    /// The daemon's own read of the device, which may be one of several ways in which it waits for it.
-    #[cold]
-    pub(crate) fn polled_read(&self, fd: c_int, buffer: *mut u8, len: usize) -> isize {
-        populate::once(buffer, len);
-        // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
-        self.waiting.while_reading(|| unsafe { real::read(fd, buffer.cast(), len) })
-    }
-
     /// What [`Shim::before_read`] says, for a thread that will not read, but says whether that would give something: it waits for nothing, for
     /// which it gives EAGAIN, and what it is given is not yet given to the daemon.
     pub(crate) fn before_fetch(&self) -> Before {
@@ -81,6 +70,14 @@ impl Shim {
                 session.let_go(&self.direct);
                 After::Deliver(length(message).min(message.len()))
             }
+        }
+    }
+
+    /// Nothing can be taken now, though the device is readable, so that the bell is too: whoever waits with it would look again and
+    /// again.
+    pub(crate) fn nap_if_readable(&self) {
+        if !self.look_at_device().is_empty() {
+            self.nap();
         }
     }
 

@@ -31,8 +31,8 @@ use rustix::time::{
 };
 use sets::Sets;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where its descriptors are: high, so that daemons which count on low numbers are not disturbed, and below what select(2)
@@ -49,6 +49,10 @@ pub(crate) struct Waiting {
     nonblocking: AtomicBool,
     /// Threads that sleep in a read of the device all the same.
     readers: AtomicU32,
+    /// Some thread waits in a way that the bell is not part of.
+    unheard: AtomicBool,
+    /// Held by the thread that takes a message for whoever waits.
+    fetching: Mutex<()>,
     stash: Mutex<Stash>,
     sets: Mutex<Sets>,
 }
@@ -60,8 +64,16 @@ struct Bell {
     event: OwnedFd,
     /// For what is to be looked at later.
     timer: OwnedFd,
+    rung: Mutex<Rung>,
+}
+
+/// What makes the bell readable.
+#[derive(Clone, Copy, Debug)]
+struct Rung {
     /// `event` is readable.
-    rung: Mutex<bool>,
+    now: bool,
+    /// `timer` is set.
+    later: bool,
 }
 
 impl Bell {
@@ -75,7 +87,7 @@ impl Bell {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
         // Rung: there may be something already.
-        Ok(Self { set, event, timer, rung: Mutex::new(true) })
+        Ok(Self { set, event, timer, rung: Mutex::new(Rung { now: true, later: false }) })
     }
 }
 
@@ -91,17 +103,22 @@ impl Waiting {
         self.nonblocking.load(Relaxed)
     }
 
-    /// Whether some thread may sleep in a read of the device.
+    /// Whether some thread may sleep in a read of the device. Whoever asks has said before that there is work.
     pub(crate) fn has_readers(&self) -> bool {
+        fence(SeqCst);
         self.readers.load(Relaxed) > 0
     }
 
-    /// `read` may sleep in the device.
-    pub(crate) fn while_reading<T>(&self, read: impl FnOnce() -> T) -> T {
+    /// The calling thread looks for work, and may then sleep in a read of the device. It counts from before it looks: it sees
+    /// what there is, or whoever makes work sees it. A thread that is cancelled in its read is kicked in vain from then on.
+    pub(crate) fn begin_reading(&self) {
         self.readers.fetch_add(1, Relaxed);
-        let result = read(); // a thread that is cancelled in here is kicked in vain from then on
+        fence(SeqCst);
+    }
+
+    /// It does not sleep there.
+    pub(crate) fn end_reading(&self) {
         self.readers.fetch_sub(1, Relaxed);
-        result
     }
 
     /// O_NONBLOCK was set or cleared.
@@ -133,8 +150,8 @@ impl Shim {
     pub(crate) fn ring(&self) {
         let Some(bell) = self.known_bell() else { return };
         let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*rung {
-            *rung = rustix::io::write(&bell.event, &1u64.to_ne_bytes()).is_ok();
+        if !rung.now {
+            rung.now = rustix::io::write(&bell.event, &1u64.to_ne_bytes()).is_ok();
         }
     }
 
@@ -154,10 +171,12 @@ impl Shim {
         let Some(bell) = self.known_bell() else { return };
         let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let mut word = [0; 8];
-        let _ = rustix::io::read(&bell.timer, &mut word);
-        if *rung {
+        if rung.later && rustix::io::read(&bell.timer, &mut word).is_ok() {
+            rung.later = false; // it has been
+        }
+        if rung.now {
             let _ = rustix::io::read(&bell.event, &mut word);
-            *rung = false;
+            rung.now = false;
         }
     }
 
@@ -169,7 +188,17 @@ impl Shim {
             it_interval: never,
             it_value: Timespec { tv_sec: 0, tv_nsec: ns.clamp(1, 999_999_999) },
         };
+        let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        rung.later = true;
         let _ = timerfd_settime(bell.timer.as_fd(), TimerfdTimerFlags::empty(), &after);
+    }
+
+    /// The calling thread waits for the device as the bell cannot: its wakers are told so, once and for all.
+    #[cold]
+    pub(crate) fn wait_unheard(&self) {
+        if !self.waiting.unheard.swap(true, Relaxed) {
+            self.waiting.begin_reading();
+        }
     }
 }
 
@@ -186,4 +215,5 @@ fn doze(ns: i64) -> rustix::io::Result<()> {
     rustix::io::read(&timer, &mut [0; 8]).map(drop)
 }
 
+pub(crate) use fetch::Found;
 pub(crate) use sets::closing;

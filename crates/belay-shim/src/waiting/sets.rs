@@ -3,23 +3,35 @@
 //! A bell is never writable, and the device always is: where the daemon waits for that as well, the device itself is in the
 //! set too, and of what both say the daemon hears as of one.
 
+use super::Found;
 use crate::start::{Shim, shim};
 use crate::{descriptors, real};
 use libc::{c_int, epoll_event};
 use std::os::fd::RawFd;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 const READS: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLPRI | libc::EPOLLRDHUP) as u32;
 const WRITES: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 const HOW: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP) as u32;
 
+/// A duplicate of the bell; closed with the last set that has it.
+#[derive(Debug)]
+struct Duplicate(RawFd);
+
+impl Drop for Duplicate {
+    fn drop(&mut self) {
+        // SAFETY: made for a watch, and known to nobody else.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+    }
+}
+
 /// One device descriptor in one set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Watch {
     set: RawFd,
     device: RawFd,
-    /// The bell in its place: a duplicate of its own, as a set has each descriptor once.
-    bell: Option<RawFd>,
+    /// The bell in its place: a duplicate of its own, as a set has each descriptor once. Duplicates of the set have the same.
+    bell: Option<Arc<Duplicate>>,
     /// The device is in the set.
     itself: bool,
     events: u32,
@@ -57,10 +69,22 @@ fn change(set: RawFd, fd: RawFd, is: bool, wanted: Option<u32>, data: u64) -> c_
 }
 
 impl Watch {
+    fn number(&self) -> Option<RawFd> {
+        self.bell.as_ref().map(|bell| bell.0)
+    }
+
+    /// Whether it is the same member of the same set, known by another number.
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.bell, &other.bell) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            _ => self.set == other.set && self.device == other.device,
+        }
+    }
+
     /// Makes it one for `events`.
     fn become_one_for(&mut self, events: u32, data: u64) -> c_int {
         let (bell, itself) = parts(events);
-        if let Some(fd) = self.bell {
+        if let Some(fd) = self.number() {
             let done = change(self.set, fd, self.events & READS != 0, bell, data);
             if done < 0 {
                 return done;
@@ -77,11 +101,8 @@ impl Watch {
     /// Takes it out of its set.
     fn end(&self) -> c_int {
         let done = if self.itself { change(self.set, self.device, true, None, 0) } else { 0 };
-        self.bell.map_or(done, |fd| {
-            let done = change(self.set, fd, self.events & READS != 0, None, 0).min(done);
-            close(fd);
-            done
-        })
+        self.number()
+            .map_or(done, |fd| change(self.set, fd, self.events & READS != 0, None, 0).min(done))
     }
 
     /// What has been told of it once is not told again, nor is what its other half has to say.
@@ -91,7 +112,7 @@ impl Watch {
         }
         let how = self.events & HOW;
         raw(self.set, libc::EPOLL_CTL_MOD, self.device, how, self.data);
-        if let Some(fd) = self.bell.filter(|_| self.events & READS != 0) {
+        if let Some(fd) = self.number().filter(|_| self.events & READS != 0) {
             raw(self.set, libc::EPOLL_CTL_MOD, fd, how, self.data);
         }
     }
@@ -99,16 +120,11 @@ impl Watch {
     /// There was nothing to be told after all.
     fn arm_again(&self) {
         if self.events & libc::EPOLLONESHOT as u32 != 0
-            && let (Some(fd), (Some(events), _)) = (self.bell, parts(self.events))
+            && let (Some(fd), (Some(events), _)) = (self.number(), parts(self.events))
         {
             raw(self.set, libc::EPOLL_CTL_MOD, fd, events, self.data);
         }
     }
-}
-
-fn close(fd: RawFd) {
-    // SAFETY: a duplicate that was made for a watch, which is gone.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 fn fail(errno: c_int) -> c_int {
@@ -135,22 +151,21 @@ impl Shim {
             (libc::EPOLL_CTL_ADD, None, Some((events, data))) => {
                 // A bell is an epoll set, for which there is no waking of one alone.
                 let events = events & !(libc::EPOLLEXCLUSIVE as u32);
-                let bell = self.bell().and_then(another);
+                let bell = self.bell().and_then(another).map(Arc::new);
                 let pid = std::process::id();
                 let mut watch = Watch { set, device, bell, itself: false, events: 0, data, pid };
-                let done = if bell.is_some() {
+                let done = if watch.bell.is_some() {
                     watch.become_one_for(events, data)
                 } else {
-                    // No descriptor to be had: the kernel's messages wake it, see `wake`.
+                    self.wait_unheard(); // no descriptor to be had
                     watch.itself = true;
                     watch.events = events;
                     raw(set, op, device, events, data)
                 };
                 if done < 0 {
                     let errno = real::errno();
-                    if let Some(fd) = bell {
+                    if let Some(fd) = watch.number() {
                         raw(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
-                        close(fd);
                     }
                     return fail(errno);
                 }
@@ -164,9 +179,18 @@ impl Shim {
                     (watch.events, watch.data) = (events, data);
                     return raw(set, op, device, events, data);
                 }
-                watch.become_one_for(events, data)
+                let done = watch.become_one_for(events, data);
+                let now = watch.clone();
+                for same in sets.0.iter_mut().filter(|one| one.is_same(&now)) {
+                    (same.itself, same.events, same.data) = (now.itself, now.events, now.data);
+                }
+                done
             }
-            (libc::EPOLL_CTL_DEL, Some(at), _) => sets.0.swap_remove(at).end(),
+            (libc::EPOLL_CTL_DEL, Some(at), _) => {
+                let watch = sets.0.swap_remove(at);
+                sets.0.retain(|one| !one.is_same(&watch));
+                watch.end()
+            }
             // Not a set that is known, or arguments that are none: as the kernel says.
             (_, _, event) => {
                 let (events, data) = event.unwrap_or_default();
@@ -175,16 +199,20 @@ impl Shim {
         }
     }
 
-    /// What epoll_wait(2) of `set` has given, as the daemon is to see it; how much of it is left.
-    pub(crate) fn set_told(&self, set: RawFd, events: &mut [epoll_event]) -> usize {
-        let mut kept = 0;
+    /// What epoll_wait(2) of `set` has given, as the daemon is to see it; how much of it is left. `None` if that is nothing, and a
+    /// signal has come.
+    pub(crate) fn set_told(&self, set: RawFd, events: &mut [epoll_event]) -> Option<usize> {
+        let (mut kept, mut interrupted) = (0, false);
         for at in 0..events.len() {
             let Some(mut event) = events.get(at).copied() else { break };
             let data = event.u64;
             let watch =
-                self.sets().0.iter().find(|one| one.set == set && one.data == data).copied();
+                self.sets().0.iter().find(|one| one.set == set && one.data == data).cloned();
             if let Some(watch) = watch.filter(|watch| watch.bell.is_some()) {
-                if event.events & READS != 0 && !self.has_message() {
+                let found =
+                    if event.events & READS != 0 { self.has_message() } else { Found::Message };
+                interrupted |= found == Found::Interrupted;
+                if found != Found::Message {
                     event.events &= !READS;
                     if event.events == 0 {
                         watch.arm_again();
@@ -203,16 +231,15 @@ impl Shim {
                 kept += 1;
             }
         }
-        kept
+        (kept > 0 || !interrupted).then_some(kept)
     }
 
     /// `to` has become a duplicate of the set `from`.
     pub(crate) fn set_duplicated(&self, from: RawFd, to: RawFd) {
         let mut sets = self.sets();
-        let same: Vec<_> = sets.0.iter().filter(|one| one.set == from).copied().collect();
+        let same: Vec<_> = sets.0.iter().filter(|one| one.set == from).cloned().collect();
         for watch in same {
-            let bell = watch.bell; // in the set itself it is one
-            sets.0.push(Watch { set: to, bell, ..watch });
+            sets.0.push(Watch { set: to, ..watch });
         }
         descriptors::add_set(to);
     }
@@ -224,27 +251,18 @@ impl Shim {
             .into_iter()
             .partition(|one| one.set == fd || one.device == fd);
         sets.0 = left;
-        for watch in gone {
-            let shared =
-                sets.0.iter().any(|other| other.bell == watch.bell && watch.bell.is_some());
-            if shared {
-                continue;
-            }
-            // A set that this process has from its parent may be that one's still.
-            if watch.device == fd && watch.pid == own {
-                watch.end();
-            } else if let Some(bell) = watch.bell {
-                close(bell);
-            }
+        // A set that this process has from its parent may be that one's still.
+        for watch in gone.iter().filter(|watch| watch.device == fd && watch.pid == own) {
+            watch.end();
         }
     }
 }
 
 /// A descriptor of the bell for one more set.
-fn another(bell: RawFd) -> Option<RawFd> {
+fn another(bell: RawFd) -> Option<Duplicate> {
     // SAFETY: duplicates a live descriptor.
     let fd = unsafe { libc::fcntl(bell, libc::F_DUPFD_CLOEXEC, super::DESCRIPTORS) };
-    (fd >= 0).then_some(fd)
+    (fd >= 0).then_some(Duplicate(fd))
 }
 
 /// A set, or the device, is about to be closed, or its number given another meaning.

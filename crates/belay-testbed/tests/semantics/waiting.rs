@@ -78,7 +78,7 @@ impl Beats {
 }
 
 /// Every way to wait that the C library has.
-const LOOPS: [&str; 16] = [
+const LOOPS: [&str; 20] = [
     "poll",
     "poll timeout",
     "poll nonblock",
@@ -95,6 +95,10 @@ const LOOPS: [&str; 16] = [
     "epoll edge nonblock writable",
     "epoll edge fionbio pwait2",
     "epoll pwait dup",
+    "poll later",
+    "epoll later",
+    "epoll twice",
+    "select short later",
 ];
 
 /// Runs `test` for each of `loops`, two at a time.

@@ -21,6 +21,7 @@ static int waiting_loop(struct fuse_session *se);
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -93,6 +94,15 @@ static void begin(struct fuse_session *se)
 	}
 	if (is("vfork"))
 		close_in_child();
+	if (is("twice")) { /* the same set by another number, by which the device is taken out and put in again */
+		struct epoll_event event = { .events = EPOLLIN, .data.u64 = 1 };
+		int other = dup(set), filler;
+		check(other, "dup of a set");
+		check(epoll_ctl(other, EPOLL_CTL_DEL, device, NULL), "epoll_ctl");
+		check(filler = dup(signals), "dup");
+		check(epoll_ctl(set, EPOLL_CTL_ADD, device, &event), "epoll_ctl");
+		check(close(other), "close of a set");
+	}
 }
 
 /* Reads as the C library does, without it. */
@@ -134,6 +144,18 @@ static void wait_in_ring(int *readable, int *signalled)
 	io_uring_cqe_seen(&ring, entry);
 }
 
+/* A set for as many descriptors as a long has bits, with nothing behind it. */
+static fd_set *short_set(void)
+{
+	static char *pages;
+	if (!pages) {
+		pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		check(pages == MAP_FAILED ? -1 : 0, "mmap");
+		check(mprotect(pages + 4096, 4096, PROT_NONE), "mprotect");
+	}
+	return (fd_set *)(pages + 4096 - sizeof(long));
+}
+
 /* Waits until there is something. */
 static void wait_for(int *readable, int *signalled)
 {
@@ -163,17 +185,17 @@ static void wait_for(int *readable, int *signalled)
 				*signalled = 1;
 		}
 	} else if (is("select")) {
-		fd_set in;
-		FD_ZERO(&in);
-		FD_SET(device, &in);
-		FD_SET(signals, &in);
-		int count = is("pselect") ? pselect(1024, &in, NULL, NULL, NULL, NULL)
-				: select(device > signals ? device + 1 : signals + 1, &in, NULL, NULL,
+		fd_set whole, *in = is("short") ? short_set() : &whole;
+		memset(in, 0, is("short") ? sizeof(long) : sizeof(whole));
+		FD_SET(device, in);
+		FD_SET(signals, in);
+		int count = is("pselect") ? pselect(1024, in, NULL, NULL, NULL, NULL)
+				: select(device > signals ? device + 1 : signals + 1, in, NULL, NULL,
 					 is("timeout") ? &(struct timeval) { 0, 100000 } : NULL);
 		if (count < 0 && errno != EINTR)
 			complain("select", errno);
-		*readable = count > 0 && FD_ISSET(device, &in);
-		*signalled = count > 0 && FD_ISSET(signals, &in);
+		*readable = count > 0 && FD_ISSET(device, in);
+		*signalled = count > 0 && FD_ISSET(signals, in);
 		if (count > 0 && count != *readable + *signalled)
 			complain("select counts wrongly", 0);
 	} else if (is("uring")) {
@@ -205,12 +227,15 @@ static void beat(void)
 static int waiting_loop(struct fuse_session *se)
 {
 	struct fuse_buf buffer = { .mem = NULL };
+	int waits = 0;
 	begin(se);
 	while (!fuse_session_exited(se)) {
 		int readable, signalled, got;
 		wait_for(&readable, &signalled);
 		if (signalled)
 			beat();
+		if (is("later") && readable && (waits ^= 1))
+			goto again; /* it has other things to do, and is told again */
 		if (!readable)
 			goto again;
 		do {
