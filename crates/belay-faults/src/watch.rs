@@ -1,6 +1,7 @@
 //! Follows one request through the system calls of a daemon's threads.
 //!
-//! The thread that takes the message from the device serves the request: its effects count. The reply is known by its
+//! The thread that takes the message from the device serves the request, or the next that works when it asks for more
+//! before it has answered: its effects count. The reply is known by its
 //! number, whichever thread writes it, so daemons that answer from another thread are followed too.
 //!
 //! The calls may be system calls or those of a library's functions: both have an entry, an exit and the same arguments.
@@ -52,6 +53,9 @@ struct Active {
     unique: u64,
     /// A thread is in the write of the reply.
     replying: bool,
+    /// That thread asks for more: it has left the request to whichever thread works next. (The library that is loaded into held
+    /// daemons takes all messages that are there, and each thread is then given one.)
+    left: bool,
 }
 
 /// Follows one request.
@@ -175,6 +179,9 @@ impl Watch {
             libc::SYS_read | libc::SYS_readv => {
                 let piped = self.threads.get(&thread).is_some_and(|t| t.piped);
                 if piped || is_device(self.process, call.args[0]) {
+                    if let Some(active) = self.active.as_mut().filter(|one| one.serving == thread) {
+                        active.left = true;
+                    }
                     return Some(Role::Message);
                 }
             }
@@ -182,7 +189,7 @@ impl Watch {
             _ => {}
         }
         let active = self.active?;
-        let ours = thread == active.serving;
+        let ours = thread == active.serving || active.left;
         match call.number {
             // Through a pipe the reply's number is out of sight: then it must be the thread's own.
             libc::SYS_splice if ours && is_device(self.process, call.args[2]) => {
@@ -201,8 +208,11 @@ impl Watch {
         let name = match self.plan.target.scope {
             Scope::Library { .. } => found.or_else(|| access(self.process, call)),
             Scope::Calls | Scope::Files(_) => found,
-        };
-        self.effect(name?)
+        }?;
+        if let Some(active) = self.active.as_mut() {
+            (active.serving, active.left) = (thread, false);
+        }
+        self.effect(name)
     }
 
     /// A further effect.
@@ -221,7 +231,7 @@ impl Watch {
         let name = name?;
         if self.report.request.is_none() {
             // Until the end, the tracer waits for it.
-            self.active = Some(Active { serving: thread, unique: 0, replying: true });
+            self.active = Some(Active { serving: thread, unique: 0, replying: true, left: false });
             self.report.request = Some(Request {
                 opcode: "commit".to_owned(),
                 unique: 0,
@@ -265,7 +275,8 @@ impl Watch {
         if self.passed <= target.skip {
             return false;
         }
-        self.active = Some(Active { serving: thread, unique: header.unique, replying: false });
+        self.active =
+            Some(Active { serving: thread, unique: header.unique, replying: false, left: false });
         self.report.request = Some(Request {
             opcode: opcode.to_string(),
             unique: header.unique,
@@ -305,7 +316,7 @@ mod tests {
         let call = Call { number: libc::SYS_writev, args: [0; 6] };
         let replying = Thread { inside: Some((Role::Reply, call)), piped: false };
         watch.threads.insert(this, replying);
-        watch.active = Some(Active { serving: this, unique: 2, replying: true });
+        watch.active = Some(Active { serving: this, unique: 2, replying: true, left: false });
         assert!(watch.replying());
         // The same thread is back for more.
         assert!(!watch.calls(this, Call { number: libc::SYS_readv, args: [u64::MAX; 6] }));
