@@ -53,7 +53,7 @@ struct Active {
     unique: u64,
     /// A thread is in the write of the reply.
     replying: bool,
-    /// That thread asks for more: it has left the request to whichever thread works next. (The library that is loaded into held
+    /// That thread asks for more: if it has done nothing yet, it has left the request to whichever thread works next. (The library that is loaded into held
     /// daemons takes all messages that are there, and each thread is then given one.)
     left: bool,
 }
@@ -189,7 +189,8 @@ impl Watch {
             _ => {}
         }
         let active = self.active?;
-        let ours = thread == active.serving || active.left;
+        let begun = self.report.request.as_ref().is_some_and(|one| !one.effects.is_empty());
+        let ours = thread == active.serving || active.left && !begun;
         match call.number {
             // Through a pipe the reply's number is out of sight: then it must be the thread's own.
             libc::SYS_splice if ours && is_device(self.process, call.args[2]) => {

@@ -281,7 +281,7 @@ fn words_are_where_the_document_has_them() {
     assert_eq!((memory.load(5), control.max_write()), (6, 6));
     control.count(Counter::Poisoned, 2);
     assert_eq!(memory.load(16 + 11), 2);
-    assert_eq!(COUNTER_NAMES.len(), Counter::RolledForwardDaemon as usize + 1);
+    assert_eq!(COUNTER_NAMES.len(), Counter::Renumbered as usize + 1);
     assert_eq!(control.counters().nth(11), Some(("poisoned", 2)));
     assert_eq!(control.counters().last(), Some(("renumbered", 0)));
     assert_eq!(control.blame(), (0, Blame::Unknown));

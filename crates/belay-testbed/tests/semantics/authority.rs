@@ -206,9 +206,11 @@ fn s93_an_image_that_is_only_read_stays_as_it_is() {
         let mut forger = Forger::start_with(variables, &arguments, |_| forged_epoch());
         forger.order("words");
         forger.mount.crash_and_recover();
-        forger.mount.stop();
+        let place = forger.mount.mountpoint.clone();
+        let stopped = Custom::belay(&["stop".as_ref(), "--force".as_ref(), place.as_os_str()]);
         let status = forger.mount.end();
         let log = forger.mount.log();
+        assert_eq!(stopped.status.success(), !reads, "{log}");
         let written = fs::read(&forger.image).unwrap().iter().any(|byte| *byte != 0);
         assert_eq!(written, !reads, "{log}");
         if reads {

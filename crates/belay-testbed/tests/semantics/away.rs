@@ -92,7 +92,8 @@ fn l43_what_sshfs_may_lose_is_said_and_can_be_kept() {
         drop(orders);
         assert!(writer.wait(LIMIT).unwrap().is_some_and(|status| status.success()));
         let found = fs::read_to_string(bed.behind("data")).unwrap();
-        assert_eq!(found, if keeps { "confirmedacknowledged" } else { "confirmed" });
+        // Otherwise it is up to what ssh and sshd had done with it by then.
+        assert!(found == "confirmedacknowledged" || !keeps && found == "confirmed", "{found}");
         bed.stop();
     }
 }

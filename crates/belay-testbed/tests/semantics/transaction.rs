@@ -16,10 +16,9 @@ use crate::common::{Caller, LIMIT, call, held, names, number, state_of, until};
 use crate::custom::Custom;
 use crate::journal::{compile, decisions, dies_at};
 
-/// A mount on an image, by a copy of the daemon's program that can be taken away.
+/// A mount on an image, by a copy of the daemon's program.
 struct OnImage {
     mount: Custom,
-    program: PathBuf,
     image: PathBuf,
 }
 
@@ -45,12 +44,12 @@ impl OnImage {
     }
 
     fn start(arguments: &[&str], options: &[&str], prepare: impl FnOnce(&Path, &Path)) -> Self {
-        let (mut program, mut image) = (PathBuf::new(), PathBuf::new());
+        let mut image = PathBuf::new();
         let mount = Custom::start(arguments, |place| {
-            program = place.dir.join("ntfs-3g");
+            let program = place.dir.join("ntfs-3g");
             image = place.dir.join("image");
             prepare(&program, &image);
-            let mut words = vec![program.clone().into()];
+            let mut words = vec![program.into()];
             words.extend([image.clone().into(), place.mountpoint.into()]);
             words.extend(options.iter().map(Into::into));
             words
@@ -58,7 +57,7 @@ impl OnImage {
         let status = mount.wait_for("service", |status| status["state"] == "serving");
         assert_eq!(status["policy"], "transaction", "{status}");
         fs::metadata(&mount.mountpoint).unwrap();
-        Self { mount, program, image }
+        Self { mount, image }
     }
 
     fn trace(&self, name: &str, point: Option<Point>) -> Tracer {
@@ -148,14 +147,16 @@ fn s42_given_up_in_a_commit() {
     for point in points {
         let mut on = OnImage::ntfs(&["--max-crashes", "1", "--retry-for", "0s"]);
         let tracer = on.trace("new", Some(point));
-        fs::remove_file(&on.program).unwrap();
+        // Successors do not find their image.
+        let aside = on.image.with_extension("aside");
+        fs::rename(&on.image, &aside).unwrap();
         let caller = on.mkdir("new");
         let ended = on.mount.end();
         assert!(!ended.success(), "{point}: {ended}");
         assert!(tracer.finish().unwrap().crashed, "{point}");
         caller.result().unwrap_err();
         mounts::unmount_by_force(&on.mount.mountpoint);
-        let found = look(&on.image).unwrap_or_else(|error| panic!("{point}: {error}"));
+        let found = look(&aside).unwrap_or_else(|error| panic!("{point}: {error}"));
         let there = found.iter().any(|name| name == "new");
         assert_eq!(there, point != Point::Received, "{point}: {found:?}\n{}", on.mount.log());
     }
