@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How soon a commit that has failed is tried again: the disk may have room by then.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -58,6 +58,8 @@ pub struct Failing {
     pub tries: u32,
     /// Why the last one failed.
     pub why: String,
+    /// What is to be committed was written over by somebody: that does not pass.
+    pub spoilt: bool,
 }
 
 /// The thread that commits. It ends with this.
@@ -129,16 +131,26 @@ impl Place {
     fn work(&self, waker: &Receiver<()>) {
         let mut told = 0;
         let mut wait = Duration::ZERO;
+        let mut failed: Option<Instant> = None;
         loop {
             let last = match waker.recv_timeout(wait) {
                 Err(RecvTimeoutError::Disconnected) => true,
                 Ok(()) | Err(RecvTimeoutError::Timeout) => false,
             };
+            // What fails is tried again by time: that it failed wakes the daemon, and that in turn the committer.
+            wait = failed.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(at.elapsed()));
+            if !wait.is_zero() && !last {
+                continue;
+            }
             let done = self.commit();
             self.note(done.as_ref().err());
             wait = match done {
-                Ok(_) => Duration::from_secs(3600),
+                Ok(_) => {
+                    failed = None;
+                    Duration::from_secs(3600)
+                }
                 Err(why) => {
+                    failed = Some(Instant::now());
                     if last || clock::now().saturating_sub(told) > TOLD || told == 0 {
                         told = clock::now();
                         tracing::error!("{why}");
@@ -152,6 +164,10 @@ impl Place {
         }
     }
 
+    fn is_spoilt(&self) -> bool {
+        self.overlay().sealed().is_err()
+    }
+
     /// Tells the supervisor whether commits fail.
     fn note(&self, error: Option<&String>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +178,7 @@ impl Place {
             since: failing.as_ref().map_or_else(clock::now, |before| before.since),
             tries: failing.as_ref().map_or(1, |before| before.tries.saturating_add(1)),
             why: why.clone(),
+            spoilt: self.is_spoilt(),
         });
         drop(failing);
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -238,7 +255,7 @@ impl Place {
         loop {
             match self.commit() {
                 Ok(_) => return Ok(()),
-                Err(why) if tries >= LAST_TRIES => return Err(why),
+                Err(why) if tries >= LAST_TRIES || self.is_spoilt() => return Err(why),
                 Err(why) if tries == 1 => tracing::warn!("{why}; trying again for a while"),
                 Err(_) => {}
             }

@@ -61,7 +61,7 @@ impl Supervisor {
                     None => (clock::now(), 1),
                 };
                 let again = clock::now().saturating_add(AGAIN);
-                self.no_committer = Some((Failing { since, tries, why }, again));
+                self.no_committer = Some((Failing { since, tries, why, spoilt: false }, again));
                 self.look_at_commits();
             }
         }
@@ -139,7 +139,7 @@ impl Supervisor {
         match failing {
             Some(failing) => {
                 let limit = self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000);
-                if clock::now().saturating_sub(failing.since) >= limit {
+                if failing.spoilt || clock::now().saturating_sub(failing.since) >= limit {
                     // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
                     self.control().fail_syncs();
                     self.wake_daemon(false);
