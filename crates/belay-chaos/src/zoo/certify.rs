@@ -110,6 +110,7 @@ fn qualify(zoo: Zoo, args: &CertifyArgs) -> Result<Certificate> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Its exit status says only whether the daemon was certified, which the results say too.
     let output = command.output().context("starting belay qualify")?;
+    scene.check()?; // which also takes away what was made for it, such as a loop device
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or("nothing");
     let text = std::fs::read(found.path()).context("reading the results")?;

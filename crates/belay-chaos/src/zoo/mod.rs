@@ -43,7 +43,7 @@ pub struct ZooArgs {
 }
 
 /// What became of one daemon.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Kills, operations, and how many of these were refused by both sides.
     pub kills: u64,
@@ -109,17 +109,7 @@ pub fn run(args: &ZooArgs) -> Result<bool> {
             }
             Err(why) => {
                 println!("{kind:<15} failed: {why:#}");
-                Outcome {
-                    kills: 0,
-                    ops: 0,
-                    refused: 0,
-                    divergences: 0,
-                    seconds: 0.0,
-                    seed,
-                    blackout_us: (0.0, 0.0),
-                    policy: String::new(),
-                    failure: Some(format!("{why:#}")),
-                }
+                Outcome { seed, failure: Some(format!("{why:#}")), ..Outcome::default() }
             }
         };
         good &= result.failure.is_none();
