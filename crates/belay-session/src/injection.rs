@@ -11,6 +11,8 @@ pub(crate) enum Injection {
     RestoreNode { node: Node, parent: Node, name: Vec<u8> },
     /// LOOKUP of a name that the daemon has not been asked for, with the node that it had and is not known.
     Meet { parent: Node, name: Vec<u8>, child: Option<Node> },
+    /// GETATTR of the root, before it is opened.
+    MeetRoot,
     /// LOOKUP on the way to a file below a directory that may be another.
     Vouch { node: Node },
     /// OPEN or OPENDIR that brings a handle back.
@@ -78,6 +80,7 @@ impl<M: Memory> Session<M> {
             Injection::Meet { parent, name, child } => {
                 self.met_name(task, parent, &name, child, reply);
             }
+            Injection::MeetRoot => self.met_root(task),
             Injection::Vouch { node } => self.vouched(task, node, reply),
             Injection::Reopen { handle } => self.reopened(task, handle, reply),
             Injection::ReadMode { handle } => self.mode_read(task, handle, reply),

@@ -5,6 +5,9 @@
 //! Only in lives after the first. What has been asked for is known by a table of fixed size; what that has lost is looked
 //! up once more, which does no harm. A lookup that gives the daemon's node to nobody is taken back when the request that
 //! it was made for is answered, and not before: until then the daemon knows the name by it.
+//!
+//! The root has no name. Its attributes are what the kernel asks for first where it checks permissions itself, and has still
+//! after a crash; some daemons set up what they have of the root only then.
 
 use crate::hide::ENOENT;
 use crate::injection::Injection;
@@ -39,13 +42,19 @@ const PLACES: usize = 1 << 15;
 #[derive(Debug)]
 pub(crate) struct Met {
     marks: Box<[u64]>,
+    /// The attributes of the root were asked for.
+    root: bool,
     hasher: foldhash::fast::RandomState,
 }
 
 impl Default for Met {
     fn default() -> Self {
         // Memory that is not touched costs nothing.
-        Self { marks: vec![0; PLACES].into(), hasher: foldhash::fast::RandomState::default() }
+        Self {
+            marks: vec![0; PLACES].into(),
+            root: false,
+            hasher: foldhash::fast::RandomState::default(),
+        }
     }
 }
 
@@ -214,6 +223,30 @@ impl<M: Memory> Session<M> {
             // Of one that came back after a crash, a part may have been done; and of two names, the first is taken away.
             task.absent |= absent && !task.old && task.met == 1;
         });
+    }
+
+    /// Whether a request opens the root, of which this life's daemon has not been asked.
+    #[inline]
+    pub(crate) fn root_unmet(&self, request: &Request<'_>) -> bool {
+        request.opcode() == Opcode::OPENDIR
+            && request.header.nodeid == self.store.key(Node::ROOT)
+            && self.met.as_ref().is_some_and(|met| !met.root)
+    }
+
+    /// Asks for the root's attributes before it is opened.
+    pub(crate) fn meet_root(&mut self) -> Option<Step> {
+        if self.met.as_ref().is_none_or(|met| met.root) {
+            return None;
+        }
+        let id = self.store.bound(Node::ROOT, self.generation)?;
+        Some(Step::Inject(build::getattr(self.injected_ids(id), None), Injection::MeetRoot))
+    }
+
+    pub(crate) fn met_root(&mut self, task: u64) {
+        if let Some(met) = &mut self.met {
+            met.root = true; // whatever was answered: the daemon was asked
+        }
+        self.with_task(task, |_| {});
     }
 
     /// The daemon forgets what it was asked to look up for the sake of a request, or an errand, that is over.

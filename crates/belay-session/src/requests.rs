@@ -116,6 +116,7 @@ impl<M: Memory> Session<M> {
             && !self.awaits_turn(&request)
             && !self.forbids()
             && !self.leads_back(&request)
+            && !self.root_unmet(&request)
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
@@ -225,6 +226,7 @@ impl<M: Memory> Session<M> {
                 self.names_unmet(request) || self.hide_needed(request)
             }
             Opcode::LOOKUP => self.leads_back(request),
+            Opcode::OPENDIR => self.root_unmet(request),
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             // Under the policy `epoch` nothing of it is left at a crash.
             Opcode::REMOVEXATTR => !self.leaves_nothing(),

@@ -224,6 +224,12 @@ impl<M: Memory> Session<M> {
         let Some(id) = self.store.bound(open.node, self.generation) else {
             return self.restore_node(open.node);
         };
+        if open.node == Node::ROOT
+            && open.directory
+            && let Some(step) = self.meet_root()
+        {
+            return Missed::Step(step);
+        }
         let state = self.reopening.get(&handle).copied();
         if matches!(state, Some(Reopen::Busy | Reopen::Opening(_) | Reopen::Narrowing(_))) {
             return Missed::Step(Step::Blocked);

@@ -270,6 +270,11 @@ impl<M: Memory> Session<M> {
         if let Some(step) = self.lead_step(task, &request) {
             return step;
         }
+        if self.root_unmet(&request)
+            && let Some(step) = self.meet_root()
+        {
+            return step;
+        }
         if let Some(step) = self.meet_step(task, &request) {
             return step;
         }

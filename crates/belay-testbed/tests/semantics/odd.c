@@ -3,6 +3,7 @@
  * minor=N      answers INIT with that minor, and gives and takes what belongs to it
  * plus         has READDIRPLUS and no READDIR
  * known        dies if it is to remove or rename a name that it has not looked up in this life
+ * root         dies if it is to open the root before it was asked for its attributes, which last
  * user=UID     refuses everybody but that user
  * links        opens no file for writing that has several links (rofiles-fuse)
  * copies       gives directories other inode numbers in each life (overlays that copy them up)
@@ -25,7 +26,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int device, backing, minor = 22, plus, known, links, order, copies, user = -1;
+static int device, backing, minor = 22, plus, known, root, root_asked, links, order, copies, user = -1;
 static struct { char path[1024]; uint64_t lookups; } nodes[4096] = {[1] = {".", 1}};
 static int nodes_used = 2;
 static _Alignas(8) char in[(1 << 17) + 8192], out[1 << 17];
@@ -98,6 +99,10 @@ static void answer_attr(uint64_t node) {
     if (fstatat(backing, nodes[node].path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return answer(errno, NULL, 0);
     attr.attr = attr_of(&st, node);
+    if (root && node == 1) {
+        attr.attr_valid = 1000;
+        root_asked = 1;
+    }
     answer(0, &attr, minor < 9 ? FUSE_COMPAT_ATTR_OUT_SIZE : sizeof attr);
 }
 
@@ -286,7 +291,12 @@ static void serve(void) {
         return open_it(below(node, name), create_in->flags | O_CREAT, create_in->mode, 1);
     }
     case FUSE_OPEN: return open_it(nodes[node].path, ((struct fuse_open_in *)body)->flags, 0, 0);
-    case FUSE_OPENDIR: return open_it(nodes[node].path, O_RDONLY | O_DIRECTORY | O_NOATIME, 0, 0);
+    case FUSE_OPENDIR:
+        if (root && node == 1 && !root_asked) {
+            fprintf(stderr, "odd: the root is opened before it was asked about\n");
+            abort();
+        }
+        return open_it(nodes[node].path, O_RDONLY | O_DIRECTORY | O_NOATIME, 0, 0);
     case FUSE_RELEASE: case FUSE_RELEASEDIR: return result(close(((struct fuse_release_in *)body)->fh));
     case FUSE_READ: {
         struct fuse_read_in *read_in = (void *)body;
@@ -320,6 +330,7 @@ int main(int argc, char **argv) {
         sscanf(argv[i], "user=%d", &user);
         plus |= !strcmp(argv[i], "plus");
         known |= !strcmp(argv[i], "known");
+        root |= !strcmp(argv[i], "root");
         links |= !strcmp(argv[i], "links");
         copies |= !strcmp(argv[i], "copies");
         order |= !strcmp(argv[i], "order");

@@ -160,6 +160,25 @@ fn s83_daemons_that_must_have_been_asked_for_a_name() {
     compare(&["--inode-numbers", "volatile"], &["known", "order"]);
 }
 
+/// S83: a kernel that knows the root's attributes opens it without asking for them.
+#[test]
+fn s83_the_root_is_asked_about_before_it_is_opened() {
+    let mount = odd(&[], &["root"]);
+    assert!(fs::metadata(&mount.mountpoint).unwrap().is_dir());
+    let held = File::open(&mount.mountpoint).unwrap();
+    for _ in 0..3 {
+        mount.crash_and_recover();
+        assert_eq!(names(&mount.mountpoint), ["file"]);
+        mount.crash_and_recover();
+        // By a handle that is opened again.
+        let through = format!("/proc/self/fd/{}", held.as_raw_fd());
+        assert_eq!(fs::read_dir(through).unwrap().count(), 1);
+    }
+    let status = mount.status().unwrap();
+    assert_eq!(number(&status, "/crashes"), number(&status, "/planned"), "{}", mount.log());
+    assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
+}
+
 /// S83: two names of one file, of which the new daemon was asked for one; a name that leads to another file by now; one
 /// that is gone.
 #[test]
