@@ -5,10 +5,13 @@
 //! determinism*), and where it is not, that is found out here, before it does harm. Reads are
 //! looser: a successor's caches are cold, so it may read more than the dead generation did. A read
 //! that is on record gives what it gave then, since what it looked at may have changed by the
-//! request's own effects.
+//! request's own effects. An effect that failed has changed nothing, and is as loose: a daemon that
+//! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in its
+//! next life.
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
+use crate::probe::is_in_vain;
 use belay_recorder::Memory;
 
 /// How far a request that is done again has come in its journal.
@@ -45,6 +48,16 @@ fn is_over(entry: &Entry, kind: Kind, digest: u64) -> bool {
     kind.is_write() && entry.kind == kind as u32 && (entry.digest ^ digest) & PLACE == 0
 }
 
+/// Whether an entry is of an effect that may have changed something.
+fn has_changed(entry: &Entry) -> bool {
+    let Some(kind) = Kind::from_number(entry.kind) else { return true };
+    let failed = match entry.outcome {
+        Some((result, _)) => result < 0,
+        None => is_in_vain(kind, entry),
+    };
+    kind.is_effect() && !failed
+}
+
 impl Cursor {
     /// Before the first entry.
     pub const START: Self = Self { at: 0 };
@@ -74,7 +87,7 @@ impl Cursor {
                 return Advice::Make;
             };
             let same = entry.kind == kind as u32 && entry.digest == digest;
-            let effect = Kind::from_number(entry.kind).is_none_or(Kind::is_effect);
+            let effect = has_changed(&entry);
             match (same, effect, kind.is_effect()) {
                 (true, ..) => {
                     self.pass(log, &entry);
@@ -87,7 +100,7 @@ impl Cursor {
                     self.pass(log, &entry);
                     return Advice::Over(entry);
                 }
-                // Another read: not asked for this time, or later.
+                // Another read, or an effect in vain: not asked for this time, or later.
                 (false, false, _) => next = log.after(&entry),
                 // A read that was not made before this effect.
                 (false, true, false) => return Advice::Make,
@@ -108,7 +121,7 @@ impl Cursor {
     pub fn is_done<M: Memory>(&self, log: &Log<'_, M>) -> bool {
         let mut next = log.entry(self.at);
         while let Ok(Some(entry)) = next {
-            if Kind::from_number(entry.kind).is_none_or(Kind::is_effect) {
+            if has_changed(&entry) {
                 return false;
             }
             next = log.after(&entry);
@@ -126,7 +139,7 @@ impl Cursor {
         let mut next = log.entry(self.at);
         while let Ok(Some(entry)) = next {
             match Kind::from_number(entry.kind) {
-                Some(kind) if kind.is_effect() => return Some(kind),
+                Some(kind) if has_changed(&entry) => return Some(kind),
                 _ => next = log.after(&entry),
             }
         }

@@ -5,7 +5,7 @@
 //! the call has made is refused to its maker (EEXIST); taken for younger, what somebody else has made in that second is given
 //! away as new, and two believe to have made it. So it is looked at before the call whether the name is there
 //! ([`Entry::before`]), and both are impossible, but for what others do between the look and the call. The look costs a
-//! system call each time something is made; the kernel has just asked the daemon for that name, so it is mostly
+//! system call each time something is made or removed; the kernel has just asked the daemon for that name, so it is mostly
 //! answered from what its file system has in memory.
 
 use crate::call::Kind;
@@ -64,6 +64,16 @@ pub fn settle_over(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Set
     }
 }
 
+/// Whether a call could only fail, from what there was before it.
+pub fn is_in_vain(kind: Kind, entry: &Entry) -> bool {
+    let present = entry.before == PRESENT;
+    match kind {
+        Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink | Kind::XattrCreate => present,
+        Kind::Unlink | Kind::Rmdir | Kind::XattrRemove => !present,
+        _ => false,
+    }
+}
+
 /// Settles an entry without outcome. `length` is how much a write was to write.
 pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
     match kind {
@@ -77,7 +87,7 @@ pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled 
             _ => Settled::Again,
         },
         Kind::Unlink | Kind::Rmdir => {
-            if facts.first.is_none() {
+            if entry.before == PRESENT && facts.first.is_none() {
                 Settled::Done(0)
             } else {
                 Settled::Again

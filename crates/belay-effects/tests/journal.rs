@@ -141,6 +141,52 @@ fn threads_of_a_request_do_not_compare_with_each_other() {
 }
 
 #[test]
+fn effects_in_vain_need_not_come_again() {
+    let layout = layout();
+    for outcome in [Some((-1, 2)), None] {
+        let memory = Mortal::new(&layout);
+        let log = Log::new(&memory, &layout, 0);
+        log.begin(2);
+        let mut vain = log.append(&head(Kind::Unlink, 1), &[]).expect("room");
+        if let Some(outcome) = outcome {
+            log.finish(&mut vain, outcome);
+        }
+        assert!(Cursor::START.is_done(&log), "nothing was changed");
+        let first = |kind, digest| {
+            let mut cursor = Cursor::START;
+            cursor.advise(&log, kind, digest)
+        };
+        assert_eq!(first(Kind::Mkdir, 2), Advice::Make);
+        let known = first(Kind::Unlink, 1);
+        let vain = log.entry(0).expect("whole").expect("one");
+        let wanted = match outcome {
+            Some(_) => Advice::Recorded(vain),
+            None => Advice::Unsettled(vain),
+        };
+        assert_eq!(known, wanted);
+        if outcome.is_none() {
+            continue; // it is the last one
+        }
+        let mut made = log.append(&head(Kind::Mkdir, 2), &[]).expect("room");
+        log.finish(&mut made, (0, 0));
+        let mut cursor = Cursor::START;
+        assert!(!cursor.is_done(&log));
+        assert_eq!(cursor.expected(&log), Some(Kind::Mkdir));
+        assert!(matches!(cursor.advise(&log, Kind::Mkdir, 2), Advice::Recorded(_)));
+        assert!(cursor.is_done(&log));
+        assert_eq!(first(Kind::Rmdir, 3), Advice::Diverged);
+    }
+    // It was there: nobody knows whether it has gone by this call.
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    log.begin(2);
+    log.append(&Head { before: PRESENT, ..head(Kind::Unlink, 1) }, &[]).expect("room");
+    assert!(!Cursor::START.is_done(&log));
+    let mut cursor = Cursor::START;
+    assert_eq!(cursor.advise(&log, Kind::Mkdir, 2), Advice::Diverged);
+}
+
+#[test]
 fn a_probe_tells_done_from_not_done() {
     let entry = |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, before, outcome: None };
     let file = |ino, size| Some(File { id: (1, ino), size });
@@ -153,8 +199,10 @@ fn a_probe_tells_done_from_not_done() {
         assert_eq!(settle(kind, &entry(PRESENT), &facts(None, None), 0), Settled::Again);
     }
     for kind in [Kind::Unlink, Kind::Rmdir] {
-        assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Done(0));
-        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0), None), 0), Settled::Again);
+        assert_eq!(settle(kind, &entry(PRESENT), &facts(None, None), 0), Settled::Done(0));
+        assert_eq!(settle(kind, &entry(PRESENT), &facts(file(5, 0), None), 0), Settled::Again);
+        let not_there = settle(kind, &entry(0), &facts(None, None), 0);
+        assert_eq!(not_there, Settled::Again, "it was gone before");
     }
     let one = file(5, 0);
     let other = file(6, 0);

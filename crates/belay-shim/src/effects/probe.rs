@@ -11,11 +11,10 @@ pub(super) fn before(call: &Call) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
-        (Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink, About::Name(dir, path))
-            if of_name((dir, path)).is_some() =>
-        {
-            PRESENT
-        }
+        (
+            Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink | Kind::Unlink | Kind::Rmdir,
+            About::Name(dir, path),
+        ) if of_name((dir, path)).is_some() => PRESENT,
         (Kind::XattrCreate | Kind::XattrRemove, about) if has_attribute(about) => PRESENT,
         _ => 0,
     }
@@ -54,7 +53,8 @@ fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the caller's path, NUL-terminated and readable during its call, and a live structure.
     let failed =
-        unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, MASK, &raw mut found) } != 0;
+        unsafe { belay_sys::raw::syscall(libc::SYS_statx, dir, path, flags, MASK, &raw mut found) }
+            != 0;
     if failed {
         return None;
     }
@@ -69,11 +69,11 @@ fn has_attribute(about: About) -> bool {
             let call = if follow { libc::SYS_getxattr } else { libc::SYS_lgetxattr };
             // SAFETY: the daemon's strings, NUL-terminated and readable during its call; a size of 0
             // asks for the length only.
-            unsafe { libc::syscall(call, path, name, nothing, 0_usize) }
+            unsafe { belay_sys::raw::syscall(call, path, name, nothing, 0_usize) }
         }
         About::FileAttribute(fd, name) => {
             // SAFETY: the daemon's descriptor and string; a size of 0 asks for the length only.
-            unsafe { libc::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0_usize) }
+            unsafe { belay_sys::raw::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0_usize) }
         }
         _ => -1,
     };
