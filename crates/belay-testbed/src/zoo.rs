@@ -2,8 +2,8 @@
 //!
 //! A new daemon is a new entry. Words in commands and scripts may contain `$BACK` (the folder or file behind the mount),
 //! `$MNT` (the mountpoint), `$DIR` (a folder of the fixture's own), `$SAMPLE` (a tree of files to be shown), `$ZOO` (where
-//! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`) and `$PORT` (a free port of
-//! the loopback address).
+//! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`), `$PORT` (a free port of
+//! the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 use crate::process::{Process, run_ok};
@@ -173,6 +174,7 @@ impl Place {
             ("$ZOO", text(&folder())),
             ("$SCRIPTS", text(&scripts)),
             ("$PORT", port.to_string()),
+            ("$OTHERS", if geteuid().is_root() { "allow_other" } else { "rw" }.to_owned()),
         ];
         let mut place = Self { daemon, words, server: None };
         place.shell(&daemon.prepare).context("preparing what is behind it")?;

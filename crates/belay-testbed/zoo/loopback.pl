@@ -12,7 +12,7 @@ sub ok { return $_[0] ? 0 : -$! }
 
 Fuse::main(
     mountpoint => $mountpoint,
-    mountopts  => 'allow_other,default_permissions,attr_timeout=0,entry_timeout=0,negative_timeout=0',
+    mountopts  => ($> == 0 ? 'allow_other,' : '') . 'default_permissions,attr_timeout=0,entry_timeout=0,negative_timeout=0',
     getattr    => sub { my @st = lstat real(shift); return @st ? @st : -$! },
     readlink   => sub { my $target = readlink real(shift); return defined $target ? $target : -$! },
     getdir     => sub {

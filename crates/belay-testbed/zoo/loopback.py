@@ -114,5 +114,5 @@ class Loopback(fuse.Operations):
 
 
 if __name__ == "__main__":
-    fuse.FUSE(Loopback(sys.argv[1]), sys.argv[2], foreground=True, allow_other=True, default_permissions=True,
+    fuse.FUSE(Loopback(sys.argv[1]), sys.argv[2], foreground=True, allow_other=os.geteuid() == 0, default_permissions=True,
               attr_timeout=0, entry_timeout=0, negative_timeout=0)
