@@ -330,7 +330,12 @@ impl Shim {
     pub(crate) fn write(&self, message: &[u8]) -> i32 {
         // SAFETY: a live descriptor and a readable buffer of that length.
         let n = unsafe {
-            libc::syscall(libc::SYS_write, self.device.as_raw_fd(), message.as_ptr(), message.len())
+            belay_sys::raw::syscall(
+                libc::SYS_write,
+                self.device.as_raw_fd(),
+                message.as_ptr(),
+                message.len(),
+            )
         };
         if n < 0 { real::errno() } else { 0 }
     }

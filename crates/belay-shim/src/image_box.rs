@@ -43,8 +43,9 @@ fn is_locked(fd: BorrowedFd<'_>) -> bool {
     };
     // SAFETY: F_OFD_GETLK on a live descriptor fills in the structure that it is given, and changes nothing else. An owner
     // of its own is asked for (the description), so this process's locks count as somebody else's.
-    let done =
-        unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    let done = unsafe {
+        belay_sys::raw::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock)
+    };
     done < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
 }
 

@@ -26,7 +26,7 @@ impl Shim {
         // until it returns. An invalid count gives an empty slice.
         let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
         // SAFETY: the daemon's own arguments, passed on unchanged.
-        let pass = || unsafe { libc::syscall(libc::SYS_writev, fd, iov, count) as isize };
+        let pass = || unsafe { belay_sys::raw::syscall(libc::SYS_writev, fd, iov, count) as isize };
         // As libfuse does it: the header, and what it is about. Nothing is copied to look at it.
         match parts {
             [head] if head.iov_len == HEADER => {

@@ -178,7 +178,8 @@ impl Shim {
         let mut rest = data;
         while !rest.is_empty() {
             // SAFETY: the pipe's write end and a readable buffer of that length.
-            let n = unsafe { libc::syscall(libc::SYS_write, to, rest.as_ptr(), rest.len()) };
+            let n =
+                unsafe { belay_sys::raw::syscall(libc::SYS_write, to, rest.as_ptr(), rest.len()) };
             let Ok(n) = usize::try_from(n) else { return -1 };
             rest = rest.get(n..).unwrap_or(&[]);
         }
@@ -268,7 +269,9 @@ fn drain(read_end: c_int, out: &mut [u8]) -> bool {
     while at < out.len() {
         let room = out.get_mut(at..).unwrap_or(&mut []);
         // SAFETY: the pipe's read end and a writable buffer of that length.
-        let n = unsafe { libc::syscall(libc::SYS_read, read_end, room.as_mut_ptr(), room.len()) };
+        let n = unsafe {
+            belay_sys::raw::syscall(libc::SYS_read, read_end, room.as_mut_ptr(), room.len())
+        };
         match usize::try_from(n) {
             Ok(n) if n > 0 => at += n,
             _ => return false,

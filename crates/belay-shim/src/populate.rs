@@ -109,6 +109,6 @@ fn advise(at: usize, len: usize, advice: i32) {
     let errno = crate::real::errno();
     // SAFETY: MADV_POPULATE_WRITE and MADV_HUGEPAGE change no contents; on addresses that are not
     // mapped they only give an error.
-    unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_madvise, at, len, advice) };
     crate::real::set_errno(errno);
 }

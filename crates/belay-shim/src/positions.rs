@@ -81,7 +81,7 @@ pub(crate) fn hand_back(fd: i32) {
         let Some(at) = kept.checked_sub(1) else { return };
         if place.compare_exchange(kept, BUSY, Acquire, Relaxed).is_ok() {
             // SAFETY: lseek(2) takes no memory; a descriptor that is none makes it fail.
-            unsafe { libc::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
+            unsafe { belay_sys::raw::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
             place.store(0, Release);
             return;
         }

@@ -10,6 +10,7 @@ mod loops;
 pub mod mailbox;
 mod mapping;
 mod namespace;
+pub mod raw;
 mod spawn;
 
 pub use directory::in_directory;

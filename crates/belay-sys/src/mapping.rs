@@ -190,7 +190,8 @@ impl Mapping {
         let (fd, low, high) = (file.as_raw_fd(), at as libc::c_long, 0 as libc::c_long);
         // SAFETY: SYS_pwritev with a live descriptor and `count` iovecs that lie within the mapping
         // (each was checked); on 64-bit machines the offset's low word is all of it.
-        let n = unsafe { libc::syscall(libc::SYS_pwritev, fd, iov.as_ptr(), count, low, high) };
+        let n =
+            unsafe { crate::raw::syscall(libc::SYS_pwritev, fd, iov.as_ptr(), count, low, high) };
         usize::try_from(n)
             .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
@@ -219,7 +220,7 @@ impl Mapping {
         let from = unsafe { self.base.as_ptr().cast::<u8>().add(offset) };
         use std::os::fd::AsRawFd;
         // SAFETY: SYS_pwrite64 with a live descriptor and `len` bytes that lie within the mapping.
-        let n = unsafe { libc::syscall(libc::SYS_pwrite64, file.as_raw_fd(), from, len, at) };
+        let n = unsafe { crate::raw::syscall(libc::SYS_pwrite64, file.as_raw_fd(), from, len, at) };
         usize::try_from(n)
             .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
@@ -241,7 +242,7 @@ impl Mapping {
         use std::os::fd::AsRawFd;
         // SAFETY: SYS_read with a live descriptor and a buffer of `len` bytes inside the mapping;
         // it is only ever seen through atomics, so no Rust reference is invalidated.
-        let n = unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), target, len) };
+        let n = unsafe { crate::raw::syscall(libc::SYS_read, fd.as_raw_fd(), target, len) };
         usize::try_from(n)
             .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }

@@ -31,7 +31,7 @@ pub fn in_mount_namespace<T: Send>(
         // SAFETY: the table is this thread's alone, and nothing that the thread owns is in it:
         // `namespace` is borrowed and not used any more, `act` brings none. Before Linux 5.9 it
         // fails, and the copies stay open until the thread ends.
-        unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
+        unsafe { crate::raw::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
         Ok(act())
     };
     std::thread::scope(|scope| {

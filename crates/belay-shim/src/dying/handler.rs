@@ -70,7 +70,7 @@ fn reset(signal: c_int) {
     let default = [0_u64; 4];
     let (new, old) = (&raw const default, null_mut::<u64>());
     // SAFETY: rt_sigaction(2) with a live structure of the kernel's shape, and the size of its sets.
-    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8_usize) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_rt_sigaction, signal, new, old, 8_usize) };
 }
 
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -154,7 +154,7 @@ fn end_by(signal: c_int, code: c_int) {
         return;
     }
     // SAFETY: tgkill(2) takes numbers only. The signal waits while the handler runs.
-    unsafe { libc::syscall(libc::SYS_tgkill, process_id(), me, signal) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_tgkill, process_id(), me, signal) };
 }
 
 /// Has the kernel send `signal` to thread `me` after a time.
@@ -167,12 +167,15 @@ fn end_later(signal: c_int, me: i32, nanoseconds: u64) -> bool {
     let mut timer: c_int = 0;
     let (clock, event, timer_at) = (libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
     // SAFETY: timer_create(2) with live structures; the kernel's timer id is an int.
-    let made = unsafe { libc::syscall(libc::SYS_timer_create, clock, event, timer_at) } == 0;
+    let made =
+        unsafe { belay_sys::raw::syscall(libc::SYS_timer_create, clock, event, timer_at) } == 0;
     // SAFETY: a zeroed itimerspec is a valid value of that plain C structure.
     let mut when: libc::itimerspec = unsafe { zeroed() };
     when.it_value.tv_sec = (nanoseconds / 1_000_000_000) as libc::time_t;
     when.it_value.tv_nsec = (nanoseconds % 1_000_000_000) as i64;
     let old: *mut libc::itimerspec = null_mut();
     // SAFETY: timer_settime(2) of the timer just made, with a live structure.
-    made && unsafe { libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, old) } == 0
+    made && unsafe {
+        belay_sys::raw::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, old)
+    } == 0
 }

@@ -69,13 +69,13 @@ pub(crate) fn prepare_thread() {
 /// The calling thread's id, from the kernel.
 fn thread_id() -> i32 {
     // SAFETY: gettid(2) takes nothing and cannot fail.
-    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+    unsafe { belay_sys::raw::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// This process's id, from the kernel: a child that was forked is not taken for its parent.
 fn process_id() -> i32 {
     // SAFETY: getpid(2) takes nothing and cannot fail.
-    unsafe { libc::syscall(libc::SYS_getpid) as i32 }
+    unsafe { belay_sys::raw::syscall(libc::SYS_getpid) as i32 }
 }
 
 /// Sleeps for `nanoseconds`, less than a second.
@@ -83,7 +83,7 @@ fn sleep(nanoseconds: i64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
     let rest: *mut libc::timespec = std::ptr::null_mut();
     // SAFETY: nanosleep(2) with a live structure; nobody wants to know the rest.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, rest) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_nanosleep, &raw const time, rest) };
 }
 
 /// CLOCK_MONOTONIC, in nanoseconds.

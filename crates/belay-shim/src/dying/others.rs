@@ -26,7 +26,13 @@ pub(super) fn park() -> ! {
     let old: *mut u64 = std::ptr::null_mut();
     // SAFETY: rt_sigprocmask(2) with a live set of the kernel's size; the old one is not wanted.
     unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, old, 8_usize)
+        belay_sys::raw::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_BLOCK,
+            &raw const all,
+            old,
+            8_usize,
+        )
     };
     loop {
         sleep(999_999_999);
@@ -42,7 +48,8 @@ pub(super) fn stop() {
         // One inside a call is not disturbed: it stops when it leaves.
         if thread != me && !calls::is_inside(thread) {
             // SAFETY: tgkill(2) takes numbers only; a thread that has ended meanwhile is not found.
-            let failed = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) } != 0;
+            let failed =
+                unsafe { belay_sys::raw::syscall(libc::SYS_tgkill, process, thread, signal) } != 0;
             told += usize::from(!failed);
         }
     });
@@ -83,7 +90,8 @@ fn each_thread(mut act: impl FnMut(i32)) {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let path = c"/proc/self/task".as_ptr();
     // SAFETY: openat(2) with a NUL-terminated literal.
-    let dir = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) } as c_int;
+    let dir = unsafe { belay_sys::raw::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) }
+        as c_int;
     if dir < 0 {
         return;
     }
@@ -92,7 +100,7 @@ fn each_thread(mut act: impl FnMut(i32)) {
         let room = size_of_val(&buffer);
         let at = buffer.as_mut_ptr();
         // SAFETY: getdents64(2) into a live buffer of that size.
-        let got = unsafe { libc::syscall(libc::SYS_getdents64, dir, at, room) };
+        let got = unsafe { belay_sys::raw::syscall(libc::SYS_getdents64, dir, at, room) };
         let Some(got) = usize::try_from(got).ok().filter(|got| (1..=room).contains(got)) else {
             break;
         };
@@ -110,7 +118,7 @@ fn each_thread(mut act: impl FnMut(i32)) {
         }
     }
     // SAFETY: close(2) of the descriptor just opened.
-    unsafe { libc::syscall(libc::SYS_close, dir) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_close, dir) };
 }
 
 /// The number that a NUL-terminated name is.

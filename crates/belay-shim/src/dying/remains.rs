@@ -123,7 +123,8 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
         // SAFETY: process_vm_readv(2) into the recorder's room for this, which `done + len` does not
         // exceed and which is only seen as atomics; what is read is looked at by the kernel, which
         // finds out whether it is there.
-        let got = unsafe { libc::syscall(call, me, here, 1_usize, there, 1_usize, 0_usize) };
+        let got =
+            unsafe { belay_sys::raw::syscall(call, me, here, 1_usize, there, 1_usize, 0_usize) };
         if got == len as libc::c_long {
             start.get_or_insert(from);
             done += len;
@@ -141,7 +142,7 @@ fn copy_maps(shim: &Shim) -> usize {
     let (room_at, room) = remains::maps_room(&shim.layout);
     let (path, flags) = (c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
     // SAFETY: openat(2) with a NUL-terminated literal.
-    let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) };
+    let file = unsafe { belay_sys::raw::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) };
     if file < 0 {
         return 0;
     }
@@ -150,13 +151,13 @@ fn copy_maps(shim: &Shim) -> usize {
         let at = place(shim, room_at + done);
         // SAFETY: read(2) into the recorder's room for this, at most what is left of it; it is only
         // seen as atomics.
-        let got = unsafe { libc::syscall(libc::SYS_read, file, at, room - done) };
+        let got = unsafe { belay_sys::raw::syscall(libc::SYS_read, file, at, room - done) };
         match usize::try_from(got) {
             Ok(got) if (1..=room - done).contains(&got) => done += got,
             _ => break,
         }
     }
     // SAFETY: close(2) of the descriptor just opened.
-    unsafe { libc::syscall(libc::SYS_close, file) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_close, file) };
     done
 }

@@ -343,5 +343,8 @@ fn failed(why: &str) -> ! {
 
 fn pwrite(fd: c_int, bytes: &[u8], offset: i64) -> isize {
     // SAFETY: the daemon's own descriptor, and a readable buffer of that length.
-    unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) as isize }
+    unsafe {
+        belay_sys::raw::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset)
+            as isize
+    }
 }

@@ -97,9 +97,9 @@ fn by_default(signal: c_int) {
     unsafe { real::sigaction(signal, &raw const default, null_mut()) };
     // Not raise(3): it is not the daemon that sends it.
     // SAFETY: gettid(2) takes nothing and cannot fail.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    let thread = unsafe { belay_sys::raw::syscall(libc::SYS_gettid) };
     // SAFETY: numbers only: the calling thread, and the signal whose handler this is.
-    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
+    unsafe { belay_sys::raw::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
 }
 
 /// Whether `handler` is a function.

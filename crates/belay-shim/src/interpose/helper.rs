@@ -324,7 +324,7 @@ pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Strings, envp:
     unsafe { before_exec(path, argv, envp) };
     // SAFETY: the caller's arguments, unchanged. No look-up of a symbol: this may be the child of a
     // process with threads, where the loader's lock may be held for ever.
-    unsafe { libc::syscall(libc::SYS_execve, path, argv, envp) as c_int }
+    unsafe { belay_sys::raw::syscall(libc::SYS_execve, path, argv, envp) as c_int }
 }
 
 /// execvp(3).

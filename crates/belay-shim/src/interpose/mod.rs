@@ -1,6 +1,7 @@
 //! The libc functions that the daemon calls. Each passes on what does not concern the device.
 
 mod asked;
+mod by_number;
 mod calls;
 mod epolls;
 mod helper;

@@ -13,7 +13,7 @@ use libc::{c_int, c_long, c_uint};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup(from: c_int) -> c_int {
     // SAFETY: the caller's argument, unchanged.
-    let to = unsafe { libc::syscall(libc::SYS_dup, from) as c_int };
+    let to = unsafe { belay_sys::raw::syscall(libc::SYS_dup, from) as c_int };
     if to >= 0 {
         descriptors::duplicate(from, to);
     }
@@ -60,7 +60,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
         descriptors::remove_range(first, last);
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+    unsafe { belay_sys::raw::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }
 
 macro_rules! controls {

@@ -1,11 +1,11 @@
 //! open and close: every /dev/fuse is the one device that the keeper holds.
 
-use super::calls::open_changing;
+use super::calls::{open_changing, reopen};
 use crate::effects::{Policy, journal, policy};
 use crate::standin::instead;
 use crate::start::shim;
 use crate::{descriptors, real};
-use libc::{c_char, c_int, mode_t};
+use libc::{c_char, c_int, c_void, mode_t, size_t};
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 
@@ -47,6 +47,17 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     }
     // SAFETY: the caller's arguments, unchanged.
     let make = || unsafe { real::openat(dir, path, flags, mode) as isize };
+    opened(dir, path, (flags, mode), make, || reopen(dir, path, flags))
+}
+
+/// What is to be known of a file that is opened by `make`, or, where it was before, by `again`.
+fn opened(
+    dir: c_int,
+    path: *const c_char,
+    (flags, mode): (c_int, mode_t),
+    make: impl Fn() -> isize,
+    again: impl Fn() -> isize,
+) -> c_int {
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         journal::beyond(); // a file without a name is nobody's to find again
     }
@@ -60,7 +71,7 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         shim.epoch_empties(dir, path, flags & libc::O_NOFOLLOW == 0);
     }
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
-        let fd = open_changing(dir, path, flags, mode, make) as c_int;
+        let fd = open_changing((dir, path), flags, mode, make, again) as c_int;
         descriptors::remove(fd); // its number may have been another's
         if fd >= 0
             && policy() == Policy::Epoch
@@ -79,6 +90,35 @@ unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         shim.image_opened(fd, flags);
     }
     fd
+}
+
+/// openat2(2), for which libc has no function. What belay does not know of its argument it passes on.
+///
+/// # Safety
+/// That of the system call.
+pub(super) unsafe fn openat2(
+    dir: c_int,
+    path: *const c_char,
+    how: *const c_void,
+    size: size_t,
+) -> c_int {
+    let open = |how: *const c_void, size: size_t| {
+        // SAFETY: the caller's arguments, or a copy of one of them.
+        unsafe { belay_sys::raw::syscall(libc::SYS_openat2, dir, path, how, size) as isize }
+    };
+    if how.is_null() || size < size_of::<libc::open_how>() {
+        return open(how, size) as c_int;
+    }
+    // SAFETY: the caller's structure has so many bytes and is readable during the call; read as it lies.
+    let mut known = unsafe { how.cast::<libc::open_how>().read_unaligned() };
+    let (flags, mode) = (known.flags as c_int, known.mode as mode_t);
+    if let Some(fd) = device(path, flags) {
+        return fd;
+    }
+    known.flags &= !((libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC) as u64);
+    known.mode = 0; // which only what creates may have
+    let again = || open((&raw const known).cast(), size_of::<libc::open_how>());
+    opened(dir, path, (flags, mode), || open(how, size), again)
 }
 
 /// open(2).

@@ -31,7 +31,7 @@ unsafe fn status(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_in
     let size = size_of::<libc::stat>();
     look(Kind::Stat, path, &[flags as u64], (into, size), || {
         // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
-        unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, into, flags) as isize }
+        unsafe { belay_sys::raw::syscall(libc::SYS_newfstatat, dir, path, into, flags) as isize }
     })
 }
 
@@ -126,7 +126,7 @@ pub unsafe extern "C-unwind" fn statx(
     let numbers = [flags as u64, u64::from(mask)];
     look(Kind::Stat, path, &numbers, (into, size_of::<libc::statx>()), || {
         // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
-        unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, mask, into) as isize }
+        unsafe { belay_sys::raw::syscall(libc::SYS_statx, dir, path, flags, mask, into) as isize }
     })
 }
 

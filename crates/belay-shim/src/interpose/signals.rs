@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn kill(pid: pid_t, signal: c_int) -> c_int {
         note(signal);
     }
     // SAFETY: the caller's arguments, unchanged; kill(2) takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kill, pid, signal) as c_int }
+    unsafe { belay_sys::raw::syscall(libc::SYS_kill, pid, signal) as c_int }
 }
 
 /// raise(3).
@@ -41,7 +41,9 @@ pub unsafe extern "C-unwind" fn raise(signal: c_int) -> c_int {
         note(signal);
     }
     // SAFETY: gettid(2) takes nothing and cannot fail.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    let thread = unsafe { belay_sys::raw::syscall(libc::SYS_gettid) };
     // SAFETY: numbers only: the calling thread, and the caller's argument.
-    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) as c_int }
+    unsafe {
+        belay_sys::raw::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) as c_int
+    }
 }

@@ -21,7 +21,7 @@ struct Duplicate(RawFd);
 impl Drop for Duplicate {
     fn drop(&mut self) {
         // SAFETY: made for a watch, and known to nobody else.
-        unsafe { libc::syscall(libc::SYS_close, self.0) };
+        unsafe { belay_sys::raw::syscall(libc::SYS_close, self.0) };
     }
 }
 
@@ -55,7 +55,7 @@ fn parts(events: u32) -> (Option<u32>, Option<u32>) {
 fn raw(set: RawFd, op: c_int, fd: RawFd, events: u32, data: u64) -> c_int {
     let mut event = epoll_event { events, u64: data };
     // SAFETY: a live structure; descriptors that are none only give an error.
-    unsafe { libc::syscall(libc::SYS_epoll_ctl, set, op, fd, &raw mut event) as c_int }
+    unsafe { belay_sys::raw::syscall(libc::SYS_epoll_ctl, set, op, fd, &raw mut event) as c_int }
 }
 
 /// Brings one member of a set from what it was to what is wanted.

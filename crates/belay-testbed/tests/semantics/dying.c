@@ -3,6 +3,7 @@
  * CONTROL is a directory: "once" in it is removed by who dies; with "handler" in it the daemon handles SIGSEGV itself;
  * "pipe" is waited for by who makes a directory "slow", who then adds a byte to "log". */
 #include "passthrough.h"
+#include "around.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static void (*volatile nothing)(void);
 static int is(const char *path, const char *name) { return !strcmp(strrchr(path, '/') + 1, name); }
 
 /* Not through libc: it is not for a journal to remember. */
-static int once(void) { return syscall(SYS_unlinkat, control, "once", 0) == 0; }
+static int once(void) { return around(SYS_unlinkat, control, "once", 0) == 0; }
 
 APART int sink_deeper(int depth) {
     volatile char much[1000];

@@ -3,7 +3,7 @@
  * CONTROL is a directory: a successor tells its process id by the link "here", then waits until somebody opens the pipe
  * "gate" in it, if that is there; "errno" appears in it if a call that succeeds changes errno. With "pid" in it the daemon
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
- * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory; with "seal"
+ * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory; with "by-number" it makes directories and files by syscall(2); with "seal"
  * a file is made in a directory's place, with a number in it that is another one in each life. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
 
@@ -12,6 +12,8 @@
 static long checked(long result);
 
 #include "passthrough.h"
+#include "around.h"
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,16 +23,16 @@ static long checked(long result);
 
 static int successor;
 
-static int is_there(const char *name) { return syscall(SYS_faccessat, control, name, F_OK) == 0; }
+static int is_there(const char *name) { return around(SYS_faccessat, control, name, F_OK) == 0; }
 
 static long checked(long result) {
     if (result >= 0 && errno != 0)
-        syscall(SYS_mknodat, control, "errno", S_IFREG | 0600, 0);
+        around(SYS_mknodat, control, "errno", S_IFREG | 0600, 0);
     return result;
 }
 
 static void die(void) {
-    if (is_there("die") && syscall(SYS_unlinkat, control, "die", 0) == 0)
+    if (is_there("die") && around(SYS_unlinkat, control, "die", 0) == 0)
         kill(getpid(), SIGKILL);
 }
 
@@ -39,7 +41,7 @@ static int read_pipe(void) {
     int ends[2];
     if (pipe(ends))
         return -errno;
-    syscall(SYS_write, ends[1], "text", 4);
+    around(SYS_write, ends[1], "text", 4);
     int failed = TRY(read(ends[0], text, 4)) != 4 || memcmp(text, "text", 4);
     close(ends[0]);
     close(ends[1]);
@@ -64,10 +66,35 @@ static int sealed(const char *path) {
     return -failed;
 }
 
+/* What make_all and create_file do, by numbers. */
+static int make_by_number(const char *path) {
+    char name[300];
+    if (TRY(syscall(SYS_mkdirat, backing, below(path), 0700)) < 0)
+        return -errno;
+    if (TRY(syscall(SYS_fchmodat, backing, below(path), 0751)) < 0)
+        return -errno;
+    snprintf(name, sizeof name, "%s.mark", below(path));
+    return TRY(syscall(SYS_symlinkat, "made", backing, name)) < 0 ? -errno : 0;
+}
+
+static int create_by_number(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    struct open_how how = {.flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, .mode = mode & 07777};
+    long fd = TRY(syscall(SYS_openat2, backing, below(path), &how, sizeof how));
+    if (fd < 0)
+        return -errno;
+    fi->fh = fd;
+    if (TRY(syscall(SYS_pwrite64, fd, "HEADER!\n", 8L, 0L)) == 8)
+        return 0;
+    close(fd);
+    return -EIO;
+}
+
 static int make_all(const char *path) {
     char name[300];
+    if (is_there("by-number"))
+        return make_by_number(path);
     if (is_there("unseen")) {
-        if (syscall(SYS_mkdirat, backing, below(path), 0751) < 0)
+        if (around(SYS_mkdirat, backing, below(path), 0751) < 0)
             return -errno;
         die();
         return 0;
@@ -138,6 +165,8 @@ static int take_away(const char *path) {
 }
 
 static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    if (is_there("by-number"))
+        return create_by_number(path, mode, fi);
     int failed = open_flags(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode, fi);
     if (failed)
         return failed;
@@ -163,8 +192,8 @@ static void await_the_gate(void) {
         return;
     successor = 1;
     snprintf(pid, sizeof pid, "%d", getpid());
-    syscall(SYS_symlinkat, pid, control, "here");
-    close(syscall(SYS_openat, control, "gate", O_RDONLY | O_CLOEXEC));
+    around(SYS_symlinkat, pid, control, "here");
+    close(around(SYS_openat, control, "gate", O_RDONLY | O_CLOEXEC));
 }
 
 int main(int argc, char **argv) {

@@ -375,6 +375,22 @@ fn s41_on_a_disk_with_coarse_times() {
     }
 }
 
+/// S104: calls that are made by syscall(2) are seen as those by libc's functions; openat2 has none.
+#[test]
+fn s104_calls_by_their_numbers() {
+    for case in [&MKDIR, &CREATE] {
+        let steps = Steps::high_level(&["by-number"]);
+        steps.shut_the_gate();
+        let mut trials = Trials { steps: &steps, case, done: 0 };
+        for point in Point::all(case.effects) {
+            trials.run(&[point]);
+        }
+        assert!(steps.tally("replayed") > 0);
+        assert_eq!((steps.tally("diverged"), steps.tally("untagged")), (0, 0));
+        steps.assert_errno();
+    }
+}
+
 /// S41: a name is moved in two calls.
 #[test]
 fn s41_crashed_everywhere_rename() {

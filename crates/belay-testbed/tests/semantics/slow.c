@@ -2,14 +2,15 @@
  *     slow BACKING CONTROL MOUNTPOINT [OPTIONS]
  * With "slow" in CONTROL, an open that has been made tells so by "here", and is answered when there is "go". */
 #include "passthrough.h"
+#include "around.h"
 #include <sys/syscall.h>
 
-static int is_there(const char *name) { return syscall(SYS_faccessat, control, name, F_OK) == 0; }
+static int is_there(const char *name) { return around(SYS_faccessat, control, name, F_OK) == 0; }
 
 static int open_slowly(const char *path, struct fuse_file_info *fi) {
     int error = open_file(path, fi);
     if (is_there("slow")) {
-        syscall(SYS_mknodat, control, "here", S_IFREG | 0600, 0);
+        around(SYS_mknodat, control, "here", S_IFREG | 0600, 0);
         while (!is_there("go"))
             usleep(1000);
     }

@@ -3,6 +3,7 @@
  * A file in CONTROL that is called KIND.OPERATION has the next reply to that operation be of that kind; who gives it removes the
  * file, unless there is one called "always". */
 #include "passthrough.h"
+#include "around.h"
 #include <assert.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -22,7 +23,7 @@ static const char *const kinds[] = {
 static __thread const char *wrong;
 
 /* Not through libc: it is not for a journal to remember. */
-static int is_there(const char *name) { return syscall(SYS_faccessat, control, name, F_OK) == 0; }
+static int is_there(const char *name) { return around(SYS_faccessat, control, name, F_OK) == 0; }
 
 static void look(const char *operation) {
     char name[64];
@@ -33,7 +34,7 @@ static void look(const char *operation) {
         if (is_there(name)) {
             wrong = kinds[i];
             if (!is_there("always"))
-                syscall(SYS_unlinkat, control, name, 0);
+                around(SYS_unlinkat, control, name, 0);
         }
     }
     if (wrong && !strcmp(wrong, "heap")) {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 const LARGEST: u64 = 1 << 20;
 
 /// Profiles that belay brings along.
-const BUILT_IN: [(&str, &str); 11] = [
+const BUILT_IN: &[(&str, &str)] = &[
     ("archivemount", include_str!("../../../../profiles/archivemount.toml")),
     ("avfs", include_str!("../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../profiles/bindfs.toml")),
@@ -29,6 +29,7 @@ const BUILT_IN: [(&str, &str); 11] = [
     ("fuse2fs", include_str!("../../../../profiles/fuse2fs.toml")),
     ("fusefat", include_str!("../../../../profiles/fusefat.toml")),
     ("libfuse-examples", include_str!("../../../../profiles/libfuse-examples.toml")),
+    ("fuse-overlayfs", include_str!("../../../../profiles/fuse-overlayfs.toml")),
     ("mergerfs", include_str!("../../../../profiles/mergerfs.toml")),
     ("ntfs-3g", include_str!("../../../../profiles/ntfs-3g.toml")),
     ("s3fs", include_str!("../../../../profiles/s3fs.toml")),

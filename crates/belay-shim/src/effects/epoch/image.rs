@@ -171,7 +171,13 @@ fn pread(fd: c_int, at: u64, out: &mut [u8]) -> Result<usize, c_int> {
     while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
         // SAFETY: the daemon's own descriptor, and a writable buffer of that length.
         let n = unsafe {
-            libc::syscall(libc::SYS_pread64, fd, rest.as_mut_ptr(), rest.len(), at + done as u64)
+            belay_sys::raw::syscall(
+                libc::SYS_pread64,
+                fd,
+                rest.as_mut_ptr(),
+                rest.len(),
+                at + done as u64,
+            )
         };
         match usize::try_from(n) {
             Ok(0) => break,

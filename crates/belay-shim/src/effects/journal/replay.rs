@@ -156,7 +156,7 @@ impl Shim {
 fn cut(settled: Settled, call: &Call) {
     if let (Settled::Cut(size), About::File(fd)) = (settled, call.about) {
         // SAFETY: ftruncate(2) on the daemon's own descriptor.
-        unsafe { libc::syscall(libc::SYS_ftruncate, fd, size) };
+        unsafe { belay_sys::raw::syscall(libc::SYS_ftruncate, fd, size) };
     }
 }
 

@@ -36,12 +36,12 @@ use libc::{c_char, c_int};
 macro_rules! syscall {
     ($number:ident $(, $argument:expr)* $(,)?) => {
         // SAFETY: the daemon's own arguments to this system call, unchanged.
-        unsafe { libc::syscall(libc::$number $(, $argument)*) as isize }
+        unsafe { belay_sys::raw::syscall(libc::$number $(, $argument)*) as isize }
     };
 }
 pub(super) use looks::look;
 pub(super) use memory::bytes;
-pub(super) use names::open_changing;
+pub(super) use names::{open_changing, reopen};
 use syscall;
 
 /// An effectful call about one name.

@@ -11,13 +11,13 @@ const EXCHANGE: c_uint = 2;
 /// RENAME_WHITEOUT of renameat2(2).
 const WHITEOUT: c_uint = 4;
 
-/// openat(2) that may create or cut a file.
+/// openat(2) that may create or cut a file. `again` opens it where it did so before.
 pub(in crate::interpose) fn open_changing(
-    dir: c_int,
-    path: *const c_char,
+    (dir, path): (c_int, *const c_char),
     flags: c_int,
     mode: mode_t,
     make: impl Fn() -> isize,
+    again: impl Fn() -> isize,
 ) -> isize {
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
     let kind = if flags & NEW == NEW { Kind::OpenNew } else { Kind::Open };
@@ -30,11 +30,11 @@ pub(in crate::interpose) fn open_changing(
         about: About::Name(dir, path),
         length: 0,
     };
-    effect(call, make, || reopen(dir, path, flags))
+    effect(call, make, again)
 }
 
 /// Opens a file again that the dead generation had opened, without what opening does only once.
-fn reopen(dir: c_int, path: *const c_char, flags: c_int) -> isize {
+pub(in crate::interpose) fn reopen(dir: c_int, path: *const c_char, flags: c_int) -> isize {
     let flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
     // SAFETY: the daemon's own directory and path.
     let fd = unsafe { real::openat(dir, path, flags, 0) };
