@@ -20,7 +20,7 @@ pub use losses::Loss;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -32,6 +32,7 @@ const W_HELD: usize = 7;
 const W_BLAME: usize = 8; // generation | what its death says
 const W_POISON_AFTER: usize = 9;
 const W_NUDGES: usize = 11;
+const W_PARKED: usize = 12;
 const W_FORWARD: usize = 13; // generation | record that it does again, and 1
 const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
 const W_COUNTERS: usize = 16;
@@ -389,6 +390,16 @@ impl<'m, M: Memory> Control<'m, M> {
     /// How often that was asked for.
     pub fn nudges_asked(&self) -> u64 {
         self.memory.load(W_NUDGES)
+    }
+
+    /// How many requests, and errands of belay's own, wait in the shim for something other than the daemon.
+    pub fn parked(&self) -> u64 {
+        self.memory.load(W_PARKED)
+    }
+
+    /// Says how many there are.
+    pub fn set_parked(&self, tasks: u64) {
+        self.memory.store(W_PARKED, tasks);
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

@@ -84,7 +84,11 @@ impl<M: Memory> Session<M> {
     /// The next thing to do, if any. To be asked before each read of the device and after each
     /// message that was taken.
     pub fn work(&mut self, now: u64) -> Option<Work> {
-        let work = self.whole_work(now)?;
+        let work = self.whole_work(now);
+        // Each injection is a task's, which waits for the daemon then.
+        let parked = self.tasks.len().saturating_sub(self.injections.len());
+        self.control().set_parked(parked as u64);
+        let work = work?;
         Some(if self.dialect.is_whole() { work } else { self.in_dialect(work) })
     }
 

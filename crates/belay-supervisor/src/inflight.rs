@@ -11,6 +11,9 @@ use belay_wire::{Opcode, Request, describe::describe};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 
+/// From here on the numbers of requests are belay's own.
+const OWN: u64 = 1 << 62;
+
 /// The recorder's file, read and never written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileView<'f>(BorrowedFd<'f>);
@@ -84,6 +87,11 @@ impl<'f> Requests<'f> {
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.all().len() as u64
+    }
+
+    /// How many the kernel has made, as far as they are known.
+    pub(crate) fn of_kernel(&self) -> u64 {
+        self.all().iter().filter(|(_, request)| request.unique < OWN).count() as u64
     }
 
     /// Whether `generation` has, or died having, a request while all others wait.

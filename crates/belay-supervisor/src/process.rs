@@ -238,11 +238,20 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
 
 /// When process `pid` was started, in clock ticks since the system's start: with its number, that names a process for ever.
 pub fn started(pid: u32) -> Option<u64> {
+    stat(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether process `pid` is stopped (SIGSTOP and the like): none of its threads runs, and each stands where the signal has met it.
+pub fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.trim_start().starts_with('T'))
+}
+
+/// What the kernel says of process `pid`, from its state on.
+fn stat(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name, in brackets, may have anything in it.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
 }
 
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
@@ -303,6 +312,13 @@ mod tests {
         assert!(!descendants(&[me], &[child.id()]).contains(&child.id()));
         assert!(!watched.is_dead());
         assert_eq!(ended_child(child.id()), None);
+        assert!(!is_stopped(child.id()));
+        watched.signal(19).expect("stop");
+        let end = Instant::now() + Duration::from_secs(5);
+        while !is_stopped(child.id()) {
+            assert!(Instant::now() < end, "it is stopped");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         watched.signal(9).expect("kill");
         assert!(watched.wait_end(Duration::from_secs(5)));
         assert_eq!(ended_child(child.id()), Some(Exit::Signal(9)));

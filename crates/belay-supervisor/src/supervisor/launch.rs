@@ -44,6 +44,7 @@ impl Supervisor {
         self.conclude_at = None;
         self.ages.clear();
         self.unread = None;
+        self.unknown = None;
         self.choose_program();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
         self.record_looks = Looks::default();

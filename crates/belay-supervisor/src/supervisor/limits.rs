@@ -4,7 +4,7 @@ use super::Supervisor;
 use crate::clock;
 use crate::ledger::Detection;
 use crate::mounts;
-use crate::process::resident_bytes;
+use crate::process::{is_stopped, resident_bytes};
 use belay_recorder::control::{Counter, Instant};
 use signal_hook::consts::SIGKILL;
 use std::time::Duration;
@@ -72,9 +72,57 @@ impl Supervisor {
         if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
             return Some(Detection::Hang { request: format!("{request}, {:.1} s", seconds(age)) });
         }
-        let age = unread.filter(|age| over(*age))?;
-        let request = format!("the kernel has requests, none was read for {:.1} s", seconds(age));
+        if let Some(age) = unread.filter(|age| over(*age)) {
+            let request =
+                format!("the kernel has requests, none was read for {:.1} s", seconds(age));
+            return Some(Detection::Hang { request });
+        }
+        let age = self.unknown_for().filter(|age| over(*age))?;
+        let request = format!(
+            "the kernel has requests that were read, and not begun with for {:.1} s",
+            seconds(age)
+        );
         Some(Detection::Hang { request })
+    }
+
+    /// For how long (in nanoseconds) the daemon has had a request from the kernel that nobody knows of, and has begun nothing
+    /// else, as far as repeated looks tell.
+    ///
+    /// A thread can be held up when it has read a request and the shim has not seen it yet: by a signal that stops the process, or
+    /// by a handler of the daemon's that does not return. The kernel hands the request to nobody else, and there is no sign of
+    /// it but that the kernel counts one more than there are.
+    fn unknown_for(&mut self) -> Option<u64> {
+        let requests = self.control().counter(Counter::Requests);
+        let injected = self.control().counter(Counter::Injected);
+        if !self.has_unknown() {
+            self.unknown = None;
+            return None;
+        }
+        let now = clock::now();
+        let since = match self.unknown {
+            Some((since, counted)) if counted == (requests, injected) => since,
+            _ => now,
+        };
+        self.unknown = Some((since, (requests, injected)));
+        Some(now.saturating_sub(since))
+    }
+
+    fn has_unknown(&self) -> bool {
+        let Some(pid) = self.daemon.as_ref().map(|daemon| daemon.pid) else { return false };
+        // Before, it has a limit of its own.
+        if self.control().instant(Instant::Ready) == 0 {
+            return false;
+        }
+        match mounts::waiting(self.book.mount.as_ref(), self.device()) {
+            Some(0) => false,
+            // What nobody has read is looked at elsewhere, and may become known at any moment.
+            Some(waiting) => {
+                let known = self.requests().of_kernel().saturating_add(self.control().parked());
+                let unknown = self.complete && waiting > known;
+                unknown && !mounts::has_unread(self.device()) || is_stopped(pid)
+            }
+            None => is_stopped(pid),
+        }
     }
 
     /// For how long (in nanoseconds) requests have been waiting in the kernel while the daemon

@@ -194,6 +194,8 @@ struct Supervisor {
     /// Since when nobody has read the device though there was something, and the counter of
     /// requests then.
     unread: Option<(u64, u64)>,
+    /// Since when the daemon has had a request that nobody knows of, and the counters of what it was given then.
+    unknown: Option<(u64, (u64, u64))>,
     next_tick_ns: u64,
     record_looks: record::Looks,
     words: words::Words,
@@ -275,6 +277,7 @@ impl Supervisor {
             backtraces: Backtraces::default(),
             outsiders: Outsiders::new(),
             unread: None,
+            unknown: None,
             next_tick_ns: clock::now() + SECOND,
             record_looks: record::Looks::default(),
             words: words::Words::default(),

@@ -17,6 +17,7 @@ mod effects;
 mod ends;
 mod epoch;
 mod handles;
+mod hangs;
 mod hidden;
 mod inflight;
 mod journal;
