@@ -218,7 +218,7 @@ scribble: setup build ## Scribble over the memory that belay shares with daemons
 
 .PHONY: scribble-short
 scribble-short:
-	@scripts/guarded $(CHECKED)/belay-chaos scribble --times 2 --seed 11 --policies reconcile,journal,transaction
+	@scripts/guarded $(CHECKED)/belay-chaos scribble --times 2 --seed 11
 
 .PHONY: away
 away: setup build ## Take the servers of sshfs mounts away for 1 s to 5 minutes, 200 times: no error is seen (TIMES, SEED)

@@ -344,6 +344,7 @@ impl Supervisor {
             || self.book.mount.is_none()
             || self.book.last_starts >= LAST_STARTS
             || self.book.read_only.is_some()
+            || self.is_spoilt()
         {
             return false;
         }
@@ -369,6 +370,11 @@ impl Supervisor {
                 || !self.control().has(flags::DISCONNECTED)
                 || self.control().retiring() == Some(self.book.generation)
                 || self.unsaved() == Some(0))
+    }
+
+    /// Whether the epoch that is to be committed was written over: no daemon can bring that to the image, nor one after it.
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.has_epochs() && !self.buffers() && self.overlay().sealed().is_err()
     }
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.

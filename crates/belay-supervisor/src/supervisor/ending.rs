@@ -68,6 +68,7 @@ impl Supervisor {
             && (self.daemon.is_some() || self.spawned.is_some())
             && unmounts()
             && self.unsaved() != Some(0)
+            && !self.is_spoilt()
     }
 
     /// The daemon has had its time. Whether it gets more, as it writes what nobody else has.

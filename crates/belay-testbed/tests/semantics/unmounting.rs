@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
+use belay_recorder::{Capacity, Layout};
 use belay_testbed::process::{kill, run};
 use belay_testbed::{Kind, Signal};
 
@@ -184,6 +186,22 @@ fn s46_a_supervisor_that_dies_in_the_last_commit() {
         assert_eq!(mount.end().code(), Some(0), "step {step}: {}", mount.log());
         is_whole(&disk, &format!("step {step}"));
     }
+}
+
+/// S99: what was written over can be brought to the image by nobody, so nobody is waited for.
+#[test]
+fn s99_an_overlay_that_was_written_over_is_not_waited_for() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let mut mount = disk.hold(&[]);
+    work(&mount);
+    let recorder = mount.recorder();
+    // The number of the last epoch that is on the image.
+    let place = (Layout::new(Capacity::MOUNT).epochs as u64 + 8) * 8;
+    assert_eq!(recorder.write_at(&u64::MAX.to_ne_bytes(), place).unwrap(), 8);
+    mount.signal("keeper", Signal::TERM);
+    assert_eq!(mount.end().code(), Some(1), "{}", mount.log());
+    assert!(mount.log().contains("written over by something else"), "{}", mount.log());
+    assert!(!mount.log().contains("another one is started"), "{}", mount.log());
 }
 
 /// S46: a daemon that has its image read-only has nothing to write: checkpoints are made of that, and it ends as any other.
