@@ -9,7 +9,17 @@ use belay_recorder::Memory;
 use proptest::prelude::*;
 use std::cell::RefCell;
 
-struct Words(RefCell<Vec<u64>>);
+pub(crate) struct Words(RefCell<Vec<u64>>);
+
+impl Words {
+    pub(crate) fn default_of(words: usize) -> Self {
+        Self(RefCell::new(vec![0; words]))
+    }
+
+    pub(crate) fn copy(&self) -> Vec<u64> {
+        self.0.borrow().clone()
+    }
+}
 
 impl Memory for &Words {
     fn load(&self, at: usize) -> u64 {
@@ -28,8 +38,8 @@ impl Memory for &Words {
     }
 }
 
-const CAPACITY: Capacity = Capacity { record_bytes: 8 << 10, pages: 8 };
-const EPOCH: u64 = 3;
+pub(crate) const CAPACITY: Capacity = Capacity { record_bytes: 8 << 10, pages: 8 };
+pub(crate) const EPOCH: u64 = 3;
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..5u64, any::<u64>(), Just(u64::MAX), Just(u64::MAX / 4096)]
@@ -64,7 +74,7 @@ proptest! {
 
     #[test]
     fn forged_records_bring_nobody_down(records in prop::collection::vec(forged(), 1..8), cut in 0..3usize) {
-        let words = Words(RefCell::new(vec![0; CAPACITY.words()]));
+        let words = Words::default_of(CAPACITY.words());
         let mut log = Oplog::fresh(&words, 0, CAPACITY, EPOCH);
         let mut bytes = Vec::new();
         for (opcode, [node, file, other, size, key], body, names, pieces) in &records {

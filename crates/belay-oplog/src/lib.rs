@@ -15,6 +15,7 @@
 //! | `head` | what is in the one word whose change changes the log |
 //! | [`log`] | how all of it changes by one store, and what a successor or a new epoch finds |
 //! | [`replay`] | what is to be issued again |
+//! | [`look`] | what others than its daemon may do with a log |
 //! | [`kept`] | an op-log in a file, for `belay replay` |
 //! | [`namespace`] | under which name a node is found on the last checkpoint, and at any point of the log |
 //!
@@ -67,6 +68,7 @@ mod head;
 mod index;
 pub mod kept;
 pub mod log;
+pub mod look;
 pub mod namespace;
 mod notable;
 pub mod pages;

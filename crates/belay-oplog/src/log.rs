@@ -71,7 +71,8 @@ pub struct Sizes {
 }
 
 impl<M: Memory> Oplog<M> {
-    /// The log that `memory` has from word `at` on: empty if it was never used, or is of an older epoch than `epoch`.
+    /// The log that `memory` has from word `at` on: empty if it was never used, or is of an older epoch than `epoch`. This writes
+    /// to it, so it is for the daemon that goes on with it alone; everybody else has a look ([`Oplog::look`]).
     ///
     /// # Errors
     /// If it is damaged. See [`Oplog::fresh`].

@@ -75,16 +75,17 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Starts it.
+    /// Starts it. A thread that cannot be had now is tried for again for as long as `patience`.
     ///
     /// # Errors
     /// If no thread is to be had.
-    pub fn start(place: Place) -> Result<Self, String> {
+    pub fn start(place: Place, patience: Duration) -> Result<Self, String> {
         let (wake, waker) = channel();
         let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
         let failing = Arc::clone(&place.failing);
-        let thread = crate::threads::start("committer", move || place.work(&waker))
-            .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
+        let thread =
+            crate::threads::start_within(patience, "committer", move || place.work(&waker))
+                .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
         Ok(Self { wake: Some(wake), thread: Some(thread), last, heard: 0, failing, new_journal })
     }
 

@@ -27,7 +27,7 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// What the recorder has. No daemon may be at work.
+    /// What the recorder has. While a daemon is at work that may be damaged at one time, and whole at the next.
     ///
     /// # Errors
     /// If it is damaged.
@@ -35,7 +35,7 @@ impl Acknowledged {
         let overlay = Overlay::new(memory, layout.epochs, overlay::Capacity::MOUNT);
         let epoch = overlay.epoch().map_err(|why| why.to_string())?;
         let at = layout.epochs + overlay::Capacity::MOUNT.words();
-        let log = Oplog::open(Arc::clone(memory), at, belay_oplog::Capacity::MOUNT, epoch)
+        let log = Oplog::look(Arc::clone(memory), at, belay_oplog::Capacity::MOUNT, epoch)
             .map_err(|why| why.to_string())?;
         let root = Store::new(Arc::clone(memory), layout).key(Node::ROOT);
         let steps = steps(&log, root).map_err(|why| why.to_string())?;

@@ -12,7 +12,7 @@ use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
 use crate::programs::Identity;
-use crate::supervisor::buffer::Mark;
+use crate::supervisor::buffer::Seen;
 use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ pub struct Book {
     pub forward: Forward,
     /// What the daemon may store to was like at its start, under the policy `buffer`.
     #[serde(default)]
-    pub stores: Vec<Option<Mark>>,
+    pub stores: Vec<Seen>,
     /// The mount shows the last checkpoint, and nothing can be changed.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,

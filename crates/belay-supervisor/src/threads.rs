@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 /// How long a thread is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -19,7 +19,22 @@ pub fn start<F>(name: &str, work: F) -> Result<JoinHandle<()>, (io::Error, F)>
 where
     F: FnOnce() + Send + 'static,
 {
-    let end = Instant::now() + PATIENCE;
+    start_within(PATIENCE, name, work)
+}
+
+/// The same for so long: for no time, there is one try, which holds nobody up.
+///
+/// # Errors
+/// Those of [`start`].
+pub fn start_within<F>(
+    patience: Duration,
+    name: &str,
+    work: F,
+) -> Result<JoinHandle<()>, (io::Error, F)>
+where
+    F: FnOnce() + Send + 'static,
+{
+    let end = Instant::now() + patience;
     // A thread that does not come to be takes its work along.
     let shared = Arc::new(Mutex::new(Some(work)));
     let take = |from: &Mutex<Option<F>>| from.lock().unwrap_or_else(PoisonError::into_inner).take();

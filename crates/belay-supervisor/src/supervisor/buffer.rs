@@ -8,7 +8,8 @@ use crate::text::OsText;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_recorder::control::{ending, flags, options};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, open, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, open, statat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,14 +24,41 @@ pub struct Mark {
     changed: (i64, i64),
 }
 
-impl Mark {
-    /// Of the file at `path`; `None` if there is none.
-    fn of(path: &Path) -> Option<Self> {
+/// What is known of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// Nothing: it could not be looked at, or not without asking the daemon.
+    #[default]
+    Unknown,
+    /// It was not there.
+    Absent,
+    /// It was like this.
+    There(Mark),
+}
+
+impl Seen {
+    /// The file at `path`.
+    fn at_path(path: &Path) -> Self {
         Self::at(CWD, path.as_os_str(), AtFlags::empty())
     }
 
-    fn at(folder: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Option<Self> {
-        let stat = statat(folder, name, flags).ok()?;
+    fn at(folder: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Self {
+        match statat(folder, name, flags) {
+            Ok(stat) => Mark::of(&stat).map_or(Self::Unknown, Self::There),
+            Err(Errno::NOENT | Errno::NOTDIR) => Self::Absent,
+            Err(_) => Self::Unknown,
+        }
+    }
+
+    /// Whether it has surely changed since it was like `before`.
+    fn has_changed_since(self, before: Self) -> bool {
+        self != before && self != Self::Unknown && before != Self::Unknown
+    }
+}
+
+impl Mark {
+    fn of(stat: &Stat) -> Option<Self> {
         Some(Self {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -73,8 +101,7 @@ impl Supervisor {
             self.store_folders = self.config.stores.iter().map(|path| self.folder(path)).collect();
         }
         let stores = self.config.stores.iter().enumerate();
-        self.book.stores =
-            stores.map(|(at, path)| self.mark(at, path.as_path()).flatten()).collect();
+        self.book.stores = stores.map(|(at, path)| self.look_at(at, path.as_path())).collect();
     }
 
     /// The folder that `path` is in, held: the daemon may mount on it.
@@ -87,20 +114,20 @@ impl Supervisor {
         open(path.parent()?, flags, Mode::empty()).ok()
     }
 
-    /// What the store of that number is like; nothing if that cannot be seen without asking the daemon for it.
-    fn mark(&self, number: usize, path: &Path) -> Option<Option<Mark>> {
+    /// What the store of that number is like, as far as that can be seen without asking the daemon for it.
+    fn look_at(&self, number: usize, path: &Path) -> Seen {
         if !self.is_hidden(path) {
-            return Some(Mark::of(path));
+            return Seen::at_path(path);
         }
-        let folder = self.store_folders.get(number)?.as_ref()?;
-        let is_link = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode).is_symlink();
-        let name = path.file_name()?;
+        let folder = self.store_folders.get(number).and_then(Option::as_ref);
+        let (Some(folder), Some(name)) = (folder, path.file_name()) else { return Seen::Unknown };
+        let is_link = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_symlink();
         let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
         // A link may lead into the mount as well.
         if found.is_ok_and(is_link) {
-            return None;
+            return Seen::Unknown;
         }
-        Some(Mark::at(folder.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW))
+        Seen::at(folder.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon, which may wait for belay.
@@ -111,9 +138,8 @@ impl Supervisor {
     /// Whether the daemon has stored something since its start. Of what cannot be seen, nothing is known.
     fn has_stored(&self) -> bool {
         let mut stores = self.config.stores.iter().zip(&self.book.stores).enumerate();
-        stores.any(|(at, (path, before))| {
-            self.mark(at, path.as_path()).is_some_and(|now| now != *before)
-        })
+        stores
+            .any(|(at, (path, before))| self.look_at(at, path.as_path()).has_changed_since(*before))
     }
 
     /// The daemon has ended with `exit`, after it was told to, or by its own wish. Whether what it held is stored, so that it
@@ -148,6 +174,36 @@ impl Supervisor {
                 tracing::error!("{why}");
                 false
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_could_not_be_seen_is_not_taken_for_stored() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("store");
+        let looping = dir.path().join("link");
+        symlink(&looping, &looping).expect("link");
+        let unknown = Seen::at_path(&looping);
+        assert_eq!(unknown, Seen::Unknown);
+        let absent = Seen::at_path(&path);
+        assert_eq!(absent, Seen::Absent);
+        fs::write(&path, "text").expect("write");
+        let there = Seen::at_path(&path);
+        assert!(matches!(there, Seen::There(_)));
+        assert!(there.has_changed_since(absent) && absent.has_changed_since(there));
+        for seen in [unknown, absent, there] {
+            assert!(!seen.has_changed_since(seen));
+            assert!(!seen.has_changed_since(unknown) && !unknown.has_changed_since(seen));
+            // Not lost between two supervisors.
+            let json = serde_json::to_string(&seen).expect("json");
+            assert_eq!(serde_json::from_str::<Seen>(&json).expect("json"), seen);
         }
     }
 }

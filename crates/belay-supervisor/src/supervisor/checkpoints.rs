@@ -7,7 +7,7 @@ use crate::clock;
 use crate::committer::{Committer, Failing, Place};
 use crate::degraded::Kind;
 use crate::handover::Note;
-use crate::ledger::{Detection, Stop};
+use crate::ledger::Detection;
 use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::status::{Epoch, Forward};
@@ -19,15 +19,31 @@ use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::SIGKILL;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How many daemons may be started to bring about a clean end.
 const LAST_STARTS: u32 = 2;
+/// How often an op-log that looks damaged is looked at.
+const LOOKS: u32 = 3;
 /// Commits that fail in a row before who has asked for a checkpoint is told.
 const TRIES: u32 = 3;
 /// How soon a committer that cannot be started is tried again.
 const AGAIN: u64 = 5 * SECOND;
 /// What an epoch may have in memory without any of it being given back, in bytes.
 const WORTH: u64 = 32 << 20;
+
+/// The failed try of which those who wait were told last. The daemon that hears of one tells of something new itself, so each try is
+/// told once, however often it is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Declared(Option<(u64, u32)>);
+
+impl Declared {
+    /// Whether that try is another one. It is the last one now.
+    fn is_new(&mut self, failing: &Failing) -> bool {
+        let this = Some((failing.since, failing.tries));
+        std::mem::replace(&mut self.0, this) != this
+    }
+}
 
 impl Supervisor {
     pub(super) fn has_epochs(&self) -> bool {
@@ -48,7 +64,9 @@ impl Supervisor {
             if self.no_committer.is_none() {
                 self.begin_epochs(&place)?;
             }
-            Committer::start(place)
+            // Later there is a mount that is served meanwhile.
+            let first = self.no_committer.is_none();
+            Committer::start(place, if first { crate::threads::PATIENCE } else { Duration::ZERO })
         });
         match started {
             Ok(committer) => {
@@ -139,8 +157,9 @@ impl Supervisor {
         match failing {
             Some(failing) => {
                 let limit = self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000);
-                if failing.spoilt || clock::now().saturating_sub(failing.since) >= limit {
-                    // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
+                let late = failing.spoilt || clock::now().saturating_sub(failing.since) >= limit;
+                // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
+                if late && self.declared.is_new(&failing) {
                     self.control().fail_syncs();
                     self.wake_daemon(false);
                 }
@@ -157,7 +176,10 @@ impl Supervisor {
                 let what = format!("checkpoints do not reach the image ({tries} tries): {why}");
                 self.degrade(Kind::Commit, &what);
             }
-            None => self.restored(Kind::Commit),
+            None => {
+                self.declared = Declared::default();
+                self.restored(Kind::Commit);
+            }
         }
     }
 
@@ -343,6 +365,8 @@ impl Supervisor {
             || self.buffers() && self.unsaved() == Some(0)
             || self.book.mount.is_none()
             || self.book.last_starts >= LAST_STARTS
+            // Nobody waits for another one any more: what is left goes to a file.
+            || self.book.stop.is_some_and(|stop| stop.repeated)
             || self.book.read_only.is_some()
             || self.is_spoilt()
         {
@@ -350,10 +374,8 @@ impl Supervisor {
         }
         self.book.last_starts += 1;
         self.take_mount_off();
-        if let Some(stop) = self.book.stop {
-            // It is given as much time as the one before, unless somebody has lost patience.
-            self.book.stop = Some(Stop { repeated: stop.repeated, ..wish(false) });
-        }
+        // It is given as much time as the one before.
+        self.book.stop = self.book.stop.map(|_| wish(false));
         tracing::warn!(
             "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
             exit.show()
@@ -379,11 +401,21 @@ impl Supervisor {
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
     pub(super) fn unsaved(&self) -> Option<usize> {
-        let epoch = self.overlay().epoch().ok()?;
         let at = self.layout.epochs + Capacity::MOUNT.words();
-        let memory = Arc::clone(&self.memory);
-        let log = Oplog::open(memory, at, belay_oplog::Capacity::MOUNT, epoch).ok()?;
-        Some(log.sizes().records)
+        let look = || {
+            let epoch = self.overlay().epoch().ok()?;
+            let memory = Arc::clone(&self.memory);
+            let log = Oplog::look(memory, at, belay_oplog::Capacity::MOUNT, epoch).ok()?;
+            Some(log.sizes().records)
+        };
+        // What a daemon changes meanwhile looks damaged.
+        (0..LOOKS).find_map(|_| look())
+    }
+
+    /// Whether there is something that only the daemon can bring to where it is to be, and that can come there still. Of what
+    /// is damaged nobody knows that it is worth to be waited for.
+    pub(super) fn has_to_store(&self) -> bool {
+        !self.is_spoilt() && self.unsaved().is_some_and(|requests| requests > 0)
     }
 
     /// No further generation is to come: what can be committed is.
@@ -436,6 +468,23 @@ impl Supervisor {
                 tracing::error!("{lost}");
                 Err(lost)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_try_is_declared_once() {
+        let mut declared = Declared::default();
+        let failing = |since, tries| Failing { since, tries, why: String::new(), spoilt: true };
+        for (since, tries) in [(1, 1), (1, 2), (5, 1)] {
+            assert!(declared.is_new(&failing(since, tries)));
+            // However often the daemon answers that it has heard.
+            assert!(!declared.is_new(&failing(since, tries)));
+            assert!(!declared.is_new(&Failing { why: "else".to_owned(), ..failing(since, tries) }));
         }
     }
 }

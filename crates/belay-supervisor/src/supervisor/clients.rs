@@ -129,11 +129,15 @@ impl Supervisor {
 
     /// Serves those who have asked again before they were answered, and are answered by now: nothing more may come of them.
     pub(super) fn serve_further_lines(&mut self) {
-        let asks = |client: &Client| client.wait == Wait::Nothing && client.input.contains(&b'\n');
-        let tokens = self.clients.iter().filter(|(_, client)| asks(client));
+        let tokens = self.clients.iter().filter(|(_, client)| client.has_asked());
         for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
             self.serve_client(token);
         }
+    }
+
+    /// Whether somebody is not answered who could be.
+    pub(super) fn has_further_lines(&self) -> bool {
+        self.clients.values().any(Client::has_asked)
     }
 
     /// Why the mount cannot be ended even by force: a dead one would be left below another.
@@ -251,6 +255,11 @@ impl Supervisor {
 }
 
 impl Client {
+    /// Whether it is answered, and has asked again.
+    fn has_asked(&self) -> bool {
+        self.wait == Wait::Nothing && self.input.contains(&b'\n')
+    }
+
     /// Sends an answer; false if the client does not take it.
     fn say(&mut self, answer: &Answer) -> bool {
         let Ok(mut line) = serde_json::to_vec(answer) else {

@@ -67,8 +67,7 @@ impl Supervisor {
             && self.book.mount.is_some()
             && (self.daemon.is_some() || self.spawned.is_some())
             && unmounts()
-            && self.unsaved() != Some(0)
-            && !self.is_spoilt()
+            && self.has_to_store()
     }
 
     /// The daemon has had its time. Whether it gets more, as it writes what nobody else has.

@@ -158,6 +158,8 @@ struct Supervisor {
     committer: Option<Committer>,
     /// Why there is none though there should be, and when it is tried again.
     no_committer: Option<(Failing, u64)>,
+    /// What those who wait for commits that fail were told last.
+    declared: checkpoints::Declared,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
     next_checkpoint: (u64, u64),
     /// Asks the mount for something, so that a daemon wakes.
@@ -257,6 +259,7 @@ impl Supervisor {
             fencing: None,
             committer: None,
             no_committer: None,
+            declared: checkpoints::Declared::default(),
             next_checkpoint: (0, 0),
             nudge: nudge::Nudge::default(),
             committed,
@@ -391,9 +394,10 @@ impl Supervisor {
                 self.remember(reap());
             }
             self.check_time();
-            // Last: the end of a recovery is what it may have waited for.
-            self.pursue_unmount();
+            // Last: the end of a recovery is what both may have waited for. A line may ask to unmount, so in this order; what
+            // is answered here, and has asked for more, has its turn at once.
             self.serve_further_lines();
+            self.pursue_unmount();
         }
     }
 
@@ -434,6 +438,9 @@ impl Supervisor {
     fn time_to_wait(&self) -> Timespec {
         let now = clock::now();
         let mut next = self.next_record_look(now);
+        if self.has_further_lines() {
+            next = now;
+        }
         for at in self.launch_at.into_iter().chain(self.conclude_at.map(|(at, _)| at)) {
             next = next.min(at);
         }
