@@ -61,6 +61,11 @@ pub mod flags {
     pub const LINKS_APART: u64 = 1 << 5;
     /// The daemon gave an inode number that is not its node id, so its numbers are the files' own.
     pub const OWN_INODES: u64 = 1 << 6;
+    /// The daemon has answered a WRITE of which nothing was seen to leave it.
+    pub const KEEPS_WRITES: u64 = 1 << 7;
+    /// The daemon has changed something in a way that is not seen to be part of a request (by a thread without one, by a
+    /// shared mapping of a file): what is not seen of a request may have happened all the same.
+    pub const UNSEEN: u64 = 1 << 8;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is

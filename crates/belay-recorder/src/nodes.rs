@@ -27,7 +27,7 @@ const LINKS: usize = 5; // next by id | first dentry
 const STATE: usize = 6; // children | flags
 const OPEN: usize = 7; // open handles | next by ino
 
-/// Flags of a node. The four bits from [`KIND_SHIFT`] on hold the file type (`mode >> 12`).
+/// Flags of a node. The four bits from [`KIND_SHIFT`] (8) on hold the file type (`mode >> 12`).
 pub mod node_flags {
     /// The slot is in use.
     pub const LIVE: u32 = 1 << 0;
@@ -45,6 +45,8 @@ pub mod node_flags {
     pub const HIDDEN: u32 = 1 << 6;
     /// Removed by applications; nothing leads to it any more.
     pub const UNLINKED: u32 = 1 << 7;
+    /// The daemon has answered a WRITE of it, and nothing of that was seen to leave the daemon.
+    pub const KEPT: u32 = 1 << 12;
     /// Position of the file type.
     pub const KIND_SHIFT: u32 = 8;
 }

@@ -55,6 +55,7 @@ mod forget;
 pub mod handshake;
 mod hide;
 mod injection;
+mod kept;
 mod listing;
 mod logged;
 mod lost;

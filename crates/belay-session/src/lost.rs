@@ -3,10 +3,11 @@
 use crate::session::Session;
 use belay_recorder::control::Loss;
 use belay_recorder::{Handle, Memory, Node, handle_flags};
-use belay_wire::EntryOut;
+use belay_wire::{EntryOut, Opcode, OpcodeSet, Request};
 
 /// How many are told in a daemon's life.
 const MOST: usize = 1024;
+const REMOVALS: OpcodeSet = OpcodeSet::new(&[Opcode::UNLINK, Opcode::RMDIR]);
 
 impl<M: Memory> Session<M> {
     /// The daemon does not open a handle again, for this reason: who has it gets ESTALE.
@@ -43,6 +44,34 @@ impl<M: Memory> Session<M> {
                     "{path}: its inode number was {before} and is {now}, so it counts as replaced; who has it open gets \
                      ESTALE. If the daemon itself changes numbers, use --inode-numbers volatile"
                 )
+            });
+        }
+    }
+
+    /// The last name of a node leads to nothing now, or to something of another kind.
+    pub(crate) fn tell_gone(
+        &mut self,
+        node: Node,
+        (parent, name): (Node, &[u8]),
+        found: Option<&EntryOut>,
+    ) {
+        let other = found.is_none_or(|entry| self.store.kind(node) != (entry.attr.mode >> 12) & 15);
+        let mut names = self.store.dentries(node);
+        let last = names.next().is_some() && names.next().is_none();
+        drop(names);
+        // Whoever removes it need not hear of it.
+        let key = self.store.key(parent);
+        let removed = || {
+            self.tasks.iter().any(|task| {
+                REMOVALS.has(task.opcode())
+                    && Request::parse(task.message()).is_ok_and(|request| {
+                        request.header.nodeid == key && request.names().first == Some(name)
+                    })
+            })
+        };
+        if other && last && self.store.opens(node) > 0 && !removed() {
+            self.tell(node, |path| {
+                format!("{path}: it is not there any more; who has it open gets ESTALE")
             });
         }
     }

@@ -192,6 +192,7 @@ impl<M: Memory> Session<M> {
             self.count(Counter::Failed); // the daemon would have gone on with it
             self.tell_renumbered(node, entry);
         }
+        self.tell_gone(node, (parent, name), found);
         self.store.begin();
         if self.store.child(parent, name) == Some(node) {
             self.unname(parent, name);

@@ -66,7 +66,7 @@ impl Shim {
         if policy() == Policy::Journal
             && unique & INJECTED == 0
             && unique != 0
-            && let Some(errno) = self.journal_replied(unique & !UNIQUE_RESEND)
+            && let Some(errno) = self.journal_replied(unique & !UNIQUE_RESEND, failed(head))
         {
             let error = belay_wire::build::reply_error(unique, errno);
             let write = || if self.write(&error) == 0 { total as isize } else { -1 };
@@ -263,6 +263,12 @@ fn broken(head: &[u8], total: usize) -> Option<Rule> {
         Ok((header, _)) => broken_header(&header, total),
         Err(_) => Some(Rule::Header),
     }
+}
+
+/// Whether a message says that a request has failed.
+#[inline]
+fn failed(head: &[u8]) -> bool {
+    head.get(4..8) != Some(&[0; 4])
 }
 
 /// What an iovec of the daemon's writev(2) points to, until that returns.

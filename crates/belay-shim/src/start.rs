@@ -2,6 +2,7 @@
 
 use crate::effects::epoch::Epochs;
 use crate::effects::image::Images;
+use crate::effects::journal::is_all_seen;
 use crate::effects::{after, choose};
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
@@ -272,6 +273,9 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     });
     if let Some(why) = problem {
         return Err(why);
+    }
+    if generation > 0 {
+        session.end_kept(is_all_seen(&Control::new(&memory, layout), &Area::new(&memory, layout)));
     }
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     session.set_owner(user.as_raw(), group.as_raw());

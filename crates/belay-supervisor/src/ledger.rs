@@ -100,6 +100,9 @@ pub struct Book {
     /// The mount shows the last checkpoint, and nothing can be changed.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,
+    /// It was said that the daemon keeps writes to itself.
+    #[serde(default)]
+    pub keeps_writes: bool,
     /// Why the mount is degraded.
     #[serde(default)]
     pub degraded: Reasons,

@@ -32,11 +32,19 @@ pub(crate) struct Tag {
     pub(crate) state: State,
     /// Several threads work on the request.
     pub(crate) shared: bool,
+    /// The thread has made an effectful call for it.
+    pub(crate) acted: bool,
 }
 
 impl Tag {
-    pub(crate) const IDLE: Self =
-        Self { unique: 0, slot: Slot(0), opcode: 0, state: State::Idle, shared: false };
+    pub(crate) const IDLE: Self = Self {
+        unique: 0,
+        slot: Slot(0),
+        opcode: 0,
+        state: State::Idle,
+        shared: false,
+        acted: false,
+    };
 }
 
 thread_local! {

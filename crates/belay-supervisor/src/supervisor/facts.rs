@@ -12,8 +12,12 @@ use crate::text::OsText;
 use belay_effects::area::{Area, Tally};
 use belay_image::overlay::{self, Overlay};
 use belay_recorder::Store;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, flags, options};
 use std::sync::Arc;
+
+/// What is said once of a daemon that was seen to do that.
+const KEEPS_WRITES: &str = "this daemon answers writes and keeps them to itself: they are lost if it dies before it stores them; use --policy \
+                            buffer, or let `belay qualify` find the policy";
 
 impl Supervisor {
     /// Where the file system is, or will probably be, mounted; for people.
@@ -105,8 +109,19 @@ impl Supervisor {
         }
     }
 
+    /// Why it is this policy, and what was seen of the daemon since that speaks against it.
+    fn policy_reason(&self) -> String {
+        let chosen = &self.config.policy_reason;
+        if self.book.keeps_writes { format!("{chosen}; {KEEPS_WRITES}") } else { chosen.clone() }
+    }
+
     /// Carries over what shims have told of.
     pub(super) fn hear_losses(&mut self) {
+        if !self.book.keeps_writes && self.control().has(flags::KEEPS_WRITES) {
+            self.book.keeps_writes = true;
+            tracing::warn!("{KEEPS_WRITES}");
+            self.keep_book();
+        }
         let (heard, top) = (self.book.degraded.heard, self.control().loss_top());
         if top == heard {
             return;
@@ -162,7 +177,7 @@ impl Supervisor {
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),
-            policy_reason: self.config.policy_reason.clone(),
+            policy_reason: self.policy_reason(),
             daemon: Daemon {
                 pid: self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid),
                 command: self.config.command_line(),

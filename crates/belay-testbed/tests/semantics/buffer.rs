@@ -260,16 +260,25 @@ fn s77_the_op_log_is_bounded() {
 }
 
 /// A mount by `upload.c`, and the directory that controls it.
-struct Upload {
-    mount: Custom,
+pub struct Upload {
+    pub mount: Custom,
     control: PathBuf,
 }
 
 impl Upload {
     fn start(until: &str) -> Self {
-        let mut control = PathBuf::new();
         let arguments = ["--policy", "buffer", "--buffer-until", until, "--max-crashes", "0"];
-        let mount = Custom::start(&arguments, |place: &Place<'_>| {
+        Self::start_as(&arguments, until)
+    }
+
+    /// Nobody knows the daemon.
+    pub fn unknown() -> Self {
+        Self::start_as(&["--max-crashes", "0"], "flush")
+    }
+
+    fn start_as(arguments: &[&str], until: &str) -> Self {
+        let mut control = PathBuf::new();
+        let mount = Custom::start(arguments, |place: &Place<'_>| {
             let program = place.dir.join("daemon");
             compile("upload.c", &program);
             control = place.dir.join("control");
@@ -283,7 +292,7 @@ impl Upload {
         Self { mount: serving(mount), control }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.mount.at(name)
     }
 
@@ -349,10 +358,10 @@ fn s78_files_that_are_not_stored() {
 
 /// A process that has files open (`writer.c`). No other closes them in passing, as those that a test starts do, which flushes
 /// them.
-struct Writer(Process, TempDir);
+pub struct Writer(Process, TempDir);
 
 impl Writer {
-    fn start(dir: &Path) -> Self {
+    pub fn start(dir: &Path) -> Self {
         let place = tempfile::tempdir_in("/dev/shm").unwrap();
         let program = place.path().join("writer");
         compile("writer.c", &program);
@@ -362,7 +371,7 @@ impl Writer {
     }
 
     /// Has it do something by itself, and waits until that is done.
-    fn run(&mut self, line: &str) {
+    pub fn run(&mut self, line: &str) {
         let child = self.0.child();
         writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
         let mut word = Vec::new();
@@ -377,7 +386,7 @@ impl Writer {
 }
 
 impl Writer {
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(self.0.child().stdin.take());
         assert!(self.0.wait(LIMIT).unwrap().is_some());
         drop(self.1);

@@ -21,6 +21,7 @@ mod hangs;
 mod hidden;
 mod inflight;
 mod journal;
+mod kept;
 mod locks;
 mod memory;
 mod names;

@@ -7,13 +7,16 @@
 //! | [`tagged`] | when a request's log is begun and ended, and whether it can be trusted |
 //! | [`replay`] | how an effectful call is logged, and what becomes of it when it comes again |
 //! | [`reads`] | the same of reads |
+//! | [`kept`] | what a daemon answers and keeps to itself |
 
 mod call;
+mod kept;
 mod reads;
 mod replay;
 mod tagged;
 
 pub(crate) use call::{About, Call, arguments};
+pub(crate) use kept::{is_all_seen, mapping, unseen};
 
 use super::tag::{self, State, Tag};
 use super::{Policy, policy};
@@ -47,9 +50,11 @@ pub(crate) fn effect(
         Policy::Epoch => return make(),
         Policy::Journal => {}
     }
-    let tag = tag::get();
+    let mut tag = tag::get();
     match (tag.state, shim()) {
         (State::Logged | State::Replaying, Some(shim)) => {
+            tag.acted = true;
+            tag::set(tag);
             // Of what belay looks at besides the daemon sees nothing: its errno stays.
             let errno = real::errno();
             let result = shim.effect(

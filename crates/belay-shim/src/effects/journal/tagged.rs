@@ -40,12 +40,15 @@ impl Shim {
         tag::set(Tag { unique, slot, opcode: opcode.0, state, ..Tag::IDLE });
     }
 
-    /// The daemon has answered `unique`. `Some` is the error that its caller gets instead.
-    pub(crate) fn journal_replied(&self, unique: u64) -> Option<i32> {
+    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
+    pub(crate) fn journal_replied(&self, unique: u64, failed: bool) -> Option<i32> {
         let tag = tag::get();
         if tag.unique != unique {
-            self.answered_elsewhere(unique);
+            self.answered_elsewhere(unique, failed);
             return None;
+        }
+        if !failed {
+            self.look_for_kept(&tag);
         }
         let error = match tag.state {
             State::Diverged => Some(libc::EIO),
@@ -105,10 +108,13 @@ impl Shim {
 
     /// A thread answers a request that another one took: what it did for it was not logged.
     #[cold]
-    fn answered_elsewhere(&self, unique: u64) {
+    fn answered_elsewhere(&self, unique: u64, failed: bool) {
         let session = self.session();
         let opcode = session.opcode_in_hand(unique);
         drop(session);
+        if let Some(opcode) = opcode.filter(|_| !failed) {
+            self.may_have_stored(unique, opcode);
+        }
         if opcode.is_some_and(|opcode| CHANGES.has(opcode)) {
             self.void_all();
         }
@@ -121,6 +127,7 @@ impl Shim {
         if !self.ready.load(Relaxed) {
             return; // the daemon starts
         }
+        super::unseen();
         if self.void() {
             self.tally(Tally::Untagged);
         }

@@ -10,6 +10,7 @@ use libc::{aiocb, c_int, sigevent};
 /// # Safety
 /// `block` is null, or as aio_write(3) wants it.
 unsafe fn refuses(block: *const aiocb) -> bool {
+    crate::effects::journal::unseen();
     // SAFETY: the caller's contract: if it is not null it can be read during the call.
     !block.is_null() && passes_by(unsafe { (*block).aio_fildes })
 }

@@ -186,6 +186,7 @@ macro_rules! mappings {
             if refuses_mapping(fd) {
                 return libc::MAP_FAILED;
             }
+            crate::effects::journal::mapping(protection, flags, fd);
             syscall!(SYS_mmap, at, len, protection, flags, fd, offset) as *mut c_void
         }
     )*};
