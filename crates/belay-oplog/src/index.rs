@@ -200,6 +200,18 @@ impl Index {
         live.map(|(number, _)| number)
     }
 
+    /// The files of whose content there are data, with their bytes, those with most first.
+    pub(crate) fn weights(&self) -> Vec<(u64, usize)> {
+        let mut files = Map::<usize>::default();
+        for known in self.records.iter().filter(|known| known.file != 0 && known.is_live()) {
+            let bytes: usize = known.pieces.iter().map(|piece| usize::from(piece.length)).sum();
+            *files.entry(known.file).or_default() += bytes;
+        }
+        let mut files: Vec<_> = files.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+        files.sort_unstable_by_key(|(file, bytes)| (std::cmp::Reverse(*bytes), *file));
+        files
+    }
+
     /// A file was stored: what changed it before is not issued again.
     fn store(&mut self, file: u64, slots: &mut Slots) {
         self.barrier(file);

@@ -303,6 +303,11 @@ impl<M: Memory> Oplog<M> {
         self.index.of_file(file).map(|number| self.record(number))
     }
 
+    /// The files of whose content there are data, with their bytes, those with most first.
+    pub fn weights(&self) -> Vec<(u64, usize)> {
+        self.index.weights()
+    }
+
     /// Whether there is one.
     pub fn holds(&self, file: u64) -> bool {
         self.index.of_file(file).next().is_some()

@@ -139,7 +139,8 @@ impl<M: Memory> Session<M> {
                 | Injection::WidenMode { handle, .. }
                 | Injection::NarrowMode { handle }
                 | Injection::NarrowLeft { handle }
-                | Injection::List { handle, .. },
+                | Injection::List { handle, .. }
+                | Injection::Store { handle, .. },
                 _,
             )
             | (_, Job::Narrow(handle)) => Some(*handle),

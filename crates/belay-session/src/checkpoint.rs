@@ -122,7 +122,9 @@ impl<M: Memory> Session<M> {
     /// room.
     pub fn wants_checkpoint(&self) -> bool {
         let throttled = || self.tasks.iter().any(|task| task.throttled);
-        self.phase == Phase::Open && (self.epochs.wanted >= self.epochs.current || throttled())
+        self.phase == Phase::Open
+            && self.leaves_nothing()
+            && (self.epochs.wanted >= self.epochs.current || throttled())
     }
 
     /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep for long meanwhile: that
@@ -325,6 +327,9 @@ impl<M: Memory> Session<M> {
             && !task.resent.is_some_and(begun)
             && self.is_throttled(request)
             && !self.is_reopening(request); // its file has another mode for a moment
+        if task.throttled && self.buffers_files() {
+            task.throttled = self.make_room();
+        }
         // The checkpoint comes when what was in flight is settled.
         task.old &= !task.throttled;
         task.throttled

@@ -65,6 +65,8 @@ pub(crate) enum Injection {
     Forward(Forwarded),
     /// OPENDIR, FSYNCDIR and RELEASEDIR of the root, by which a daemon writes all that it holds.
     Flush,
+    /// FLUSH of a file, which makes room in the op-log; its number.
+    Store { handle: Handle, unique: u64 },
 }
 
 impl<M: Memory> Session<M> {
@@ -109,6 +111,7 @@ impl<M: Memory> Session<M> {
             Injection::List { handle, plus } => self.listed(task, handle, plus, reply),
             Injection::Forward(what) => self.forwarded(task, what, reply),
             Injection::Flush => self.flushed(task, reply),
+            Injection::Store { unique, .. } => self.stored(task, unique, reply),
         }
     }
 }

@@ -24,6 +24,7 @@
 //! | `poison` | requests that daemons die of |
 //! | `met` | names that this life's daemon has been asked for |
 //! | `lost` | what cannot be had again, and who says so |
+//! | `kept` | what a daemon that nobody knows has answered and keeps to itself |
 //! | `restore` | bringing back nodes, handles and locks in a successor |
 //! | `vouch` | directories that have another inode number |
 //! | `reconcile` | asking a successor whether a request already happened |

@@ -6,6 +6,7 @@ use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::listing::Remainder;
 use crate::logged::files::Storing;
+use crate::logged::relief::Relief;
 use crate::logged::{Begun, Placed};
 use crate::met::Met;
 use crate::restore::Reopen;
@@ -123,9 +124,14 @@ pub struct Session<M> {
     /// What was acknowledged since the last checkpoint, under the policy `epoch`.
     pub(crate) log: Option<Oplog<M>>,
     pub(crate) placed: Placed,
-    /// Files of which it was said that not all is on record.
+    /// Nodes of which it was said that they cannot be had again.
     pub(crate) told_lost: HashSet<u64>,
+    /// Files of which acknowledged data is neither stored nor on record, and what was said of each.
+    pub(crate) told_unstored: HashMap<u64, String>,
+    /// Files of which something could not be done again.
+    pub(crate) told_undone: HashSet<u64>,
     pub(crate) storing: Storing,
+    pub(crate) relief: Relief,
     /// What is kept for it of requests that are not answered.
     pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
@@ -203,7 +209,10 @@ impl<M: Memory> Session<M> {
             log: None,
             placed: Placed::default(),
             told_lost: HashSet::new(),
+            told_unstored: HashMap::new(),
+            told_undone: HashSet::new(),
             storing: Storing::default(),
+            relief: Relief::default(),
             begun: HashMap::default(),
             forward: None,
             answering: false,

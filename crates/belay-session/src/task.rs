@@ -22,6 +22,8 @@ pub(crate) enum Job {
     RollForward,
     /// Having the daemon write all that it holds, for a checkpoint.
     Flush,
+    /// Having it store the file that is open by the handle with this key, which makes room in the op-log.
+    Store(u64),
 }
 
 /// What a task waits for.
@@ -71,7 +73,7 @@ pub(crate) struct Task {
     pub(crate) absent: bool,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
-    /// It waits for a checkpoint, which makes room in the op-log.
+    /// It waits for a checkpoint, or for a file to be stored, which makes room in the op-log.
     pub(crate) throttled: bool,
     /// The epoch that must be safe before it is answered.
     pub(crate) awaits: Option<u64>,

@@ -226,6 +226,7 @@ impl<M: Memory> Session<M> {
             &Job::Narrow(handle) => self.narrow_step(task, handle),
             &Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
             Job::Flush => self.flush_step(),
+            &Job::Store(handle) => self.store_step(handle),
             Job::RollForward => self.forward_step(task),
         }
     }

@@ -23,6 +23,9 @@ pub enum Kind {
     Data,
     /// An open file or directory was not opened again. For good.
     Handle,
+    /// Data of a file that was acknowledged is neither stored nor on record: it is lost if the daemon dies. Until the file is
+    /// stored.
+    Unstored,
     /// Checkpoints do not reach the image.
     Commit,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
@@ -36,6 +39,7 @@ impl From<Loss> for Kind {
             Loss::Options => Self::Options,
             Loss::Data => Self::Data,
             Loss::Handle => Self::Handle,
+            Loss::Unstored | Loss::Stored => Self::Unstored,
         }
     }
 }
@@ -99,6 +103,21 @@ impl Reasons {
         self.list.len() < before
     }
 
+    /// That file is stored. Gives whether it was said that it was not.
+    pub fn stored(&mut self, what: &str) -> bool {
+        let (before, what) = (self.list.len(), one_line(what));
+        self.list.retain(|reason| reason.kind != Kind::Unstored || reason.what != what);
+        self.list.len() < before
+    }
+
+    /// The daemon has died: what would be lost then is lost.
+    pub fn died(&mut self) {
+        for reason in self.list.iter_mut().filter(|reason| reason.kind == Kind::Unstored) {
+            reason.kind = Kind::Data;
+            reason.what += "; it has died";
+        }
+    }
+
     /// The reasons.
     pub fn list(&self) -> &[Reason] {
         &self.list
@@ -134,6 +153,19 @@ mod tests {
         assert_eq!((last.what.as_str(), last.since.as_str()), ("no room, 2 tries", "4"));
         assert!(reasons.clear(Kind::Commit) && !reasons.clear(Kind::Commit));
         assert_eq!(reasons.list().len(), LISTED);
+    }
+
+    #[test]
+    fn what_is_not_stored_is_lost_with_its_daemon() {
+        let mut reasons = Reasons::default();
+        for file in ["a", "b"] {
+            assert!(reasons.add(Kind::Unstored, file, "1"));
+        }
+        assert!(reasons.stored("a") && !reasons.stored("a"));
+        reasons.died();
+        assert!(!reasons.stored("b"));
+        let left: Vec<_> = reasons.list().iter().map(|r| (r.kind, r.what.as_str())).collect();
+        assert_eq!(left, [(Kind::Data, "b; it has died")]);
     }
 
     #[test]

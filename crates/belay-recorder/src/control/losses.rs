@@ -20,6 +20,10 @@ pub enum Loss {
     Data = 3,
     /// An open file or directory that a successor cannot have open again.
     Handle = 4,
+    /// What was acknowledged of a file is neither stored nor on record: it is lost if the daemon dies now.
+    Unstored = 5,
+    /// What was told as that, in the same words, is stored now.
+    Stored = 6,
 }
 
 impl<M: Memory> Control<'_, M> {
@@ -60,6 +64,8 @@ impl<M: Memory> Control<'_, M> {
             2 => Loss::Options,
             3 => Loss::Data,
             4 => Loss::Handle,
+            5 => Loss::Unstored,
+            6 => Loss::Stored,
             _ => return None,
         };
         let mut text = vec![0; (low(facts) as usize).min(TEXT)];

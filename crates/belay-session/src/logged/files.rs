@@ -18,7 +18,9 @@ pub(crate) const STORING: OpcodeSet =
     OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
 /// The longest path that is told.
 const MAX_DEPTH: usize = 256;
-const O_ACCMODE: u32 = 3;
+/// Files that are told.
+const MOST: usize = 1024;
+pub(super) const O_ACCMODE: u32 = 3;
 
 /// Requests under way by which a file may be stored, since whose start nothing has come on record of it: number and file.
 ///
@@ -27,11 +29,11 @@ const O_ACCMODE: u32 = 3;
 pub(crate) struct Storing(SmallVec<[(u64, u64); 4]>);
 
 impl Storing {
-    /// The daemon gets a request.
-    fn begin(&mut self, request: &Request<'_>) {
-        let unique = request.header.unique & !UNIQUE_RESEND;
+    /// The daemon gets a request that is about a file.
+    pub(super) fn begin(&mut self, unique: u64, file: u64) {
+        let unique = unique & !UNIQUE_RESEND;
         self.0.retain(|(other, _)| *other != unique);
-        self.0.push((unique, request.header.nodeid));
+        self.0.push((unique, file));
     }
 
     /// Something of a file comes on record, or should.
@@ -40,7 +42,7 @@ impl Storing {
     }
 
     /// A request is answered: whether nothing has come on record meanwhile.
-    fn end(&mut self, unique: u64) -> bool {
+    pub(super) fn end(&mut self, unique: u64) -> bool {
         let before = self.0.len();
         self.0.retain(|(other, _)| *other != unique & !UNIQUE_RESEND);
         self.0.len() < before
@@ -51,7 +53,7 @@ impl<M: Memory> Session<M> {
     /// The daemon gets a request by which it may store a file.
     pub(super) fn begin_storing(&mut self, request: &Request<'_>) {
         if STORING.has(request.opcode()) && self.buffers_files() {
-            self.storing.begin(request);
+            self.storing.begin(request.header.unique, request.header.nodeid);
         }
     }
 
@@ -107,7 +109,7 @@ impl<M: Memory> Session<M> {
             // Both begin with their handle.
             _ => alone && get_u64(body, 0).is_some_and(|handle| self.came_by(file, handle)),
         };
-        if stored && self.holds(file) {
+        if stored && (self.holds(file) || self.told_unstored.contains_key(&file)) {
             self.drop_stored(file);
         }
     }
@@ -118,12 +120,17 @@ impl<M: Memory> Session<M> {
             Facts { opcode: Opcode::FLUSH.0, node: file, files: [file, 0], ..Facts::default() };
         // Without room for that it is done again, which changes nothing.
         self.append_record(&facts, &[], &[], None);
-        self.told_lost.remove(&file);
+        if !self.holds(file) {
+            self.relief.has_stored();
+        }
+        if let Some(told) = self.told_unstored.remove(&file) {
+            self.control().lose(Loss::Stored, &told);
+        }
         self.tell_log_sizes();
     }
 
     /// Whether all that is on record of a file came by one handle.
-    fn came_by(&self, file: u64, handle: u64) -> bool {
+    pub(super) fn came_by(&self, file: u64, handle: u64) -> bool {
         let Some(log) = &self.log else { return false };
         log.of_file(file).all(|record| {
             record.is_ok_and(|record| handle_of(&record).is_none_or(|other| other == handle))
@@ -131,16 +138,15 @@ impl<M: Memory> Session<M> {
     }
 
     /// Something that was acknowledged is not on record: that is said, once for each file.
-    pub(super) fn tell_lost(&mut self, file: u64) {
-        if self.told_lost.len() < 1024 && self.told_lost.insert(file) {
-            let path = self.path_of(file);
-            self.control().lose(
-                Loss::Record,
-                &format!(
-                    "the op-log has no room for what was written to {path}: it is lost if the daemon dies before it is \
-                     closed or synced"
-                ),
+    pub(super) fn tell_unstored(&mut self, file: u64) {
+        if self.told_unstored.len() < MOST && !self.told_unstored.contains_key(&file) {
+            let what = format!(
+                "/{}: the op-log has no room for what was written to it, which is lost if the daemon dies before the file \
+                 is closed or synced",
+                self.path_of(file)
             );
+            self.control().lose(Loss::Unstored, &what);
+            self.told_unstored.insert(file, what);
         }
     }
 

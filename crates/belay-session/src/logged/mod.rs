@@ -11,11 +11,13 @@
 //! | --- | --- |
 //! | [`facts`] | what a record says of its request |
 //! | [`files`] | what is on record where files are stored one by one |
+//! | [`relief`] | how a file is stored early, where the room is short |
 //! | [`own`] | what belay has asked a daemon for by itself |
 
 mod facts;
 pub(crate) mod files;
 mod own;
+pub(crate) mod relief;
 
 use crate::decision::Progress;
 use crate::message::header_of;
@@ -165,10 +167,15 @@ impl<M: Memory> Session<M> {
     /// Whether a request has to wait for a checkpoint: what it changes may find no room in the log.
     #[inline]
     pub(crate) fn is_throttled(&self, request: &Request<'_>) -> bool {
-        let waits = |_: &&Oplog<M>| request.changes() && !self.buffers_files();
-        let Some(log) = self.log.as_ref().filter(waits) else { return false };
-        let (offset, data) = data_of(request).unwrap_or_default();
-        !log.admits(offset, data.len())
+        let Some(log) = &self.log else { return false };
+        let lacks_room = || {
+            let (offset, data) = data_of(request).unwrap_or_default();
+            !log.admits(offset, data.len())
+        };
+        if self.buffers_files() {
+            return self.makes_room() && self.relief.holds_back(request, lacks_room);
+        }
+        request.changes() && lacks_room()
     }
 
     /// Whether what the daemon has done for a request cannot be put on record.
@@ -252,9 +259,9 @@ impl<M: Memory> Session<M> {
         let appended = self.append_record(&facts, body, &names, begun.staged);
         // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
         if self.buffers_files() && (lost || !appended) {
-            self.tell_lost(facts.files[0]);
+            self.tell_unstored(facts.files[0]);
         }
-        self.full |= lost || !placed || !appended;
+        self.full |= !placed || (lost || !appended) && !self.buffers_files();
         self.tell_log_sizes();
     }
 

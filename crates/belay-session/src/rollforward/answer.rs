@@ -1,6 +1,6 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
-use super::{Access, EIO, Forwarded, Issue, Opened, RollForward, Told, is_of_directory};
+use super::{Access, EIO, Forwarded, Issue, NO_ROOM, Opened, RollForward, Told, is_of_directory};
 use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
 use belay_recorder::control::{Counter, Decision, Loss, flags, options};
@@ -183,17 +183,19 @@ impl<M: Memory> Session<M> {
     }
 
     /// A request came out otherwise than before the crash.
-    pub(super) fn diverged(&self, issue: &Issue, why: &str) {
+    pub(super) fn diverged(&mut self, issue: &Issue, why: &str) {
         self.count(Counter::Failed);
         let facts = &issue.record.facts;
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let what = Request { header, body: &issue.record.body }.describe();
-        if self.options & options::BUFFER != 0 {
-            let key = if facts.entry.key == 0 { facts.node } else { facts.entry.key };
+        let key = if facts.entry.key == 0 { facts.node } else { facts.entry.key };
+        // What had no room was told when that was known.
+        let told = self.buffers_files() && why == NO_ROOM;
+        if self.options & options::BUFFER != 0 && !told && self.told_undone.insert(key) {
             let path = self.path_of(key);
             self.control().lose(
                 Loss::Data,
-                &format!("{path}: what was acknowledged cannot be done again ({what}): {why}"),
+                &format!("/{path}: what was acknowledged cannot be done again: {why}"),
             );
         }
         self.control().decide(&Decision {

@@ -32,6 +32,8 @@ type Issue = belay_oplog::Issue<InPlace>;
 
 const O_RDWR: u32 = 2;
 const EIO: i32 = 5;
+/// Why a WRITE cannot be issued again whose data are not on record.
+const NO_ROOM: &str = "the op-log had no room for its data";
 /// The longest path whose keys may all be old ones.
 const MAX_DEPTH: usize = 256;
 /// The most data that is given to the daemon in one WRITE, in bytes: what every kernel allows.
@@ -253,7 +255,7 @@ impl<M: Memory> Session<M> {
                     let facts = &issue.record.facts;
                     let writes = Opcode(facts.opcode) == Opcode::WRITE && facts.size > 0;
                     if writes && issue.data.is_empty() {
-                        self.diverged(&issue, "the op-log had no room for its data");
+                        self.diverged(&issue, NO_ROOM);
                     }
                     forward.current = Some(issue);
                 }

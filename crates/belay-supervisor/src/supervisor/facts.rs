@@ -12,7 +12,7 @@ use crate::text::OsText;
 use belay_effects::area::{Area, Tally};
 use belay_image::overlay::{self, Overlay};
 use belay_recorder::Store;
-use belay_recorder::control::{Counter, flags, options};
+use belay_recorder::control::{Counter, Loss, flags, options};
 use std::sync::Arc;
 
 /// What is said once of a daemon that was seen to do that.
@@ -129,7 +129,12 @@ impl Supervisor {
         let losses = self.control().losses_since(heard);
         self.book.degraded.heard = top;
         for (loss, what) in losses {
-            self.lost(loss.into(), &what);
+            if loss != Loss::Stored {
+                self.lost(loss.into(), &what);
+            } else if self.book.degraded.stored(&what) {
+                tracing::info!("no longer so: {what}");
+                self.keep_book();
+            }
         }
     }
 

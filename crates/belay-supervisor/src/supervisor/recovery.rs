@@ -91,6 +91,8 @@ impl Supervisor {
         let counts = next != Next::Later && crash.detection != Detection::Checkpoint;
         self.book.crashes += u64::from(counts);
         self.book.last_exit = Some(exit);
+        self.hear_losses();
+        self.book.degraded.died();
         if next == Next::Anew {
             self.count_worth(worth, tried, blame, &crash.detection);
         }

@@ -481,18 +481,73 @@ fn s78_two_writers() {
     assert_well(&upload.mount);
 }
 
-/// More than can be on record: the status says so, and of which file.
+/// What a pattern has at an offset.
+fn piece(number: u8) -> Vec<u8> {
+    vec![number; 1 << 20]
+}
+
+/// More than can be on record, of a daemon that stores nothing before a close: the status says so, once for each file, until that
+/// is stored; and if the daemon dies before, that it is lost.
 #[test]
 fn s78_what_finds_no_room_is_told() {
-    let upload = Upload::start("flush");
+    let upload = Upload::start("close");
     let mut writer = Writer::start(&upload.mount.mountpoint);
-    writer.run("o long");
+    ["o long", "o other"].into_iter().for_each(|line| writer.run(line));
     writer.run(&format!("f 0 {}", 104 << 20));
-    let status = upload.mount.wait_for("word", |status| status["degraded"] == true);
-    let reasons = status["degraded_reasons"].to_string();
-    assert!(reasons.contains("written to long"), "{status}");
+    writer.run(&format!("f 1 {}", 1 << 20));
+    let reasons = |kind: &str, names: &[&str]| {
+        upload.mount.wait_for("word", |status| {
+            let list = status["degraded_reasons"].as_array().unwrap();
+            list.len() == names.len()
+                && list.iter().zip(names).all(|(reason, name)| {
+                    let what = reason["what"].as_str().unwrap();
+                    reason["kind"] == kind && what.starts_with(&format!("/{name}: "))
+                })
+        });
+    };
+    reasons("unstored", &["long", "other"]);
     writer.run("c 0");
-    upload.closed();
+    upload.mount.wait_for("release", |status| status["open_handles"] == 1);
+    reasons("unstored", &["other"]);
     assert_eq!(fs::metadata(upload.mount.behind.join("long")).unwrap().len(), 104 << 20);
+    upload.mount.crash_and_recover();
+    reasons("data", &["other"]);
+    writer.run("c 1");
+    upload.closed();
+    reasons("data", &["other"]);
     writer.end();
+}
+
+/// S102: one file with more data than can be on record, at once: nothing of it is lost, and nothing is told.
+#[test]
+fn s102_a_file_of_any_length() {
+    let upload = Upload::start("flush");
+    let long =
+        File::options().read(true).write(true).create_new(true).open(upload.at("long")).unwrap();
+    let small = File::create_new(upload.at("small")).unwrap();
+    // No program is started from here to the crash: it would close the files in passing, which flushes them.
+    let daemon = upload.mount.pid("daemon");
+    small.write_all_at(b"small", 0).unwrap();
+    for number in 0..110 {
+        long.write_all_at(&piece(number), u64::from(number) << 20).unwrap();
+    }
+    kill(daemon, Signal::KILL).unwrap();
+    assert_eq!(long.metadata().unwrap().len(), 110 << 20);
+    for number in 0..110 {
+        let mut found = piece(255);
+        long.read_exact_at(&mut found, u64::from(number) << 20).unwrap();
+        assert!(
+            found == piece(number),
+            "piece {number} of {:?}\n{}",
+            found.first(),
+            upload.mount.log()
+        );
+    }
+    assert_well(&upload.mount);
+    long.sync_all().unwrap();
+    drop((long, small));
+    upload.closed();
+    assert_eq!(upload.behind("small").as_deref(), Some("small"));
+    assert_well(&upload.mount);
+    unmount(upload.mount);
 }
