@@ -259,7 +259,20 @@ pub fn fuse_devices() -> Vec<String> {
 /// `major:minor` of the connection of a FUSE device description; `None` before the mount and on
 /// kernels that do not tell.
 pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
+    let path = format!("/proc/self/fdinfo/{}", device.as_raw_fd());
+    connection_in(&fs::read_to_string(path).ok()?)
+}
+
+/// Whether process `pid` has a device open that serves `mount`. `false` if that cannot be seen.
+pub fn serves(pid: u32, mount: &Mount) -> bool {
+    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    infos
+        .filter_map(|info| fs::read_to_string(info.path()).ok())
+        .any(|info| connection_in(&info).is_some_and(|device| device == mount.device))
+}
+
+/// `major:minor` of the connection that a file of fdinfo names.
+fn connection_in(info: &str) -> Option<String> {
     let number = info.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
     let number = number.trim().parse::<u32>().ok()?;
     // The kernel's own form of a device number: 12 bits and 20 bits.

@@ -117,7 +117,10 @@ fn mount_commands_are_refused_with_the_daemon_to_hold() {
 
 #[test]
 fn the_doctor_refuses_what_run_refuses() {
-    fails(&["doctor", "--", "bindfs", "/etc", "/no/such"], &["/no/such, is not there", "mkdir"]);
+    for behind in [&[][..], &["-o", "ro"], &["-o", "ro", "--extpass", "cat"]] {
+        let words = [&["doctor", "--", "bindfs", "/etc", "/no/such"], behind].concat();
+        fails(&words, &["/no/such is not there", "mkdir"]);
+    }
     let dir = tempfile::tempdir().expect("tempdir");
     let daemon = dir.path().join("daemon");
     std::fs::copy("/usr/bin/env", &daemon).expect("copy");

@@ -171,6 +171,19 @@ fn s88_a_program_that_is_gone() {
     }
 }
 
+/// S88: by one that does not serve, which is removed then.
+#[test]
+fn s88_a_new_program_that_fails_and_goes() {
+    if can_hold() {
+        falls_back(
+            |held| {
+                put_program(held, "#!/bin/sh\nrm -f \"$0\"\nexit 3\n");
+            },
+            "was changed, did not serve, and is gone: it exited with code 3",
+        );
+    }
+}
+
 /// S88: by one that runs, and that belay's library cannot be loaded into. Nothing waits for it.
 #[test]
 fn s88_a_new_program_that_cannot_be_held() {

@@ -15,7 +15,7 @@ fn again(held: &Held) -> Command {
 
 /// What a unmounted place's belay has still to do is waited for by the next one, however long that takes it.
 #[test]
-fn a_place_is_free_as_soon_as_it_is_unmounted() {
+fn s80_a_place_is_free_as_soon_as_it_is_unmounted() {
     if !can_hold() {
         return;
     }
@@ -35,7 +35,7 @@ fn a_place_is_free_as_soon_as_it_is_unmounted() {
 }
 
 #[test]
-fn a_place_is_free_as_soon_as_it_is_stopped() {
+fn s80_a_place_is_free_as_soon_as_it_is_stopped() {
     if !can_hold() {
         return;
     }
@@ -52,7 +52,7 @@ fn a_place_is_free_as_soon_as_it_is_stopped() {
 
 /// Somebody who waits is told for whom, and is not let in while the other one lives.
 #[test]
-fn an_end_that_takes_long_is_waited_for_with_a_message() {
+fn s80_an_end_that_takes_long_is_waited_for_with_a_message() {
     if !can_hold() {
         return;
     }
@@ -79,7 +79,7 @@ fn an_end_that_takes_long_is_waited_for_with_a_message() {
 
 /// Exactly one has it; all others are told who.
 #[test]
-fn of_several_at_once_one_has_the_place() {
+fn s80_of_several_at_once_one_has_the_place() {
     if !can_hold() {
         return;
     }

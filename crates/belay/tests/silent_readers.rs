@@ -40,7 +40,7 @@ fn dies_unheard(held: &mut Held) {
 
 /// A reader that is stopped: the pipe fills up.
 #[test]
-fn a_full_pipe_holds_up_nobody() {
+fn s82_a_full_pipe_holds_up_nobody() {
     if !can_hold() {
         return;
     }
@@ -59,7 +59,7 @@ fn a_full_pipe_holds_up_nobody() {
 
 /// Ctrl-S at a terminal.
 #[test]
-fn a_halted_terminal_holds_up_nobody() {
+fn s82_a_halted_terminal_holds_up_nobody() {
     if !can_hold() {
         return;
     }

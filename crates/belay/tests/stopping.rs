@@ -29,7 +29,7 @@ impl Drop for Other {
 }
 
 #[test]
-fn a_busy_mount_is_not_stopped_and_its_users_are_named() {
+fn s81_a_busy_mount_is_not_stopped_and_its_users_are_named() {
     if !can_hold() {
         return;
     }
@@ -84,7 +84,7 @@ fn users_are_named_without_touching_the_mount() {
 }
 
 #[test]
-fn a_busy_mount_is_stopped_by_force() {
+fn s81_a_busy_mount_is_stopped_by_force() {
     if !can_hold() {
         return;
     }
@@ -98,7 +98,7 @@ fn a_busy_mount_is_stopped_by_force() {
 }
 
 #[test]
-fn a_busy_mount_is_served_to_the_end_after_a_lazy_stop() {
+fn s81_a_busy_mount_is_served_to_the_end_after_a_lazy_stop() {
     if !can_hold() {
         return;
     }

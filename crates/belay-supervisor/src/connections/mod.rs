@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_within_a_daemon_are_no_connections() {
+    fn s70_pairs_within_a_daemon_are_no_connections() {
         assert_eq!(held_of("pair = socket.socketpair()"), 0);
         assert_eq!(held_of("loop = asyncio.new_event_loop()"), 0);
         let child = "subprocess.Popen(['cat'], stdin=b, stdout=b)";

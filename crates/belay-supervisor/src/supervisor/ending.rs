@@ -7,19 +7,14 @@ use crate::handover::Note;
 use crate::instances;
 use crate::ledger::Stop;
 use crate::mounts;
-use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
-use crate::text::{OsText, command_line};
 use belay_effects::finish::finish;
 use belay_recorder::Store;
 use belay_recorder::control::{ending, options};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +29,7 @@ impl Supervisor {
     /// Somebody wants belay to stop; a second wish ends all patience.
     pub(super) fn request_stop(&mut self) {
         let now = clock::now();
+        self.nudge.end();
         match &mut self.book.stop {
             Some(stop) if now.saturating_sub(stop.since_ns) > SAME_WISH => {
                 (stop.at_once, stop.repeated) = (true, true);
@@ -113,9 +109,7 @@ impl Supervisor {
             self.force_stop();
             return;
         }
-        // In a recovery, the applications that wait get their answers first.
-        let settled = self.complete || self.book.generation == 0 || self.waiting().is_some();
-        if stop.told || !settled {
+        if stop.told || !self.may_stop() {
             return;
         }
         let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
@@ -165,41 +159,13 @@ impl Supervisor {
         }
     }
 
-    /// The first daemon ended without a mount.
-    pub(super) fn never_mounted(&mut self, exit: Exit, code: i32, explain: bool) {
-        self.drain_stderr();
-        let command = self.config.command_line();
-        let unheld = self.place().map(OsText::as_path).and_then(mounts::at);
-        if let (true, Some(mount)) = (explain, unheld.filter(mounts::Mount::is_fuse)) {
-            let place = Path::new(OsStr::from_bytes(&mount.mountpoint));
-            let quoted = command_line([place.as_os_str()]);
-            tracing::error!(
-                "{command}: it {} and left a mount at {quoted} that belay does not hold: another program serves it. Unmount it \
-                 (`umount {quoted}`), and name that program itself",
-                exit.show()
-            );
-        } else if explain {
-            tracing::error!(
-                "{command}: it {} and did not mount anything: what it says itself, if anything, is above. Is it a FUSE \
-                 daemon? Name the daemon itself, not a script that starts it, and give it all that it needs to mount",
-                exit.show()
-            );
-        } else {
-            tracing::error!(
-                "{command}: it {} before it had mounted anything; what it says itself is above. \
-                 Not started again",
-                exit.show()
-            );
-        }
-        self.finish(code);
-    }
-
     /// Ends belay on this mount, with exit code `code`.
     pub(super) fn finish(&mut self, code: i32) {
         self.conclude();
         if self.finished.is_some() {
             return;
         }
+        self.nudge.end();
         self.drain_stderr();
         self.finish_effects();
         let lost = self.end_epochs(self.book.last_exit).err();

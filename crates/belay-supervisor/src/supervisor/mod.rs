@@ -12,6 +12,7 @@
 //! | [`fence`] | what a dead generation may still do |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
+//! | [`stray`] | starts that come to nothing |
 //! | [`unmounting`] | `belay stop` |
 //! | [`clients`] | the control socket |
 //! | [`buffer`] | what is different without an image |
@@ -40,6 +41,7 @@ mod program;
 mod readonly;
 mod record;
 mod recovery;
+mod stray;
 mod takeover;
 mod unmounting;
 mod watch;
@@ -458,6 +460,7 @@ impl Supervisor {
             self.next_retiring_look(),
             self.next_words(),
             self.next_nudge(),
+            self.next_nudge_look(),
             self.next_committer(),
             self.next_unheld,
         ];
@@ -498,6 +501,7 @@ impl Supervisor {
         self.check_retiring(now);
         self.check_words(now);
         self.nudge_in_time(now);
+        self.end_vain_nudge(now);
         self.look_for_unheld(now);
         self.check_record(now);
         self.answer_safe();

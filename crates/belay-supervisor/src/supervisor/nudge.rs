@@ -4,7 +4,11 @@
 //! A daemon that waits by other means (io_uring, system calls of its own) comes when the kernel has something: so the mount is
 //! asked for something that changes nothing. It need not be one of these: a mount on which the kernel knows no regular file
 //! cannot be kicked otherwise (see [`belay_wire::build::kick`]).
+//!
+//! Invariant: who asks uses the mount, and so keeps others from unmounting it. So it is ended as soon as nobody takes what it
+//! asks, with the life that it was to wake, and before anything is unmounted; and none is made while somebody wants the end.
 
+use super::clients::Wait;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::ledger::Detection;
@@ -19,12 +23,16 @@ use std::sync::Arc;
 const FIRST: u64 = SECOND / 20;
 /// The longest pause.
 const LONGEST: u64 = SECOND;
+/// How long a request may wait that wakes whoever can be woken by it.
+const WAITS: u64 = SECOND / 10;
 
 /// What is done about daemons that sleep.
 #[derive(Debug, Default)]
 pub(super) struct Nudge {
     /// Asks the mount for something. One at a time: it may wait for long.
     child: Option<Child>,
+    /// When it is looked whether anybody takes what that asks.
+    until: u64,
     /// How often the shim has asked for it.
     asked: u64,
     /// The generation that is starting, when it is nudged next, and the pause after that.
@@ -43,6 +51,15 @@ impl Nudge {
     fn look(&mut self) {
         if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
             self.child = None;
+        }
+    }
+
+    /// Ends it. What it asks goes with it if nobody has read that.
+    pub(super) fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            // It may take a moment. Then it is reaped with all others.
+            let _ = child.try_wait();
         }
     }
 }
@@ -66,7 +83,7 @@ impl Supervisor {
 
     /// Has the mount asked for something that changes nothing, by a process of its own.
     fn nudge_daemon(&mut self) {
-        if self.nudge.pid().is_some() {
+        if self.nudge.pid().is_some() || self.is_to_end() {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
@@ -74,9 +91,35 @@ impl Supervisor {
         stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0);
         stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match stat.spawn() {
-            Ok(child) => self.nudge.child = Some(child),
+            Ok(child) => {
+                self.nudge.child = Some(child);
+                self.nudge.until = clock::now().saturating_add(WAITS);
+            }
             Err(why) => tracing::debug!("no `stat` to wake the daemon with: {why}"),
         }
+    }
+
+    /// Whether somebody wants the mount to end.
+    fn is_to_end(&self) -> bool {
+        self.book.stop.is_some() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)))
+    }
+
+    /// When to look whether the mount is still asked in vain.
+    pub(super) fn next_nudge_look(&self) -> Option<u64> {
+        self.nudge.child.is_some().then_some(self.nudge.until)
+    }
+
+    /// Ends what asks the mount, if nobody takes what it asks: who could be woken by that has been.
+    pub(super) fn end_vain_nudge(&mut self, now: u64) {
+        if self.next_nudge_look().is_none_or(|at| at > now) {
+            return;
+        }
+        // Else it has not come so far yet, or is about to be answered.
+        match mounts::has_unread(self.device()) {
+            true => self.nudge.end(),
+            false => self.nudge.until = now.saturating_add(WAITS),
+        }
+        self.nudge.look();
     }
 
     /// The shim has work for the daemon, and could wake nobody.

@@ -190,6 +190,12 @@ impl Supervisor {
             tracing::debug!("unmounted while the daemon was waited for");
             self.launch_at = None;
             self.finish(code);
+            return;
+        }
+        // What starts has not come so far as to learn that, and may not for long.
+        let starts = !self.complete && self.book.generation > 0 && self.launch_at.is_none();
+        if gone && starts && self.book.stop.is_none() && !self.has_epochs() {
+            self.request_stop();
         }
     }
 

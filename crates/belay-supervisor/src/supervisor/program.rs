@@ -110,10 +110,16 @@ impl Supervisor {
             words => format!("; its last words: {}", words.join(" / ")),
         };
         let path = &self.config.program;
-        let since = programs::changed_ms(path).map(clock::rfc3339).unwrap_or_default();
+        let since = if self.is_hidden(path) { None } else { programs::changed_ms(path) };
+        let (changed, remedy) = match since.map(clock::rfc3339) {
+            Some(since) => (
+                format!("was changed ({since}) and does not serve"),
+                "`belay restart` tries the new one again",
+            ),
+            None => ("was changed, did not serve, and is gone".to_owned(), "install it again"),
+        };
         let what = format!(
-            "{} was changed ({since}) and does not serve: {why}{words}. The daemon runs on from the program that served before, \
-             which belay holds; `belay restart` tries the new one again",
+            "{} {changed}: {why}{words}. The daemon runs on from the program that served before, which belay holds; {remedy}",
             path.display()
         );
         self.degrade(Kind::Program, &what);

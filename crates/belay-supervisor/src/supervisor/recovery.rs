@@ -86,6 +86,8 @@ impl Supervisor {
             read_only: None,
         };
         self.resend();
+        // In this order: what the dead daemon has read goes with who asks only after that.
+        self.nudge.end();
         let ready = self.control().instant(Instant::Ready) != 0;
         let next = verdict::next(ready, worth, exit, &crash.detection);
         let counts = next != Next::Later && crash.detection != Detection::Checkpoint;

@@ -7,6 +7,7 @@ use super::ending::wish;
 use crate::mounts::{self, Removed};
 use crate::protocol::{Answer, StopHow};
 use rustix::fd::AsFd;
+use signal_hook::consts::SIGTERM;
 use std::sync::mpsc::{Receiver, channel};
 
 /// A mount that a thread is taking off: unmounting may wait for the daemon.
@@ -28,8 +29,7 @@ impl Supervisor {
             self.unmounting = None;
             self.unmounted(how, removed);
         }
-        // In a recovery, the applications that wait get their answers first.
-        if self.complete || self.book.generation == 0 || self.waiting().is_some() {
+        if self.may_stop() {
             for how in [StopHow::Unused, StopHow::Lazy] {
                 if self.unmounting.is_none() && self.has_waiting(|wait| wait == Wait::Unmount(how))
                 {
@@ -39,7 +39,18 @@ impl Supervisor {
         }
     }
 
+    /// Whether nothing is to be done before the end: in a recovery, the applications that wait get their answers first, and
+    /// what was acknowledged is done again.
+    pub(super) fn may_stop(&self) -> bool {
+        let nobody_waits = || !mounts::has_unread(self.device()) && self.requests().count() == 0;
+        self.complete
+            || self.book.generation == 0
+            || self.waiting().is_some()
+            || !self.has_epochs() && nobody_waits()
+    }
+
     fn begin_unmount(&mut self, how: StopHow) {
+        self.nudge.end();
         self.find_mount();
         let Some(mount) = self.book.mount.clone() else {
             // Nobody can use what is not there yet.
@@ -86,6 +97,13 @@ impl Supervisor {
                     self.keep_book();
                 }
                 self.answer_unmount(how, None);
+                // One that still starts may wait for long before it finds that out.
+                let starts = !self.complete && self.book.generation > 0 && !self.has_epochs();
+                if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref())
+                    && starts
+                {
+                    let _ = process.signal(SIGTERM);
+                }
                 // If none is there, it is over.
                 self.pursue_stop();
             }

@@ -22,6 +22,7 @@ mod hidden;
 mod inflight;
 mod journal;
 mod kept;
+mod late;
 mod locks;
 mod memory;
 mod names;

@@ -8,13 +8,15 @@ use belay_supervisor::instances::{self, Instance, is_locked};
 use belay_supervisor::mounts::Removed;
 use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
-use belay_supervisor::status::Status;
+use belay_supervisor::status::{State, Status};
 use belay_supervisor::text::command_line;
 use belay_supervisor::users::{self, Users};
 use std::time::{Duration, Instant};
 
 /// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// After this time the user is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How long belay may take to say how it is.
 const LOOK: Duration = Duration::from_secs(5);
 /// Users of a mount that are named.
@@ -38,19 +40,22 @@ pub fn run(options: &Stop) -> Result<i32> {
     };
     // Found out before: what is not in the tree any more is harder to name.
     let device = users::device(&status);
-    let mut answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(PATIENCE));
-    let mut told = false;
-    while answer.is_err() && is_storing(&instance) {
-        if !std::mem::replace(&mut told, true) {
-            say(&format!(
-                "belay: {place}: unmounted; waiting for the daemon, which has still to write what it had acknowledged (`belay \
-                 stop --force {quoted}` ends it)\n"
-            ));
+    let mut answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(SILENCE));
+    let (mut told, mut asked) = (None, false);
+    while answer.is_err() {
+        let waits = waits_for(&instance);
+        match waits {
+            None if asked => break,
+            Some(what) if told.replace(what) != Some(what) => {
+                say(&format!("belay: {place}: {what} (`belay stop --force {quoted}` ends it)\n"));
+            }
+            _ => {}
         }
         // Of one that ends already, this only waits for the end.
-        let wait = Ask::Stop { how: StopHow::Unused };
-        answer =
-            Client::connect(&instance.dir).and_then(|mut client| client.ask(&wait, Some(PATIENCE)));
+        let again = if how == StopHow::Force { StopHow::Unused } else { how };
+        let ask = |mut client: Client| client.ask(&Ask::Stop { how: again }, Some(PATIENCE));
+        answer = Client::connect(&instance.dir).and_then(ask);
+        asked = true;
     }
     let users = || device.as_deref().map(users::of).unwrap_or_default();
     match answer {
@@ -87,11 +92,20 @@ pub fn run(options: &Stop) -> Result<i32> {
     await_end(&instance, &status)
 }
 
-/// Whether the daemon is waited for, as it writes what nobody else has.
-fn is_storing(instance: &Instance) -> bool {
+/// What is waited for that may take long.
+fn waits_for(instance: &Instance) -> Option<&'static str> {
     let ask = |mut client: Client| client.ask(&Ask::Status, Some(LOOK));
-    let answer = Client::connect(&instance.dir).and_then(ask);
-    matches!(answer, Ok(Answer::Status(status)) if status.epoch.as_ref().is_some_and(|epoch| epoch.storing))
+    let Ok(Answer::Status(status)) = Client::connect(&instance.dir).and_then(ask) else {
+        return None;
+    };
+    if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
+        return Some(
+            "unmounted; waiting for the daemon, which has still to write what it had acknowledged",
+        );
+    }
+    (status.state == State::Recovering).then_some(
+        "waiting for the daemon, which is being started again: who waits for an answer of it gets that first",
+    )
 }
 
 /// Takes away a mount that no belay holds any more; says whether it was one of belay's.

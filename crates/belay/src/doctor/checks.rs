@@ -166,7 +166,7 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
         findings.push(finding(
             "mountpoint",
             Level::Missing,
-            format!("the last argument, {}, is not there", word.display()),
+            format!("{} is not there", word.display()),
             "make the directory (mkdir), or check its name",
         ));
     } else if command.len() > 1 {

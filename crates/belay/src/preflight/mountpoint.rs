@@ -3,33 +3,74 @@
 use super::place::{self, Holder};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::{Result, mounts};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The mountpoint in a daemon's command line: its last argument that names a directory. What is
-/// mounted there is not touched, since it may hang.
+/// mounted there is not touched, since it may hang. What comes before a path that is not there is none: that path is.
 pub fn guess(command: &[OsString]) -> Option<PathBuf> {
-    let words = command.iter().skip(1).rev();
-    words.filter(|word| !word.to_string_lossy().starts_with('-')).find_map(|word| {
-        let path = mounts::resolve_untouched(Path::new(word));
-        if mounts::at(&path).is_some_and(|mount| mount.is_fuse()) {
-            return Some(path);
-        }
-        // Nothing of FUSE is there, so it can be looked at; it may be a link to the directory.
-        let real = path.canonicalize().ok()?;
-        real.is_dir().then_some(real)
-    })
+    match look(command)? {
+        Found::There(path) => Some(path),
+        Found::Missing(_) => None,
+    }
 }
 
-/// The last argument, if it is the path of nothing: probably a mountpoint that was mistyped, or is still to be made. What may
-/// hang is not touched.
+/// The mountpoint in a daemon's command line, if nothing is there: probably one that was mistyped, or is still to be made.
 pub fn missing(command: &[OsString]) -> Option<PathBuf> {
-    let word = command.get(1..)?.last()?;
-    let is_path = word.as_bytes().starts_with(b"/") || word.as_bytes().starts_with(b".");
-    let path = mounts::resolve_untouched(Path::new(word));
-    let is_fuse = || mounts::at(&path).is_some_and(|mount| mount.is_fuse());
-    (is_path && !is_fuse() && std::fs::symlink_metadata(&path).is_err()).then_some(path)
+    match look(command)? {
+        Found::There(_) => None,
+        Found::Missing(path) => Some(path),
+    }
+}
+
+/// What the last argument is that can be a mountpoint.
+enum Found {
+    There(PathBuf),
+    Missing(PathBuf),
+}
+
+fn look(command: &[OsString]) -> Option<Found> {
+    let mut doubtful = None;
+    for pair in command.windows(2).rev() {
+        let [before, word] = pair else { continue };
+        if word.as_bytes().starts_with(b"-") || before == "-o" {
+            continue;
+        }
+        let path = mounts::resolve_untouched(Path::new(word));
+        if mounts::at(&path).is_some_and(|mount| mount.is_fuse()) {
+            return Some(Found::There(path));
+        }
+        // Nothing of FUSE is there, so it can be looked at; it may be a link to the directory.
+        match path.canonicalize() {
+            Ok(real) if real.is_dir() => return Some(Found::There(real)),
+            Ok(_) => continue,
+            Err(_) if !is_path(word) || path.symlink_metadata().is_ok() => continue,
+            Err(_) => {}
+        }
+        // A file of which an option says that it is to be made is not there either.
+        match may_take_value(before) {
+            false => return Some(Found::Missing(path)),
+            true => doubtful = doubtful.or(Some(Found::Missing(path))),
+        }
+    }
+    doubtful
+}
+
+/// Whether that word cannot be anything but a path.
+fn is_path(word: &OsStr) -> bool {
+    word.as_bytes().starts_with(b"/") || word.as_bytes().starts_with(b".")
+}
+
+/// Whether the next word may belong to this option. It does not to those that all daemons have (`-f`, `-d`, `-s`), nor if this
+/// one has its value.
+fn may_take_value(word: &OsStr) -> bool {
+    match word.as_bytes() {
+        [b'-', b'-'] => false,
+        [b'-', b'-', name @ ..] => !name.contains(&b'='),
+        [b'-', letter] => !b"fds".contains(letter),
+        _ => false,
+    }
 }
 
 /// Refuses a mountpoint that is taken.
@@ -63,9 +104,31 @@ mod tests {
 
     #[test]
     fn a_mountpoint_that_is_not_there_is_noticed() {
-        assert_eq!(missing(&words("bindfs /etc /no/such")), Some("/no/such".into()));
-        for there in ["bindfs /etc /usr", "sshfs -f h: /usr -o ro", "d", "d -o a=/no/such"] {
+        for line in [
+            "bindfs /etc /no/such",
+            "bindfs /etc /no/such -o ro",
+            "bindfs /etc /no/such -o ro --extpass cat",
+            "bindfs /etc /no/such --log /no/log -f",
+            "bindfs /etc -f /no/such",
+            "bindfs /etc -oro --x=/usr /no/such",
+            "bindfs -- /etc /no/such /etc/passwd",
+            "sshfs h: -p /no/such",
+        ] {
+            assert_eq!(missing(&words(line)), Some("/no/such".into()), "{line}");
+            assert_eq!(guess(&words(line)), None, "{line}");
+        }
+        for there in [
+            "bindfs /etc /usr",
+            "sshfs -f h: /usr -o ro",
+            "sshfs -f h: /usr -F /no/such",
+            "sshfs -f h: /usr --log /no/such",
+            "sshfs -f /no/such /usr -o /no/such",
+        ] {
             assert_eq!(missing(&words(there)), None, "{there}");
+            assert_eq!(guess(&words(there)), Some("/usr".into()), "{there}");
+        }
+        for none in ["d", "d -o a=/no/such", "d no/such"] {
+            assert_eq!(missing(&words(none)), None, "{none}");
         }
     }
 }
