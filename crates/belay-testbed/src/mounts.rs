@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -120,11 +121,34 @@ pub fn unmount_clean(mountpoint: &Path, limit: Duration) -> Result<()> {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(50));
             }
+            // An ordinary user's mounts are taken off by the program that has made them.
+            Err(rustix::io::Errno::PERM) => match fusermount(mountpoint) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(pause),
+                ended => return ended,
+            },
             Err(error) => {
                 return Err(error).with_context(|| format!("unmounting {}", mountpoint.display()));
             }
         }
     }
+}
+
+fn fusermount(mountpoint: &Path) -> Result<()> {
+    let tool = |name: &str| {
+        let mut command = Command::new(name);
+        command.arg("-u").arg(mountpoint);
+        command.output()
+    };
+    let output = match tool("fusermount3") {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => tool("fusermount"),
+        other => other,
+    };
+    let output = output.context("starting fusermount")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("unmounting {}: {}", mountpoint.display(), words.trim());
+    }
+    Ok(())
 }
 
 /// Takes a mount away whatever its state: the FUSE connection is aborted, so that callers stuck in it get an error,

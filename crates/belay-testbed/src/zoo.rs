@@ -3,7 +3,7 @@
 //! A new daemon is a new entry. Words in commands and scripts may contain `$BACK` (the folder or file behind the mount),
 //! `$MNT` (the mountpoint), `$DIR` (a folder of the fixture's own), `$SAMPLE` (a tree of files to be shown), `$ZOO` (where
 //! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`), `$PORT` (a free port of
-//! the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere).
+//! the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere; `$PUBLIC` is loggedfs's word for it).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -174,6 +174,7 @@ impl Place {
             ("$ZOO", text(&folder())),
             ("$SCRIPTS", text(&scripts)),
             ("$PORT", port.to_string()),
+            ("$PUBLIC", if geteuid().is_root() { "-p" } else { "-f" }.to_owned()),
             ("$OTHERS", if geteuid().is_root() { "allow_other" } else { "rw" }.to_owned()),
         ];
         let mut place = Self { daemon, words, server: None };

@@ -44,7 +44,8 @@ Fuse::main(
     read => sub {
         my ($path, $size, $offset, $file) = @_;
         sysseek $file, $offset, SEEK_SET or return -$!;
-        my $count = sysread $file, my $data, $size;
+        my $data;
+        my $count = sysread $file, $data, $size;
         return defined $count ? $data : -$!;
     },
     write => sub {
