@@ -94,6 +94,8 @@ pub mod options {
     pub const BUFFER_FILES: u64 = 1 << 9;
     /// With [`BUFFER_FILES`]: when its last handle is released, and not by a flush.
     pub const BUFFER_CLOSE: u64 = 1 << 10;
+    /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
+    pub const ENDS_UNCONNECTED: u64 = 1 << 11;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.

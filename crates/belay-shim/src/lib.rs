@@ -8,6 +8,7 @@
 //! * [`device`]: reads of the device.
 //! * [`give`]: what the daemon gets from there.
 //! * [`outgoing`]: what the daemon writes to it.
+//! * [`connection`]: whether the daemon has one still.
 //! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
 //! * [`dying`]: what happens at a deadly signal.
 //! * [`interpose`]: the libc functions, as thin as they can be.
@@ -22,6 +23,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod collect;
+mod connection;
 mod descriptors;
 mod device;
 mod dying;

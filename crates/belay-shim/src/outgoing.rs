@@ -1,9 +1,10 @@
 //! Writes to the FUSE device: the daemon's replies and notifications.
 
+use crate::connection;
 use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::Shim;
-use belay_recorder::control::{Loss, flags};
+use belay_recorder::control::{Loss, flags, options};
 use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase, describe_reply};
 use belay_wire::rules::broken_header;
@@ -61,6 +62,9 @@ impl Shim {
         }
         if let Some(rule) = broken(head, total) {
             self.fault(rule, head, total, &body());
+        }
+        if self.options & options::ENDS_UNCONNECTED != 0 {
+            self.end_unconnected(head);
         }
         let unique = get_u64(head, 8).unwrap_or(0);
         if policy() == Policy::Journal
@@ -165,6 +169,17 @@ impl Shim {
         expected.delivered(&*self.memory, &self.layout);
         self.freed.store(true, Release);
         written
+    }
+
+    /// The daemon is about to end, as its connection has broken, and says so to who asked by EIO: it is ended before that
+    /// goes out, and its successor is given the request again.
+    fn end_unconnected(&self, head: &[u8]) {
+        let error = OutHeader::read_from_prefix(head).map_or(0, |(header, _)| header.error);
+        if error == -libc::EIO && !connection::is_up(&self.mailbox.sockets()) {
+            eprintln!("belay: the daemon's connection has broken");
+            // SAFETY: a signal to this process: no handler runs, as of an end that comes from outside.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
     }
 
     /// The daemon gives a reply that no sound daemon gives: it is ended here, with that on record, and its successor

@@ -102,6 +102,8 @@ pub struct Config {
     pub policy_reason: String,
     /// Nobody has said that all of the daemon's calls are seen.
     pub unproven: bool,
+    /// The daemon ends with its connection, and answers EIO before.
+    pub ends_unconnected: bool,
     /// When checkpoints are made, and how, under the policy `epoch`.
     pub checkpoints: Checkpoints,
     /// Until when the daemon holds what it has acknowledged, under the policy `buffer`.
@@ -160,6 +162,9 @@ impl Config {
         };
         if self.unproven {
             bits |= options::UNPROVEN;
+        }
+        if self.ends_unconnected {
+            bits |= options::ENDS_UNCONNECTED;
         }
         if self.volatile_inodes {
             bits |= options::VOLATILE_INODES;

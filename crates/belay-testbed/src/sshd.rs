@@ -119,6 +119,20 @@ impl Sshd {
         bail!("sshd does not get port {} again", self.port)
     }
 
+    /// Has it, and those that have connections, do nothing until they are ended: what is asked is not answered.
+    ///
+    /// # Errors
+    /// When it has died.
+    pub fn freeze(&mut self) -> Result<()> {
+        let connected = descendants(self.process.pid());
+        self.process.signal(Signal::STOP)?;
+        for pid in connected {
+            // It may have ended meanwhile, with its connection.
+            let _ = kill(pid, Signal::STOP);
+        }
+        Ok(())
+    }
+
     /// Has it answer nobody (`SIGSTOP`), or everybody again (`SIGCONT`): whoever connects meanwhile waits.
     ///
     /// # Errors

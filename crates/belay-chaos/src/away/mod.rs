@@ -19,6 +19,8 @@ use client::{Client, Record, Role};
 /// The longest that a mount may take to serve again when its server is back: the longest pause between two tries, and much
 /// for a machine that has other things to do.
 const BACK: Duration = Duration::from_secs(300);
+/// How long a frozen server keeps its connections.
+const FROZEN: Duration = Duration::from_millis(300);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -52,6 +54,8 @@ struct Seen {
     outages: u64,
     /// Outages at whose end belay said that it waits.
     waited: u64,
+    /// Outages in which nobody but the server died.
+    broken: u64,
     /// Seconds that servers were away, in all and at most.
     away_s: f64,
     longest_away_s: f64,
@@ -138,7 +142,8 @@ fn mount(
     for _ in 0..times {
         await_work(&bed, &mut [&mut writer, &mut reader], rng.random_range(2..40))?;
         let away = rng.random_range(args.shortest..=args.longest);
-        outage(&mut bed, away, interrupted, seen)?;
+        let kind = [Outage::Both, Outage::Connection, Outage::Frozen][rng.random_range(0..3)];
+        outage(&mut bed, kind, away, interrupted, seen)?;
         let back = Instant::now();
         await_work(&bed, &mut [&mut writer, &mut reader], 2).with_context(|| {
             let behind = fs::metadata(bed.backing().join(client::LOG)).map(|meta| meta.len());
@@ -160,13 +165,38 @@ fn mount(
     bed.stop()
 }
 
-/// Takes the server away, and sshfs with it, and brings the server back.
-fn outage(bed: &mut Bed, away: Duration, interrupted: &AtomicBool, seen: &mut Seen) -> Result<()> {
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    /// The server freezes, sshfs is killed, the server dies.
+    Both,
+    /// The server dies under requests; sshfs, which tells their callers and ends, is left to itself.
+    Connection,
+    /// The server freezes, requests with it, and then dies.
+    Frozen,
+}
+
+/// Takes the server away, perhaps sshfs with it, and brings the server back.
+fn outage(
+    bed: &mut Bed,
+    kind: Outage,
+    away: Duration,
+    interrupted: &AtomicBool,
+    seen: &mut Seen,
+) -> Result<()> {
     let daemon = bed.daemon_pid()?;
-    // Frozen first, or a successor finds it in its last moments: a connection that breaks under requests has sshfs itself
-    // answer these with an error, belay or not.
-    bed.server().context("no server")?.signal(Signal::STOP)?;
-    process::kill(daemon, Signal::KILL)?;
+    match kind {
+        Outage::Both => {
+            bed.server().context("no server")?.freeze()?;
+            process::kill(daemon, Signal::KILL)?;
+        }
+        Outage::Connection => seen.broken += 1,
+        Outage::Frozen => {
+            bed.server().context("no server")?.freeze()?;
+            std::thread::sleep(FROZEN); // requests come meanwhile
+            seen.broken += 1;
+        }
+    }
     bed.server().context("no server")?.stop()?;
     let begin = Instant::now();
     while begin.elapsed() < away && !interrupted.load(Ordering::Relaxed) {
@@ -230,6 +260,7 @@ impl Seen {
         self.mounts += part.mounts;
         self.outages += part.outages;
         self.waited += part.waited;
+        self.broken += part.broken;
         self.away_s += part.away_s;
         self.longest_away_s = self.longest_away_s.max(part.longest_away_s);
         self.back_after_s.extend(part.back_after_s);
@@ -246,10 +277,11 @@ impl std::fmt::Display for Seen {
         let most = self.back_after_s.last().copied().unwrap_or_default();
         write!(
             out,
-            "{} outages on {} mounts, {} of them waited for, {:.0} s in all and {:.1} s at most; back after {median:.1} s \
+            "{} outages on {} mounts ({} of the server alone), {} of them waited for, {:.0} s in all and {:.1} s at most; back after {median:.1} s \
              (median), {most:.1} s (longest); {} writes, {} reads, {} bytes compared",
             self.outages,
             self.mounts,
+            self.broken,
             self.waited,
             self.away_s,
             self.longest_away_s,

@@ -7,7 +7,7 @@ use std::process::Command;
 use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::{Held, LIMIT, call, held, start};
+use crate::common::{Held, LIMIT, call, held, number, start};
 
 fn sshfs(arguments: &[&str]) -> Held {
     let bed = held(Kind::Sshfs, &["dir_cache=no", "max_conns=1"], arguments);
@@ -50,6 +50,43 @@ fn s60_a_connection_that_breaks_is_a_crash() {
     let reader = call(move || fs::read_to_string(path));
     bed.bed.server().unwrap().start_again().unwrap();
     assert_eq!(reader.result().unwrap(), "text");
+    bed.stop();
+}
+
+/// S105: what is in flight when the connection breaks is answered by no error: sshfs answers EIO before it ends.
+#[test]
+fn s105_requests_of_a_connection_that_breaks_are_issued_again() {
+    let mut bed = sshfs(&[]);
+    for round in 0..3 {
+        let status = bed.wait_for("service", |status| status["state"] == "serving");
+        let before = number(&status, "/crashes");
+        bed.bed.server().unwrap().freeze().unwrap();
+        let calls: Vec<_> = (0..4)
+            .map(|i| {
+                let (file, made) = (bed.at("file"), bed.at(&format!("made-{round}-{i}")));
+                call(move || {
+                    if i % 2 == 0 {
+                        fs::read_to_string(file)
+                    } else {
+                        fs::create_dir(&made).map(|()| "text".to_owned())
+                    }
+                })
+            })
+            .collect();
+        bed.wait_for_requests(1); // the others may wait for the folder's lock
+        bed.bed.server().unwrap().stop().unwrap();
+        bed.wait_for("wait", |status| status["state"] == "waiting");
+        for call in &calls {
+            assert!(!call.is_done(), "{}", bed.bed.last_words());
+        }
+        bed.bed.server().unwrap().start_again().unwrap();
+        for call in calls {
+            assert_eq!(call.result().unwrap(), "text");
+        }
+        let status = bed.bed.belay_status().unwrap();
+        assert!(number(&status, "/crashes") > before, "{status}");
+        assert_eq!(number(&status, "/requests/failed"), 0, "{status}");
+    }
     bed.stop();
 }
 

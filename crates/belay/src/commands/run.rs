@@ -72,6 +72,7 @@ pub fn run(options: &Run) -> Result<i32> {
         policy: chosen.policy,
         policy_reason: chosen.reason,
         unproven: chosen.unproven,
+        ends_unconnected: chosen.ends_unconnected,
         checkpoints: chosen.checkpoints,
         until: chosen.until,
         stores,

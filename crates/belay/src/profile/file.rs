@@ -32,6 +32,17 @@ pub struct Profile {
     /// What it may lose under its policy, and what helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loses: Option<Loses>,
+    /// It has one connection, and ends when that breaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
+}
+
+/// What a profile says of the connection that the daemon works through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connection {
+    /// The option of the daemon with which it does not end when the connection breaks.
+    pub unless: String,
 }
 
 /// What a profile says of what is lost although it was acknowledged.
@@ -105,6 +116,7 @@ impl Profile {
             checkpoint: Wishes::default(),
             buffer: None,
             loses: None,
+            connection: None,
         })
     }
 

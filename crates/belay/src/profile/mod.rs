@@ -133,6 +133,8 @@ pub struct Chosen {
     pub reason: String,
     /// What is lost under it, and what helps.
     pub loses: Option<Loses>,
+    /// The daemon ends with its connection, and answers EIO before.
+    pub ends_unconnected: bool,
 }
 
 /// What was asked for.
@@ -190,6 +192,8 @@ pub fn choose(
     let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
     let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
     let loses = profile.filter(|_| policy != Policy::Buffer).and_then(|p| losing(p, command));
+    let connection = profile.and_then(|profile| profile.connection.as_ref());
+    let ends_unconnected = connection.is_some_and(|one| !has_option(command, &one.unless));
     let reason = match &loses {
         Some(loses) => format!("{reason}; {}", loses.what),
         None => reason,
@@ -197,6 +201,7 @@ pub fn choose(
     Ok(Chosen {
         policy,
         loses,
+        ends_unconnected,
         unproven: asked.is_none() && found.is_none(),
         medium: medium.map(|(path, _)| path),
         until: wanted.until.or(until).unwrap_or_default(),
@@ -211,13 +216,16 @@ pub fn choose(
 
 /// What a daemon with this command line may lose, as its profile says.
 pub fn losing(profile: &Profile, command: &[OsString]) -> Option<Loses> {
-    let loses = profile.loses.as_ref()?;
+    profile.loses.as_ref().filter(|loses| !has_option(command, &loses.unless)).cloned()
+}
+
+/// Whether a command line has such an option (`-o NAME`, `-oNAME`, among others or alone).
+fn has_option(command: &[OsString], name: &str) -> bool {
     let has = |word: &OsString| {
-        word.to_string_lossy()
-            .split(',')
-            .any(|option| option.trim_start_matches("-o") == loses.unless)
+        let text = word.to_string_lossy();
+        text.split(',').any(|option| option.trim_start_matches("-o") == name)
     };
-    (!command.iter().any(has)).then(|| loses.clone())
+    command.iter().any(has)
 }
 
 #[cfg(test)]
