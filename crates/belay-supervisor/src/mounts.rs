@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -121,10 +121,13 @@ impl MountFact {
 }
 
 /// The held mount where it is now, if nothing is mounted on it.
-pub fn uncovered(fact: &MountFact) -> Option<Mount> {
-    let table = table();
-    let mount = table.iter().find(|mount| fact.is(mount))?;
-    upper(&table, mount).is_none().then(|| mount.clone())
+///
+/// # Errors
+/// Those of [`table`].
+pub fn uncovered(fact: &MountFact) -> io::Result<Option<Mount>> {
+    let table = table()?;
+    let found = table.iter().find(|mount| fact.is(mount));
+    Ok(found.filter(|mount| upper(&table, mount).is_none()).cloned())
 }
 
 /// What is mounted on all of `mount`.
@@ -142,10 +145,15 @@ enum Place {
     Below(Mount),
     /// There.
     Here,
+    /// Nobody can tell now.
+    Unknown(io::Error),
 }
 
 fn place(fact: &MountFact) -> Place {
-    let table = table();
+    let table = match table() {
+        Ok(table) => table,
+        Err(error) => return Place::Unknown(error),
+    };
     match table.iter().find(|mount| fact.is(mount)) {
         None => Place::Gone,
         Some(mount) => {
@@ -158,25 +166,34 @@ fn place(fact: &MountFact) -> Place {
 pub fn covered(fact: &MountFact) -> Option<String> {
     match place(fact) {
         Place::Below(upper) => Some(in_the_way(&upper)),
+        Place::Unknown(error) => Some(unreadable(&error)),
         Place::Gone | Place::Here => None,
     }
+}
+
+fn unreadable(error: &io::Error) -> String {
+    format!("the mount table cannot be read: {error}; try again")
 }
 
 fn in_the_way(upper: &Mount) -> String {
     format!("another file system ({}) is mounted on top of it; unmount that first", upper.kind)
 }
 
-/// Whether the held mount is in the table, covered or not, and surely that one where the kernel can tell.
+/// Whether the held mount is in the table, covered or not, and surely that one where the kernel can tell. What cannot be told
+/// now is there: nobody forgets it then.
 pub fn is_there(fact: &MountFact) -> bool {
-    let table = table();
+    let Ok(table) = table() else { return true };
     let Some(mount) = table.iter().find(|mount| fact.is(mount)) else { return false };
     let found = unmount::unique_of(mount);
     fact.unique.is_none() || found.is_none() || found == fact.unique
 }
 
-/// The mount table of this process; empty if it cannot be read.
-pub fn table() -> Vec<Mount> {
-    parse_table(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+/// The mount table of this process.
+///
+/// # Errors
+/// Those of reading it. That nothing is found in it says something only if it was read.
+pub fn table() -> io::Result<Vec<Mount>> {
+    Ok(parse_table(&fs::read("/proc/self/mountinfo")?))
 }
 
 /// Parses a mountinfo file; lines that are not understood are left out.
@@ -218,9 +235,10 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is mounted at exactly `path`, uppermost.
+/// What is mounted at exactly `path`, uppermost; nothing if that cannot be told, so this is for messages and for looks that come
+/// again.
 pub fn at(path: &Path) -> Option<Mount> {
-    table().into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
+    table().ok()?.into_iter().rev().find(|mount| mount.mountpoint == path.as_os_str().as_bytes())
 }
 
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
@@ -228,7 +246,7 @@ pub fn at(path: &Path) -> Option<Mount> {
 ///
 /// `before`: the FUSE file systems that were there before the daemon's start (see [`fuse_devices`]).
 pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<MountFact> {
-    let table = table();
+    let table = table().ok()?;
     let fact = MountFact::of;
     if let Some(number) = connection(device) {
         let of_connection = |mount: &&Mount| mount.device == number && mount.is_fuse();
@@ -250,10 +268,13 @@ fn guess<'t>(table: &'t [Mount], told: &[u8], before: &[String]) -> Option<(&'t 
 }
 
 /// The FUSE file systems in the mount table, by `major:minor`.
-pub fn fuse_devices() -> Vec<String> {
-    let table = table().into_iter().filter(Mount::is_fuse);
+///
+/// # Errors
+/// Those of [`table`].
+pub fn fuse_devices() -> io::Result<Vec<String>> {
+    let table = table()?.into_iter().filter(Mount::is_fuse);
     let devices: std::collections::BTreeSet<String> = table.map(|mount| mount.device).collect();
-    devices.into_iter().collect()
+    Ok(devices.into_iter().collect())
 }
 
 /// `major:minor` of the connection of a FUSE device description; `None` before the mount and on
@@ -320,6 +341,30 @@ pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>) -> bool {
         && take_off(fact, How::Detached, |there, mount| fact.is_still(there, mount, device))
 }
 
+/// How long a mount is waited for whose last unmount waits for somebody else.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Ends the connection, and takes the mount out of the tree, for those whom nobody may hold up. In this order: the last unmount of
+/// a `fuseblk` mount asks its daemon, and waits for the answer before the kernel itself aborts the connection. Where that cannot be
+/// aborted, a thread waits that keeps nothing of it open: it goes on when the last holder of the device is gone.
+pub fn abort_and_detach(fact: &MountFact, device: BorrowedFd<'_>) {
+    abort(fact, || !is_disconnected(device));
+    if is_disconnected(device) {
+        detach(fact, Some(device));
+        return;
+    }
+    let (done, wait) = std::sync::mpsc::channel();
+    let theirs = fact.clone();
+    let work = move || {
+        let _ = belay_sys::without_descriptors(|| detach(&theirs, None));
+        let _ = done.send(());
+    };
+    match std::thread::Builder::new().name("detach".to_owned()).spawn(work) {
+        Ok(_) => drop(wait.recv_timeout(LAST)),
+        Err(error) => tracing::warn!("{}: not unmounted: {error}", fact.mountpoint.show()),
+    }
+}
+
 /// What became of a mount that was to be taken off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
@@ -339,6 +384,7 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
     match place(fact) {
         Place::Gone => return Removed::Before,
         Place::Below(upper) => return covered(upper),
+        Place::Unknown(error) => return Removed::Not(unreadable(&error)),
         Place::Here if !fact.proven => return Removed::Not(fact.unproven()),
         Place::Here => {}
     }
@@ -354,7 +400,10 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
             Place::Gone => return Removed::Now,
             Place::Below(upper) => return covered(upper),
             Place::Here if lazy || begin.elapsed() > IN_USE => return Removed::InUse,
-            Place::Here => {}
+            Place::Unknown(error) if begin.elapsed() > IN_USE => {
+                return Removed::Not(unreadable(&error));
+            }
+            Place::Here | Place::Unknown(_) => {}
         }
         // For the instant between fork and exec a child has what its parent had open.
         std::thread::sleep(IN_USE / 25);
@@ -365,9 +414,16 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
 /// waits for the daemon (dirty pages are written back), whose end the caller must not miss. `device`: a duplicate of the held one.
 pub fn release(fact: MountFact, device: Option<OwnedFd>, daemon: crate::process::Watched) {
     crate::threads::beside("unmount", move || {
-        if remove(&fact, device.as_ref().map(AsFd::as_fd), false) != Removed::Now
-            && let Err(error) = daemon.signal(signal_hook::consts::SIGTERM)
-        {
+        if remove(&fact, device.as_ref().map(AsFd::as_fd), false) == Removed::Now {
+            return;
+        }
+        // It would unmount what is at its place, and that is somebody else's.
+        if let Some(why) = covered(&fact) {
+            tracing::warn!(
+                "{}: {why}; its daemon is not asked to end, but ended when its time is over",
+                fact.mountpoint.show()
+            );
+        } else if let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }
     });
@@ -409,14 +465,19 @@ fn is_served(table: &[Mount], place: &Path) -> bool {
 
 /// Where the link `path` leads, if it is one; `path` is one of [`resolve_untouched`], and no FUSE daemon is asked.
 pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
-    let table = table();
+    let table = table().ok()?;
     let outside = !path.ancestors().any(|place| is_served(&table, place));
     outside.then(|| fs::read_link(path).ok()).flatten()
 }
 
 /// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon. No daemon is asked here.
 pub fn hides(fact: &MountFact, path: &Path) -> bool {
-    let Some(mount) = uncovered(fact) else { return false };
+    let mount = match uncovered(fact) {
+        Ok(Some(mount)) => mount,
+        Ok(None) => return false,
+        // Nobody goes a way that may lead there.
+        Err(_) => return true,
+    };
     let mut path = resolve_untouched(path);
     for _ in 0..MAX_LINKS {
         if path.starts_with(OsStr::from_bytes(&mount.mountpoint)) {
@@ -437,7 +498,7 @@ pub fn resolve_untouched(path: &Path) -> PathBuf {
     let Ok(absolute) = std::path::absolute(path) else {
         return path.to_owned();
     };
-    let table = table();
+    let Ok(table) = table() else { return absolute };
     let mut rest: Vec<PathBuf> =
         absolute.components().rev().map(|c| c.as_os_str().into()).collect();
     let (mut done, mut links) = (PathBuf::new(), 0);

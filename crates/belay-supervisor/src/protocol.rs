@@ -90,6 +90,8 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+    /// What has come of the next answer.
+    heard: Vec<u8>,
 }
 
 impl Client {
@@ -99,7 +101,7 @@ impl Client {
     /// Those of connect(2).
     pub fn connect(instance: &Path) -> Result<Self> {
         let stream = crate::instances::connect(instance)?;
-        Ok(Self { stream })
+        Ok(Self { stream, heard: Vec::new() })
     }
 
     /// Asks, and waits for the answer, at most for `limit`.
@@ -107,47 +109,86 @@ impl Client {
     /// # Errors
     /// If the supervisor dies or says nothing in time, or nothing that can be understood.
     pub fn ask(&mut self, ask: &Ask, limit: Option<Duration>) -> Result<Answer> {
-        let lost = |error| {
-            Error::system("ask", "the supervisor", error, "see `belay status`, then try again")
-        };
-        let mut line = serde_json::to_vec(ask)
-            .map_err(|error| Error::refused("request", error.to_string(), ""))?;
-        line.push(b'\n');
-        self.stream.write_all(&line).map_err(lost)?;
-        // The limit is one for all of the answer: one that comes a byte at a time, or never ends, is none.
-        let end = limit.map(|limit| Instant::now() + limit);
-        let late = || {
+        self.send(ask)?;
+        self.wait(limit)?.ok_or_else(|| {
             let why =
                 format!("it has not answered within {} s", limit.unwrap_or_default().as_secs());
             Error::refused("the supervisor", why, "see `belay status`, then try again")
-        };
-        let mut text = Vec::new();
+        })
+    }
+
+    /// Asks; [`Client::wait`] brings the answer.
+    ///
+    /// # Errors
+    /// If the supervisor is gone.
+    pub fn send(&mut self, ask: &Ask) -> Result<()> {
+        let mut line = serde_json::to_vec(ask)
+            .map_err(|error| Error::refused("request", error.to_string(), ""))?;
+        line.push(b'\n');
+        self.stream.write_all(&line).map_err(lost)
+    }
+
+    /// Waits for the answer, at most for `limit`. `None` if it has not come by then: it may come still.
+    ///
+    /// # Errors
+    /// If the supervisor dies, or says nothing that can be understood.
+    pub fn wait(&mut self, limit: Option<Duration>) -> Result<Option<Answer>> {
+        // The limit is one for all of the answer: one that comes a byte at a time, or never ends, is none.
+        let end = limit.map(|limit| Instant::now() + limit);
         let mut buffer = [0; 4096];
-        while !text.ends_with(b"\n") {
+        while !self.heard.ends_with(b"\n") {
             let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
             if rest.is_some_and(|rest| rest.is_zero()) {
-                return Err(late());
+                return Ok(None);
             }
             self.stream.set_read_timeout(rest).map_err(lost)?;
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(lost(ErrorKind::ConnectionReset.into())),
-                Ok(n) => text.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Ok(n) => self.heard.extend_from_slice(buffer.get(..n).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // What a time-out of a socket is called.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(late()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(lost(error)),
             }
-            if text.len() > MAX_ANSWER {
+            if self.heard.len() > MAX_ANSWER {
                 let why = format!("its answer has more than {MAX_ANSWER} bytes");
                 return Err(Error::refused("the supervisor", why, "see `belay status`"));
             }
         }
-        serde_json::from_slice(&text).map_err(|error| {
+        let text = std::mem::take(&mut self.heard);
+        serde_json::from_slice(&text).map(Some).map_err(|error| {
             Error::refused(
                 "answer of the supervisor",
                 error.to_string(),
                 "use the same version of belay for both",
             )
         })
+    }
+}
+
+fn lost(error: std::io::Error) -> Error {
+    Error::system("ask", "the supervisor", error, "see `belay status`, then try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_late_is_heard() {
+        let (stream, mut supervisor) = UnixStream::pair().expect("sockets");
+        let mut client = Client { stream, heard: Vec::new() };
+        client.send(&Ask::Stop { how: StopHow::Unused }).expect("asked");
+        let soon = Some(Duration::from_millis(5));
+        let ended = Answer::Ended { code: 1, lost: Some("all".to_owned()) };
+        let mut line = serde_json::to_vec(&ended).expect("json");
+        line.push(b'\n');
+        for byte in line {
+            assert_eq!(client.wait(soon).expect("it lives"), None);
+            supervisor.write_all(&[byte]).expect("write");
+        }
+        assert_eq!(client.wait(soon).expect("it lives"), Some(ended));
+        drop(supervisor);
+        assert!(client.wait(soon).is_err());
     }
 }

@@ -40,7 +40,7 @@ pub fn take_off(
 ) -> bool {
     let mut last = Errno::INVAL;
     for _ in 0..LOOKS {
-        let Some(mount) = mounts::uncovered(fact) else { return false };
+        let Ok(Some(mount)) = mounts::uncovered(fact) else { return false };
         match take_off_if(&mount, how, |there| is_still(there, &mount)) {
             Ok(()) => return true,
             // The held one is gone.

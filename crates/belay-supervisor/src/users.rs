@@ -73,7 +73,7 @@ pub fn of(device: &str) -> Users {
         return Users::default();
     };
     let mut users = Users::default();
-    let table = mounts::table();
+    let table = mounts::table().unwrap_or_default();
     let is_held = |mount: &&mounts::Mount| parse(&mount.device) == Some(device);
     let held: BTreeSet<u32> = table.iter().filter(is_held).map(|mount| mount.id).collect();
     let on_it = table.iter().filter(|m| held.contains(&m.parent) && !held.contains(&m.id));

@@ -4,6 +4,7 @@
 //! through this crate or through rustix.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod bare;
 mod directory;
 mod guard;
 mod loops;
@@ -13,6 +14,7 @@ mod namespace;
 pub mod raw;
 mod spawn;
 
+pub use bare::without_descriptors;
 pub use directory::in_directory;
 pub use guard::is_lost;
 pub use loops::loop_file;

@@ -59,7 +59,7 @@ pub(crate) fn open_regular(path: &Path, longest: u64) -> Option<File> {
 
 /// `is_meant`: whether it is the right one, by its inode number and the type of its file system.
 fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Option<File> {
-    if !may_touch(path, &mounts::table()) {
+    if !mounts::table().is_ok_and(|table| may_touch(path, &table)) {
         return None;
     }
     // Without links, the path means what the mount table says that it means. And a device's or pipe's

@@ -136,13 +136,10 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// Takes the mount off; those who use it get errors. In this order: the last unmount of a `fuseblk` mount asks its daemon,
-    /// and waits for the answer before the kernel itself aborts the connection. Nobody may be there who answers, and who serves
-    /// others must not wait for him who does not.
+    /// Takes the mount off; those who use it get errors.
     pub(super) fn take_mount_off(&self) {
         if let Some(mount) = &self.book.mount {
-            mounts::abort(mount, || !mounts::is_disconnected(self.device()));
-            mounts::detach(mount, Some(self.device()));
+            mounts::abort_and_detach(mount, self.device());
         }
     }
 
@@ -239,6 +236,12 @@ impl Supervisor {
     }
 
     fn answer_ended(&mut self, code: i32, lost: Option<&str>) {
+        // From here on nothing comes of a wish; but who has one by now is told as well.
+        self.finished = Some(code);
+        self.accept_clients();
+        for token in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.serve_client(token);
+        }
         self.answer_waiting(|_| Some(Answer::Ended { code, lost: lost.map(str::to_owned) }));
     }
 }

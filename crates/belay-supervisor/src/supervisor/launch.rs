@@ -276,7 +276,7 @@ fn namespace_without(mount: &MountFact) -> io::Result<PrivateMountNamespace> {
     };
     let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
     let (major, minor) = mount.device.split_once(':').ok_or_else(wrong)?;
-    let way = match mounts::uncovered(mount) {
+    let way = match mounts::uncovered(mount)? {
         Some(seen) => Path::new(&OsText::from_bytes(&seen.mountpoint).0)
             .components()
             .filter_map(part)

@@ -224,13 +224,17 @@ impl Supervisor {
         let ledger_file = belay_sys::dup_cloexec(fds.ledger.as_fd())
             .map_err(|e| Error::system("duplicate", "the ledger", e, ""))?;
         let (ledger, book) = Ledger::open(ledger_file);
-        let book = book.unwrap_or_else(|| {
-            // Also of a takeover: what is there by now may be the held mount, which that proves not to be new.
-            let mut others = mounts::fuse_devices();
-            // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
-            others.truncate(4096);
-            Book { version: VERSION, started_ns: clock::now(), others, ..Book::default() }
-        });
+        let book = match book {
+            Some(book) => book,
+            None => {
+                // Also of a takeover: what is there by now may be the held mount, which that proves not to be new.
+                let mut others = mounts::fuse_devices()
+                    .map_err(|e| Error::system("read", "the mount table", e, ""))?;
+                // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
+                others.truncate(4096);
+                Book { version: VERSION, started_ns: clock::now(), others, ..Book::default() }
+            }
+        };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
         let committed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)

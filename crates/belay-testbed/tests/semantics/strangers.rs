@@ -325,6 +325,21 @@ fn s97_a_mount_below_another_is_told() {
     assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
 }
 
+/// S97: a signal ends it; what hides it is somebody else's, and stays.
+#[test]
+fn s97_a_signal_leaves_what_is_on_top() {
+    let mut mount = Custom::low_level(&[], &[]);
+    let mut cover = std::process::Command::new("mount");
+    cover.args(["-t", "tmpfs", "none"]).arg(&mount.mountpoint);
+    assert!(run(cover, LIMIT).unwrap().status.success());
+    fs::write(mount.at("of others"), "text").unwrap();
+    kill(mount.pid("keeper"), Signal::TERM).unwrap();
+    mount.end();
+    assert_eq!(fs::read_to_string(mount.at("of others")).unwrap(), "text", "{}", mount.log());
+    assert!(mount.log().contains("on top of it"), "{}", mount.log());
+    mount.tool(&["umount"]);
+}
+
 /// L12: a program that would run with the rights of others would run unheld: it is refused, the first time and later.
 #[test]
 fn l12_programs_with_other_rights_are_refused() {

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long belay may take to say how it is.
 const LOOK: Duration = Duration::from_secs(5);
+/// How soon a supervisor that was lost is looked for again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Users of a mount that are named.
 const NAMED: usize = 20;
 
@@ -40,33 +42,17 @@ pub fn run(options: &Stop) -> Result<i32> {
     };
     // Found out before: what is not in the tree any more is harder to name.
     let device = users::device(&status);
-    let mut answer = Client::connect(&instance.dir)?.ask(&Ask::Stop { how }, Some(SILENCE));
-    let (mut told, mut asked) = (None, false);
-    while answer.is_err() {
-        let waits = waits_for(&instance);
-        match waits {
-            None if asked => break,
-            Some(what) if told.replace(what) != Some(what) => {
-                say(&format!("belay: {place}: {what} (`belay stop --force {quoted}` ends it)\n"));
-            }
-            _ => {}
-        }
-        // Of one that ends already, this only waits for the end.
-        let again = if how == StopHow::Force { StopHow::Unused } else { how };
-        let ask = |mut client: Client| client.ask(&Ask::Stop { how: again }, Some(PATIENCE));
-        answer = Client::connect(&instance.dir).and_then(ask);
-        asked = true;
-    }
+    let answer = ask(&instance, &status, how)?;
     let users = || device.as_deref().map(users::of).unwrap_or_default();
     match answer {
-        Ok(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
-        Ok(Answer::InUse) => bail!(
+        Some(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
+        Some(Answer::InUse) => bail!(
             "{place}: it is in use, and goes on as before{}\nend what uses it first, or `belay stop --lazy {quoted}` (nobody \
              finds it any more, and who has files open is served to the end), or `belay stop --force {quoted}` (errors for those \
              who use it)",
             named(&users())
         ),
-        Ok(Answer::Detached) if how == StopHow::Lazy => {
+        Some(Answer::Detached) if how == StopHow::Lazy => {
             let users = users();
             if !users.found.is_empty() {
                 say(&format!(
@@ -74,30 +60,90 @@ pub fn run(options: &Stop) -> Result<i32> {
                     named(&users)
                 ));
             }
-            return Ok(0);
+            Ok(0)
         }
-        Ok(Answer::Detached) => bail!(
+        Some(Answer::Detached) => bail!(
             "{place}: it is unmounted already, and served on for those who have files open{}\nend them first, or `belay stop \
              --force {quoted}`",
             named(&users())
         ),
-        Ok(Answer::Ended { lost: Some(lost), .. }) => {
+        Some(Answer::Ended { lost, .. }) => {
             await_end(&instance, &status)?;
-            bail!("{place}: {lost}");
+            match lost {
+                Some(lost) => bail!("{place}: {lost}"),
+                None => Ok(0),
+            }
         }
-        Ok(_) => {}
-        // A supervisor that died of it is replaced by one that goes on; wait for the end below.
-        Err(error) => tracing::debug!("{error}"),
+        // Nothing that is acknowledged is held back there.
+        None if status.epoch.is_none() => Ok(0),
+        None => bail!(
+            "{place}: it has ended, and nobody was there any more to say whether all that it had acknowledged is stored; what \
+             its `belay run` said last tells that"
+        ),
+        Some(other) => bail!("{place}: belay gives no answer to that: {other:?}"),
     }
-    await_end(&instance, &status)
+}
+
+/// Asks to stop, and waits for the answer; `None` if it has ended without one. What was lost is said in the answer alone, so who has
+/// not heard one does not know that all is well.
+fn ask(instance: &Instance, status: &Status, how: StopHow) -> Result<Option<Answer>> {
+    let mut client = Client::connect(&instance.dir)?;
+    let mut asked = client.send(&Ask::Stop { how });
+    let mut end = Instant::now() + 2 * PATIENCE;
+    let (mut silence, mut told) = (SILENCE, None);
+    loop {
+        let patience = std::mem::replace(&mut silence, PATIENCE);
+        match asked.and_then(|()| client.wait(Some(patience))) {
+            Ok(Some(answer)) => return Ok(Some(answer)),
+            Ok(None) => {
+                asked = Ok(());
+                if let Some(what) = waits_for(instance) {
+                    end = Instant::now() + 2 * PATIENCE;
+                    if told.replace(what) != Some(what) {
+                        let (place, quoted) = (status.shown(), quoted(status));
+                        say(&format!(
+                            "belay: {place}: {what} (`belay stop --force {quoted}` ends it)\n"
+                        ));
+                    }
+                }
+            }
+            // A supervisor that dies of it is replaced by one that goes on.
+            Err(error) => {
+                tracing::debug!("{error}");
+                if !is_locked(&instance.dir) {
+                    return Ok(None);
+                }
+                std::thread::sleep(AGAIN);
+                asked = Client::connect(&instance.dir).and_then(|new| {
+                    client = new;
+                    client.send(&again(instance, how))
+                });
+            }
+        }
+        if Instant::now() > end {
+            bail!("{}", too_late(status));
+        }
+    }
+}
+
+/// What is asked when it is not known whether the first wish was heard: to one that is ending already, a second wish by force
+/// would say that all patience is over.
+fn again(instance: &Instance, how: StopHow) -> Ask {
+    let is_ending = how == StopHow::Force
+        && look(instance).is_some_and(|status| status.state == State::Stopping);
+    Ask::Stop { how: if is_ending { StopHow::Unused } else { how } }
+}
+
+fn look(instance: &Instance) -> Option<Box<Status>> {
+    match Client::connect(&instance.dir).ok()?.ask(&Ask::Status, Some(LOOK)) {
+        Ok(Answer::Status(status)) => Some(status),
+        _ => None,
+    }
 }
 
 /// What is waited for that may take long.
 fn waits_for(instance: &Instance) -> Option<&'static str> {
-    let ask = |mut client: Client| client.ask(&Ask::Status, Some(LOOK));
-    let Ok(Answer::Status(status)) = Client::connect(&instance.dir).and_then(ask) else {
-        return None;
-    };
+    let status = look(instance)?;
     if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
         return Some(
             "unmounted; waiting for the daemon, which has still to write what it had acknowledged",
@@ -126,21 +172,26 @@ fn clear(instance: &Instance, options: &Stop) -> Result<bool> {
     }
 }
 
-fn await_end(instance: &Instance, status: &Status) -> Result<i32> {
+/// Waits until its place is free.
+fn await_end(instance: &Instance, status: &Status) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while is_locked(&instance.dir) {
         if Instant::now() > end {
-            bail!(
-                "{}: it does not end; try `belay stop --force {}`, or kill supervisor {} and keeper {}",
-                status.shown(),
-                quoted(status),
-                status.supervisor.pid,
-                status.keeper.pid
-            );
+            bail!("{}", too_late(status));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(0)
+    Ok(())
+}
+
+fn too_late(status: &Status) -> String {
+    format!(
+        "{}: it does not end; try `belay stop --force {}`, or kill supervisor {} and keeper {}",
+        status.shown(),
+        quoted(status),
+        status.supervisor.pid,
+        status.keeper.pid
+    )
 }
 
 fn quoted(status: &Status) -> String {
