@@ -1,6 +1,5 @@
 //! Writes to the FUSE device: the daemon's replies and notifications.
 
-use crate::connection;
 use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::Shim;
@@ -64,7 +63,7 @@ impl Shim {
             self.fault(rule, head, total, &body());
         }
         if self.options & options::ENDS_UNCONNECTED != 0 {
-            self.end_unconnected(head);
+            self.end_unconnected();
         }
         let unique = get_u64(head, 8).unwrap_or(0);
         if policy() == Policy::Journal
@@ -171,11 +170,11 @@ impl Shim {
         written
     }
 
-    /// The daemon is about to end, as its connection has broken, and says so to who asked by EIO: it is ended before that
-    /// goes out, and its successor is given the request again.
-    fn end_unconnected(&self, head: &[u8]) {
-        let error = OutHeader::read_from_prefix(head).map_or(0, |(header, _)| header.error);
-        if error == -libc::EIO && !connection::is_up(&self.mailbox.sockets()) {
+    /// The daemon is about to end, as its connection has broken, and says so to who asked by an error, or by less than there
+    /// is: it is ended before that goes out, and its successor is given the request again.
+    #[cold]
+    fn end_unconnected(&self) {
+        if self.connection.is_gone(&self.mailbox.sockets()) {
             eprintln!("belay: the daemon's connection has broken");
             // SAFETY: a signal to this process: no handler runs, as of an end that comes from outside.
             unsafe { libc::raise(libc::SIGKILL) };

@@ -1,5 +1,6 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
+use crate::connection::Connection;
 use crate::effects::epoch::Epochs;
 use crate::effects::image::Images;
 use crate::effects::journal::is_all_seen;
@@ -37,6 +38,7 @@ pub(crate) struct Shim {
     pub(crate) generation: u32,
     /// The user's choices, as the supervisor has told them.
     pub(crate) options: u64,
+    pub(crate) connection: Connection,
     pid: AtomicU32,
     /// There may be work besides reading the device. Written under the session's lock.
     pub(crate) pending: AtomicBool,
@@ -291,6 +293,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         image_box,
         generation,
         options: bits,
+        connection: Connection::new(),
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
         look: AtomicBool::new(false),
