@@ -24,7 +24,7 @@ static int waiting_loop(struct fuse_session *se);
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
+#include "../around.h"
 #include <sys/wait.h>
 #include <liburing.h>
 
@@ -111,7 +111,7 @@ static int receive_raw(struct fuse_buf *buffer)
 	size_t size = (1 << 20) + 8192;
 	if (!buffer->mem)
 		buffer->mem = malloc(size);
-	ssize_t got = syscall(SYS_read, device, buffer->mem, size);
+	ssize_t got = around(SYS_read, device, buffer->mem, size);
 	buffer->size = got;
 	return got < 0 ? -errno : got;
 }
