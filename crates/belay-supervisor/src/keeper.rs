@@ -282,6 +282,10 @@ impl Keeper {
             self.take_signals();
             self.take_notes();
             if let Some(code) = self.done {
+                // What it says last is to be there when this process, which the user started, has ended.
+                if let Some(supervisor) = self.supervisor.take() {
+                    supervisor.wait_end(END);
+                }
                 return code;
             }
             if self.link.is_none() && !self.replace_supervisor() {
