@@ -26,8 +26,15 @@ impl Connection {
         Self { fd: AtomicI32::new(-1) }
     }
 
-    /// Whether the daemon had one, and has none now. `ours` are belay's sockets. Asked at each reply: one system call,
-    /// where the answer has taken a round trip through that connection.
+    /// Notes the one that the daemon has by now, if it has one.
+    pub(crate) fn look(&self, ours: &[RawFd]) {
+        if let Some(fd) = find(ours) {
+            self.fd.store(fd, Relaxed);
+        }
+    }
+
+    /// Whether the daemon had one, and has none now. `ours` are belay's sockets. Asked at each reply: two system
+    /// calls, where the answer has taken a round trip through that connection.
     pub(crate) fn is_gone(&self, ours: &[RawFd]) -> bool {
         let known = self.fd.load(Relaxed);
         if known < -ENOUGH || known >= 0 && is_up(known) {
@@ -47,20 +54,24 @@ fn find(ours: &[RawFd]) -> Option<RawFd> {
     let entries = fs::read_dir("/proc/self/fd").ok()?;
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let theirs = |number: &RawFd| *number >= OWN && !ours.contains(number);
-    numbers.filter(theirs).find(|number| is_connection(*number) && is_up(*number))
+    numbers.filter(theirs).find(|number| is_stream(*number) && is_up(*number))
 }
 
-fn is_connection(number: RawFd) -> bool {
-    // SAFETY: it was listed as open just now. Should another thread of the daemon close it meanwhile, these calls fail, or
-    // tell of another file: neither does harm.
+fn is_stream(number: RawFd) -> bool {
+    // SAFETY: it was listed as open just now. Should another thread of the daemon close it meanwhile, the call fails, or
+    // tells of another file: neither does harm.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    sockopt::socket_type(fd) == Ok(SocketType::STREAM) && rustix::net::getpeername(fd).is_ok()
+    sockopt::socket_type(fd) == Ok(SocketType::STREAM)
 }
 
-/// Whether the other end has not hung up. Of a descriptor that is closed nothing is up.
+/// Whether it is connected, and the other end has not hung up. Its number may be another file's by now, that of a search
+/// of another thread for example.
 fn is_up(number: RawFd) -> bool {
-    // SAFETY: as above: it was a descriptor of the daemon's, and poll(2) says if it is one no more.
+    // SAFETY: as above: it was a descriptor of the daemon's, and these calls say if it is one no more.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    if rustix::net::getpeername(fd).is_err() {
+        return false;
+    }
     let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP | PollFlags::NVAL;
@@ -78,12 +89,12 @@ mod tests {
     fn a_connection_is_up_until_the_other_end_hangs_up() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let fd = ours.as_raw_fd();
-        assert!(is_connection(fd) && is_up(fd));
+        assert!(is_stream(fd) && is_up(fd));
         drop(theirs);
-        assert!(is_connection(fd) && !is_up(fd));
+        assert!(is_stream(fd) && !is_up(fd));
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(!is_connection(reader.as_raw_fd()));
-        assert!(!is_connection(1 << 20) && !is_up(1 << 20));
+        assert!(!is_stream(reader.as_raw_fd()) && !is_up(reader.as_raw_fd()));
+        assert!(!is_stream(1 << 20) && !is_up(1 << 20));
     }
 
     #[test]

@@ -201,6 +201,9 @@ impl Shim {
 
     #[cold]
     fn init_outgoing(&self, message: &[u8], pass: impl Fn() -> isize) -> isize {
+        if self.options & options::ENDS_UNCONNECTED != 0 {
+            self.connection.look(&self.mailbox.sockets()); // it may break before the first reply
+        }
         if !self.init_reply(message) {
             return message.len() as isize;
         }
