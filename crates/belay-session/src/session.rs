@@ -120,6 +120,8 @@ pub struct Session<M> {
     pub(crate) cookies: Cookies,
     pub(crate) scratch: Vec<u8>,
     pub(crate) kick: bool,
+    /// Something was noted that the supervisor is to say.
+    pub(crate) told: bool,
     pub(crate) epochs: Epochs,
     /// What was acknowledged since the last checkpoint, under the policy `epoch`.
     pub(crate) log: Option<Oplog<M>>,
@@ -205,6 +207,7 @@ impl<M: Memory> Session<M> {
             cookies: Cookies::default(),
             scratch: Vec::with_capacity(4096),
             kick: false,
+            told: false,
             epochs: Epochs::default(),
             log: None,
             placed: Placed::default(),
@@ -286,6 +289,11 @@ impl<M: Memory> Session<M> {
     /// Reading it clears it.
     pub fn take_kick(&mut self) -> bool {
         std::mem::take(&mut self.kick)
+    }
+
+    /// Whether something was noted that the supervisor is to say. Reading it clears it.
+    pub fn take_told(&mut self) -> bool {
+        std::mem::take(&mut self.told)
     }
 
     /// Whether there is nothing but normal requests: [`Session::work`] would give `None`.

@@ -7,68 +7,93 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::net::{SocketType, sockopt};
 use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// Standard input, output and error are no connections of its work.
-const OWN: RawFd = 3;
 /// So many replies without any connection say that the daemon works without.
 const ENOUGH: i32 = 8;
 
 /// The connection of this life's daemon.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// The descriptor that was one when last looked; below 0: minus one for each look at which there was none.
     fd: AtomicI32,
+    /// The inode numbers of sockets that were there before the daemon: belay's own, and what whoever started belay left
+    /// open.
+    older: Vec<u64>,
 }
 
 impl Connection {
-    pub(crate) const fn new() -> Self {
-        Self { fd: AtomicI32::new(-1) }
+    /// Before the daemon has any. `is_asked`: whether it will be asked for.
+    pub(crate) fn new(is_asked: bool) -> Self {
+        let mut older = Vec::new();
+        if is_asked {
+            let _ = look_through(|fd| {
+                older.extend(rustix::fs::fstat(fd).map(|stat| stat.st_ino));
+                false
+            });
+        }
+        Self { fd: AtomicI32::new(-1), older }
     }
 
     /// Notes the one that the daemon has by now, if it has one.
-    pub(crate) fn look(&self, ours: &[RawFd]) {
-        if let Some(fd) = find(ours) {
+    pub(crate) fn look(&self) {
+        if let Ok(Some(fd)) = self.find() {
             self.fd.store(fd, Relaxed);
         }
     }
 
-    /// Whether the daemon had one, and has none now. `ours` are belay's sockets. Asked at each reply: two system
-    /// calls, where the answer has taken a round trip through that connection.
-    pub(crate) fn is_gone(&self, ours: &[RawFd]) -> bool {
+    /// Whether the daemon had one, and has none now. Asked at each reply: two system calls, where the answer has taken a
+    /// round trip through that connection.
+    pub(crate) fn is_gone(&self) -> bool {
         let known = self.fd.load(Relaxed);
-        if known < -ENOUGH || known >= 0 && is_up(known) {
+        if known < -ENOUGH || known >= 0 && is_up(borrow(known)) {
             return false;
         }
-        match find(ours) {
-            Some(fd) => self.fd.store(fd, Relaxed),
-            None if known >= 0 => return true,
-            None => self.fd.store(known - 1, Relaxed),
+        match self.find() {
+            // What cannot be seen is not gone.
+            Err(_) => return false,
+            Ok(Some(fd)) => self.fd.store(fd, Relaxed),
+            Ok(None) if known >= 0 => return true,
+            Ok(None) => self.fd.store(known - 1, Relaxed),
         }
         false
     }
+
+    /// A stream socket of the daemon's that is connected, if there is one.
+    fn find(&self) -> io::Result<Option<RawFd>> {
+        look_through(|fd| {
+            let is_older =
+                rustix::fs::fstat(fd).is_ok_and(|stat| self.older.contains(&stat.st_ino));
+            !is_older && is_up(fd)
+        })
+    }
 }
 
-/// A stream socket of this process that is connected, if there is one.
-fn find(ours: &[RawFd]) -> Option<RawFd> {
-    let entries = fs::read_dir("/proc/self/fd").ok()?;
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let theirs = |number: &RawFd| *number >= OWN && !ours.contains(number);
-    numbers.filter(theirs).find(|number| is_stream(*number) && is_up(*number))
+/// The first of this process's stream sockets that is wanted.
+fn look_through(mut is_wanted: impl FnMut(BorrowedFd<'_>) -> bool) -> io::Result<Option<RawFd>> {
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let fd = borrow(number);
+        if sockopt::socket_type(fd) == Ok(SocketType::STREAM) && is_wanted(fd) {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
 }
 
-fn is_stream(number: RawFd) -> bool {
-    // SAFETY: it was listed as open just now. Should another thread of the daemon close it meanwhile, the call fails, or
-    // tells of another file: neither does harm.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+/// A descriptor that is, or was, the daemon's.
+fn borrow(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: it is not -1, and used at once, for calls that ask only: should another thread of the daemon have closed it, they fail,
+    // or tell of another file, which does no harm.
+    unsafe { BorrowedFd::borrow_raw(number) }
 }
 
-/// Whether it is connected, and the other end has not hung up. Its number may be another file's by now, that of a search
+/// Whether a socket is connected, and the other end has not hung up. A number may be another file's by now, that of a search
 /// of another thread for example.
-fn is_up(number: RawFd) -> bool {
-    // SAFETY: as above: it was a descriptor of the daemon's, and these calls say if it is one no more.
-    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+fn is_up(fd: BorrowedFd<'_>) -> bool {
     if rustix::net::getpeername(fd).is_err() {
         return false;
     }
@@ -82,34 +107,30 @@ fn is_up(number: RawFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_connection_is_up_until_the_other_end_hangs_up() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let fd = ours.as_raw_fd();
-        assert!(is_stream(fd) && is_up(fd));
+        assert!(is_up(ours.as_fd()));
         drop(theirs);
-        assert!(is_stream(fd) && !is_up(fd));
+        assert!(!is_up(ours.as_fd()));
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(!is_stream(reader.as_raw_fd()) && !is_up(reader.as_raw_fd()));
-        assert!(!is_stream(1 << 20) && !is_up(1 << 20));
+        assert!(!is_up(reader.as_fd()) && !is_up(borrow(1 << 20)));
     }
 
     #[test]
     fn who_never_had_a_connection_has_not_lost_it() {
-        // Other tests of this process may have some.
-        let all: Vec<RawFd> = (0..1 << 12).collect();
-        let connection = Connection::new();
+        let (_older, _other) = UnixStream::pair().unwrap();
+        let connection = Connection::new(true);
         for _ in 0..3 * ENOUGH {
-            assert!(!connection.is_gone(&all));
+            assert!(!connection.is_gone(), "only what is older is there");
         }
-        let connection = Connection::new();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let others: Vec<RawFd> = all.into_iter().filter(|fd| *fd != ours.as_raw_fd()).collect();
-        assert!(!connection.is_gone(&others) && !connection.is_gone(&others));
+        let connection = Connection::new(true);
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        assert!(!connection.is_gone() && !connection.is_gone());
         drop(theirs);
-        assert!(connection.is_gone(&others) && connection.is_gone(&others));
+        assert!(connection.is_gone() && connection.is_gone());
     }
 }

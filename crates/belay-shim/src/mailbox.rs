@@ -16,7 +16,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,11 +39,6 @@ impl Mailbox {
             mailbox.adopted.store(true, Relaxed);
         }
         mailbox
-    }
-
-    /// Its two ends, which are no connections of the daemon's.
-    pub(crate) fn sockets(&self) -> [RawFd; 2] {
-        [self.post.as_raw_fd(), self.mail.as_raw_fd()]
     }
 
     /// Whether there is nothing to mount any more: the daemon gets the device that is held.

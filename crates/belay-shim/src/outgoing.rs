@@ -103,7 +103,7 @@ impl Shim {
         let body = body();
         let outgoing = session.on_reply(head, || Cow::Borrowed(&body), taken.is_some());
         let slot = session.take_sending();
-        let kick = session.take_kick();
+        let (kick, told) = (session.take_kick(), session.take_told());
         let settling = session.phase() == Phase::Settling;
         let full = session.is_full();
         self.epoch_logged(&session);
@@ -111,6 +111,9 @@ impl Shim {
         drop(session);
         if full {
             self.degraded();
+        }
+        if told {
+            self.tell();
         }
         self.effects_decided(unique);
         let written = match outgoing {
@@ -174,10 +177,13 @@ impl Shim {
     /// is: it is ended before that goes out, and its successor is given the request again.
     #[cold]
     fn end_unconnected(&self) {
-        if self.connection.is_gone(&self.mailbox.sockets()) {
+        if self.connection.is_gone() {
             eprintln!("belay: the daemon's connection has broken");
-            // SAFETY: a signal to this process: no handler runs, as of an end that comes from outside.
-            unsafe { libc::raise(libc::SIGKILL) };
+            // Past what notes who sends signals: it is no more the request's fault than what comes from outside.
+            // SAFETY: a signal to this process, of which no handler runs.
+            unsafe {
+                belay_sys::raw::syscall(libc::SYS_kill, std::process::id(), libc::SIGKILL);
+            }
         }
     }
 
@@ -202,7 +208,7 @@ impl Shim {
     #[cold]
     fn init_outgoing(&self, message: &[u8], pass: impl Fn() -> isize) -> isize {
         if self.options & options::ENDS_UNCONNECTED != 0 {
-            self.connection.look(&self.mailbox.sockets()); // it may break before the first reply
+            self.connection.look(); // it may break before the first reply
         }
         if !self.init_reply(message) {
             return message.len() as isize;

@@ -293,7 +293,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         image_box,
         generation,
         options: bits,
-        connection: Connection::new(),
+        connection: Connection::new(bits & options::ENDS_UNCONNECTED != 0),
         pid: AtomicU32::new(pid),
         pending: AtomicBool::new(generation > 0),
         look: AtomicBool::new(false),

@@ -10,7 +10,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
@@ -527,6 +529,14 @@ pub fn resolve_untouched(path: &Path) -> PathBuf {
     }
     done.extend(rest.into_iter().rev());
     done
+}
+
+/// A process that asks a mount for what changes nothing (statfs(2)), and may hang in that. It is this very program: a search
+/// for another one might lead into that mount, and would hold up whoever starts it.
+pub fn asker(mountpoint: &OsStr) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("belay").arg("ask").arg("--").arg(mountpoint);
+    command
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// The note in a mount's folder.
@@ -110,10 +110,9 @@ impl Orphan {
 /// Whether the kernel says that nobody serves the mount. Asked by a process of its own: a daemon that hangs would hold up
 /// whoever asks, for good.
 fn is_dead(mount: &MountFact) -> bool {
-    let mut stat = Command::new("stat");
-    stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0).env("LC_ALL", "C");
-    stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let Ok(mut child) = stat.spawn() else { return false };
+    let mut asker = mounts::asker(&mount.mountpoint.0);
+    asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let Ok(mut child) = asker.spawn() else { return false };
     let ended = Watched::open(child.id()).is_some_and(|process| process.wait_end(PATIENCE));
     if !ended {
         // Not waited for: it may be in the kernel until a daemon answers.

@@ -70,7 +70,8 @@ fn take_off_if(
     how: How,
     is_meant: impl FnOnce(BorrowedFd<'_>) -> bool,
 ) -> rustix::io::Result<()> {
-    let (parent, name, there) = open_root(mount)?;
+    // Whatever stands in the way there (a mount of another user's, which refuses root) may be gone at the next look.
+    let (parent, name, there) = open_root(mount).map_err(|_| Errno::XDEV)?;
     if !is_meant(there.as_fd()) {
         return Err(Errno::STALE);
     }

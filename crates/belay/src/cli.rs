@@ -134,6 +134,12 @@ pub enum Command {
     /// A backtrace (for belay itself).
     #[command(hide = true)]
     Autopsy,
+    /// Ask a mount for something that changes nothing (for belay itself).
+    #[command(hide = true)]
+    Ask {
+        /// The mountpoint.
+        mount: PathBuf,
+    },
 }
 
 /// Options of the processes that belay starts for itself.

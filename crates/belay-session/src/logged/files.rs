@@ -125,6 +125,7 @@ impl<M: Memory> Session<M> {
         }
         if let Some(told) = self.told_unstored.remove(&file) {
             self.control().lose(Loss::Stored, &told);
+            self.told = true;
         }
         self.tell_log_sizes();
     }
@@ -146,6 +147,7 @@ impl<M: Memory> Session<M> {
                 self.path_of(file)
             );
             self.control().lose(Loss::Unstored, &what);
+            self.told = true;
             self.told_unstored.insert(file, what);
         }
     }

@@ -33,6 +33,7 @@ macro_rules! by_number {
                     let [$($arg,)* ..] = [a, b, c, d, e, f];
                     $(let $arg = $arg as $type;)*
                     // SAFETY: the daemon's own arguments to this system call, for the function that makes it.
+                    // (One that no memory is behind is a fault here, where the kernel would give EFAULT.)
                     (unsafe { $call }) as c_long
                 })*
                 // SAFETY: the daemon's own system call, unchanged.
@@ -57,6 +58,19 @@ by_number! {
     SYS_writev(fd: c_int, parts: *const iovec, count: c_int) => libc::writev(fd, parts, count);
     SYS_pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) => libc::pwrite(fd, from, len, at);
     SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t) => libc::pwritev(fd, parts, count, at);
+    SYS_preadv2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, _high: usize, flags: c_int) =>
+        libc::preadv2(fd, parts, count, at, flags);
+    SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, _high: usize, flags: c_int) =>
+        libc::pwritev2(fd, parts, count, at, flags);
+    SYS_mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) =>
+        libc::mmap(at, len, access, flags, fd, from);
+    SYS_fcntl(fd: c_int, what: c_int, argument: usize) => libc::fcntl(fd, what, argument);
+    SYS_ioctl(fd: c_int, what: c_ulong, argument: *mut c_void) => libc::ioctl(fd, what, argument);
+    SYS_close_range(first: c_uint, last: c_uint, flags: c_int) => libc::close_range(first, last, flags);
+    SYS_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) => libc::recvmsg(fd, message, flags);
+    SYS_sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, to: *const libc::sockaddr, size: u32) =>
+        libc::sendto(fd, from, len, flags, to, size);
+    SYS_fchmodat2(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) => libc::fchmodat(dir, path, mode, flags);
     SYS_splice(from: c_int, at: *mut i64, to: c_int, to_at: *mut i64, len: size_t, flags: c_uint) =>
         libc::splice(from, at, to, to_at, len, flags);
     SYS_vmsplice(fd: c_int, parts: *const iovec, count: size_t, flags: c_uint) =>
@@ -118,6 +132,8 @@ by_number! {
     SYS_creat(path: *const c_char, mode: mode_t) => libc::creat(path, mode);
     #[cfg(target_arch = "x86_64")]
     SYS_dup2(from: c_int, to: c_int) => libc::dup2(from, to);
+    #[cfg(target_arch = "x86_64")]
+    SYS_mknod(path: *const c_char, mode: mode_t, device: c_uint) => libc::mknod(path, mode, libc::dev_t::from(device));
     #[cfg(target_arch = "x86_64")]
     SYS_mkdir(path: *const c_char, mode: mode_t) => libc::mkdir(path, mode);
     #[cfg(target_arch = "x86_64")]

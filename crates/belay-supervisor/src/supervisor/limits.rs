@@ -117,8 +117,10 @@ impl Supervisor {
             Some(0) => false,
             // What nobody has read is looked at elsewhere, and may become known at any moment.
             Some(waiting) => {
-                let known = self.requests().of_kernel().saturating_add(self.control().parked());
-                let unknown = self.complete && waiting > known;
+                // While belay holds requests back, the kernel may hold others back behind them, and counts them, too.
+                let unknown = self.complete
+                    && self.control().parked() == 0
+                    && waiting > self.requests().of_kernel();
                 unknown && !mounts::has_unread(self.device()) || is_stopped(pid)
             }
             None => is_stopped(pid),

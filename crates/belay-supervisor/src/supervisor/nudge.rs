@@ -16,7 +16,7 @@ use crate::mounts;
 use belay_recorder::Store;
 use belay_recorder::control::Instant;
 use signal_hook::consts::SIGKILL;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 /// How long a successor may take before it is thought to be asleep; then twice as long, and so on.
@@ -87,15 +87,14 @@ impl Supervisor {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
-        let mut stat = Command::new("stat");
-        stat.args(["--file-system", "--format=%T", "--"]).arg(&mount.mountpoint.0);
-        stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match stat.spawn() {
+        let mut asker = mounts::asker(&mount.mountpoint.0);
+        asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match asker.spawn() {
             Ok(child) => {
                 self.nudge.child = Some(child);
                 self.nudge.until = clock::now().saturating_add(WAITS);
             }
-            Err(why) => tracing::debug!("no `stat` to wake the daemon with: {why}"),
+            Err(why) => tracing::debug!("nobody to wake the daemon by: {why}"),
         }
     }
 

@@ -91,6 +91,10 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             State::Waiting => {
                 bail!("{place}: the daemon does not start; see `belay status {place}`")
             }
+            State::Unheld | State::Dead => bail!(
+                "{place}: belay was killed there, and nobody holds the mount ({}); `belay stop {place}`, then start it again",
+                status.state.name()
+            ),
             State::Stopping => bail!("{place}: it is being unmounted"),
             State::GaveUp => bail!(
                 "{place}: belay has given it up; clean up with `umount {place}`, then start it again"

@@ -11,7 +11,7 @@ mod status;
 mod stop;
 
 use crate::cli::Command;
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 /// Runs a command; gives the exit code.
 ///
@@ -33,6 +33,10 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Man { dir } => manual::pages(dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
+        Command::Ask { mount } => {
+            rustix::fs::statfs(&mount).with_context(|| mount.display().to_string())?;
+            Ok(0)
+        }
         Command::Keep(_) => Ok(belay_supervisor::keeper::run_inherited()?),
     }
 }
