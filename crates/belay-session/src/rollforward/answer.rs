@@ -40,6 +40,7 @@ impl<M: Memory> Session<M> {
             }
             Forwarded::Meet(number) => {
                 self.meet_logged(&issue.record, Some(number));
+                forward.looked |= 1 << number;
                 forward.met.extend(entry_of(reply).map(|entry| entry.nodeid));
                 None
             }

@@ -78,7 +78,7 @@ impl<M: Memory> Session<M> {
             }
         }
         if forward.run == 0
-            && let Some(asked) = self.next_to_meet(&request, issue, &places)
+            && let Some(asked) = self.next_to_meet(&request, issue, &places, forward.looked)
         {
             return Some(Ok(asked));
         }
@@ -103,15 +103,17 @@ impl<M: Memory> Session<M> {
         Some(Ok((message, Forwarded::Issue(forward.run))))
     }
 
-    /// LOOKUP of a name of the request that this life's daemon has not been asked for. `places`: the ids of its nodes.
+    /// LOOKUP of a name of the request that this life's daemon has not been asked for. `places`: the ids of its nodes;
+    /// `looked`: the names that were looked up for it, a bit each.
     fn next_to_meet(
         &mut self,
         request: &Request<'_>,
         issue: &Issue,
         places: &[(usize, u64)],
+        looked: u8,
     ) -> Option<(Vec<u8>, Forwarded)> {
         let facts = &issue.record.facts;
-        let (number, name) = self.unmet_of(request)?;
+        let (number, name) = self.unmet_of(request, looked)?;
         // The first name is in the request's own directory, the second in that which a rename goes to.
         let (_, parent) = places.get(number)?;
         let ids = self.injected_ids(*parent);

@@ -120,6 +120,8 @@ pub(crate) struct RollForward {
     files: bool,
     /// The file that the current record made is not there.
     missing: bool,
+    /// Which of the current record's names were looked up for it: a bit each.
+    looked: u8,
     /// A handle whose file was stored, and is to be closed: node's id, handle.
     flushed: Option<(u64, Opened)>,
     /// Files that were stored on the way.
@@ -169,6 +171,7 @@ impl<M: Memory> Session<M> {
             over: false,
             files: self.buffers_files(),
             missing: false,
+            looked: 0,
             flushed: None,
             stored: Vec::new(),
             cuts: log.cuts(),
@@ -252,6 +255,7 @@ impl<M: Memory> Session<M> {
                     self.control().set_forward(self.generation, Some(issue.number as u32));
                     forward.run = 0;
                     forward.missing = false;
+                    forward.looked = 0;
                     let facts = &issue.record.facts;
                     let writes = Opcode(facts.opcode) == Opcode::WRITE && facts.size > 0;
                     if writes && issue.data.is_empty() {
