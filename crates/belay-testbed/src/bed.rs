@@ -89,6 +89,8 @@ pub struct Bed {
     sshd: Option<Sshd>,
     /// What a daemon of the table has behind it.
     place: Option<Place>,
+    /// From the start of the daemon (or of belay) to its first answer.
+    launch: Duration,
     stopped: bool,
     /// Last, so that it is removed when nothing uses it any more.
     _dir: TempDir,
@@ -143,6 +145,7 @@ impl Bed {
             daemon: Vec::new(),
             sshd: None,
             place: None,
+            launch: Duration::ZERO,
             stopped: kind == Kind::Dir,
             _dir: temp,
         };
@@ -159,7 +162,9 @@ impl Bed {
         if let Kind::Zoo(zoo) = kind {
             bed.place = Some(Place::prepare(zoo, &dir, &bed.backing, &bed.mountpoint)?);
         }
+        let before = Instant::now();
         bed.launch(mode, options, &dir)?;
+        bed.launch = before.elapsed();
         Ok(bed)
     }
 
@@ -242,6 +247,13 @@ impl Bed {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.belay.is_some()
+    }
+
+    /// How long it took from the start of the daemon to its first answer, without what was prepared before. Zero for a
+    /// plain directory.
+    #[must_use]
+    pub fn launch_time(&self) -> Duration {
+        self.launch
     }
 
     /// The daemon's program and its arguments, as they were given. (The command line in /proc is what the daemon has left

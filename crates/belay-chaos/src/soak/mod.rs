@@ -219,9 +219,7 @@ impl<'a> Soak<'a> {
         };
         let oracle_kind = if args.oracle == Oracle::Dir { Kind::Dir } else { self.kind };
         let oracle = Bed::start(oracle_kind, &Mode::Bare, &options)?;
-        let before = Instant::now();
         let subject = Bed::start(self.kind, &mode, &options)?;
-        let start = before.elapsed();
         let pool = |name, bed: &Bed| Pool::start(name, bed, args.procs, args.op_timeout);
         let mut oracle_pool = pool("the oracle", &oracle)?;
         let mut subject_pool = pool("the subject", &subject)?;
@@ -230,7 +228,7 @@ impl<'a> Soak<'a> {
         let plan = Plan {
             seed: self.seed,
             every: args.every,
-            start,
+            start: subject.launch_time(),
             signals: args.signals.clone(),
             limit: self.kills,
             progress: Some(subject_pool.progress()),
