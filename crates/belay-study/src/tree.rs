@@ -28,6 +28,14 @@ pub struct Node {
     pub same_as: Option<String>,
 }
 
+impl Node {
+    /// Whether this is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        rustix::fs::FileType::from_raw_mode(self.mode).is_dir()
+    }
+}
+
 /// A tree, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree(

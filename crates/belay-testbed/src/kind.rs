@@ -195,6 +195,12 @@ impl Kind {
         self.entry().is_none_or(|daemon| !daemon.loose_times)
     }
 
+    /// Whether a directory has the mode that it was made with once the daemon has stored it.
+    #[must_use]
+    pub fn keeps_directory_modes(self) -> bool {
+        self.entry().is_none_or(|daemon| !daemon.loose_directory_modes)
+    }
+
     /// Names at the top of its mount that are the daemon's own books.
     #[must_use]
     pub fn own_names(self) -> &'static [String] {

@@ -101,6 +101,9 @@ pub struct Daemon {
     /// A time that is set is not the one that is shown.
     #[serde(default)]
     pub loose_times: bool,
+    /// It does not store the modes of all directories, bare, and belay has it store while the mount is used.
+    #[serde(default)]
+    pub loose_directory_modes: bool,
     /// Only root can mount it here.
     #[serde(default)]
     pub root_only: bool,

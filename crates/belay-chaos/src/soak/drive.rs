@@ -223,6 +223,10 @@ fn look(bed: &Bed, links: bool) -> Result<Tree> {
     if !bed.is_held() && bed.kind().leaves_hidden_files() {
         tree.0.retain(|path, _| !path.rsplit('/').next().is_some_and(is_hidden));
     }
+    if !bed.kind().keeps_directory_modes() {
+        let directories = tree.0.values_mut().filter(|node| node.is_directory());
+        directories.for_each(|node| node.mode &= !0o777);
+    }
     let own = bed.kind().own_names();
     tree.0.retain(|path, _| !own.iter().any(|name| path.split('/').next() == Some(name)));
     Ok(tree)

@@ -136,8 +136,11 @@ fn open_files() -> Finding {
 /// What a profile says that this daemon may lose.
 fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
     let found = profile::find(Path::new(name)).ok()??;
-    let loses = profile::losing(&found.profile, command)?;
-    Some(finding("policy", Level::Note, loses.what, &loses.remedy))
+    if let Some(loses) = profile::losing(&found.profile, command) {
+        return Some(finding("policy", Level::Note, loses.what, &loses.remedy));
+    }
+    let forgets = profile::forgetting(&found.profile)?;
+    Some(finding("policy", Level::Note, forgets, "that is so without belay as well (SEMANTICS.md, L47)"))
 }
 
 fn daemon(command: &[OsString]) -> Vec<Finding> {

@@ -86,11 +86,14 @@ enum Named {
 }
 
 /// What a profile says of a daemon that buffers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
     /// Until when it holds what it has acknowledged.
     pub until: Until,
+    /// What it does not store, and so does not show again once it has been made to store: a noun with its attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgets: Option<String>,
 }
 
 impl Profile {

@@ -188,7 +188,8 @@ pub fn choose(
         reason +=
             &format!("; inode numbers are not compared, as nobody moves files in {path} ({what})");
     }
-    let until = profile.and_then(|profile| profile.buffer).map(|buffer| buffer.until);
+    let buffer = profile.and_then(|profile| profile.buffer.as_ref());
+    let until = buffer.map(|buffer| buffer.until);
     let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
     let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
     let loses = profile.filter(|_| policy != Policy::Buffer).and_then(|p| losing(p, command));
@@ -196,6 +197,11 @@ pub fn choose(
     let ends_unconnected = connection.is_some_and(|one| !has_option(command, &one.unless));
     let reason = match &loses {
         Some(loses) => format!("{reason}; {}", loses.what),
+        None => reason,
+    };
+    let forgets = profile.filter(|_| policy == Policy::Buffer).and_then(forgetting);
+    let reason = match forgets {
+        Some(forgets) => format!("{reason}; {forgets}"),
         None => reason,
     };
     Ok(Chosen {
@@ -217,6 +223,12 @@ pub fn choose(
 /// What a daemon with this command line may lose, as its profile says.
 pub fn losing(profile: &Profile, command: &[OsString]) -> Option<Loses> {
     profile.loses.as_ref().filter(|loses| !has_option(command, &loses.unless)).cloned()
+}
+
+/// What a daemon does not store of what it was told, as its profile says: a part of a sentence.
+pub fn forgetting(profile: &Profile) -> Option<String> {
+    let forgets = profile.buffer.as_ref()?.forgets.as_ref()?;
+    Some(format!("this daemon does not store {forgets}"))
 }
 
 /// Whether a command line has such an option (`-o NAME`, `-oNAME`, among others or alone).
@@ -310,5 +322,14 @@ mod tests {
         assert_eq!(loses("ro,sshfs_sync", Policy::Auto), (false, false, Until::Flush));
         // Without a word of until when.
         assert_eq!(loses("", Policy::Buffer), (false, false, Until::Flush));
+    }
+
+    /// L47: fuse-zip stores no modes of empty directories.
+    #[test]
+    fn what_a_daemon_does_not_store_is_told() {
+        let command: Vec<OsString> = ["fuse-zip", "a.zip", "/mnt"].map(Into::into).into();
+        let chosen =
+            choose(&Asked::default(), Path::new("/usr/bin/fuse-zip"), &command, None).unwrap();
+        assert!(chosen.reason.contains("does not store the modes of empty directories"));
     }
 }

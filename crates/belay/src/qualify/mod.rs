@@ -130,7 +130,7 @@ fn conclude(
         if policy == Tried::Buffer {
             // As it was tried ([`Target::until`]).
             let until = if all.image.is_some() { Until::End } else { Until::Flush };
-            profile.buffer = Some(Buffer { until });
+            profile.buffer = Some(Buffer { until, forgets: None });
         }
         profile::write(path, options.force, &profile)?;
         all.profile = Some(path.display().to_string());
