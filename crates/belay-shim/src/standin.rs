@@ -3,8 +3,9 @@
 //!
 //! Before it mounts, a FUSE library resolves its mountpoint, looks at it and perhaps lists it. In a
 //! successor the mount is there already, and such a look would wait for the very daemon that looks.
-//! So until the successor serves, paths at and below the mountpoint mean an empty directory (or
-//! file) of belay's instead. Paths are followed link by link, without ever touching the mount.
+//! So until the successor serves, paths at and below the mountpoint mean what the mount covers, by a descriptor that belay holds
+//! since before the mount: some daemons show just that. Where that is not known, they mean an empty directory (or file) of
+//! belay's. Paths are followed link by link, without ever touching the mount.
 
 use crate::start::shim;
 use rustix::io::Errno;

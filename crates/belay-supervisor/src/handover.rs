@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 20;
+const COUNT: usize = 21;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -62,6 +62,9 @@ pub struct Descriptors {
     pub shim: OwnedFd,
     /// The daemon's program that has served last; before that, the one that was there at the start. A place only (`O_PATH`).
     pub program: OwnedFd,
+    /// The folder that the mount covers, for users who cannot give successors a mount table without the mount. A place only
+    /// (`O_PATH`); where it is not known, `lock` once more.
+    pub covered: OwnedFd,
 }
 
 impl Descriptors {
@@ -87,6 +90,7 @@ impl Descriptors {
             self.image_mail.as_fd(),
             self.shim.as_fd(),
             self.program.as_fd(),
+            self.covered.as_fd(),
         ]
     }
 
@@ -112,6 +116,7 @@ impl Descriptors {
             image_mail,
             shim,
             program,
+            covered,
         ] = <[OwnedFd; COUNT]>::try_from(received).ok()?;
         Some(Self {
             config,
@@ -134,6 +139,7 @@ impl Descriptors {
             image_mail,
             shim,
             program,
+            covered,
         })
     }
 }

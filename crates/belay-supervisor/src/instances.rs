@@ -302,8 +302,8 @@ pub fn is_locked(dir: &Path) -> bool {
 
 const STANDIN: &str = "mountpoint";
 
-/// Makes what successors find at their mountpoint where they cannot have a mount table of their own
-/// (see the shim's `standin`): an empty directory, or a file if that is what was mounted on.
+/// Makes what successors find at their mountpoint where they cannot have a mount table of their own, and what the mount covers is
+/// not held (see the shim's `standin`): an empty directory, or a file if that is what was mounted on.
 ///
 /// # Errors
 /// Those of mkdir(2) and open(2).

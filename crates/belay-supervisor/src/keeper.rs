@@ -79,6 +79,7 @@ pub fn prepare(
     let ImageFds { image, journal, journal_folder, pointer_folder } = image.unwrap_or_default();
     let (image, journal) = (or_lock(image)?, or_lock(journal)?);
     let (journal_folder, pointer_folder) = (or_lock(journal_folder)?, or_lock(pointer_folder)?);
+    let covered = or_lock(covered(config))?;
     Ok(Descriptors {
         config: memfile::from_json("belay-config", config)?,
         recorder: make_recorder(config)?,
@@ -102,7 +103,14 @@ pub fn prepare(
         program: programs::place(&config.program).map_err(|e| {
             Error::system("open", config.program.display().to_string(), e, "check its mode")
         })?,
+        covered,
     })
+}
+
+/// The folder that the mount is going to cover, where a successor cannot find it by its path (see the shim's `standin`).
+fn covered(config: &Config) -> Option<OwnedFd> {
+    let path = config.guessed_mountpoint.as_ref().filter(|_| !crate::fusermount::may_mount())?;
+    open(&path.0, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 fn make_recorder(config: &Config) -> Result<OwnedFd> {

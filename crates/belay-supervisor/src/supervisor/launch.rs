@@ -24,6 +24,7 @@ use rustix::process::{Resource, getrlimit};
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path};
@@ -109,7 +110,7 @@ impl Supervisor {
     }
 
     fn spawn_once(&mut self) -> io::Result<Watched> {
-        let [recorder, device, event, post, mail, image_post, image_mail, shim, program] =
+        let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
             descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
@@ -143,6 +144,7 @@ impl Supervisor {
             }
             false => Command::new(&self.config.program),
         };
+        let mut has_covered = false;
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -153,7 +155,13 @@ impl Supervisor {
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
-                command.env("BELAY_STANDIN", standin(&self.config.instance, is_file)?);
+                if self.covers(mount) {
+                    setup.descriptors.push((dup_cloexec(as_fd(&self.fds.covered))?, covered));
+                    command.env("BELAY_STANDIN", own_descriptor(covered));
+                    has_covered = true;
+                } else {
+                    command.env("BELAY_STANDIN", standin(&self.config.instance, is_file)?);
+                }
                 command.env("BELAY_MOUNTPOINT", &mount.mountpoint.0);
             }
         }
@@ -174,6 +182,9 @@ impl Supervisor {
         if held {
             let _ = write!(told, ":program={program}");
         }
+        if has_covered {
+            let _ = write!(told, ":covered={covered}");
+        }
         if let Some(image) = &self.config.image {
             let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
         }
@@ -192,6 +203,12 @@ impl Supervisor {
             }
         }
         watched
+    }
+
+    /// Whether the folder that was held before the mount is the one that the mount covers.
+    fn covers(&self, mount: &MountFact) -> bool {
+        let link = own_descriptor(self.fds.covered.as_raw_fd());
+        std::fs::read_link(link).is_ok_and(|path| path.as_os_str() == mount.mountpoint.0)
     }
 
     fn watch_child(&self, pid: u32) -> io::Result<Watched> {
@@ -299,11 +316,11 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-fn descriptor_numbers() -> [i32; 9] {
+fn descriptor_numbers() -> [i32; 10] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = DESCRIPTORS.min(limit.saturating_sub(10)).max(10);
+    let first = DESCRIPTORS.min(limit.saturating_sub(11)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|number| first + number)
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|number| first + number)
 }
 
 #[cfg(test)]
@@ -320,6 +337,6 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let [first, .., last] = super::descriptor_numbers();
-        assert!(first >= 10 && last == first + 8);
+        assert!(first >= 10 && last == first + 9);
     }
 }

@@ -265,3 +265,30 @@ fn s39_daemons_in_the_background() {
         user.left_nothing();
     }
 }
+
+/// S39: a daemon that shows what its own mount covers finds that in each life.
+#[test]
+fn s39_what_the_mount_covers_is_found_in_each_life() {
+    let mut user = User::new();
+    let command =
+        words(&["bindfs", "-f", "--no-allow-other", "-o", "nonempty", "BACK", "BACK"], &user);
+    user.mountpoint = user.behind.clone();
+    user.start(&["--max-crashes", "0"], &command);
+    user.serves();
+    for round in 0..3 {
+        let path = user.at("file");
+        let text = user.call(move || fs::read_to_string(path)).result();
+        assert_eq!(text.unwrap(), "text", "{}", user.log());
+        let (new, old) = (user.at(&format!("n{round}")), user.at(&format!("n{}", round - 1)));
+        user.call(move || fs::write(new, "new").unwrap()).result();
+        if round > 0 {
+            let text = user.call(move || fs::read_to_string(old)).result();
+            assert_eq!(text.unwrap(), "new", "{}", user.log());
+        }
+        user.signal("daemon", Signal::KILL);
+        user.wait_for("recovery", |s| s["state"] == "serving" && s["crashes"] == round + 1);
+    }
+    user.signal("keeper", Signal::TERM);
+    assert_eq!(user.end().code(), Some(0), "{}", user.log());
+    user.left_no_process();
+}
