@@ -52,6 +52,8 @@ pub enum Kind {
     XattrRemove = 23,
     /// send(2) and its kin, and write(2) to what is no file.
     Send = 24,
+    /// open(2) with O_CREAT and without O_EXCL, and a mode by which its owner may not open the file again.
+    OpenShut = 25,
 
     /// stat(2), statx(2) and their kin.
     Stat = 64,
@@ -75,7 +77,7 @@ pub enum Kind {
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 33] = [
+pub const KINDS: [Kind; 34] = [
     Kind::OpenNew,
     Kind::Open,
     Kind::Mkdir,
@@ -100,6 +102,7 @@ pub const KINDS: [Kind; 33] = [
     Kind::XattrCreate,
     Kind::XattrRemove,
     Kind::Send,
+    Kind::OpenShut,
     Kind::Stat,
     Kind::Access,
     Kind::ReadLink,
@@ -167,6 +170,7 @@ impl Kind {
             Self::XattrCreate => "setxattr(XATTR_CREATE)",
             Self::XattrRemove => "removexattr",
             Self::Send => "send",
+            Self::OpenShut => "open(O_CREAT)",
             Self::Stat => "stat",
             Self::Access => "access",
             Self::ReadLink => "readlink",
@@ -183,6 +187,7 @@ impl Kind {
     pub fn twice(self) -> Twice {
         match self {
             Self::OpenNew
+            | Self::OpenShut
             | Self::Mkdir
             | Self::Mknod
             | Self::Link
@@ -203,7 +208,7 @@ impl Kind {
     /// Whether a call of this kind gives a descriptor.
     #[inline]
     pub fn opens(self) -> bool {
-        matches!(self, Self::OpenNew | Self::Open)
+        matches!(self, Self::OpenNew | Self::Open | Self::OpenShut)
     }
 
     /// Whether a call of this kind moves the position of its descriptor by its result.

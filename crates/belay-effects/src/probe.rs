@@ -77,11 +77,13 @@ pub fn is_in_vain(kind: Kind, entry: &Entry) -> bool {
 /// Settles an entry without outcome. `length` is how much a write was to write.
 pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
     match kind {
-        Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink => match facts.first {
-            Some(_) if entry.before != PRESENT => Settled::Done(0),
-            // It was there before: the call says so itself, as it did or would have done.
-            Some(_) | None => Settled::Again,
-        },
+        Kind::OpenNew | Kind::OpenShut | Kind::Mkdir | Kind::Mknod | Kind::Symlink => {
+            match facts.first {
+                Some(_) if entry.before != PRESENT => Settled::Done(0),
+                // It was there before: the call says so itself, as it did or would have done.
+                Some(_) | None => Settled::Again,
+            }
+        }
         Kind::Link => match (facts.first, facts.second) {
             (Some(old), Some(new)) if old.id == new.id => Settled::Done(0),
             _ => Settled::Again,

@@ -191,7 +191,7 @@ fn a_probe_tells_done_from_not_done() {
     let entry = |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, before, outcome: None };
     let file = |ino, size| Some(File { id: (1, ino), size });
     let facts = |first, second| Facts { first, second, attribute: false };
-    for kind in [Kind::OpenNew, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
+    for kind in [Kind::OpenNew, Kind::OpenShut, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
         assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Again);
         assert_eq!(settle(kind, &entry(0), &facts(file(5, 0), None), 0), Settled::Done(0));
         let there = settle(kind, &entry(PRESENT), &facts(file(5, 0), None), 0);

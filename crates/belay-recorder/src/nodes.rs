@@ -234,6 +234,16 @@ impl<M: Memory> Store<M> {
         self.set(self.node(node) + DAEMON_COUNT, count);
     }
 
+    /// Counts a lookup of the bound generation. What others can write to may say that there are as many as can be.
+    pub fn count_for_daemon(&self, node: Node) {
+        self.set_daemon_count(node, self.daemon_count(node).saturating_add(1));
+    }
+
+    /// Counts a lookup of the kernel.
+    pub fn count_for_kernel(&self, node: Node) {
+        self.set_count(node, self.count(node).saturating_add(1));
+    }
+
     /// Inode number as applications saw it.
     pub fn ino(&self, node: Node) -> u64 {
         self.word(self.node(node) + INO)

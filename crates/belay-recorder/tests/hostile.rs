@@ -4,7 +4,7 @@
 mod common;
 
 use belay_recorder::layout::NODE_WORDS;
-use belay_recorder::{Memory, Store};
+use belay_recorder::{Memory, Node, Store};
 use common::readers::{CAPACITY, LAYOUT, populated, read_all, write_some};
 use common::{Random, Sim};
 use proptest::prelude::*;
@@ -116,4 +116,18 @@ fn a_blank_memory_can_be_read() {
     let store = Store::new(Sim::new(0), LAYOUT);
     read_all(&store);
     write_some(&store);
+}
+
+/// Counts that somebody has written over end at the most.
+#[test]
+fn counts_end_at_the_most() {
+    let (_, store) = populated();
+    store.begin();
+    store.set_count(Node::ROOT, u64::MAX);
+    store.set_daemon_count(Node::ROOT, u64::MAX);
+    store.count_for_kernel(Node::ROOT);
+    store.count_for_daemon(Node::ROOT);
+    store.commit();
+    assert_eq!(store.count(Node::ROOT), u64::MAX);
+    assert_eq!(store.daemon_count(Node::ROOT), u64::MAX);
 }

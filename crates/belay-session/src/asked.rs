@@ -104,6 +104,8 @@ impl<M: Memory> Session<M> {
         });
         let wanted = match injection {
             Injection::Forward(_) | Injection::Flush => return Callers::new(),
+            // The answer goes to who asks.
+            Injection::RemoveAbsent => [requester, None, None, None],
             Injection::ReadMode { .. }
             | Injection::WidenMode { .. }
             | Injection::NarrowMode { .. }
@@ -116,8 +118,11 @@ impl<M: Memory> Session<M> {
             }
             _ => [opener, requester, Some(root), Some(self.owner)],
         };
+        let pid = wanted.iter().flatten().map(|caller| caller.pid).find(|pid| *pid != 0);
         let mut callers = Callers::new();
-        for caller in wanted.into_iter().flatten() {
+        for mut caller in wanted.into_iter().flatten() {
+            // Nobody is process 0: what a daemon looks up by that fails.
+            caller.pid = pid.unwrap_or(caller.pid);
             if !callers.iter().any(|c| (c.uid, c.gid) == (caller.uid, caller.gid)) {
                 callers.push(caller);
             }

@@ -20,8 +20,8 @@ impl<M: Memory> Session<M> {
         created: bool,
     ) -> Option<Node> {
         let node = self.identify(parent, name, entry, created)?;
-        self.store.set_count(node, self.store.count(node) + 1);
-        self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+        self.store.count_for_kernel(node);
+        self.store.count_for_daemon(node);
         self.name(parent, name, node)?;
         self.meet(parent, name);
         entry.nodeid = self.store.key(node);

@@ -47,6 +47,8 @@ pub(crate) enum Injection {
     ProbeXattr,
     /// GETXATTR of the attribute that is about to be removed.
     ProbePresence,
+    /// REMOVEXATTR of an attribute that is not there: what the daemon says to that.
+    RemoveAbsent,
     /// RENAME of an open file to a hidden name, instead of its UNLINK.
     HideByRename { node: Node },
     /// LINK of an open file to a hidden name, before a rename over it.
@@ -99,6 +101,7 @@ impl<M: Memory> Session<M> {
             Injection::CutTail => self.cut_tail(task, reply),
             Injection::ProbeXattr => self.probed_xattr(task, reply),
             Injection::ProbePresence => self.probed_presence(task, reply),
+            Injection::RemoveAbsent => self.refused_absent(task, reply),
             Injection::HideByRename { node } => self.hidden_by_rename(task, node, reply),
             Injection::HideByLink { node } => self.hidden_by_link(task, node, reply),
             Injection::HideTarget { node } => self.moved_target(task, node, reply),

@@ -6,7 +6,7 @@ use crate::effects::RENAME_EXCHANGE;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
-use crate::task::{Step, Task};
+use crate::task::{Presence, Step, Task};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{
@@ -122,7 +122,7 @@ impl<M: Memory> Session<M> {
                 task.resent = None;
                 if resent.progress == Progress::Logged {
                     // What was looked at before it was given to the dead generation was as it should be.
-                    task.presence = Some(0);
+                    task.presence = Presence::There;
                     // And its names as they are now must not keep the successor from doing it again, step by step.
                     task.met = u8::MAX;
                 }
@@ -296,37 +296,46 @@ impl<M: Memory> Session<M> {
         self.found(id, finding, &task);
     }
 
-    /// The kernel does not look whether an attribute is there before it has it removed. So that its
-    /// absence after a crash means that it was removed, no daemon gets the request without it.
+    /// The kernel does not look whether an attribute is there before it has it removed. So that its absence after a crash means
+    /// that it was removed, no request of the kernel's goes to a daemon without it: the daemon is asked by one of belay's own,
+    /// and its answer is passed on.
     pub(crate) fn presence_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        if self.leaves_nothing() {
+        if self.leaves_nothing() || request.opcode() != Opcode::REMOVEXATTR {
             return None;
         }
-        if request.opcode() != Opcode::REMOVEXATTR {
-            return None;
-        }
+        let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
+        let ids = self.injected_ids(id);
         match task.presence {
-            None => {
-                let id = self.node_id(request.header.nodeid)?;
-                let name = request.names().first?;
-                let message = build::getxattr(self.injected_ids(id), name, 0);
-                Some(Step::Inject(message, Injection::ProbePresence))
+            Presence::Unknown => {
+                Some(Step::Inject(build::getxattr(ids, name, 0), Injection::ProbePresence))
             }
-            Some(ENODATA) => {
-                let reply = build::reply_error(request.header.unique, ENODATA);
+            Presence::Absent => {
+                Some(Step::Inject(build::removexattr(ids, name), Injection::RemoveAbsent))
+            }
+            Presence::Answered(errno) => {
+                let reply = match errno {
+                    0 => build::reply_ok(request.header.unique),
+                    errno => build::reply_error(request.header.unique, errno),
+                };
                 Some(if self.keeps_copies() {
                     self.answer(task, &reply)
                 } else {
                     Step::Answer(reply)
                 })
             }
-            Some(_) => None,
+            Presence::There => None,
         }
     }
 
     pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {
-        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
-        self.with_task(id, |task| task.presence = Some(errno));
+        let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENODATA);
+        let presence = if absent { Presence::Absent } else { Presence::There };
+        self.with_task(id, |task| task.presence = presence);
+    }
+
+    pub(crate) fn refused_absent(&mut self, id: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(ENODATA, |header| -header.error);
+        self.with_task(id, |task| task.presence = Presence::Answered(errno));
     }
 
     fn found(&mut self, id: u64, finding: Finding, changed: &Task) {
@@ -395,7 +404,7 @@ impl<M: Memory> Session<M> {
         if self.store.bound(node, self.generation).is_none() {
             self.store.bind(node, self.generation, entry.nodeid);
         }
-        self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+        self.store.count_for_daemon(node);
         self.store.commit();
         self.meet(parent, name);
     }

@@ -20,7 +20,7 @@ impl<M: Memory> Session<M> {
             self.learn_of_link(node, entry.nodeid);
             if one_node {
                 self.store.begin();
-                self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+                self.store.count_for_daemon(node);
                 self.store.commit();
             } else {
                 self.forget_later(vec![(entry.nodeid, 1)]);

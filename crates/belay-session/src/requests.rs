@@ -110,6 +110,7 @@ impl<M: Memory> Session<M> {
         // Nearly all requests, nearly always: nothing but translation.
         if self.phase == Phase::Open
             && self.exclusive.is_empty()
+            && !self.shows_wide_mode()
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
             && !self.is_throttled(&request)
@@ -215,6 +216,7 @@ impl<M: Memory> Session<M> {
     /// Whether a request needs more than translation.
     fn needs_plan(&self, request: &Request<'_>) -> bool {
         if !self.exclusive.is_empty() && self.is_excluded(request)
+            || self.shows_wide_mode()
             || self.is_throttled(request)
             || self.awaits_turn(request)
             || self.forbidden(request).is_some()

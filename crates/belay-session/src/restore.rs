@@ -207,7 +207,7 @@ impl<M: Memory> Session<M> {
         if unknown {
             self.store.bind(node, self.generation, entry.nodeid);
         }
-        self.store.set_daemon_count(node, self.store.daemon_count(node) + 1);
+        self.store.count_for_daemon(node);
         if self.store.ino(node) != entry.attr.ino
             && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
         {
@@ -321,6 +321,18 @@ impl<M: Memory> Session<M> {
             _ => self.lose(handle, EACCES),
         }
         self.with_task(task, |_| {});
+    }
+
+    /// Whether a file has a mode that only belay is to see: nobody else's request goes to the daemon meanwhile, which could be let
+    /// through by it, or tell of it.
+    #[inline]
+    pub(crate) fn shows_wide_mode(&self) -> bool {
+        !self.reopening.is_empty() && self.has_widened()
+    }
+
+    #[cold]
+    fn has_widened(&self) -> bool {
+        self.reopening.keys().any(|handle| self.store.widened(*handle).is_some())
     }
 
     fn clear_widened(&mut self, handle: Handle) {

@@ -44,6 +44,20 @@ pub(crate) struct Resent {
     pub(crate) finding: Finding,
 }
 
+/// What is known of the attribute that a request is to remove.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It is there, or may be.
+    There,
+    /// It is not there.
+    Absent,
+    /// It is not there, and this is what the daemon says to its removal.
+    Answered(i32),
+}
+
 /// A parked request or an errand.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
@@ -65,8 +79,8 @@ pub(crate) struct Task {
     pub(crate) probed: Option<EntryOut>,
     pub(crate) probe_target: bool,
     pub(crate) opened: Option<OpenOut>,
-    /// What GETXATTR said of the attribute that is to be removed.
-    pub(crate) presence: Option<i32>,
+    /// The attribute that is to be removed.
+    pub(crate) presence: Presence,
     /// Which of its names were looked up for it: a bit each.
     pub(crate) met: u8,
     /// The name that it is to take away is not there.
@@ -113,7 +127,7 @@ impl Task {
             probed: None,
             probe_target: false,
             opened: None,
-            presence: None,
+            presence: Presence::default(),
             met: 0,
             absent: false,
             widen: Widen::No,

@@ -301,7 +301,8 @@ impl<M: Memory> Session<M> {
             }
             return step;
         }
-        if self.awaits_turn(&request) { Step::Blocked } else { Step::Deliver }
+        let waits = self.awaits_turn(&request) || self.shows_wide_mode();
+        if waits { Step::Blocked } else { Step::Deliver }
     }
 
     /// The daemon replied to `unique`: a task that was watched is over.

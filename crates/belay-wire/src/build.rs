@@ -198,6 +198,12 @@ pub fn getxattr(ids: Ids, name: &[u8], size: u32) -> Vec<u8> {
     request(ids, Opcode::GETXATTR, &[body.as_bytes(), name, NUL])
 }
 
+/// REMOVEXATTR.
+#[must_use]
+pub fn removexattr(ids: Ids, name: &[u8]) -> Vec<u8> {
+    request(ids, Opcode::REMOVEXATTR, &[name, NUL])
+}
+
 /// SETLK.
 #[must_use]
 pub fn setlk(ids: Ids, body: &LkIn) -> Vec<u8> {

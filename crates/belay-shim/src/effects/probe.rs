@@ -12,7 +12,13 @@ pub(super) fn before(call: &Call) -> u64 {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
         (
-            Kind::OpenNew | Kind::Mkdir | Kind::Mknod | Kind::Symlink | Kind::Unlink | Kind::Rmdir,
+            Kind::OpenNew
+            | Kind::OpenShut
+            | Kind::Mkdir
+            | Kind::Mknod
+            | Kind::Symlink
+            | Kind::Unlink
+            | Kind::Rmdir,
             About::Name(dir, path),
         ) if of_name((dir, path)).is_some() => PRESENT,
         (Kind::XattrCreate | Kind::XattrRemove, about) if has_attribute(about) => PRESENT,

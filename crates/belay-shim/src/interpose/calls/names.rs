@@ -20,7 +20,12 @@ pub(in crate::interpose) fn open_changing(
     again: impl Fn() -> isize,
 ) -> isize {
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
-    let kind = if flags & NEW == NEW { Kind::OpenNew } else { Kind::Open };
+    let shut = flags & libc::O_CREAT != 0 && mode & 0o600 != 0o600;
+    let kind = match flags & NEW == NEW {
+        true => Kind::OpenNew,
+        false if shut => Kind::OpenShut,
+        false => Kind::Open,
+    };
     // Without O_CREAT there is no such argument in C: what is in its place is of no meaning.
     let mode_given = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
     let numbers = [(flags & !libc::O_CLOEXEC) as u64, u64::from(mode_given)];
