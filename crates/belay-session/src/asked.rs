@@ -140,7 +140,7 @@ impl<M: Memory> Session<M> {
         match (injection, &task.job) {
             (
                 Injection::Reopen { handle }
-                | Injection::ReadMode { handle }
+                | Injection::ReadMode { handle, .. }
                 | Injection::WidenMode { handle, .. }
                 | Injection::NarrowMode { handle }
                 | Injection::NarrowLeft { handle }

@@ -18,7 +18,7 @@ pub(crate) enum Injection {
     /// OPEN or OPENDIR that brings a handle back.
     Reopen { handle: Handle },
     /// GETATTR before a reopen that the file's mode forbids.
-    ReadMode { handle: Handle },
+    ReadMode { handle: Handle, errno: i32 },
     /// SETATTR that lets the reopen through.
     WidenMode { handle: Handle, mode: u32 },
     /// SETATTR that puts the mode back.
@@ -87,7 +87,7 @@ impl<M: Memory> Session<M> {
             Injection::MeetRoot => self.met_root(task),
             Injection::Vouch { node } => self.vouched(task, node, reply),
             Injection::Reopen { handle } => self.reopened(task, handle, reply),
-            Injection::ReadMode { handle } => self.mode_read(task, handle, reply),
+            Injection::ReadMode { handle, errno } => self.mode_read(task, handle, errno, reply),
             Injection::WidenMode { handle, mode } => self.mode_widened(task, handle, mode, reply),
             Injection::NarrowMode { handle } => self.mode_narrowed(task, handle),
             Injection::NarrowLeft { handle } => self.left_narrowed(task, handle),

@@ -22,6 +22,8 @@ pub(crate) const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
 /// The longest path that is restored.
 const MAX_DEPTH: usize = 4096;
 const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
 
 /// What is to be done about something missing.
 pub(crate) enum Missed {
@@ -38,8 +40,8 @@ pub(crate) enum Missed {
 pub(crate) enum Reopen {
     /// An injected request is under way.
     Busy,
-    /// OPEN was refused: look at the mode.
-    Ask,
+    /// OPEN failed with this error: look at the mode.
+    Ask(i32),
     /// Widen this mode.
     Widen(u32),
     /// Open, having widened this mode.
@@ -238,8 +240,8 @@ impl<M: Memory> Session<M> {
         self.reopening.insert(handle, Reopen::Busy);
         let ids = self.injected_ids(id);
         let step = match state {
-            Some(Reopen::Ask) => {
-                Step::Inject(build::getattr(ids, None), Injection::ReadMode { handle })
+            Some(Reopen::Ask(errno)) => {
+                Step::Inject(build::getattr(ids, None), Injection::ReadMode { handle, errno })
             }
             Some(Reopen::Widen(mode)) => {
                 // On record first: whatever happens, the mode comes back.
@@ -294,8 +296,9 @@ impl<M: Memory> Session<M> {
             && self.read_only_handles.insert(handle, errno).is_none()
         {
             // Without writing it may be opened; what is written then fails as the daemon says.
-        } else if !facts.directory && (errno == EACCES || errno == EPERM) {
-            self.reopening.insert(handle, Reopen::Ask);
+        } else if !facts.directory {
+            // Perhaps for its mode: not all daemons say so by EACCES.
+            self.reopening.insert(handle, Reopen::Ask(errno));
         } else {
             self.lose(handle, errno);
         }
@@ -362,13 +365,21 @@ impl<M: Memory> Session<M> {
         self.with_task(task, |task| task.done = true);
     }
 
-    pub(crate) fn mode_read(&mut self, task: u64, handle: Handle, reply: &[u8]) {
+    /// The mode of a file whose OPEN has failed with `refusal`.
+    pub(crate) fn mode_read(&mut self, task: u64, handle: Handle, refusal: i32, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
-        match reply.get(16..).and_then(read::<AttrOut>).filter(|_| errno == 0) {
-            Some(out) => {
-                self.reopening.insert(handle, Reopen::Widen(out.attr.mode & 0o7777));
+        let mode = reply.get(16..).and_then(read::<AttrOut>).filter(|_| errno == 0);
+        let mode = mode.map(|out| out.attr.mode & 0o7777);
+        let needed = match self.store.open_facts(handle).flags & O_ACCMODE {
+            O_RDONLY => 0o400,
+            O_WRONLY => 0o200,
+            _ => 0o600,
+        };
+        match mode {
+            Some(mode) if matches!(refusal, EACCES | EPERM) || mode & needed != needed => {
+                self.reopening.insert(handle, Reopen::Widen(mode));
             }
-            None => self.lose(handle, errno),
+            _ => self.lose(handle, refusal),
         }
         self.with_task(task, |_| {});
     }

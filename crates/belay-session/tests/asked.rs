@@ -8,6 +8,7 @@ use belay_wire::{Attr, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};
 
+const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const ENODATA: i32 = 61;
 const O_RDWR: u32 = 2;
@@ -27,6 +28,11 @@ fn attr(mode: u32) -> AttrOut {
 
 /// Answers what belay asks until it has asked for `wanted`; gives that request.
 fn until(talk: &mut Talk, wanted: Opcode) -> Vec<u8> {
+    until_with(talk, wanted, EACCES)
+}
+
+/// The same of a daemon that refuses to open with this error.
+fn until_with(talk: &mut Talk, wanted: Opcode, refusal: i32) -> Vec<u8> {
     loop {
         let message = talk.next_message().expect("a request");
         let (opcode, _, unique) = told(&message);
@@ -35,7 +41,7 @@ fn until(talk: &mut Talk, wanted: Opcode) -> Vec<u8> {
         }
         match opcode {
             Opcode::LOOKUP => drop(talk.reply(unique, link(7, 102).as_bytes())),
-            Opcode::OPEN => talk.refuse(unique, EACCES),
+            Opcode::OPEN => talk.refuse(unique, refusal),
             Opcode::GETATTR => drop(talk.say(unique, attr(0o400).as_bytes())),
             other => panic!("{other:?}"),
         }
@@ -93,6 +99,15 @@ fn who_asks_is_always_a_process() {
     assert!(asked.is_none());
     let widening = until(&mut talk, Opcode::SETATTR);
     assert_eq!(Request::parse(&widening).unwrap().header.pid, 4321);
+}
+
+/// A file whose mode forbids opening it is opened again, whatever the daemon says in refusing that.
+#[test]
+fn a_mode_forbids_whatever_is_said() {
+    let mut talk = Talk::new();
+    let (node, handle) = shut(&mut talk);
+    assert!(talk.ask(node, |ids| build::read(ids, handle, 0, 1)).is_none());
+    until_with(&mut talk, Opcode::SETATTR, ENOENT);
 }
 
 /// What a daemon says to the removal of an attribute that is not there is its own affair.
