@@ -2,8 +2,8 @@
 //!
 //! A new daemon is a new entry. Words in commands and scripts may contain `$BACK` (the folder or file behind the mount),
 //! `$MNT` (the mountpoint), `$DIR` (a folder of the fixture's own), `$SAMPLE` (a tree of files to be shown), `$ZOO` (where
-//! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`), `$PORT` (a free port of
-//! the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere; `$PUBLIC` is loggedfs's word for it).
+//! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`), `$BUILT` (where this
+//! workspace's programs are), `$PORT` (a free port of the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere; `$PUBLIC` is loggedfs's word for it).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
 use serde::Deserialize;
 
+use crate::Belay;
 use crate::process::{Process, run_ok};
 
 const TABLE: &str = include_str!("../zoo/zoo.toml");
@@ -112,6 +113,12 @@ pub struct Daemon {
     pub limit: String,
 }
 
+/// Where `belay` is, and what else was built with it.
+fn built() -> Result<PathBuf> {
+    let program = PathBuf::from(Belay::find()?.command().get_program());
+    Ok(program.parent().context("belay is in no folder")?.to_owned())
+}
+
 /// A daemon of the table, by its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Zoo(u8);
@@ -176,6 +183,7 @@ impl Place {
             ("$SAMPLE", text(&sample)),
             ("$ZOO", text(&folder())),
             ("$SCRIPTS", text(&scripts)),
+            ("$BUILT", text(&built()?)),
             ("$PORT", port.to_string()),
             ("$PUBLIC", if geteuid().is_root() { "-p" } else { "-f" }.to_owned()),
             ("$OTHERS", if geteuid().is_root() { "allow_other" } else { "rw" }.to_owned()),

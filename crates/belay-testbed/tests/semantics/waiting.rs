@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use belay_testbed::process::run_ok;
-use belay_testbed::{Signal, cache_dir, mounts};
+use belay_testbed::{Belay, Signal, cache_dir, mounts};
 
 use crate::common::{Trap, When, call, until};
 use crate::custom::Custom;
@@ -302,6 +302,20 @@ fn event_loop() -> OsString {
 fn s68_an_event_loop_of_python() {
     let custom = Custom::start(&[], |place| {
         vec!["/usr/bin/python3".into(), event_loop(), place.mountpoint.into()]
+    });
+    custom.serves();
+    crash_idle(&custom, 5);
+    custom.serves();
+    custom.stop();
+}
+
+/// S68: an event loop of Rust's: tokio's, which reads the device without waiting when epoll says so.
+#[test]
+fn s68_an_event_loop_of_rust() {
+    let custom = Custom::start(&[], |place| {
+        let belay = PathBuf::from(Belay::find().unwrap().command().get_program());
+        let program = belay.with_file_name("belay-tokio-mirror");
+        vec![program.into(), place.behind.into(), place.mountpoint.into()]
     });
     custom.serves();
     crash_idle(&custom, 5);
