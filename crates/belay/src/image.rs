@@ -2,7 +2,7 @@
 //! be done about a commit that a loss of power has cut off.
 
 use anyhow::{Result, bail};
-use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
+use belay_image::journal::{Contents, Error, Found, Homes, How, Kept, Recovered, plan};
 use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
@@ -98,9 +98,8 @@ impl Journals {
     /// If it would fail.
     pub fn plan(&self, how: How) -> Result<Vec<Done>> {
         self.check_one(how)?;
-        let image = || HostFile::image(self.homes.image());
         let done = self.left.iter().map(|kept| {
-            let what = plan(kept.journal(), &image()?, how, &mut |_| {})?;
+            let what = plan(kept.journal(), &self.homes.open()?, how, &mut |_| {})?;
             Ok(Done { journal: kept.path().to_owned(), what })
         });
         done.collect()
@@ -115,12 +114,12 @@ impl Journals {
         self.check_one(how)?;
         let mut done = Vec::new();
         for kept in &self.left {
-            let image = HostFile::image(self.homes.image())?;
+            let image = self.homes.open()?;
             let what = kept.recover(&image, how, &mut |_| {})?;
             done.push(Done { journal: kept.path().to_owned(), what });
         }
         for kept in self.left {
-            kept.remove(&HostFile::image(self.homes.image())?)?;
+            kept.remove(&self.homes.open()?)?;
         }
         Ok((self.homes, done))
     }
@@ -188,7 +187,7 @@ pub fn prepare(
     }
     let image = Image::new(&homes, &kept, at_start);
     kept_beside(&image).iter().for_each(|file| tell_kept(&image, file));
-    let fds = ImageFds::new(homes.image(), homes.meta(), kept)?;
+    let fds = ImageFds::new(&homes, kept)?;
     Ok(Some((image, fds)))
 }
 
