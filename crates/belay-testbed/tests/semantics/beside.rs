@@ -1,13 +1,15 @@
-//! S57: what somebody else has put beside an image that root's belay is to work on.
+//! S57, S58: what somebody else has put beside an image that root's belay is to work on.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use belay_testbed::Kind;
+use belay_testbed::process::run;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, inotify, mknodat};
 
+use crate::common::LIMIT;
 use crate::custom::Custom;
 use crate::disk::{Disk, FOLDER};
 use crate::repair::cut_off;
@@ -172,4 +174,68 @@ fn s57_empty_journals_of_strangers_stay() {
         assert_eq!(disk.repaired(), "nothing");
         assert_eq!(disk.beside(), ["image"]);
     }
+}
+
+/// S58: files that look as if they were kept for an image take no memory and no time of whoever mounts it, and are not opened
+/// unless they may be some.
+#[test]
+fn s58_files_beside_an_image_are_looked_at_with_care() {
+    let theirs = Theirs::new();
+    let pipe = theirs.victims.join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    theirs.link(&pipe, "image.belay-oplog");
+    let secret = theirs.victims.join("secret");
+    fs::write(&secret, "text").unwrap();
+    theirs.link(&secret, "image.belay-oplog.1");
+    let watches = [Watch::on(&pipe), Watch::on(&secret)];
+    let long = |name: &str, start: &[u8]| {
+        let file = File::create_new(theirs.disk.at(name)).unwrap();
+        file.write_all_at(start, 0).unwrap();
+        file.set_len(1 << 30).unwrap();
+        chown(theirs.disk.at(name), Some(ID), Some(ID)).unwrap();
+    };
+    long("image.belay-oplog.2", b"");
+    long("image.belay-oplog.3", b"belayops\x01\0\0\0");
+    // One that is more than the numbers that belay gives.
+    long("image.belay-oplog.123456", b"");
+    let mut mount = Disk::serving(theirs.start("epoch"));
+    let log = mount.log();
+    assert!(watches.iter().all(|watch| !watch.was_opened()), "{log}");
+    for (number, told) in [(".1,", true), (".2,", true), (".3,", true), (".123456", false)] {
+        assert_eq!(log.contains(&format!("image.belay-oplog{number}")), told, "{number} {log}");
+    }
+    let peak = peak(mount.pid("keeper"));
+    assert!(peak < 200 << 10, "{peak} KiB\n{log}");
+    mount.stop();
+    mount.end();
+}
+
+/// The most memory that a process has had, in KiB.
+fn peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// S58: nothing is opened, and little read, of what is named on a command line and is something else than it should be.
+#[test]
+fn s58_odd_arguments_are_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let watch = Watch::on(&pipe);
+    let text = pipe.display().to_string();
+    for words in [
+        &["replay", "--list", &text][..],
+        &["replay", &text, "/"],
+        &["repair", &text],
+        &["repair", "--journal", &text, "/proc/self/comm"],
+        &["doctor", &text],
+    ] {
+        let mut command = belay_testbed::Belay::find().unwrap().command();
+        command.args(words);
+        let output = run(command, LIMIT).unwrap();
+        assert!(!output.status.success(), "{words:?}: {output:?}");
+    }
+    assert!(!watch.was_opened());
 }
