@@ -252,12 +252,11 @@ impl HostFile {
         }
     }
 
-    /// Refuses an empty file that has another name: it is somebody's.
+    /// Refuses a file without content that has another name: it is somebody's.
     fn check_new(&self) -> Result<(), Error> {
         let stat = fstat(&self.file)
             .map_err(|why| failed("look at the journal", &self.path, why, error::JOURNAL))?;
-        let is_new = stat.st_size == 0 && stat.st_nlink < 2;
-        if is_new { Ok(()) } else { Err(Error::NotAJournal { journal: self.name() }) }
+        if stat.st_nlink < 2 { Ok(()) } else { Err(Error::NotAJournal { journal: self.name() }) }
     }
 
     /// Removes this journal of `image`, durably, when nothing in it is needed any more. What another has put in its place

@@ -292,8 +292,10 @@ fn advance(pieces: &mut Vec<(usize, usize)>, mut written: usize) {
 /// What the header of a journal says.
 fn inspect_header<F: Storage>(journal: &F) -> Result<Parsed, Error> {
     let mut header = [0; HEADER];
-    let length = journal.read_at(0, &mut header);
-    match format::parse(&header, length.map_err(io("read the journal", journal, JOURNAL))?) {
+    let read = || io("read the journal", journal, JOURNAL);
+    journal.read_at(0, &mut header).map_err(read())?;
+    let length = journal.facts().map_err(read())?.length;
+    match format::parse(&header, length <= HEADER as u64) {
         Parsed::Unknown => Err(Error::NotAJournal { journal: journal.name() }),
         Parsed::Version(version) => Err(Error::Version { journal: journal.name(), version }),
         parsed => Ok(parsed),
