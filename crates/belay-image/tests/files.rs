@@ -170,7 +170,7 @@ fn journals_of_strangers_and_what_is_no_file_are_refused() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
     std::fs::remove_file(&path).unwrap();
     symlink(&bed.path, &path).unwrap();
-    assert!(matches!(HostFile::create_journal(&path), Err(Error::Io { .. })));
+    assert!(matches!(HostFile::create_journal(&path), Err(Error::NotAJournal { .. })));
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(HostFile::journal(&path).is_err());

@@ -291,13 +291,19 @@ fn other_files_and_other_versions_are_left_alone() {
     assert_eq!(run(&next, DISCARD).unwrap(), Recovered::Dropped);
     assert_eq!((look(&next), next.contents(IMAGE)), (Found::Empty, old()));
     // A commit in its place is refused as little as over an old journal: nothing there is needed.
-    assert_eq!(look(&disk(vec![])), Found::Empty);
-    assert_eq!(look(&disk(vec![0; 4096])), Found::Empty);
-    // Of a first commit that was cut off before its header.
-    let begun = disk(vec![0; 9000]);
-    assert_eq!(look(&begun), Found::Torn);
-    assert_eq!(run(&begun, PLAIN).unwrap(), Recovered::Dropped);
-    assert_eq!((look(&begun), begun.contents(IMAGE)), (Found::Empty, old()));
+    for length in [0, 1, 512] {
+        let begun = disk(vec![0; length]);
+        assert_eq!(look(&begun), Found::Empty);
+        assert_eq!(run(&begun, PLAIN).unwrap(), Recovered::Nothing);
+    }
+    // Many a disk image begins with zeros.
+    for length in [513, 4096, 9000] {
+        let zeros = disk(vec![0; length]);
+        for how in [PLAIN, FORCE, DISCARD] {
+            assert!(matches!(run(&zeros, how), Err(Error::NotAJournal { .. })), "{length}");
+        }
+        assert!(zeros.contents(JOURNAL) == vec![0; length]);
+    }
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use belay_image::overlay::{Run, Sealed};
 use belay_sys::Mapping;
 use std::fs::{self, Permissions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 struct Bed {
@@ -173,8 +173,77 @@ fn what_is_no_image_and_no_journal_is_refused() {
     let other = bed.top().join("other");
     fs::write(&other, "text").unwrap();
     symlink(&other, beside(&bed.image)).unwrap();
-    let kept = bed.found(None).pop().unwrap();
-    assert!(matches!(kept.inspect(&mut |_| {}), Err(Error::NotAJournal { .. })));
-    assert!(matches!(kept.remove(&bed.open()), Err(Error::NotAJournal { .. })));
+    let told = bed.homes(None).left(true).unwrap_err().to_string();
+    assert!(
+        told.contains("is not a journal of belay") && told.contains("remove the link"),
+        "{told}"
+    );
     assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+}
+
+#[test]
+fn an_image_that_is_another_by_now_is_not_opened() {
+    let bed = Bed::new();
+    let homes = bed.homes(None);
+    homes.open().unwrap();
+    fs::rename(&bed.image, bed.top().join("moved")).unwrap();
+    fs::write(&bed.image, "other").unwrap();
+    assert!(matches!(homes.open(), Err(Error::Moved { .. })));
+    fs::remove_file(&bed.image).unwrap();
+    symlink(bed.top().join("moved"), &bed.image).unwrap();
+    assert!(matches!(homes.open(), Err(Error::Moved { .. })));
+}
+
+#[test]
+fn a_journal_is_known_for_one_before_anything_is_written_to_it() {
+    let bed = Bed::new();
+    let journal = beside(&bed.image);
+    // Belay came to its end right after it had made it, or the machine did.
+    for content in [&[0; 512][..], b""] {
+        fs::write(&journal, content).unwrap();
+        assert_eq!(bed.found(None).pop().unwrap().inspect(&mut |_| {}).unwrap(), Found::Empty);
+    }
+    let kept = bed.homes(None).make().unwrap();
+    assert!(fs::read(&journal).unwrap().starts_with(b"belayjnl"));
+    bed.cut_off(&kept);
+    drop(kept);
+    let before = fs::read(&journal).unwrap();
+    assert!(matches!(bed.homes(None).make(), Err(Error::InUse { .. })));
+    assert!(fs::read(&journal).unwrap() == before);
+    // An empty file that has another name is somebody's.
+    fs::write(&journal, "").unwrap();
+    fs::hard_link(&journal, bed.top().join("other")).unwrap();
+    assert!(matches!(bed.homes(None).left(false), Err(Error::NotAJournal { .. })));
+    assert!(matches!(bed.homes(None).make(), Err(Error::NotAJournal { .. })));
+    for content in [&[0; 9000][..], b"text"] {
+        fs::remove_file(&journal).unwrap();
+        fs::write(&journal, content).unwrap();
+        assert!(matches!(bed.homes(None).left(false), Err(Error::NotAJournal { .. })));
+        assert!(matches!(bed.homes(None).make(), Err(Error::NotAJournal { .. })));
+        assert!(fs::read(&journal).unwrap() == content);
+    }
+}
+
+/// Who makes links matters where that is not belay's own user.
+#[test]
+fn a_link_of_a_user_leads_to_what_is_theirs() {
+    let bed = Bed::new();
+    if chown(&bed.image, Some(65534), None).is_err() {
+        eprintln!("skipped: only root gives files away");
+        return;
+    }
+    let asked = bed.top().join("elsewhere");
+    drop(bed.homes(Some(&asked)).make().unwrap());
+    let link = beside(&bed.image);
+    assert_eq!(bed.found(None).len(), 1, "a link of root's to root's");
+    lchown(&link, Some(65534), None).unwrap();
+    let told = bed.homes(None).left(true).unwrap_err().to_string();
+    assert!(told.contains("belongs to user 0") && told.contains("user 65534"), "{told}");
+    chown(&asked, Some(65534), None).unwrap();
+    assert_eq!(bed.found(None).len(), 1, "a link of theirs to theirs");
+    lchown(&link, Some(65533), None).unwrap();
+    assert!(matches!(bed.homes(None).left(true), Err(Error::Untrusted { .. })), "a stranger's");
+    lchown(&link, Some(0), None).unwrap();
+    chown(&asked, Some(65533), None).unwrap();
+    assert!(matches!(bed.homes(None).left(true), Err(Error::Misled { .. })), "a stranger's");
 }

@@ -62,8 +62,12 @@ fn base(sectors: usize) -> Vec<u8> {
     (0..sectors * 512).map(|i| (i / 7 + i / 512) as u8 & 0xfe).collect()
 }
 
+/// An image with a journal that was just made.
 fn fresh(image: &[u8]) -> Disk {
-    Disk::new(Platter { image: image.to_vec(), journal: vec![], modified: [5, 0] }, 1000)
+    let disk =
+        Disk::new(Platter { image: image.to_vec(), journal: vec![], modified: [5, 0] }, 1000);
+    mark_empty(&disk.journal()).unwrap();
+    Disk::new(disk.platter(|| true), 1000)
 }
 
 /// Recovers what is on a disk, a day later.

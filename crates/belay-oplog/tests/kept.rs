@@ -4,13 +4,16 @@
 
 mod common;
 
-use belay_oplog::kept::{Head, Malformed, Operation, State, Step, Text, decode, encode, steps};
+use belay_oplog::kept::{
+    Head, Malformed, Operation, State, Step, Text, decode, encode, left, steps,
+};
 use belay_oplog::{Capacity, Entry, Facts, NameChange, Oplog};
 use belay_wire::Opcode;
 use belay_wire::abi::{LinkIn, MkdirIn, RenameIn, SetattrIn, fattr};
 use common::Sim;
 use common::short::{facts, fresh, write_with};
 use proptest::prelude::*;
+use std::io::Cursor;
 use zerocopy::IntoBytes;
 
 const SMALL: Capacity = Capacity { record_bytes: 64 << 10, pages: 64 };
@@ -138,6 +141,36 @@ fn nothing_is_taken_for_a_file_that_is_none() {
     let mut later = file;
     later[8] = 2;
     assert_eq!(decode(&later), Err(Malformed::Version(2)));
+}
+
+/// What is left is known without reading what the file says that it has.
+#[test]
+fn what_is_left_is_counted_without_the_rest() {
+    let steps = kept();
+    let mut file = encode(&head(), &steps).expect("not too large");
+    let states = decode(&file).expect("whole").states_at as usize;
+    let left = |file: &[u8]| left(Cursor::new(file), file.len() as u64);
+    assert_eq!(left(&file).expect("whole"), steps.len() as u64);
+    file[states] = State::Applied.byte();
+    file[states + 1] = State::Skipped.byte();
+    file[states + 2] = State::Failed.byte();
+    assert_eq!(left(&file).expect("whole"), steps.len() as u64 - 2);
+    // The body is not looked at.
+    let end = file.len() - 1;
+    file[end] ^= 1;
+    assert_eq!(left(&file).expect("whole"), steps.len() as u64 - 2);
+    file[states] = 9;
+    assert!(left(&file).is_err(), "no state");
+    for length in [0, 63, 64, end] {
+        assert!(left(&file[..length]).is_err(), "{length} bytes");
+    }
+    // A file that says it has very much, and has.
+    let mut long = file.clone();
+    long[16..24].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    let check = xxhash_rust::xxh3::xxh3_64(&long[..56]);
+    long[56..64].copy_from_slice(&check.to_le_bytes());
+    let length = long.len() as u64 - steps.len() as u64 + (1 << 40);
+    assert!(belay_oplog::kept::left(Cursor::new(&long), length).is_err());
 }
 
 #[test]

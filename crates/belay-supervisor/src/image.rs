@@ -3,9 +3,7 @@
 
 use crate::handover::Descriptors;
 use crate::text::OsText;
-use belay_image::journal::{
-    self, Behind, Error, Facts, Homes, HostFile, Kept, Recovered, Spot, Storage,
-};
+use belay_image::journal::{self, Behind, Error, Homes, HostFile, Kept, Recovered, Spot};
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
@@ -136,19 +134,12 @@ pub struct ImageFds {
 }
 
 impl ImageFds {
-    /// Those of an image that is `meta`, and of its journal.
+    /// Those of the image of `homes`, and of its journal.
     ///
     /// # Errors
     /// Those of open(2); if the path leads to another image by now.
-    pub fn new(path: &Path, meta: &Metadata, journal: Kept) -> Result<Self, Error> {
-        let image = HostFile::image(path)?;
-        let same = |facts: Facts| {
-            let inode = if facts.is_device { 0 } else { facts.inode };
-            (facts.device, inode) == identity(meta)
-        };
-        if !image.facts().is_ok_and(same) {
-            return Err(Error::Moved { image: path.display().to_string() });
-        }
+    pub fn new(homes: &Homes, journal: Kept) -> Result<Self, Error> {
+        let image = homes.open()?;
         let (journal, journal_folder, pointer_folder) = journal.into_parts();
         let (image, _) = image.into_parts();
         Ok(Self { image: Some(image), journal: Some(journal), journal_folder, pointer_folder })

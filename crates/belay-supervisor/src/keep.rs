@@ -8,6 +8,7 @@ use belay_recorder::{Layout, Node, Store};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, RenameFlags};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -104,20 +105,22 @@ fn beside(image: &Image) -> PathBuf {
     PathBuf::from(place)
 }
 
-/// The op-logs that are kept beside an image, or beside its journal, as far as that folder can be read.
+/// The op-logs that are kept beside an image, or beside its journal, as far as that folder can be read: such names as [`put`]
+/// gives, and so a bounded number.
 pub fn kept_beside(image: &Image) -> Vec<PathBuf> {
     let first = beside(image);
     let (Some(folder), Some(name)) = (first.parent(), first.file_name()) else { return Vec::new() };
-    let is_one = |path: &PathBuf| {
-        let rest = path.file_name().and_then(|found| {
-            found.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."))
-        });
-        *path == first || rest.is_some_and(|rest| rest.iter().all(u8::is_ascii_digit))
+    let number = |path: &PathBuf| {
+        let rest = path.file_name()?.as_bytes().strip_prefix(name.as_bytes())?;
+        let number = match rest.strip_prefix(b".") {
+            Some(digits) => std::str::from_utf8(digits).ok()?.parse().ok()?,
+            None => 0,
+        };
+        (number < MOST && *path == numbered(&first, number)).then_some(number)
     };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(is_one).collect();
-    found.sort();
-    found
+    let numbers: BTreeSet<u32> = entries.filter_map(|entry| number(&entry.path())).collect();
+    numbers.into_iter().map(|number| numbered(&first, number)).collect()
 }
 
 /// The name of file `number` of those that are kept in one place.

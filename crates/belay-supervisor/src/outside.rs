@@ -1,10 +1,11 @@
 //! Files that others may have made, or may exchange while they are read.
 //!
 //! The rule: what is read by its name is opened in a way that neither waits nor has an effect, is a regular file, and has a
-//! limit. A pipe, a device or an endless file in its place is an error, not a reader that hangs.
+//! limit. A pipe, a device or an endless file in its place is an error, not a reader that hangs. What it is, and whose, is known
+//! before it is opened ([`Place`]).
 
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use belay_sys::Place;
+use rustix::fs::{CWD, FileType, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -14,6 +15,8 @@ use std::path::Path;
 pub enum From {
     /// This user's and root's, by a name that is no link: what belay itself has written.
     Own,
+    /// That user's besides: what belay may have written for them.
+    OwnOr(u32),
     /// Anybody's, also by a link: what the user has named.
     Anybody,
 }
@@ -44,26 +47,49 @@ pub fn read_text(path: &Path, from: From, most: u64) -> io::Result<String> {
 /// # Errors
 /// Those of open(2); if it is no regular file, or somebody else's.
 pub fn open_regular(path: &Path, from: From) -> io::Result<File> {
-    // To open a device or a pipe has effects: first it is found out what this is.
-    let link = if from == From::Own { OFlags::NOFOLLOW } else { OFlags::empty() };
-    let place: OwnedFd = open(path, OFlags::PATH | OFlags::CLOEXEC | link, Mode::empty())?;
-    let stat = fstat(&place)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    open_regular_for(path, from, OFlags::RDONLY)
+}
+
+/// The same for what `access` says.
+///
+/// # Errors
+/// Those of [`open_regular`].
+pub fn open_regular_for(path: &Path, from: From, access: OFlags) -> io::Result<File> {
+    let own = rustix::process::geteuid().as_raw();
+    let (place, owners) = match from {
+        From::Anybody => (Place::behind(path)?, None),
+        From::Own => (Place::at(CWD, path)?, Some([0, own, own])),
+        From::OwnOr(user) => (Place::at(CWD, path)?, Some([0, own, user])),
+    };
+    if place.kind() != FileType::RegularFile {
         return Err(io::Error::other("it is no regular file"));
     }
-    let own = rustix::process::geteuid().as_raw();
-    if from == From::Own && stat.st_uid != own && stat.st_uid != 0 {
-        return Err(io::Error::other(format!("it belongs to user {}", stat.st_uid)));
+    let owner = place.stat().st_uid;
+    if owners.is_some_and(|owners| !owners.contains(&owner)) {
+        return Err(io::Error::other(format!("it belongs to user {owner}")));
     }
-    let again = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(File::from(open(again, flags, Mode::empty())?))
+    Ok(File::from(place.open(access)?))
+}
+
+/// Opens a regular file or a block device for reading, whosever it is: what the user has named and a daemon is to work on.
+///
+/// # Errors
+/// Those of open(2); if it is something else.
+pub fn open_store(path: &Path) -> io::Result<File> {
+    let place = Place::behind(path)?;
+    match place.kind() {
+        FileType::RegularFile | FileType::BlockDevice => {
+            Ok(File::from(place.open(OFlags::RDONLY)?))
+        }
+        _ => Err(io::Error::other("it is neither a file nor a block device")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, mknodat};
+    use rustix::fs::{Mode, mknodat};
+    use std::os::unix::fs::lchown;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -79,8 +105,18 @@ mod tests {
         assert!(read(&at("file"), From::Own, 3).is_err(), "too large");
         assert!(read(&at("link"), From::Own, 4).is_err(), "a link");
         for name in ["fifo", "zero", ".", "none"] {
+            assert!(open_store(&at(name)).is_err(), "{name}");
             assert!(read(&at(name), From::Own, 4).is_err(), "{name}");
             assert!(read(&at(name), From::Anybody, 4).is_err(), "{name}");
         }
+        assert!(open_store(&at("link")).is_ok());
+        if lchown(at("file"), Some(1), None).is_err() {
+            eprintln!("skipped: only root gives files away");
+            return;
+        }
+        assert!(read(&at("file"), From::Own, 4).is_err(), "somebody else's");
+        assert!(read(&at("file"), From::OwnOr(2), 4).is_err(), "somebody else's");
+        assert_eq!(read(&at("file"), From::OwnOr(1), 4).expect("read"), b"text");
+        assert!(read(&at("link"), From::OwnOr(1), 4).is_err(), "a link");
     }
 }

@@ -11,6 +11,7 @@ mod loops;
 pub mod mailbox;
 mod mapping;
 mod namespace;
+mod place;
 pub mod raw;
 mod spawn;
 
@@ -20,4 +21,5 @@ pub use guard::is_lost;
 pub use loops::loop_file;
 pub use mapping::Mapping;
 pub use namespace::in_mount_namespace;
+pub use place::Place;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

@@ -1,9 +1,9 @@
 //! What a file holds, by its first bytes: a file system that a daemon may work on, or something else that is named in the
 //! same place (an archive, a database, a key).
 
-use std::fs::File;
+use belay_supervisor::outside;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// What a file or device holds.
@@ -82,9 +82,7 @@ pub fn of(path: &Path) -> io::Result<Contents> {
 }
 
 fn look(path: &Path, odd: bool) -> io::Result<Contents> {
-    // Should it have become a pipe meanwhile, nobody waits for it.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    let mut file = outside::open_store(path)?;
     for (at, magic, contents) in MAGIC {
         let mut bytes = [0; 16];
         let Some(bytes) = bytes.get_mut(..magic.len()) else { continue };

@@ -2,16 +2,21 @@
 //! be done about a commit that a loss of power has cut off.
 
 use anyhow::{Result, bail};
-use belay_image::journal::{Contents, Error, Found, Homes, HostFile, How, Kept, Recovered, plan};
+use belay_image::journal::{Contents, Error, Found, Homes, How, Kept, Recovered, plan};
+use belay_oplog::kept;
 use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
+use belay_supervisor::outside;
 use belay_supervisor::text::OsText;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+/// Of so many files that are kept beside an image it is told what is in them.
+const MOST_TOLD: usize = 16;
 
 /// What was done with one journal, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,9 +103,8 @@ impl Journals {
     /// If it would fail.
     pub fn plan(&self, how: How) -> Result<Vec<Done>> {
         self.check_one(how)?;
-        let image = || HostFile::image(self.homes.image());
         let done = self.left.iter().map(|kept| {
-            let what = plan(kept.journal(), &image()?, how, &mut |_| {})?;
+            let what = plan(kept.journal(), &self.homes.open()?, how, &mut |_| {})?;
             Ok(Done { journal: kept.path().to_owned(), what })
         });
         done.collect()
@@ -115,12 +119,12 @@ impl Journals {
         self.check_one(how)?;
         let mut done = Vec::new();
         for kept in &self.left {
-            let image = HostFile::image(self.homes.image())?;
+            let image = self.homes.open()?;
             let what = kept.recover(&image, how, &mut |_| {})?;
             done.push(Done { journal: kept.path().to_owned(), what });
         }
         for kept in self.left {
-            kept.remove(&HostFile::image(self.homes.image())?)?;
+            kept.remove(&self.homes.open()?)?;
         }
         Ok((self.homes, done))
     }
@@ -187,25 +191,34 @@ pub fn prepare(
         );
     }
     let image = Image::new(&homes, &kept, at_start);
-    kept_beside(&image).iter().for_each(|file| tell_kept(&image, file));
-    let fds = ImageFds::new(homes.image(), homes.meta(), kept)?;
+    let left = kept_beside(&image);
+    left.iter().take(MOST_TOLD).for_each(|file| tell_kept(&image, homes.owner(), file));
+    if let Some(more @ 1..) = left.len().checked_sub(MOST_TOLD) {
+        tracing::warn!("{more} more files beside {} may be such ones", image.path.show());
+    }
+    let fds = ImageFds::new(&homes, kept)?;
     Ok(Some((image, fds)))
 }
 
-/// What was acknowledged and is on no image is easily forgotten.
-fn tell_kept(image: &Image, file: &Path) {
+/// What was acknowledged and is on no image is easily forgotten. `owner`: the user whose the image is.
+fn tell_kept(image: &Image, owner: u32, file: &Path) {
     let (image, shown) = (image.path.show(), file.display());
-    match crate::replay::File::open(file, true) {
-        Ok(kept) => match kept.left() {
-            0 => {}
-            left => tracing::warn!(
-                "{image} lacks {left} operations that were acknowledged before and are kept in {shown}: once it is \
-                 mounted, `belay replay {shown} MOUNTPOINT` applies them (`--list` shows them; remove the file if you \
-                 do not need them)"
-            ),
-        },
+    let left = || {
+        let file = outside::open_regular(file, outside::From::OwnOr(owner))?;
+        let length = file.metadata()?.len();
+        kept::left(file, length)
+    };
+    match left() {
+        Ok(0) => {}
+        Ok(left) => tracing::warn!(
+            "{image} lacks {left} operations that were acknowledged before and are kept in {shown}: once it is \
+             mounted, `belay replay {shown} MOUNTPOINT` applies them (`--list` shows them; remove the file if you \
+             do not need them)"
+        ),
         Err(why) => {
-            tracing::warn!("{image} may lack operations: those kept for it cannot be read: {why:#}")
+            tracing::warn!(
+                "{image} may lack operations: {shown}, which may have some, is not read: {why}"
+            )
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What tells one block device from another. Its number may be another's after a restart, and writes to it leave no time.
 
+use belay_sys::Place;
 use rustix::fd::AsFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, FileType, OFlags};
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
@@ -29,8 +30,9 @@ impl Backing {
     /// Whether the kernel says that this is the file behind the device at `path`, or does not say: the name that it had when
     /// the device was made may be another file's by now.
     pub(super) fn is_of(&self, path: &Path) -> bool {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(device) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+        let place = Place::at(CWD, path).ok();
+        let place = place.filter(|place| place.kind() == FileType::BlockDevice);
+        let Some(Ok(device)) = place.map(|place| place.open(OFlags::RDONLY)) else { return true };
         match belay_sys::loop_file(device.as_fd()) {
             Ok(file) => file == (self.meta.dev(), self.meta.ino()),
             // A part of such a device.

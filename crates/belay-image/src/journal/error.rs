@@ -89,6 +89,19 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A link leads to what is not the image's journal, or may not be.
+    #[error(
+        "{journal}, to which the link {pointer} leads, is not to be trusted: {why}; nothing was changed: remove the \
+         link, and if the image has a journal elsewhere, name that with --journal"
+    )]
+    Misled {
+        /// The link.
+        pointer: String,
+        /// Where it leads to.
+        journal: String,
+        /// Why.
+        why: String,
+    },
     /// Somebody has it.
     #[error(
         "{image} is held by a belay that runs: it has locked {journal}; see `belay status`, and end that with \

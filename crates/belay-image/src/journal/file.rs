@@ -2,12 +2,13 @@
 
 use super::device::{self, Backing};
 use super::error::{self, Error};
-use super::inspect_header;
+use super::format::Parsed;
 use super::spot::Spot;
+use super::{check_trust, inspect_header, mark_empty};
 use belay_recorder::Memory;
-use belay_sys::Mapping;
+use belay_sys::{Mapping, Place};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom, flock};
+use rustix::fs::{CWD, FileType, FlockOperation, OFlags, SeekFrom, Stat, flock, fstat};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
@@ -106,6 +107,9 @@ pub struct HostFile {
     pub(super) spot: Option<Spot>,
 }
 
+/// Says whether what was found, and is not open yet, is what was looked for.
+pub(super) type Check<'c> = &'c dyn Fn(&Stat) -> Result<(), Error>;
+
 /// The journal of an image that is a regular file: `IMAGE.belay-journal`, beside it. That of a device must
 /// lie elsewhere: what is beside a device does not outlive the system.
 pub fn beside(image: &Path) -> PathBuf {
@@ -136,16 +140,23 @@ impl HostFile {
         (self.file, self.spot.map(Spot::into_folder))
     }
 
-    /// Opens an image.
+    /// Opens an image, by a path without links.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// Those of open(2), or if there is something else than a file or a block device.
     pub fn image(path: &Path) -> Result<Self, Error> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(file) => Ok(Self::new(file, path.to_owned())),
-            Err(why) => Err(failed("open the image", path, why, error::IMAGE)),
+        Self::image_if(path, &|_| Ok(()))
+    }
+
+    /// The same if it is the right one. Nothing else is opened: that may have effects.
+    pub(super) fn image_if(path: &Path, is_it: Check<'_>) -> Result<Self, Error> {
+        let fail = |why| failed("open the image", path, why, error::IMAGE);
+        let place = Place::at(CWD, path).map_err(fail)?;
+        is_it(place.stat())?;
+        if !matches!(place.kind(), FileType::RegularFile | FileType::BlockDevice) {
+            return Err(Error::NotAnImage { image: path.display().to_string() });
         }
+        Ok(Self::new(place.open(OFlags::RDWR).map_err(fail)?, path.to_owned()))
     }
 
     /// Opens a journal; `None` if there is none.
@@ -153,23 +164,39 @@ impl HostFile {
     /// # Errors
     /// Those of open(2), or if there is something else than a file.
     pub fn journal(path: &Path) -> Result<Option<Self>, Error> {
+        Self::journal_if(path, &|_| Ok(()))
+    }
+
+    /// The same if it is what it should be. Nothing else is opened.
+    pub(super) fn journal_if(path: &Path, is_it: Check<'_>) -> Result<Option<Self>, Error> {
         match Spot::of(path) {
-            Ok(spot) => Self::journal_in(spot),
-            Err(Errno::NOENT) => Ok(None),
+            Ok(spot) => Self::journal_in_if(spot, is_it),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(why) => Err(failed("open the journal", path, why, error::JOURNAL)),
         }
     }
 
     pub(super) fn journal_in(spot: Spot) -> Result<Option<Self>, Error> {
-        let path = spot.path.clone();
-        match spot.open(OFlags::empty()) {
-            Ok(file) => Self::regular(file, spot).map(Some),
-            Err(Errno::NOENT) => Ok(None),
-            Err(why) => Err(failed("open the journal", &path, why, error::JOURNAL)),
-        }
+        Self::journal_in_if(spot, &|_| Ok(()))
     }
 
-    /// Opens a journal, and makes an empty one if there is none, durably.
+    fn journal_in_if(spot: Spot, is_it: Check<'_>) -> Result<Option<Self>, Error> {
+        let path = spot.path.clone();
+        let fail = |why| failed("open the journal", &path, why, error::JOURNAL);
+        let place = match spot.look() {
+            Ok(place) => place,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(why) => return Err(fail(why)),
+        };
+        is_it(place.stat())?;
+        if place.kind() != FileType::RegularFile {
+            return Err(Error::NotAJournal { journal: path.display().to_string() });
+        }
+        let file = place.open(OFlags::RDWR).map_err(fail)?;
+        Ok(Some(Self { file, path, spot: Some(spot) }))
+    }
+
+    /// Opens a journal, and makes an empty file if there is none, durably.
     ///
     /// # Errors
     /// Those of open(2) and fsync(2), or if there is something else than a file.
@@ -181,20 +208,55 @@ impl HostFile {
 
     pub(super) fn create_journal_in(spot: &Spot) -> Result<Self, Error> {
         let fail = |why| failed("make the journal", &spot.path, why, error::JOURNAL);
-        if let Some(found) = Self::journal_in(spot.again().map_err(fail)?)? {
+        let again = || spot.again().map_err(fail);
+        if let Some(found) = Self::journal_in(again()?)? {
             return Ok(found);
         }
-        match spot.open(OFlags::CREATE | OFlags::EXCL) {
+        match spot.create() {
             Ok(file) => {
                 spot.sync()?;
-                Self::regular(file, spot.again().map_err(fail)?)
+                Ok(Self { file, path: spot.path.clone(), spot: Some(again()?) })
             }
             // Somebody else has made it meanwhile.
-            Err(Errno::EXIST) => {
-                Self::journal_in(spot.again().map_err(fail)?)?.ok_or_else(|| fail(Errno::AGAIN))
-            }
+            Err(Errno::EXIST) => Self::journal_in(again()?)?.ok_or_else(|| fail(Errno::AGAIN)),
             Err(why) => Err(fail(why)),
         }
+    }
+
+    /// Makes a file that was made, or was there, and is locked by now, the journal of an image of `owner`'s. From then on it is
+    /// known for a journal by what is in it.
+    ///
+    /// # Errors
+    /// If somebody else has put it there, or may need what is in it; those of write(2) and fsync(2).
+    pub(super) fn claim(&self, owner: u32) -> Result<(), Error> {
+        check_trust(self, owner)?;
+        match inspect_header(self)? {
+            Parsed::Empty => Ok(()),
+            Parsed::Blank => {
+                self.check_new()?;
+                mark_empty(self)?;
+                self.sync().map_err(error::io("make durable", self, error::JOURNAL))
+            }
+            _ => Err(Error::InUse { journal: self.name() }),
+        }
+    }
+
+    /// Refuses what belay has not written. `may_be_new`: it may be a file that was just made, and has nothing in it yet.
+    pub(super) fn check_written(&self, may_be_new: bool) -> Result<(), Error> {
+        match inspect_header(self) {
+            Ok(Parsed::Blank) if may_be_new => self.check_new(),
+            Ok(Parsed::Blank) => Err(Error::NotAJournal { journal: self.name() }),
+            // What can be done about it depends on what was asked for.
+            Ok(_) | Err(Error::Version { .. }) => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Refuses a file without content that has another name: it is somebody's.
+    fn check_new(&self) -> Result<(), Error> {
+        let stat = fstat(&self.file)
+            .map_err(|why| failed("look at the journal", &self.path, why, error::JOURNAL))?;
+        if stat.st_nlink < 2 { Ok(()) } else { Err(Error::NotAJournal { journal: self.name() }) }
     }
 
     /// Removes this journal of `image`, durably, when nothing in it is needed any more. What another has put in its place
@@ -231,8 +293,8 @@ impl HostFile {
             }
             Err(why) => return Err(failed("lock the journal", &self.path, why, error::JOURNAL)),
         }
-        // Not a file that somebody has put there.
-        inspect_header(&new)?;
+        let facts = image.facts().map_err(error::io("look at the image", image, error::IMAGE))?;
+        new.claim(facts.owner)?;
         *self = new;
         Ok(true)
     }
@@ -240,18 +302,8 @@ impl HostFile {
     /// Whether this is the file that has its name.
     pub(super) fn is_in_place(&self) -> bool {
         let there = self.spot.as_ref().map(Spot::stat);
-        matches!((rustix::fs::fstat(&self.file), there), (Ok(own), Some(Ok(there)))
+        matches!((fstat(&self.file), there), (Ok(own), Some(Ok(there)))
             if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
-    }
-
-    fn regular(file: OwnedFd, spot: Spot) -> Result<Self, Error> {
-        let path = spot.path.clone();
-        let stat = rustix::fs::fstat(&file)
-            .map_err(|why| failed("look at the journal", &path, why, error::JOURNAL))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::NotAJournal { journal: path.display().to_string() });
-        }
-        Ok(Self { file, path, spot: Some(spot) })
     }
 }
 
@@ -265,7 +317,7 @@ impl Storage for HostFile {
     }
 
     fn facts(&self) -> io::Result<Facts> {
-        let stat = rustix::fs::fstat(&self.file)?;
+        let stat = fstat(&self.file)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
         let behind =
             if is_device { device::backing(stat.st_rdev, Path::new(device::SYS)) } else { None };

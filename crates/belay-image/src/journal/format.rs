@@ -61,7 +61,7 @@ pub(super) struct Header {
 pub(super) enum Parsed {
     /// Of a journal that holds nothing.
     Empty,
-    /// Never written: there is none yet, or the first commit was cut off before it.
+    /// Nothing: whoever made the file was cut off before this was on the disk.
     Blank,
     /// Spoilt.
     Torn,
@@ -128,9 +128,10 @@ fn sign(mut out: [u8; HEADER]) -> [u8; HEADER] {
     out
 }
 
-/// Reads a header.
-pub(super) fn parse(header: &[u8; HEADER]) -> Parsed {
-    if header.iter().all(|byte| *byte == 0) {
+/// Reads a header, of which there is nothing behind it if `alone`; of a shorter file all that there is, with zeros behind it.
+pub(super) fn parse(header: &[u8; HEADER], alone: bool) -> Parsed {
+    // Many a disk image begins with zeros as well.
+    if alone && header.iter().all(|byte| *byte == 0) {
         return Parsed::Blank;
     }
     if !header.starts_with(&MAGIC) {

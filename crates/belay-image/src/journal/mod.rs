@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod filesystem;
 mod format;
+mod kept;
 mod place;
 mod recover;
 mod spot;
@@ -24,7 +25,8 @@ mod spot;
 pub use behind::Behind;
 pub use error::Error;
 pub use file::{Facts, HostFile, Source, Storage, beside};
-pub use place::{Homes, Kept, remove};
+pub use kept::{Kept, remove};
+pub use place::Homes;
 pub use recover::{Contents, Found, How, Recovered, inspect, plan, recover};
 pub use spot::Spot;
 
@@ -90,7 +92,7 @@ pub fn commit<F: Storage, S: Source<F>>(
         bytes: sealed.bytes(),
         number: filesystem::number(image).map_err(io("read the image", image, IMAGE))?,
     };
-    check_trust(journal, &facts)?;
+    check_trust(journal, facts.owner)?;
     write_journal(journal, source, &header, &sealed.runs, progress)
         .and_then(|()| journal.sync())
         .map_err(io("write the journal", journal, JOURNAL))?;
@@ -258,18 +260,18 @@ fn finish_length<F: Storage>(image: &F, header: &Header) -> std::io::Result<()> 
     if right { Ok(()) } else { image.set_len(header.length) }
 }
 
-/// Whether nobody can have made or changed the journal who could not as well have changed the image.
-fn check_trust<F: Storage>(journal: &F, image: &Facts) -> Result<(), Error> {
+/// Whether nobody can have made or changed the journal who could not as well have changed the image, which is `owner`'s.
+fn check_trust<F: Storage>(journal: &F, owner: u32) -> Result<(), Error> {
     let facts = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?;
     let untrusted = |why| Err(Error::Untrusted { journal: journal.name(), why });
     if facts.shared {
         return untrusted("others than its owner may write to it".to_owned());
     }
     let own = rustix::process::geteuid().as_raw();
-    if facts.owner == own || facts.owner == 0 || facts.owner == image.owner {
+    if [own, 0, owner].contains(&facts.owner) {
         return Ok(());
     }
-    untrusted(format!("it belongs to user {}, the image to user {}", facts.owner, image.owner))
+    untrusted(format!("it belongs to user {}, the image to user {owner}", facts.owner))
 }
 
 /// Drops the first `written` bytes.
@@ -290,8 +292,10 @@ fn advance(pieces: &mut Vec<(usize, usize)>, mut written: usize) {
 /// What the header of a journal says.
 fn inspect_header<F: Storage>(journal: &F) -> Result<Parsed, Error> {
     let mut header = [0; HEADER];
-    journal.read_at(0, &mut header).map_err(io("read the journal", journal, JOURNAL))?;
-    match format::parse(&header) {
+    let read = || io("read the journal", journal, JOURNAL);
+    journal.read_at(0, &mut header).map_err(read())?;
+    let length = journal.facts().map_err(read())?.length;
+    match format::parse(&header, length <= HEADER as u64) {
         Parsed::Unknown => Err(Error::NotAJournal { journal: journal.name() }),
         Parsed::Version(version) => Err(Error::Version { journal: journal.name(), version }),
         parsed => Ok(parsed),

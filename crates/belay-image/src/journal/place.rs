@@ -6,14 +6,14 @@
 //!
 //! Who has a journal has locked it (flock(2)); of two who want an image one is refused.
 
+use super::HostFile;
 use super::behind::Behind;
 use super::device::{self, Backing};
-use super::error::{Error, JOURNAL, io};
+use super::error::{Error, JOURNAL};
 use super::file::{beside, failed};
+use super::kept::Kept;
 use super::spot::Spot;
-use super::{Found, HostFile, How, Progress, Recovered, Storage, inspect, inspect_header, recover};
-use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, FlockOperation, flock};
+use rustix::fs::{FileType, FlockOperation, Stat, flock};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, Metadata};
@@ -41,12 +41,12 @@ pub struct Homes {
     homes: Vec<PathBuf>,
 }
 
-/// A journal that is there, and locked as long as this lives.
-#[derive(Debug)]
-pub struct Kept {
-    journal: HostFile,
-    path: PathBuf,
-    pointer: Option<Spot>,
+/// A link in a home.
+struct Link {
+    /// Where it leads to.
+    target: PathBuf,
+    /// The user whose it is.
+    owner: u32,
 }
 
 impl Homes {
@@ -121,23 +121,23 @@ impl Homes {
         let asked = self.asked.iter().filter(|path| !self.homes.contains(path));
         for home in self.homes.iter().chain(asked) {
             let Some(spot) = self.spot(home)? else { continue };
-            let target = if self.homes.contains(home) { self.pointer(&spot)? } else { None };
-            let path = target.as_ref().unwrap_or(home);
+            let link = if self.homes.contains(home) { self.pointer(&spot)? } else { None };
+            let path = link.as_ref().map_or(home, |link| &link.target);
             if let Some(known) = found.iter_mut().find(|kept| kept.path == *path) {
-                known.pointer = known.pointer.take().or_else(|| target.map(|_| spot));
+                known.pointer = known.pointer.take().or_else(|| link.map(|_| spot));
                 continue;
             }
-            match target {
-                Some(target) => match self.lock(|| HostFile::journal(&target))? {
+            match link {
+                Some(link) => match self.linked(home, &link)? {
                     Some(journal) => {
-                        found.push(Kept { journal, path: target, pointer: Some(spot) });
+                        found.push(Kept { journal, path: link.target, pointer: Some(spot) });
                     }
-                    None if forget => spot.remove_link(&target)?,
+                    None if forget => spot.remove_link(&link.target)?,
                     None => {
                         return Err(Error::Missing {
                             image: self.image.display().to_string(),
                             pointer: home.display().to_string(),
-                            journal: target.display().to_string(),
+                            journal: link.target.display().to_string(),
                         });
                     }
                 },
@@ -147,12 +147,71 @@ impl Homes {
                         HostFile::journal_in(spot.again().map_err(fail)?)
                     };
                     if let Some(journal) = self.lock(open)? {
+                        journal.check_written(true)?;
                         found.push(Kept { journal, path: home.clone(), pointer: None });
                     }
                 }
             }
         }
         Ok(found)
+    }
+
+    /// The journal that a link in a home leads to, locked. Whoever owns the image can make such a link to whatever they want:
+    /// what it leads to must be theirs, or the link must be of somebody who is trusted; and it must be a journal.
+    fn linked(&self, home: &Path, link: &Link) -> Result<Option<HostFile>, Error> {
+        let misled = |why: String| Error::Misled {
+            pointer: home.display().to_string(),
+            journal: link.target.display().to_string(),
+            why,
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let is_trusted = link.owner == own || link.owner == 0;
+        let is_theirs = |stat: &Stat| {
+            let owner = stat.st_uid;
+            if owner == link.owner || is_trusted && [own, 0, self.owner].contains(&owner) {
+                return Ok(());
+            }
+            Err(misled(format!("it belongs to user {owner}, and the link to user {}", link.owner)))
+        };
+        let found = self.lock(|| HostFile::journal_if(&link.target, &is_theirs));
+        let found = found.and_then(|found| {
+            let Some(journal) = found else { return Ok(None) };
+            // A link is made when its journal has been written.
+            journal.check_written(false)?;
+            Ok(Some(journal))
+        });
+        found.map_err(|why| match why {
+            Error::NotAJournal { .. } => misled("it is not a journal of belay".to_owned()),
+            why => why,
+        })
+    }
+
+    /// Opens the image: what it was when this was made, and nothing else.
+    ///
+    /// # Errors
+    /// Those of open(2), or if the path leads to something else by now.
+    pub fn open(&self) -> Result<HostFile, Error> {
+        let is_device = self.meta.file_type().is_block_device();
+        let known = (self.meta.mode(), self.meta.dev(), self.meta.ino(), self.meta.rdev());
+        HostFile::image_if(&self.image, &|stat| {
+            let same_kind =
+                FileType::from_raw_mode(stat.st_mode) == FileType::from_raw_mode(known.0);
+            let same = if is_device {
+                stat.st_rdev == known.3
+            } else {
+                (stat.st_dev, stat.st_ino) == (known.1, known.2)
+            };
+            if same_kind && same { Ok(()) } else { Err(self.moved()) }
+        })
+    }
+
+    fn moved(&self) -> Error {
+        Error::Moved { image: self.image.display().to_string() }
+    }
+
+    /// The user whose the image is.
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// The journal for what is to come: where the user wants it, else in the first home that takes it. Made
@@ -164,6 +223,7 @@ impl Homes {
         if let Some(asked) = &self.asked {
             let journal = self.lock(|| HostFile::create_journal(asked).map(Some))?;
             let journal = journal.ok_or_else(|| self.in_use(asked))?;
+            journal.claim(self.owner)?;
             let at_home = self.homes.contains(asked);
             let pointer = if at_home { None } else { self.point_to(asked)? };
             return Ok(Kept { journal, path: asked.clone(), pointer });
@@ -172,7 +232,9 @@ impl Homes {
         for home in &self.homes {
             match self.make_home(home).and_then(|spot| {
                 let journal = self.lock(|| HostFile::create_journal_in(&spot).map(Some))?;
-                journal.ok_or_else(|| self.in_use(home))
+                let journal = journal.ok_or_else(|| self.in_use(home))?;
+                journal.claim(self.owner)?;
+                Ok(journal)
             }) {
                 Ok(journal) => return Ok(Kept { journal, path: home.clone(), pointer: None }),
                 Err(error) if is_closed(&error) => why = error.to_string(),
@@ -191,7 +253,7 @@ impl Homes {
     fn point_to(&self, journal: &Path) -> Result<Option<Spot>, Error> {
         for home in &self.homes {
             if let Some(spot) = self.spot(home)?
-                && self.pointer(&spot)?.is_some_and(|target| target == journal)
+                && self.pointer(&spot)?.is_some_and(|link| link.target == journal)
             {
                 return Ok(Some(spot));
             }
@@ -210,46 +272,46 @@ impl Homes {
     fn spot(&self, home: &Path) -> Result<Option<Spot>, Error> {
         let fail = |why| Err(failed("look for the journal", home, why, JOURNAL));
         let beside = self.file.as_ref().filter(|file| file.parent() == home.parent());
-        let Some((file, name)) = beside.and_then(|file| Some((file, file.file_name()?))) else {
+        let Some(name) = beside.and_then(|file| file.file_name()) else {
             return match Spot::of(home) {
                 Ok(spot) => Ok(Some(spot)),
                 Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
                 Err(why) => fail(why),
             };
         };
-        let moved = || Error::Moved { image: file.display().to_string() };
         let spot = match Spot::without_links(home) {
             Ok(spot) => spot,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(moved()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(self.moved()),
             Err(why) => return fail(why),
         };
         match spot.stat_of(name) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == (self.behind.device, self.behind.inode) => {
                 Ok(Some(spot))
             }
-            _ => Err(moved()),
+            _ => Err(self.moved()),
         }
     }
 
-    /// Where a home leads to, if it is a link.
-    fn pointer(&self, home: &Spot) -> Result<Option<PathBuf>, Error> {
+    /// What a home is, if it is a link.
+    fn pointer(&self, home: &Spot) -> Result<Option<Link>, Error> {
         let shown = || home.path.display().to_string();
-        let meta = match home.stat() {
-            Ok(meta) => meta,
+        let place = match home.look() {
+            Ok(place) => place,
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(why) => return Err(failed("look for the journal", &home.path, why, JOURNAL)),
         };
-        if FileType::from_raw_mode(meta.st_mode) != FileType::Symlink {
+        if place.kind() != FileType::Symlink {
             return Ok(None);
         }
         let own = rustix::process::geteuid().as_raw();
-        let owner = meta.st_uid;
+        let owner = place.stat().st_uid;
         if owner != own && owner != 0 && owner != self.owner {
             let why = format!("it is a link of user {owner}, who is a stranger to the image");
             return Err(Error::Untrusted { journal: shown(), why });
         }
-        let target = home.target().ok().filter(|target| target.is_absolute());
-        target.map(Some).ok_or_else(|| Error::NotAJournal { journal: shown() })
+        let target = place.target().ok().filter(|target| target.is_absolute());
+        let link = target.map(|target| Link { target, owner });
+        link.map(Some).ok_or_else(|| Error::NotAJournal { journal: shown() })
     }
 
     /// A home to make something in. Makes its folder if that is in belay's own.
@@ -299,72 +361,6 @@ impl Homes {
         }
         Ok(None)
     }
-}
-
-impl Kept {
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The link by which it is found.
-    pub fn pointer(&self) -> Option<&Path> {
-        self.pointer.as_ref().map(|spot| spot.path.as_path())
-    }
-
-    /// The journal.
-    pub fn journal(&self) -> &HostFile {
-        &self.journal
-    }
-
-    /// The descriptors that stand for it: the journal, with the lock, its folder, and that of the link.
-    pub fn into_parts(self) -> (OwnedFd, Option<OwnedFd>, Option<OwnedFd>) {
-        let (journal, folder) = self.journal.into_parts();
-        (journal, folder, self.pointer.map(Spot::into_folder))
-    }
-
-    /// See [`inspect`].
-    ///
-    /// # Errors
-    /// Those of [`inspect`].
-    pub fn inspect(&self, progress: &mut dyn FnMut(Progress)) -> Result<Found, Error> {
-        inspect(&self.journal, progress)
-    }
-
-    /// See [`recover()`].
-    ///
-    /// # Errors
-    /// Those of [`recover()`].
-    pub fn recover(
-        &self,
-        image: &HostFile,
-        how: How,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Recovered, Error> {
-        recover(&self.journal, image, how, progress)
-    }
-
-    /// Removes it, and what leads to it, when nothing in it is needed any more.
-    ///
-    /// # Errors
-    /// [`Error::InUse`], or those of unlink(2) and fsync(2).
-    pub fn remove(self, image: &HostFile) -> Result<(), Error> {
-        remove(self.journal, self.pointer.as_ref(), image)
-    }
-}
-
-/// Removes a journal of `image`, and the link that leads to it, when nothing in it is needed any more.
-///
-/// # Errors
-/// [`Error::InUse`], or those of unlink(2) and fsync(2).
-pub fn remove(journal: HostFile, pointer: Option<&Spot>, image: &HostFile) -> Result<(), Error> {
-    if !inspect_header(&journal)?.is_empty() {
-        return Err(Error::InUse { journal: journal.name() });
-    }
-    // First, so that it never leads to nothing; of an empty journal nobody need know.
-    image.sync().map_err(io("make durable", image, super::error::AGAIN))?;
-    pointer.map_or(Ok(()), |pointer| pointer.remove_link(&journal.path))?;
-    journal.remove_journal(image)
 }
 
 /// Whether nothing can be made there, so that another place is to be tried.

@@ -74,8 +74,7 @@ pub fn inspect<F: Storage>(
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             Found::Whole(header.contents())
         }
-        Parsed::Empty => Found::Empty,
-        Parsed::Blank if !is_begun(journal)? => Found::Empty,
+        Parsed::Empty | Parsed::Blank => Found::Empty,
         _ => Found::Torn,
     })
 }
@@ -138,26 +137,23 @@ fn judge<F: Storage>(
         Err(Error::Version { .. }) if how.discard => Parsed::Torn,
         Err(why) => return Err(why),
     };
+    let facts = image.facts().map_err(io("look at the image", image, IMAGE))?;
+    // Whatever it holds: a stranger's is not removed either.
+    if !how.force && !how.discard {
+        check_trust(journal, facts.owner)?;
+    }
     Ok(match parsed {
-        Parsed::Empty => (Recovered::Nothing, None),
-        Parsed::Blank if !is_begun(journal)? => (Recovered::Nothing, None),
+        Parsed::Empty | Parsed::Blank => (Recovered::Nothing, None),
         Parsed::Whole(header, check) if is_whole(journal, &header, check, progress)? => {
             if how.discard {
                 (Recovered::Discarded(header.contents()), None)
             } else {
-                let facts = image.facts().map_err(io("look at the image", image, IMAGE))?;
                 check_identity(journal, image, &header, &facts, how.force)?;
                 (Recovered::Applied(header.contents()), Some((header, check, facts)))
             }
         }
         _ => (Recovered::Dropped, None),
     })
-}
-
-/// Whether a journal without a header has something behind the place of that: the first commit was cut off before it.
-fn is_begun<F: Storage>(journal: &F) -> Result<bool, Error> {
-    let facts = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?;
-    Ok(facts.length > TABLE)
 }
 
 impl Header {
@@ -275,7 +271,6 @@ fn check_identity<F: Storage>(
     if force {
         return Ok(());
     }
-    check_trust(journal, facts)?;
     let foreign = |why| Err(Error::Foreign { journal: journal.name(), image: image.name(), why });
     if facts.is_lasting && header.inode != 0 && facts.inode != header.inode {
         return foreign(format!(

@@ -2,11 +2,11 @@
 
 use super::error::{self, Error};
 use super::file::failed;
+use belay_sys::Place;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, fsync, open, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, fsync, open, openat, statat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -69,10 +69,15 @@ impl Spot {
         Ok(Self { folder, name: self.name.clone(), path: self.path.clone() })
     }
 
-    /// Opens a journal there.
-    pub(super) fn open(&self, more: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
-        openat(&self.folder, &self.name, flags, Mode::RUSR | Mode::WUSR)
+    /// Makes a file there, and opens it.
+    pub(super) fn create(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        openat(&self.folder, &self.name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// What is there, held and not open.
+    pub(super) fn look(&self) -> Result<Place, Errno> {
+        Place::at(&self.folder, &self.name)
     }
 
     /// What is known of the folder.
@@ -88,12 +93,6 @@ impl Spot {
     /// What is known of another name of the folder.
     pub(super) fn stat_of(&self, name: &OsStr) -> Result<Stat, Errno> {
         statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    /// Where the link that is there leads to.
-    pub(super) fn target(&self) -> Result<PathBuf, Errno> {
-        let target = readlinkat(&self.folder, &self.name, Vec::new())?;
-        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
     /// Makes a link to `target` there, durably.
@@ -113,7 +112,7 @@ impl Spot {
 
     /// Removes a link to `target`, durably; what else is there stays.
     pub(super) fn remove_link(&self, target: &Path) -> Result<(), Error> {
-        if self.target().is_ok_and(|found| found == target) {
+        if self.look().and_then(|found| found.target()).is_ok_and(|found| found == target) {
             self.remove("remove")
         } else {
             Ok(())

@@ -6,6 +6,7 @@ mod system;
 
 mod authority;
 mod away;
+mod beside;
 mod buffer;
 mod checkpoints;
 mod child;

@@ -239,7 +239,7 @@ fn s45_an_image_is_held_once() {
 }
 
 /// A commit in the journal that has not reached the image.
-fn cut_off(arguments: &[&str]) -> Disk {
+pub fn cut_off(arguments: &[&str]) -> Disk {
     let disk = Disk::new(Kind::Fuse2fsExt4);
     cut_off_in(disk.hold(arguments));
     disk

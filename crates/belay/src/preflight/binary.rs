@@ -1,14 +1,17 @@
 //! The daemon's program: found, and of a kind that can be held.
 
-use belay_supervisor::{Error, Result, rights};
+use belay_supervisor::{Error, Result, outside, rights};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, elf};
 use std::ffi::OsStr;
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Largest program file that is looked at.
 const LARGEST: u64 = 1 << 30;
+
+/// How much of a file is read to see whether it may be a program; a script's first line is shorter.
+const START: u64 = 4096;
 
 /// What kind of program a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,11 +70,18 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
 /// Those of reading it.
 pub fn classify(path: &Path) -> Result<Kind> {
     let wrap = |e| Error::system("read", path.display().to_string(), e, "check its mode");
-    let size = fs::metadata(path).map_err(wrap)?.len();
-    if size > LARGEST {
+    // Opened as what it is, not as what its name has led to before.
+    let file = outside::open_regular(path, outside::From::Anybody).map_err(wrap)?;
+    if file.metadata().map_err(wrap)?.len() > LARGEST {
         return Ok(Kind::Other);
     }
-    Ok(classify_bytes(&fs::read(path).map_err(wrap)?))
+    let mut bytes = Vec::new();
+    (&file).take(START).read_to_end(&mut bytes).map_err(wrap)?;
+    // Of what is no program no more is read.
+    if bytes.starts_with(&elf::ELFMAG) {
+        (&file).take(LARGEST).read_to_end(&mut bytes).map_err(wrap)?;
+    }
+    Ok(classify_bytes(&bytes))
 }
 
 fn classify_bytes(bytes: &[u8]) -> Kind {
@@ -170,6 +180,7 @@ pub fn check(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::process::Command;
 
     fn fails_with(result: Result<impl std::fmt::Debug>, part: &str) {
@@ -229,5 +240,18 @@ mod tests {
         if go.exists() {
             assert_eq!(classify(go).expect("read"), Kind::Go);
         }
+    }
+
+    #[test]
+    fn of_what_is_no_program_little_is_read() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("file");
+        let file = fs::File::create(&path).expect("create");
+        file.set_len(LARGEST).expect("a sparse file");
+        assert_eq!(classify(&path).expect("read"), Kind::Other);
+        let pipe = dir.path().join("pipe");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).expect("a pipe");
+        fails_with(classify(&pipe), "no regular file");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::contents::{self, Contents};
 use anyhow::{Context, Result, bail, ensure};
+use belay_supervisor::outside;
 use rustix::fs::{SeekFrom, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -165,7 +166,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn copy_file(from: &Path, to: &Path) -> Result<()> {
-    let source = File::open(from)?;
+    let source = outside::open_regular(from, outside::From::Anybody)?;
     let size = source.metadata()?.len();
     // Never into a copy of before, of which something might remain.
     match std::fs::remove_file(to) {

@@ -1,8 +1,9 @@
 //! The file: what is in it, and how far it has come.
 
-use anyhow::{Context, Result, bail};
-use belay_oplog::kept::{Kept, State, decode};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use anyhow::{Context, Result, bail, ensure};
+use belay_oplog::kept::{FIXED, Kept, Malformed, Start, State, decode};
+use belay_supervisor::outside::{self, From};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -24,25 +25,23 @@ impl File {
     /// Reads it. Unless it is only to be looked at, nobody else can have it open to apply it meanwhile.
     pub fn open(path: &Path, look: bool) -> Result<Self> {
         let access = if look { OFlags::RDONLY } else { OFlags::RDWR };
-        // Whatever it is, its reader does not wait for it.
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let shown = path.display();
-        let opened = rustix::fs::open(path, flags, Mode::empty());
-        let mut file = fs::File::from(opened.with_context(|| format!("cannot open {shown}"))?);
-        let about = file.metadata().with_context(|| format!("cannot look at {shown}"))?;
-        if !about.is_file() || about.len() > MOST {
-            bail!("{shown}: it is no op-log: no file, or too large for one");
-        }
+        let opened = outside::open_regular_for(path, From::Anybody, access);
+        let mut file = opened.with_context(|| format!("cannot open {shown}"))?;
         if !look && flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!("{shown}: another `belay replay` is at work with it; wait for its end");
         }
+        let reading = || format!("reading {shown}");
+        let length = file.metadata().with_context(reading)?.len();
         let mut bytes = Vec::new();
-        (&mut file)
-            .take(MOST)
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("reading {shown}"))?;
-        let kept = decode(&bytes)
-            .with_context(|| format!("{shown}: it cannot be applied; is there another copy?"))?;
+        (&mut file).take(FIXED as u64).read_to_end(&mut bytes).with_context(reading)?;
+        let refused = || format!("{shown}: it cannot be applied; is there another copy?");
+        // Nothing else is read of what is none.
+        let start = bytes.first_chunk().ok_or(Malformed::Other).with_context(refused)?;
+        Start::parse(start, length).with_context(refused)?;
+        ensure!(length <= MOST, "{shown}: it is too large for an op-log");
+        (&mut file).take(length - FIXED as u64).read_to_end(&mut bytes).with_context(reading)?;
+        let kept = decode(&bytes).with_context(refused)?;
         Ok(Self { path: path.to_owned(), file, kept })
     }
 
@@ -65,7 +64,6 @@ impl File {
 
     /// How many operations are not applied, and not left out.
     pub fn left(&self) -> usize {
-        let over = |state: &&State| !matches!(state, State::Applied | State::Skipped);
-        self.kept.states.iter().filter(over).count()
+        self.kept.states.iter().filter(|state| state.is_left()).count()
     }
 }
