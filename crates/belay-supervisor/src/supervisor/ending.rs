@@ -175,7 +175,7 @@ impl Supervisor {
             }
         }
         self.backtraces.finish();
-        instances::retire(&self.config.instance);
+        instances::retire_held(&self.folder);
         self.answer_ended(code, lost.as_deref());
         self.tell_keeper(&Note::Done { code });
         self.finished = Some(code);
@@ -222,13 +222,12 @@ impl Supervisor {
         tracing::error!(
             "giving up on {place}: {why}. All requests on it fail from now on; clean up with \
              `umount {place}` or `fusermount3 -u {place}`, and see the reports in {}",
-            self.config.instance.join("reports").display()
+            self.folder.path().join(instances::REPORTS).display()
         );
         let status = self.status();
         debug_assert_eq!(status.state, State::GaveUp);
         if let Ok(json) = serde_json::to_vec_pretty(&status)
-            && let Err(error) =
-                crate::report::put(&self.config.instance.join("last-status.json"), &json)
+            && let Err(error) = self.folder.put("last-status.json", &json)
         {
             tracing::warn!("{error}");
         }

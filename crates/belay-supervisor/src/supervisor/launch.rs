@@ -7,7 +7,7 @@ use super::record::Looks;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::config::Medium;
-use crate::error::passes;
+use crate::error::{Error, passes};
 use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::ledger::{Detection, Life};
@@ -153,7 +153,8 @@ impl Supervisor {
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
-                command.env("BELAY_STANDIN", standin(&self.config.instance, is_file)?);
+                command
+                    .env("BELAY_STANDIN", standin(&self.folder, is_file).map_err(Error::into_io)?);
                 command.env("BELAY_MOUNTPOINT", &mount.mountpoint.0);
             }
         }
