@@ -33,7 +33,7 @@
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
 //! | [`outgoing`] | how messages reach standard error without waiting for who reads it |
-//! | `threads` | how threads are had |
+//! | [`threads`] | how threads and processes are had |
 //! | [`users`] | who uses a mount |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
@@ -74,7 +74,7 @@ pub mod status;
 pub mod stderr;
 pub mod supervisor;
 pub mod text;
-mod threads;
+pub mod threads;
 pub mod unmount;
 pub mod users;
 pub mod verdict;

@@ -9,6 +9,7 @@ use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
 use crate::process::{Exit, Watched};
 use crate::status::{Process, State, Status};
+use crate::threads;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
@@ -112,7 +113,9 @@ impl Orphan {
 fn is_dead(mount: &MountFact) -> bool {
     let mut asker = mounts::asker(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let Ok(mut child) = asker.spawn() else { return false };
+    let Ok(mut child) = threads::patiently(threads::PATIENCE, || asker.spawn()) else {
+        return false;
+    };
     let ended = Watched::open(child.id()).is_some_and(|process| process.wait_end(PATIENCE));
     if !ended {
         // Not waited for: it may be in the kernel until a daemon answers.

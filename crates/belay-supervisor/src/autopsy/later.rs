@@ -5,11 +5,11 @@ use super::apart::backtrace;
 use crate::folder::Folder;
 use crate::process::children_of_thread;
 use crate::report::Report;
+use crate::threads;
 use belay_effects::remains::Remains;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
 use std::time::Duration;
 
 /// Reports that wait; more get no backtrace.
@@ -84,10 +84,10 @@ fn start() -> Option<Worker> {
             }
         }
     };
-    let thread = thread::Builder::new().name("backtrace".to_owned());
-    match thread.spawn(work) {
+    // The next crash tries again: the event loop waits for none.
+    match threads::start_within(Duration::ZERO, "backtrace", work) {
         Ok(_) => Some(Worker { jobs, end, thread: number }),
-        Err(error) => {
+        Err((error, _)) => {
             tracing::debug!("cannot start a thread for backtraces: {error}");
             None
         }

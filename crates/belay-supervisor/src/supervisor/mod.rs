@@ -207,6 +207,7 @@ struct Supervisor {
     record_looks: record::Looks,
     words: words::Words,
     unmounting: Option<unmounting::Unmounting>,
+    lack: unmounting::Lack,
     finished: Option<i32>,
 }
 
@@ -298,6 +299,7 @@ impl Supervisor {
             record_looks: record::Looks::default(),
             words: words::Words::default(),
             unmounting: None,
+            lack: unmounting::Lack::default(),
             finished: None,
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
@@ -474,6 +476,7 @@ impl Supervisor {
             self.next_nudge_look(),
             self.next_committer(),
             self.next_unheld,
+            self.next_unmount_try(),
         ];
         for at in looks.into_iter().flatten() {
             next = next.min(at);
