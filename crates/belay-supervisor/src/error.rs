@@ -66,6 +66,14 @@ impl Error {
         matches!(self, Self::System { why, .. } if passes(why))
     }
 
+    /// The error of the system call that failed, for those who ask for its number.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::System { why, .. } => why,
+            Self::Refused { .. } => io::Error::other(self),
+        }
+    }
+
     /// An error made of a failed system call.
     pub fn system(
         action: &'static str,

@@ -5,13 +5,14 @@
 //! is only ever looked at, so whoever holds the mailbox holds the device: keeper and supervisor do
 //! from the instant in which fusermount has sent it, even if the daemon is dead by then.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, passes};
 use crate::process::{Watched, descendants};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::process::{Command, Stdio};
 
 /// The program's names, of libfuse 3 and libfuse 2.
@@ -35,19 +36,32 @@ pub fn mailbox() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Has fusermount unmount what `name` in the folder `parent` is, if it is this user's; `lazy` for a mount that is in use.
 /// Says whether that was done.
-pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> bool {
+///
+/// # Errors
+/// If it cannot be started now, as the machine lacks what that takes.
+pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<bool> {
     for program in NAMES {
         let mut command = Command::new(program);
         command.args(["-u", "-q"]).args(lazy.then_some("-z")).arg("--").arg(name);
         // By descriptor: a path may lead elsewhere by now.
         command.current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let Ok(mut child) = command.spawn() else { continue };
-        // Another thread of this process may have taken the status; then the mount table tells, to which the caller looks.
-        return child.wait().is_ok_and(|status| status.success());
+        match command.spawn() {
+            // Another thread of this process may have taken the status; then the mount table tells, to which the caller looks.
+            Ok(mut child) => return Ok(child.wait().is_ok_and(|status| status.success())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if passes(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!("cannot unmount {}: {program}: {error}", name.display());
+                return Ok(false);
+            }
+        }
     }
-    tracing::warn!("cannot unmount {}: there is no fusermount3 in PATH", name.display());
-    false
+    tracing::warn!(
+        "cannot unmount {}: there is no fusermount3 in PATH; install the package fuse3, and unmount it by hand",
+        name.display()
+    );
+    Ok(false)
 }
 
 /// Whether process `pid` is fusermount, which is no part of the daemon: it may be mounting, or wait

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 21;
+const COUNT: usize = 22;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -40,6 +40,8 @@ pub struct Descriptors {
     pub control: OwnedFd,
     /// The lock that says this mount has a living keeper or supervisor.
     pub lock: OwnedFd,
+    /// The mount's folder in the state directory: what is written there goes there, wherever its path leads to.
+    pub folder: OwnedFd,
     /// The lock on the image's journal; where there is none, `lock` once more.
     pub journal: OwnedFd,
     /// The folder that the journal is in; where there is none, `lock` once more, as for the next two.
@@ -79,6 +81,7 @@ impl Descriptors {
             self.stderr_write.as_fd(),
             self.control.as_fd(),
             self.lock.as_fd(),
+            self.folder.as_fd(),
             self.journal.as_fd(),
             self.journal_folder.as_fd(),
             self.pointer_folder.as_fd(),
@@ -105,6 +108,7 @@ impl Descriptors {
             stderr_write,
             control,
             lock,
+            folder,
             journal,
             journal_folder,
             pointer_folder,
@@ -128,6 +132,7 @@ impl Descriptors {
             stderr_write,
             control,
             lock,
+            folder,
             journal,
             journal_folder,
             pointer_folder,
@@ -322,6 +327,7 @@ mod tests {
             stderr_write: memfd(),
             control: memfd(),
             lock: memfd(),
+            folder: memfd(),
             journal: memfd(),
             journal_folder: memfd(),
             pointer_folder: memfd(),

@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result, passes};
+use crate::folder::Folder;
 use crate::orphans;
 use crate::outside;
 use crate::status::Status;
@@ -14,9 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt, sockopt::Timeout,
 };
-use std::fs::{self, DirBuilder};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -39,6 +39,8 @@ const LOCK: &str = "lock";
 const NEW_LOCK: &str = "lock.new";
 /// In a folder: where its supervisor is asked.
 const SOCKET: &str = "control.sock";
+/// In a folder: the crash reports.
+pub(crate) const REPORTS: &str = "reports";
 const WHERE: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
 
 /// The state directory to use if the user names none.
@@ -57,60 +59,19 @@ pub fn default_state_dir() -> PathBuf {
     }
 }
 
-/// Makes `dir` if it is not there, for its owner alone.
+/// Makes `dir` if it is not there, for its owner alone; and holds it.
 ///
 /// # Errors
-/// Those of mkdir(2); a directory that belongs to somebody else.
-pub fn make_private(dir: &Path) -> Result<()> {
-    let name = || dir.display().to_string();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|error| Error::system("create", name(), error, WHERE))?;
-    let meta = fs::symlink_metadata(dir)
-        .map_err(|error| Error::system("look at", name(), error, WHERE))?;
-    check_private(dir, &meta)
-}
-
-/// Who may write here may stop the daemon and read file names from reports.
-fn check_private(dir: &Path, meta: &fs::Metadata) -> Result<()> {
-    let refuse = |why: &str| Err(Error::refused(dir.display().to_string(), why, WHERE));
-    if !meta.is_dir() {
-        return refuse("it is no directory");
-    }
-    if meta.uid() != rustix::process::geteuid().as_raw() {
-        let why = format!("it belongs to somebody else (user {}); ask as that user", meta.uid());
-        return refuse(&why);
-    }
-    if meta.mode() & 0o022 != 0 {
-        return refuse("others may write to it");
-    }
-    let way = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    match way.ancestors().skip(1).find(|folder| may_be_exchanged(folder)) {
-        Some(folder) => {
-            refuse(&format!("others may exchange it, who may write to {}", folder.display()))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Whether another user can put something else in the place of what is in this folder. So a state directory is the same
-/// wherever its path is resolved again.
-fn may_be_exchanged(folder: &Path) -> bool {
-    let Ok(meta) = fs::symlink_metadata(folder) else { return true };
-    let user = rustix::process::geteuid().as_raw();
-    let is_sticky = meta.mode() & 0o1000 != 0;
-    let by_group = meta.mode() & 0o020 != 0 && meta.gid() != rustix::process::getegid().as_raw();
-    let is_theirs = meta.uid() != user && meta.uid() != 0;
-    is_theirs || (!is_sticky && (by_group || meta.mode() & 0o002 != 0))
+/// Those of mkdir(2); a directory that belongs to somebody else, or that others may exchange.
+pub fn make_private(dir: &Path) -> Result<Folder> {
+    Folder::make_own(dir)
 }
 
 /// A new folder for a mount, locked.
 #[derive(Debug)]
 pub struct NewInstance {
     /// The folder.
-    pub dir: PathBuf,
+    pub folder: Folder,
     /// Its lock, held.
     pub lock: OwnedFd,
     /// The listening control socket.
@@ -122,51 +83,36 @@ pub struct NewInstance {
 /// # Errors
 /// Those of mkdir(2), open(2) and bind(2).
 pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
-    make_private(state_dir)?;
-    // Without links: those of others could lead elsewhere later.
-    let state_dir = &state_dir
-        .canonicalize()
-        .map_err(|error| Error::system("resolve", state_dir.display().to_string(), error, WHERE))?;
-    let dir = state_dir.join(folder_name(hint, std::process::id()));
+    let state = make_private(state_dir)?;
+    let name = folder_name(hint, std::process::id());
     // A folder of this name was left by a dead process with the same id.
-    remove(&dir);
-    make_private(&dir)?;
-    make_private(&dir.join("reports"))?;
-    let lock = new_lock(&dir)?;
-    let control = UnixListener::bind(socket_path(&open_dir(&dir)?))
-        .map_err(|error| Error::system("listen in", dir.display().to_string(), error, WHERE))?;
+    remove(&state.inside().join(&name));
+    let folder = state.make(&name)?;
+    folder.make(REPORTS)?;
+    let lock = new_lock(&folder)?;
+    let control = UnixListener::bind(socket_path(&folder)).map_err(|error| {
+        Error::system("listen in", folder.path().display().to_string(), error, WHERE)
+    })?;
     control
         .set_nonblocking(true)
         .map_err(|error| Error::system("set up", "the control socket", error, ""))?;
-    Ok(NewInstance { dir, lock, control: control.into() })
+    Ok(NewInstance { folder, lock, control: control.into() })
 }
 
 /// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds is dead, and
 /// whoever starts another mount in this very moment would remove it.
-fn new_lock(dir: &Path) -> Result<OwnedFd> {
-    let lock = open_lock(&dir.join(NEW_LOCK), OFlags::CREATE)?;
-    let failed = |what, error| Error::system(what, dir.display().to_string(), error, WHERE);
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|error| failed("lock", error.into()))?;
-    fs::rename(dir.join(NEW_LOCK), dir.join(LOCK)).map_err(|error| failed("set up", error))?;
+fn new_lock(folder: &Folder) -> Result<OwnedFd> {
+    let lock = folder.open(NEW_LOCK, OFlags::RDWR | OFlags::CREATE)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        Error::system("lock", folder.path().display().to_string(), error, WHERE)
+    })?;
+    folder.rename(NEW_LOCK, LOCK)?;
     Ok(lock)
 }
 
-fn open_lock(path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | flags;
-    open(path, flags, Mode::from_raw_mode(0o600))
-        .map_err(|error| Error::system("open", path.display().to_string(), error, WHERE))
-}
-
-fn open_dir(dir: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    open(dir, flags, Mode::empty())
-        .map_err(|error| Error::system("open", dir.display().to_string(), error, WHERE))
-}
-
 // Socket addresses hold 107 bytes, paths may be longer: name the folder by its descriptor.
-fn socket_path(dir: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())
+fn socket_path(folder: &Folder) -> PathBuf {
+    folder.inside().join(SOCKET)
 }
 
 /// Whether somebody can be asked in the folder `dir`: not yet at the start, and no more at the end.
@@ -188,7 +134,7 @@ pub fn connect(dir: &Path) -> Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let failed = |error: Errno| failed(error.into());
     let socket = socket.map_err(failed)?;
-    let folder = open_dir(dir)?;
+    let folder = Folder::own(dir)?;
     let address = SocketAddrUnix::new(socket_path(&folder)).map_err(failed)?;
     // A queue that nobody empties is full at some time.
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))
@@ -258,19 +204,20 @@ fn own_file(path: &Path) -> Option<Vec<u8>> {
 /// # Errors
 /// If it belongs to another user, or others may write to it.
 pub fn check_own(dir: &Path) -> Result<()> {
-    match fs::symlink_metadata(dir) {
-        Ok(meta) => check_private(dir, &meta),
+    match Folder::own(dir) {
         // Nothing is there that could be believed.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Error::system("look at", dir.display().to_string(), error, WHERE)),
+        Err(Error::System { why, .. }) if why.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        found => found.map(drop),
     }
 }
 
 /// All folders in `state_dir`, by name; none if it is not there, or is another user's (see [`check_own`]).
 pub fn list(state_dir: &Path) -> Vec<Instance> {
-    if check_own(state_dir).is_err() {
-        return Vec::new();
-    }
+    // By the way that nobody can exchange: what is found is looked for again by its path.
+    Folder::own(state_dir).map(|state| list_in(state.path())).unwrap_or_default()
+}
+
+fn list_in(state_dir: &Path) -> Vec<Instance> {
     let mut found: Vec<Instance> = folders(state_dir)
         .filter(|dir| dir.join(LOCK).exists())
         .map(|dir| Instance { alive: is_locked(&dir), dir })
@@ -307,12 +254,20 @@ const STANDIN: &str = "mountpoint";
 ///
 /// # Errors
 /// Those of mkdir(2) and open(2).
-pub fn standin(dir: &Path, is_file: bool) -> std::io::Result<PathBuf> {
-    let path = dir.join(STANDIN);
-    let made = if is_file { fs::File::create(&path).map(drop) } else { fs::create_dir(&path) };
-    match made {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(path),
+pub(crate) fn standin(folder: &Folder, is_file: bool) -> Result<PathBuf> {
+    if is_file {
+        folder.open(STANDIN, OFlags::WRONLY | OFlags::CREATE)?;
+    } else {
+        folder.mkdir(STANDIN)?;
+    }
+    Ok(folder.path().join(STANDIN))
+}
+
+/// Removes what the folder that is held needed for life, as [`retire`] does, wherever it is now.
+pub(crate) fn retire_held(folder: &Folder) {
+    match (folder.outside(), folder.path().file_name()) {
+        (Some(state), Some(name)) => retire(&state.inside().join(name)),
+        _ => retire(&folder.inside()),
     }
 }
 
@@ -324,7 +279,7 @@ pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join(STANDIN));
     let _ = fs::remove_dir(dir.join(STANDIN));
     orphans::forget(dir);
-    let reports = fs::read_dir(dir.join("reports")).is_ok_and(|mut dir| dir.next().is_some());
+    let reports = fs::read_dir(dir.join(REPORTS)).is_ok_and(|mut dir| dir.next().is_some());
     if !reports && !orphans::is_there(dir) {
         remove(dir);
     }
@@ -353,17 +308,19 @@ pub fn clean(state_dir: &Path) {
 }
 
 fn clean_to(state_dir: &Path, most: u64) {
+    let Ok(state) = Folder::own(state_dir) else { return };
+    let state_dir = &state.inside();
     // Of one whose making or removal was cut off there are at most these, without a lock.
     folders(state_dir).filter(|dir| is_cut_off(dir)).for_each(|dir| {
         let _ = fs::remove_file(dir.join(NEW_LOCK));
-        let _ = fs::remove_dir(dir.join("reports"));
+        let _ = fs::remove_dir(dir.join(REPORTS));
         let _ = fs::remove_dir(dir);
     });
     let dead = |instance: &Instance| !instance.alive;
-    for instance in list(state_dir).iter().filter(|i| dead(i)) {
+    for instance in list_in(state_dir).iter().filter(|i| dead(i)) {
         retire(&instance.dir);
     }
-    let mut left: Vec<Instance> = list(state_dir).into_iter().filter(dead).collect();
+    let mut left: Vec<Instance> = list_in(state_dir).into_iter().filter(dead).collect();
     left.sort_by_cached_key(|instance| std::cmp::Reverse(instance.modified()));
     let mut bytes = 0_u64;
     for (n, Instance { dir, .. }) in left.iter().enumerate() {
@@ -383,7 +340,7 @@ fn clean_to(state_dir: &Path, most: u64) {
 /// Bytes that a dead folder takes on disk.
 fn size(dir: &Path) -> u64 {
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let all = entries(dir).chain(entries(&dir.join("reports")));
+    let all = entries(dir).chain(entries(&dir.join(REPORTS)));
     let sizes = all.take(ENTRIES + 1).map(|entry| entry.metadata().map_or(0, |m| m.blocks() * 512));
     let (count, bytes) =
         sizes.fold((0, 0_u64), |(n, sum), bytes| (n + 1, sum.saturating_add(bytes)));
@@ -425,7 +382,8 @@ mod tests {
                 }
                 let made = create(&dir, Path::new(&format!("/mnt/{n}")));
                 let there = |made: &NewInstance| {
-                    made.dir.join("control.sock").exists() && is_locked(&made.dir)
+                    made.folder.path().join("control.sock").exists()
+                        && is_locked(made.folder.path())
                 };
                 if !made.as_ref().is_ok_and(there) {
                     over.store(true, Ordering::Relaxed);
@@ -450,12 +408,12 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let make = |name: &str, age| {
             let dir = state.path().join(name);
-            fs::create_dir_all(dir.join("reports")).unwrap();
+            fs::create_dir_all(dir.join(REPORTS)).unwrap();
             fs::write(dir.join(NEW_LOCK), "").unwrap();
             with_age(dir, age)
         };
         let (old, new) = (make("mnt.1", OLD), make("mnt.2", Duration::ZERO));
-        let cut_off = create(state.path(), Path::new("/mnt")).unwrap().dir;
+        let cut_off = create(state.path(), Path::new("/mnt")).unwrap().folder.path().to_owned();
         fs::remove_file(cut_off.join("control.sock")).unwrap();
         clean(state.path());
         assert!(!old.exists() && new.exists() && !cut_off.exists());
@@ -504,7 +462,7 @@ mod tests {
         let all = list(&deep);
         assert_eq!(all.len(), 1);
         assert!(all[0].alive);
-        connect(&new.dir).expect("connect");
+        connect(new.folder.path()).expect("connect");
         drop(new.lock);
         assert!(!list(&deep)[0].alive);
         clean(&deep);
@@ -517,7 +475,7 @@ mod tests {
         let place = |n: usize| state.path().join(format!("x.{n}"));
         for (n, (days, bytes)) in mounts.iter().enumerate() {
             let dir = place(n);
-            fs::create_dir_all(dir.join("reports")).expect("mkdir");
+            fs::create_dir_all(dir.join(REPORTS)).expect("mkdir");
             fs::write(dir.join(LOCK), "").expect("lock");
             fs::write(dir.join("reports/0001.txt"), vec![b'x'; *bytes]).expect("report");
             with_age(dir, Duration::from_secs(days * 24 * 3600 + n as u64));

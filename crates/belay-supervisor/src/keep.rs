@@ -1,5 +1,7 @@
 //! Keeping an op-log in a file, where it is safe from the end of belay and of the machine.
 
+use crate::error::Error;
+use crate::folder::Folder;
 use crate::image::Image;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
@@ -71,7 +73,7 @@ impl Acknowledged {
         self,
         head: Head,
         image: Option<(&Image, BorrowedFd<'_>)>,
-        reports: &Path,
+        reports: Result<Folder, Error>,
     ) -> Result<PathBuf, String> {
         let path = image.map(|(image, _)| image.path.as_path());
         let name = path.map(|path| Text(path.as_os_str().as_bytes().to_vec())).unwrap_or_default();
@@ -85,9 +87,8 @@ impl Acknowledged {
                 Err(why) => failed += &format!("{}: {why}; ", place.display()),
             }
         }
-        let place = reports.join(SUFFIX.trim_start_matches('.'));
-        let folder =
-            File::open(reports).map_err(|why| format!("{failed}{}: {why}", reports.display()))?;
+        let folder = reports.map_err(|why| format!("{failed}{why}"))?;
+        let place = folder.path().join(SUFFIX.trim_start_matches('.'));
         match put(folder.as_fd(), &place, &bytes) {
             Ok(path) => return Ok(path),
             Err(why) => failed += &format!("{}: {why}; ", place.display()),

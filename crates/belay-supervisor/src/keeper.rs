@@ -70,7 +70,7 @@ pub fn prepare(
         .map_err(|e| Error::system("make", "a socket pair", e, limits))?;
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
-    crate::report::put(&instance.dir.join("config.json"), &json)?;
+    instance.folder.put("config.json", &json)?;
     let lock = || {
         belay_sys::dup_cloexec(instance.lock.as_fd())
             .map_err(|e| Error::system("duplicate", "a lock", e, limits))
@@ -90,6 +90,7 @@ pub fn prepare(
         stderr_write,
         control: instance.control,
         lock: instance.lock,
+        folder: instance.folder.into(),
         journal,
         journal_folder,
         pointer_folder,

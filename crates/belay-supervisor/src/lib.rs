@@ -20,6 +20,7 @@
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
+//! | [`folder`], `private` | folders that are held, and who else may write to them or exchange them |
 //! | [`orphans`] | mounts whose belay was killed |
 //! | [`image`] | which image a daemon works on under the policy `epoch`, and where its journal lies |
 //! | `programs` | which file a program is, and whether belay's library is in a process |
@@ -32,7 +33,7 @@
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
 //! | [`outgoing`] | how messages reach standard error without waiting for who reads it |
-//! | `threads` | how threads are had |
+//! | [`threads`] | how threads and processes are had |
 //! | [`users`] | who uses a mount |
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ pub mod config;
 mod connections;
 pub mod degraded;
 pub mod error;
+pub mod folder;
 pub mod fusermount;
 pub mod handover;
 pub mod image;
@@ -61,6 +63,7 @@ pub mod outgoing;
 pub mod outside;
 mod outsiders;
 mod pidfile;
+mod private;
 pub mod process;
 mod programs;
 pub mod protocol;
@@ -71,7 +74,7 @@ pub mod status;
 pub mod stderr;
 pub mod supervisor;
 pub mod text;
-mod threads;
+pub mod threads;
 pub mod unmount;
 pub mod users;
 pub mod verdict;

@@ -14,6 +14,7 @@
 //! A namespace is found by the processes that live in it. No descriptor of it is kept: that would keep
 //! it, and all its copies, beyond their end.
 
+use crate::folder::Folder;
 use crate::fusermount::may_mount;
 use crate::mounts::{Mount, parse_table};
 use crate::process::descendants;
@@ -56,17 +57,16 @@ pub struct Mirror {
 
 impl Mirror {
     /// Begins to watch the host's mount table, if this process may unmount at all. `keeper` is the
-    /// process that adopts what earlier supervisors have started; `dir`, the mount's folder, is where
+    /// process that adopts what earlier supervisors have started; `folder`, the mount's, is where
     /// they have left what was mounted. If the thread cannot be had, copies stay.
-    pub fn start(keeper: u32, dir: &Path) -> Self {
+    pub fn start(keeper: u32, folder: &Folder) -> Self {
         let made = Arc::<Mutex<Made>>::default();
         // Opened here once, so that it is not made anew when the folder is being removed.
-        let left = dir.join(LEFT);
-        let left = File::options().read(true).write(true).create(true).truncate(false).open(left);
+        let left = folder.open(LEFT, OFlags::RDWR | OFlags::CREATE);
         let watch = Watch {
             made: Arc::clone(&made),
             keeper,
-            left: left.ok(),
+            left: left.ok().map(File::from),
             originals: HashSet::new(),
             gone: Vec::new(),
         };

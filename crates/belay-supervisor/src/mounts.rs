@@ -1,6 +1,7 @@
 //! The mount table, and what can be done to the device without serving it.
 
 use crate::text::OsText;
+use crate::threads;
 use crate::unmount::{self, How, take_off};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
 const IN_USE: Duration = Duration::from_millis(500);
+/// How long what the machine lacks for an unmount is waited for.
+pub const LACK: Duration = Duration::from_secs(30);
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -339,8 +342,17 @@ pub fn resend(device: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// Takes the mount out of the tree if it is still the one that belay holds; says whether it was. `device`: the held one.
 pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>) -> bool {
+    detach_within(fact, device, threads::PATIENCE)
+}
+
+/// The same; what the machine lacks for it now is waited for so long.
+fn detach_within(fact: &MountFact, device: Option<BorrowedFd<'_>>, patience: Duration) -> bool {
+    let off = || take_off(fact, How::Detached, |there, mount| fact.is_still(there, mount, device));
     fact.may_be_taken()
-        && take_off(fact, How::Detached, |there, mount| fact.is_still(there, mount, device))
+        && threads::patiently(patience, off).unwrap_or_else(|error| {
+            tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
+            false
+        })
 }
 
 /// How long a mount is waited for whose last unmount waits for somebody else.
@@ -349,21 +361,36 @@ const LAST: Duration = Duration::from_secs(1);
 /// Ends the connection, and takes the mount out of the tree, for those whom nobody may hold up. In this order: the last unmount of
 /// a `fuseblk` mount asks its daemon, and waits for the answer before the kernel itself aborts the connection. Where that cannot be
 /// aborted, a thread waits that keeps nothing of it open: it goes on when the last holder of the device is gone.
-pub fn abort_and_detach(fact: &MountFact, device: BorrowedFd<'_>) {
+/// `patience`: how long what the machine lacks for that may be waited for, by the caller.
+pub fn abort_and_detach(fact: &MountFact, device: BorrowedFd<'_>, patience: Duration) {
     abort(fact, || !is_disconnected(device));
     if is_disconnected(device) {
-        detach(fact, Some(device));
+        detach_within(fact, Some(device), patience);
         return;
     }
-    let (done, wait) = std::sync::mpsc::channel();
+    if !fact.may_be_taken() {
+        return;
+    }
+    let (lacks, wait) = std::sync::mpsc::channel();
     let theirs = fact.clone();
     let work = move || {
-        let _ = belay_sys::without_descriptors(|| detach(&theirs, None));
-        let _ = done.send(());
+        let off = || {
+            let still = |there: BorrowedFd<'_>, mount: &Mount| theirs.is_still(there, mount, None);
+            let off = || take_off(&theirs, How::Detached, still);
+            // Each try that fails for want of something is told: what waits for somebody else tells nothing.
+            let done = belay_sys::without_descriptors(off).and_then(|done| done);
+            if done.is_err() {
+                let _ = lacks.send(());
+            }
+            done
+        };
+        let _ = threads::patiently(patience, off);
     };
-    match std::thread::Builder::new().name("detach".to_owned()).spawn(work) {
-        Ok(_) => drop(wait.recv_timeout(LAST)),
-        Err(error) => tracing::warn!("{}: not unmounted: {error}", fact.mountpoint.show()),
+    match threads::start_within(patience, "detach", work) {
+        Ok(_) => while wait.recv_timeout(LAST).is_ok() {},
+        Err((error, _)) => {
+            tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
+        }
     }
 }
 
@@ -391,10 +418,12 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
         Place::Here => {}
     }
     let begin = Instant::now();
+    let how = if lazy { How::Detached } else { How::Idle };
+    let off = || take_off(fact, how, |there, mount| fact.is_still(there, mount, device));
     loop {
-        let off = match lazy {
-            true => detach(fact, device),
-            false => take_off(fact, How::Idle, |there, mount| fact.is_still(there, mount, device)),
+        let off = match threads::patiently(LACK, off) {
+            Ok(off) => off,
+            Err(error) => return Removed::Not(format!("it cannot be unmounted now: {error}")),
         };
         // Whoever unmounts for this process may have done so, and its word be lost: the event loop takes the status of all that end.
         match place(fact) {
@@ -414,8 +443,15 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
 
 /// Unmounts, or asks `daemon` to end if the mount is in use. In a thread of its own: unmounting
 /// waits for the daemon (dirty pages are written back), whose end the caller must not miss. `device`: a duplicate of the held one.
-pub fn release(fact: MountFact, device: Option<OwnedFd>, daemon: crate::process::Watched) {
-    crate::threads::beside("unmount", move || {
+///
+/// # Errors
+/// If no thread can be had now: nobody is waited for, and nothing is done.
+pub fn release(
+    fact: MountFact,
+    device: Option<OwnedFd>,
+    daemon: crate::process::Watched,
+) -> io::Result<()> {
+    let work = move || {
         if remove(&fact, device.as_ref().map(AsFd::as_fd), false) == Removed::Now {
             return;
         }
@@ -428,7 +464,8 @@ pub fn release(fact: MountFact, device: Option<OwnedFd>, daemon: crate::process:
         } else if let Err(error) = daemon.signal(signal_hook::consts::SIGTERM) {
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }
-    });
+    };
+    threads::start_within(Duration::ZERO, "unmount", work).map(drop).map_err(|(error, _)| error)
 }
 
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error

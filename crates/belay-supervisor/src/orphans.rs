@@ -4,11 +4,12 @@
 //! Kernels that have no such numbers give those of a mount that is gone to the next one; there it must be dead as well, which
 //! a mount that somebody uses is not.
 
+use crate::folder::Folder;
 use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
 use crate::process::{Exit, Watched};
-use crate::report;
 use crate::status::{Process, State, Status};
+use crate::threads;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
@@ -44,13 +45,13 @@ fn boot() -> String {
     id.trim().to_owned()
 }
 
-/// Notes in the folder `dir` where the mount is, for when nobody is left to ask.
-pub(crate) fn note(dir: &Path, mount: &MountFact, status: Status) {
+/// Notes in the mount's folder where the mount is, for when nobody is left to ask.
+pub(crate) fn note(folder: &Folder, mount: &MountFact, status: Status) {
     let note = Note { boot: boot(), mount: mount.clone(), status };
     // It may hold hundreds of megabytes of others; but a note that cannot be written costs nothing but itself.
     let json = serde_json::to_vec(&note);
     if let Ok(json) = json
-        && let Err(error) = report::put(&dir.join(NOTE), &json)
+        && let Err(error) = folder.put(NOTE, &json)
     {
         tracing::debug!("{error}");
     }
@@ -112,7 +113,9 @@ impl Orphan {
 fn is_dead(mount: &MountFact) -> bool {
     let mut asker = mounts::asker(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let Ok(mut child) = asker.spawn() else { return false };
+    let Ok(mut child) = threads::patiently(threads::PATIENCE, || asker.spawn()) else {
+        return false;
+    };
     let ended = Watched::open(child.id()).is_some_and(|process| process.wait_end(PATIENCE));
     if !ended {
         // Not waited for: it may be in the kernel until a daemon answers.

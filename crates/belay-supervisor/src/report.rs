@@ -4,6 +4,7 @@ use crate::autopsy::journal::Journal;
 use crate::autopsy::{Frame, Site};
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::folder::Folder;
 use crate::ledger::{Detection, ReadOnly};
 use crate::process::Exit;
 use crate::text::line as one_line;
@@ -11,8 +12,7 @@ use belay_recorder::control::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Version of the JSON of a report. It grows by one when a field changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -212,42 +212,27 @@ impl Report {
         section(out, "last lines of the daemon", &self.stderr)
     }
 
-    /// Writes the report as `NNNN.txt` and `NNNN.json` into `dir`, each whole or not at all, and
+    /// Writes the report as `NNNN.txt` and `NNNN.json` into `folder`, each whole or not at all, and
     /// drops the oldest beyond [`KEPT`]. Gives the path of the text.
     ///
     /// # Errors
     /// Those of writing a file.
-    pub fn write(&self, dir: &Path) -> Result<PathBuf> {
+    pub fn write(&self, folder: &Folder) -> Result<PathBuf> {
         let json = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::refused("crash report", error.to_string(), ""))?;
-        let text = path(dir, self.number, "txt");
-        put(&path(dir, self.number, "json"), &json)?;
-        put(&text, self.render().as_bytes())?;
+        let text = name(self.number, "txt");
+        folder.put(&name(self.number, "json"), &json)?;
+        folder.put(&text, self.render().as_bytes())?;
         if let Some(old) = self.number.checked_sub(KEPT).filter(|old| *old > 0) {
-            let _ = fs::remove_file(path(dir, old, "json"));
-            let _ = fs::remove_file(path(dir, old, "txt"));
+            folder.remove(&name(old, "json"));
+            folder.remove(&name(old, "txt"));
         }
-        Ok(text)
+        Ok(folder.path().join(text))
     }
 }
 
-fn path(dir: &Path, number: u64, kind: &str) -> PathBuf {
-    dir.join(format!("{number:04}.{kind}"))
-}
-
-/// Writes a file so that a reader sees the old one or the new one, never a part.
-///
-/// # Errors
-/// Those of writing and renaming a file.
-pub fn put(path: &Path, bytes: &[u8]) -> Result<()> {
-    let new = path.with_extension("new");
-    let wrap = |error| {
-        let object = path.display().to_string();
-        Error::system("write", object, error, "make room there or choose another --state-dir")
-    };
-    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    // No room, for example: nobody is to find an empty file for ever.
-    written.inspect_err(|_| drop(fs::remove_file(&new))).map_err(wrap)
+fn name(number: u64, kind: &str) -> String {
+    format!("{number:04}.{kind}")
 }
 
 fn section(out: &mut String, title: &str, lines: &[String]) -> std::fmt::Result {
@@ -422,12 +407,13 @@ mod tests {
     #[test]
     fn reports_are_written_whole_and_the_oldest_dropped() {
         let dir = tempfile::tempdir().expect("tempdir");
+        let folder = Folder::own(dir.path()).expect("own");
         let mut report = example();
         for number in [1, 2, KEPT, KEPT + 1] {
             report.number = number;
-            report.write(dir.path()).expect("write");
+            report.write(&folder).expect("write");
         }
-        let mut names: Vec<String> = fs::read_dir(dir.path())
+        let mut names: Vec<String> = std::fs::read_dir(dir.path())
             .expect("list")
             .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
             .collect();

@@ -1,4 +1,4 @@
-//! Threads, where the machine may have none for a moment.
+//! Threads and processes, where the machine may have none for a moment.
 
 use crate::error::passes;
 use std::io;
@@ -52,6 +52,26 @@ where
                 let Some(work) = take(&shared) else { continue };
                 return Err((error, work));
             }
+        }
+    }
+}
+
+/// Tries what fails for want of a process, a thread or the like again until it can be had; for no time, there is one try.
+///
+/// # Errors
+/// Why it cannot be had, or what else keeps it from being done.
+pub fn patiently<T>(patience: Duration, mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    let mut told = patience.is_zero();
+    loop {
+        match act() {
+            Err(error) if passes(&error) && begin.elapsed() < patience => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("{error}: waiting until it can be");
+                }
+                sleep(PAUSE);
+            }
+            done => return done,
         }
     }
 }

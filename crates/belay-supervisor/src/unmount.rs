@@ -5,6 +5,7 @@
 //! the mount table gives to the mount that is meant, and what is unmounted is that descriptor's, or the name in a parent
 //! that is held by descriptor. Opening a mount's root with `O_PATH` and reading its number (fdinfo) asks no daemon.
 
+use crate::error::passes;
 use crate::fusermount;
 use crate::mounts::{self, Mount, MountFact};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
@@ -33,18 +35,26 @@ pub enum How {
 
 /// Takes the held mount away, wherever it is now; says whether that was done. What has its numbers is opened, which keeps it
 /// there, and `is_still` asked whether it is the held one.
+///
+/// # Errors
+/// What the machine lacks for it now: a process, a thread, a descriptor, memory.
 pub fn take_off(
     fact: &MountFact,
     how: How,
     is_still: impl Fn(BorrowedFd<'_>, &Mount) -> bool,
-) -> bool {
+) -> io::Result<bool> {
     let mut last = Errno::INVAL;
     for _ in 0..LOOKS {
-        let Ok(Some(mount)) = mounts::uncovered(fact) else { return false };
+        let mount = match mounts::uncovered(fact) {
+            Ok(Some(mount)) => mount,
+            Err(error) if passes(&error) => return Err(error),
+            Ok(None) | Err(_) => return Ok(false),
+        };
         match take_off_if(&mount, how, |there| is_still(there, &mount)) {
-            Ok(()) => return true,
+            Ok(()) => return Ok(true),
             // The held one is gone.
-            Err(Errno::STALE) => return false,
+            Err(Errno::STALE) => return Ok(false),
+            Err(why) if passes(&why.into()) => return Err(why.into()),
             // It leads elsewhere by now.
             Err(why @ (Errno::XDEV | Errno::NOTDIR | Errno::NOENT | Errno::LOOP)) => last = why,
             Err(why) => {
@@ -54,7 +64,7 @@ pub fn take_off(
         }
     }
     tracing::debug!("{} is not unmounted: {last}", fact.mountpoint.show());
-    false
+    Ok(false)
 }
 
 /// Takes `mount`, a line of this thread's mount table, away, if its path leads to it.
@@ -71,7 +81,8 @@ fn take_off_if(
     is_meant: impl FnOnce(BorrowedFd<'_>) -> bool,
 ) -> rustix::io::Result<()> {
     // Whatever stands in the way there (a mount of another user's, which refuses root) may be gone at the next look.
-    let (parent, name, there) = open_root(mount).map_err(|_| Errno::XDEV)?;
+    let (parent, name, there) =
+        open_root(mount).map_err(|why| if passes(&why.into()) { why } else { Errno::XDEV })?;
     if !is_meant(there.as_fd()) {
         return Err(Errno::STALE);
     }
@@ -84,12 +95,17 @@ fn take_off_if(
             let force =
                 if how == How::Forced { UnmountFlags::FORCE } else { UnmountFlags::empty() };
             let away = || unmount(&name, force | UnmountFlags::NOFOLLOW);
-            belay_sys::in_directory(parent.as_fd(), away).unwrap_or(Err(Errno::AGAIN))
+            let why = |error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            belay_sys::in_directory(parent.as_fd(), away).map_err(why).and_then(|done| done)
         }
     };
     match done {
-        Err(Errno::PERM) if fusermount::unmount(parent.as_fd(), &name, how == How::Detached) => {
-            Ok(())
+        Err(Errno::PERM) => {
+            match fusermount::unmount(parent.as_fd(), &name, how == How::Detached) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Errno::PERM),
+                Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)),
+            }
         }
         done => done,
     }

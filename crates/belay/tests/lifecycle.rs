@@ -414,8 +414,19 @@ fn s90_processes_that_cannot_be_had_are_waited_for() {
         let status = held.wait_until("replaced", replaced);
         assert_eq!(status["degraded"], false, "{status}");
     }
-    let stopped = held.ask(&["stop"]);
-    assert!(stopped.status.success(), "{}", text(&stopped));
+    // Nor at the end.
+    group.limit("0");
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| held.ask(&["stop"]));
+        let end = Instant::now() + Duration::from_secs(20);
+        let waits = "cannot start a thread that unmounts: ";
+        while !held.log().contains(waits) && !stopped.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        group.limit("max");
+        let stopped = stopped.join().expect("stop");
+        assert!(stopped.status.success(), "{}", text(&stopped));
+    });
 }
 
 /// S90: the same for the very first start.

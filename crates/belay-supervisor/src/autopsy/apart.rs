@@ -10,6 +10,7 @@ use super::{Frame, open, plain, unwind};
 use crate::error::{Error, Result};
 use crate::memfile;
 use crate::process::{Watched, readable};
+use crate::threads;
 use belay_effects::remains::{Head, Machine, REGISTERS_MAX, Remains};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -129,7 +130,7 @@ pub(super) fn backtrace(remains: &Remains) -> Option<Vec<Frame>> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("belay").arg("autopsy").env_clear().current_dir("/");
     command.stdin(Stdio::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
+    let mut child = threads::patiently(threads::PATIENCE, || command.spawn()).ok()?;
     // It has not been told anything yet, so it waits: its number is still its own.
     let process = Watched::open(child.id())?;
     let sent = send(ours.as_fd(), told.as_fd(), &files);

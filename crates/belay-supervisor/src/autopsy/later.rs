@@ -2,14 +2,14 @@
 //! for them, which is done in a process apart. A report is written at once without, and again with.
 
 use super::apart::backtrace;
+use crate::folder::Folder;
 use crate::process::children_of_thread;
 use crate::report::Report;
+use crate::threads;
 use belay_effects::remains::Remains;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
 use std::time::Duration;
 
 /// Reports that wait; more get no backtrace.
@@ -18,7 +18,7 @@ const WAITING: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A report without its backtrace, and where it is to be.
-type Job = (Box<Report>, Box<Remains>, PathBuf);
+type Job = (Box<Report>, Box<Remains>, Folder);
 
 /// The thread, if there is one.
 #[derive(Debug, Default)]
@@ -36,13 +36,13 @@ struct Worker {
 }
 
 impl Backtraces {
-    /// Has a report, which is already in `dir`, written again with a backtrace.
-    pub fn add(&mut self, report: Report, remains: Remains, dir: PathBuf) {
+    /// Has a report, which is already in `folder`, written again with a backtrace.
+    pub fn add(&mut self, report: Report, remains: Remains, folder: Folder) {
         if self.worker.is_none() {
             self.worker = start();
         }
         if let Some(worker) = &self.worker
-            && worker.jobs.try_send((Box::new(report), Box::new(remains), dir)).is_err()
+            && worker.jobs.try_send((Box::new(report), Box::new(remains), folder)).is_err()
         {
             tracing::debug!("too many crashes at once for a backtrace of each");
         }
@@ -74,20 +74,20 @@ fn start() -> Option<Worker> {
         let _alive = alive;
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         told.store(own.unsigned_abs(), Ordering::Release);
-        for (mut report, remains, dir) in todo {
+        for (mut report, remains, folder) in todo {
             let Some(frames) = backtrace(&remains) else { continue };
             if let Some(crash) = &mut report.crash {
                 crash.backtrace = Some(frames);
             }
-            if let Err(error) = report.write(&dir) {
+            if let Err(error) = report.write(&folder) {
                 tracing::debug!("{error}");
             }
         }
     };
-    let thread = thread::Builder::new().name("backtrace".to_owned());
-    match thread.spawn(work) {
+    // The next crash tries again: the event loop waits for none.
+    match threads::start_within(Duration::ZERO, "backtrace", work) {
         Ok(_) => Some(Worker { jobs, end, thread: number }),
-        Err(error) => {
+        Err((error, _)) => {
             tracing::debug!("cannot start a thread for backtraces: {error}");
             None
         }

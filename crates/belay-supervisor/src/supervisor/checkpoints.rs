@@ -373,7 +373,7 @@ impl Supervisor {
             return false;
         }
         self.book.last_starts += 1;
-        self.take_mount_off();
+        self.take_mount_off(Duration::ZERO);
         // It is given as much time as the one before.
         self.book.stop = self.book.stop.map(|_| wish(false));
         tracing::warn!(

@@ -123,7 +123,11 @@ impl Supervisor {
         match (process.try_clone(), self.book.mount.clone()) {
             (Some(process), Some(mount)) => {
                 let device = belay_sys::dup_cloexec(self.device()).ok();
-                mounts::release(mount, device, process);
+                if let Err(error) = mounts::release(mount, device, process) {
+                    // Its time is not over: it is tried again in that.
+                    self.lack.note(&format!("cannot start a thread that unmounts: {error}"));
+                    return;
+                }
             }
             _ => {
                 if let Err(error) = process.signal(SIGTERM) {
@@ -136,15 +140,16 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// Takes the mount off; those who use it get errors.
-    pub(super) fn take_mount_off(&self) {
+    /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for what the machine lacks.
+    pub(super) fn take_mount_off(&self, patience: Duration) {
         if let Some(mount) = &self.book.mount {
-            mounts::abort_and_detach(mount, self.device());
+            mounts::abort_and_detach(mount, self.device(), patience);
         }
     }
 
     fn force_stop(&mut self) {
-        self.take_mount_off();
+        // If it cannot be now, it is when the daemon has ended.
+        self.take_mount_off(Duration::ZERO);
         match self.daemon.as_ref().or(self.spawned.as_ref()) {
             // Its end is noticed like any other.
             Some(process) => {
@@ -168,14 +173,15 @@ impl Supervisor {
         let lost = self.end_epochs(self.book.last_exit).err();
         let code = if lost.is_none() { code } else { code.max(1) };
         if self.book.mount.is_some() && !self.book.gave_up {
-            self.take_mount_off();
+            // Nothing else is left to be done, and it would stay behind.
+            self.take_mount_off(mounts::LACK);
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
             for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
                 let _ = helper.signal(SIGKILL);
             }
         }
         self.backtraces.finish();
-        instances::retire(&self.config.instance);
+        instances::retire_held(&self.folder);
         self.answer_ended(code, lost.as_deref());
         self.tell_keeper(&Note::Done { code });
         self.finished = Some(code);
@@ -222,13 +228,12 @@ impl Supervisor {
         tracing::error!(
             "giving up on {place}: {why}. All requests on it fail from now on; clean up with \
              `umount {place}` or `fusermount3 -u {place}`, and see the reports in {}",
-            self.config.instance.join("reports").display()
+            self.folder.path().join(instances::REPORTS).display()
         );
         let status = self.status();
         debug_assert_eq!(status.state, State::GaveUp);
         if let Ok(json) = serde_json::to_vec_pretty(&status)
-            && let Err(error) =
-                crate::report::put(&self.config.instance.join("last-status.json"), &json)
+            && let Err(error) = self.folder.put("last-status.json", &json)
         {
             tracing::warn!("{error}");
         }

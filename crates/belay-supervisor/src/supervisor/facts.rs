@@ -3,6 +3,7 @@
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::degraded::Kind;
+use crate::instances::REPORTS;
 use crate::ledger;
 use crate::orphans;
 use crate::status::{
@@ -142,7 +143,7 @@ impl Supervisor {
     pub(super) fn note_mount(&mut self) {
         if let Some(mount) = self.book.mount.clone() {
             let status = self.status();
-            orphans::note(&self.config.instance, &mount, status);
+            orphans::note(&self.folder, &mount, status);
         }
     }
 
@@ -192,7 +193,7 @@ impl Supervisor {
             keeper: Process { pid: self.keeper_pid },
             takeovers: self.book.takeovers,
             uptime_seconds: clock::now().saturating_sub(self.book.started_ns) / SECOND,
-            report_dir: self.config.instance.join("reports").display().to_string(),
+            report_dir: self.folder.path().join(REPORTS).display().to_string(),
             reports: self.book.reports.saturating_sub(self.book.reports_failed),
             reports_failed: self.book.reports_failed,
             degraded: !self.book.degraded.list().is_empty(),

@@ -7,7 +7,7 @@ use super::record::Looks;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::config::Medium;
-use crate::error::passes;
+use crate::error::{Error, passes};
 use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::ledger::{Detection, Life};
@@ -160,7 +160,8 @@ impl Supervisor {
                     command.env("BELAY_STANDIN", own_descriptor(covered));
                     has_covered = true;
                 } else {
-                    command.env("BELAY_STANDIN", standin(&self.config.instance, is_file)?);
+                    let standin = standin(&self.folder, is_file).map_err(Error::into_io)?;
+                    command.env("BELAY_STANDIN", standin);
                 }
                 command.env("BELAY_MOUNTPOINT", &mount.mountpoint.0);
             }

@@ -56,6 +56,7 @@ use crate::committer::{Committer, Failing};
 use crate::config::{Config, VERSION};
 use crate::connections::Connections;
 use crate::error::{Error, Result};
+use crate::folder::Folder;
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::inflight::{Ages, Requests};
 use crate::keeper::{LACKS, become_subreaper, check_version};
@@ -133,6 +134,8 @@ fn no_keeper() -> Error {
 /// The state of a supervisor. What must survive it is in `book`.
 struct Supervisor {
     config: Config,
+    /// The mount's folder in the state directory. Its path is for messages.
+    folder: Folder,
     fds: Descriptors,
     memory: Arc<Mapping>,
     layout: Layout,
@@ -204,6 +207,7 @@ struct Supervisor {
     record_looks: record::Looks,
     words: words::Words,
     unmounting: Option<unmounting::Unmounting>,
+    lack: unmounting::Lack,
     finished: Option<i32>,
 }
 
@@ -235,17 +239,21 @@ impl Supervisor {
                 Book { version: VERSION, started_ns: clock::now(), others, ..Book::default() }
             }
         };
+        let folder = belay_sys::dup_cloexec(fds.folder.as_fd())
+            .map_err(|e| Error::system("duplicate", "the folder of this mount", e, ""))?;
+        let folder = Folder::held(folder, config.instance.clone());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
         let committed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("create", "an event counter", e, ""))?;
         let waker =
             Waker::start(&committed).map_err(|e| Error::system("start", "a thread", e, ""))?;
-        let mirror = Mirror::start(keeper_pid, &config.instance);
+        let mirror = Mirror::start(keeper_pid, &folder);
         let mut supervisor = Self {
             blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
             signals: Signals::catch()?,
             config,
+            folder,
             fds,
             memory: Arc::new(memory),
             layout,
@@ -291,6 +299,7 @@ impl Supervisor {
             record_looks: record::Looks::default(),
             words: words::Words::default(),
             unmounting: None,
+            lack: unmounting::Lack::default(),
             finished: None,
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
@@ -467,6 +476,7 @@ impl Supervisor {
             self.next_nudge_look(),
             self.next_committer(),
             self.next_unheld,
+            self.next_unmount_try(),
         ];
         for at in looks.into_iter().flatten() {
             next = next.min(at);

@@ -5,6 +5,7 @@
 
 use super::Supervisor;
 use crate::clock;
+use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
 use crate::ledger::{Detection, Forward, ReadOnly};
 use belay_oplog::kept::Head;
@@ -95,7 +96,7 @@ impl Supervisor {
         };
         let folder = self.fds.journal_folder.as_fd();
         let image = self.config.image.as_ref().map(|image| (image, folder));
-        kept.keep(head, image, &self.config.instance.join("reports"))
+        kept.keep(head, image, self.folder.child(REPORTS))
     }
 
     /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.

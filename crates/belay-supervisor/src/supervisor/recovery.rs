@@ -10,6 +10,7 @@ use crate::autopsy::{self, Site};
 use crate::clock;
 use crate::handover::Descriptors;
 use crate::inflight::{Requests, Snapshot};
+use crate::instances::REPORTS;
 use crate::ledger::{Crash, Detection};
 use crate::mounts;
 use crate::process::{Exit, Watched};
@@ -372,10 +373,11 @@ impl Supervisor {
             message: autopsy::message(&remains.message, &crash.stderr),
             ..Site::from(&remains.head)
         });
-        let reports = self.config.instance.join("reports");
+        let reports = self.folder.child(REPORTS);
         let poisoned = report.counters.get("poisoned").copied().unwrap_or(0);
-        match report.write(&reports) {
-            Ok(path) => {
+        let written = reports.and_then(|reports| Ok((report.write(&reports)?, reports)));
+        match written {
+            Ok((path, reports)) => {
                 if let Some(remains) = remains {
                     self.backtraces.add(report, *remains, reports);
                 }

@@ -1,14 +1,19 @@
 //! `belay stop`: the mount is taken off if nobody uses it; lazily, if that is wanted. Only `--force` and signals end what is in
 //! use (`ending`).
 
-use super::Supervisor;
 use super::clients::Wait;
 use super::ending::wish;
-use crate::mounts::{self, Removed};
+use super::{SECOND, Supervisor};
+use crate::clock;
+use crate::error::passes;
+use crate::mounts::{self, MountFact, Removed};
 use crate::protocol::{Answer, StopHow};
+use crate::threads;
 use rustix::fd::AsFd;
 use signal_hook::consts::SIGTERM;
+use std::io;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// A mount that a thread is taking off: unmounting may wait for the daemon.
 #[derive(Debug)]
@@ -17,7 +22,45 @@ pub(super) struct Unmounting {
     removed: Receiver<Removed>,
 }
 
+/// How soon a thread that could not be had is tried for again.
+const PAUSE: u64 = SECOND / 20;
+
+/// Since when no thread can be had to unmount by, and when that is tried again. The event loop waits for none.
+#[derive(Debug, Default)]
+pub(super) struct Lack(Option<(u64, u64)>);
+
+impl Lack {
+    /// Another try was in vain. `false`: for too long.
+    pub(super) fn note(&mut self, why: &str) -> bool {
+        let now = clock::now();
+        if self.0.is_none() {
+            tracing::warn!("{why}: waiting until it can be");
+        }
+        let since = self.0.map_or(now, |(since, _)| since);
+        self.0 = Some((since, now.saturating_add(PAUSE)));
+        now.saturating_sub(since) < mounts::LACK.as_nanos() as u64
+    }
+
+    /// What was due has been tried. It comes again only if it was in vain, and is still `wanted`.
+    fn rest(&mut self, now: u64, wanted: bool) {
+        self.0 = match self.0 {
+            Some((since, next)) if wanted => Some((since, next.max(now.saturating_add(PAUSE)))),
+            _ => None,
+        };
+    }
+}
+
 impl Supervisor {
+    /// When to try for a thread that could not be had.
+    pub(super) fn next_unmount_try(&self) -> Option<u64> {
+        self.lack.0.map(|(_, next)| next)
+    }
+
+    /// Whether belay was asked to end the mount, and the daemon does not know it yet.
+    fn has_to_tell(&self) -> bool {
+        self.book.stop.is_some_and(|stop| !stop.told && !stop.at_once)
+    }
+
     /// Takes the next step of each wish to unmount: begins, or tells what came of it.
     pub(super) fn pursue_unmount(&mut self) {
         if self.finished.is_some() {
@@ -29,7 +72,14 @@ impl Supervisor {
             self.unmounting = None;
             self.unmounted(how, removed);
         }
-        if self.may_stop() {
+        let now = clock::now();
+        if self.next_unmount_try().is_some_and(|next| next > now) {
+            return;
+        }
+        if self.next_unmount_try().is_some() && self.has_to_tell() {
+            self.pursue_stop();
+        }
+        if self.finished.is_none() && self.may_stop() {
             for how in [StopHow::Unused, StopHow::Lazy] {
                 if self.unmounting.is_none() && self.has_waiting(|wait| wait == Wait::Unmount(how))
                 {
@@ -37,6 +87,9 @@ impl Supervisor {
                 }
             }
         }
+        let wanted =
+            self.has_to_tell() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)));
+        self.lack.rest(now, wanted);
     }
 
     /// Whether nothing is to be done before the end: in a recovery, the applications that wait get their answers first, and
@@ -58,26 +111,35 @@ impl Supervisor {
             self.request_stop();
             return;
         };
-        let event = match belay_sys::dup_cloexec(self.committed.as_fd()) {
-            Ok(event) => event,
-            Err(error) => {
-                let why = format!("cannot duplicate a descriptor: {error}");
-                self.answer_unmount(how, Some(&Answer::Refused { why }));
-                return;
+        match self.unmount_beside(mount, how) {
+            Ok(removed) => {
+                self.lack = Lack::default();
+                self.unmounting = Some(Unmounting { how, removed });
             }
-        };
-        let (tell, removed) = channel();
-        self.unmounting = Some(Unmounting { how, removed });
+            Err(error) => {
+                let why = format!("cannot start a thread that unmounts: {error}");
+                if !passes(&error) || !self.lack.note(&why) {
+                    self.lack = Lack::default();
+                    let why = format!("{why}; try again");
+                    self.answer_unmount(how, Some(&Answer::Refused { why }));
+                }
+            }
+        }
+    }
+
+    /// Begins to unmount in a thread of its own; one try, which holds nobody up.
+    fn unmount_beside(&self, mount: MountFact, how: StopHow) -> io::Result<Receiver<Removed>> {
+        let event = belay_sys::dup_cloexec(self.committed.as_fd())?;
         let device = belay_sys::dup_cloexec(self.device()).ok();
-        let thread = std::thread::Builder::new().name("unmount".to_owned()).spawn(move || {
+        let (tell, removed) = channel();
+        let work = move || {
             let device = device.as_ref().map(AsFd::as_fd);
             let _ = tell.send(mounts::remove(&mount, device, how == StopHow::Lazy));
             let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
-        });
-        if let Err(error) = thread {
-            self.unmounting = None;
-            let why = format!("cannot start a thread that unmounts: {error}; try again");
-            self.answer_unmount(how, Some(&Answer::Refused { why }));
+        };
+        match threads::start_within(Duration::ZERO, "unmount", work) {
+            Ok(_) => Ok(removed),
+            Err((error, _)) => Err(error),
         }
     }
 

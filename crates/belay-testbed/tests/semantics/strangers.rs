@@ -1,5 +1,6 @@
 //! S56 to S59: other users of the machine, who own folders on the way to what belay holds.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -12,7 +13,10 @@ use std::thread::JoinHandle;
 
 use belay_testbed::process::{Process, kill, run};
 use belay_testbed::{Belay, Kind, Signal, mounts};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, RenameFlags, flock, mknodat, renameat_with};
+use rustix::fs::{
+    CWD, FileType, FlockOperation, Mode, RenameFlags, XattrFlags, flock, mknodat, removexattr,
+    renameat_with, setxattr,
+};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -230,6 +234,94 @@ fn s58_a_foreign_state_directory_is_not_believed() {
     fs::set_permissions(state.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
     let (code, said) = belay(&state, &["status"]);
     assert!(code != 0 && String::from_utf8_lossy(&said).contains("others may exchange it"));
+}
+
+/// S58: nor is one that others could exchange, as an ACL or a group that is not this user's alone lets them write above it.
+#[test]
+fn s58_a_state_directory_that_an_acl_opens_is_refused() {
+    let (_dir, state, _) = forged(None);
+    let above = state.parent().unwrap();
+    fs::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(belay(&state, &["status"]).0, 0);
+    // As setfacl -m u:1000:rwx has it: the mode shows the mask of it in the place of the group.
+    let entries = [(1_u16, 7_u16, !0_u32), (2, 7, 1000), (4, 5, !0), (16, 7, !0), (32, 5, !0)];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, may, id) in entries {
+        acl.extend([tag.to_le_bytes(), may.to_le_bytes()].concat());
+        acl.extend(id.to_le_bytes());
+    }
+    setxattr(above, "system.posix_acl_access", &acl, XattrFlags::empty()).unwrap();
+    let refused = || {
+        for words in [&["status"][..], &["run", "--", "bindfs", "-f", "/etc", "/mnt"]] {
+            let mut command = Belay::find().unwrap().command();
+            command.args(words).env("BELAY_STATE_DIR", &state);
+            let output = run(command, LIMIT).unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains("others may exchange it"), "{said}");
+        }
+    };
+    refused();
+    removexattr(above, "system.posix_acl_access").unwrap();
+    // The group of `nobody`, and of more.
+    chown(above, None, Some(65534)).unwrap();
+    fs::set_permissions(above, Permissions::from_mode(0o775)).unwrap();
+    refused();
+}
+
+/// S58: whoever exchanges a state directory while a mount lives has nothing written elsewhere, by none of belay's processes.
+#[test]
+fn s58_what_is_written_goes_to_the_folder_of_the_start() {
+    let dir = tempfile::Builder::new().prefix("belay-paths-").tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().canonicalize().unwrap();
+    let (state, moved, victim) = (path.join("state"), path.join("moved"), path.join("victim"));
+    let mut mount = Custom::start_with(&[("BELAY_STATE_DIR", &state)], &[], |place| {
+        let source = format!("source={},cache=never,timeout=0", place.behind.display());
+        let words = ["-f", "-o", &source].map(OsString::from);
+        let program = std::iter::once(low_level_program().into());
+        program.chain(words).chain([place.mountpoint.into()]).collect()
+    });
+    assert!(until(|| mount.is_mounted()), "{}", mount.log());
+    fs::metadata(mount.at("file")).unwrap();
+    let name = names(&state).pop().unwrap();
+    fs::rename(&state, &moved).unwrap();
+    fs::write(&victim, "theirs").unwrap();
+    let theirs = state.join(name.clone());
+    fs::create_dir_all(theirs.join("reports")).unwrap();
+    let files =
+        (1..9).flat_map(|n| ["new", "json", "txt"].map(|kind| format!("reports/{n:04}.{kind}")));
+    let files: Vec<_> =
+        files.chain(["mount.new", "mount.json", "mounts", "config.json"].map(Into::into)).collect();
+    for file in &files {
+        symlink(&victim, theirs.join(file)).unwrap();
+    }
+    let place = mount.mountpoint.display().to_string();
+    let status = || {
+        let (_, said) = belay(&moved, &["status", "--json", &place]);
+        serde_json::from_slice::<Value>(&said).ok()
+    };
+    let mut reports = 0;
+    for role in ["daemon", "supervisor", "keeper"] {
+        let serves = |status: &Value| status["state"] == "serving";
+        let before = await_status("service", status, serves, || mount.log());
+        let pid = number(&before, &format!("/{role}/pid"));
+        kill(u32::try_from(pid).unwrap(), Signal::KILL).unwrap();
+        let another = |now: &Value| serves(now) && now[role]["pid"] != pid && now[role]["pid"] != 0;
+        await_status("another one", status, another, || mount.log());
+        let (code, said) = belay(&moved, &["crash", &place]);
+        assert_eq!(code, 0, "{}", String::from_utf8_lossy(&said));
+        reports += 1 + u64::from(role == "daemon");
+        let written = |now: &Value| number(now, "/reports") == reports;
+        await_status("a report", status, written, || mount.log());
+    }
+    assert_eq!(belay(&moved, &["stop", &place]).0, 0, "{}", mount.log());
+    mount.end();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs", "{}", mount.log());
+    for file in &files {
+        assert!(theirs.join(file).is_symlink(), "{file}");
+    }
+    let written = names(&moved.join(&name).join("reports"));
+    assert_eq!(written.iter().filter(|file| file.ends_with(".txt")).count(), 4, "{written:?}");
+    assert!(!moved.join(&name).join("control.sock").exists());
 }
 
 /// S58: pipes and endless files in the place of belay's own are no reason to wait, nor is a supervisor that answers without

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use belay_testbed::Signal;
 use belay_testbed::process::{kill, run};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-use crate::common::{LIMIT, until};
+use crate::common::{LIMIT, call, until};
 use crate::custom::Custom;
 use crate::unprivileged::words;
 use crate::user::{User, text};
@@ -154,6 +155,46 @@ fn s39_killed_at_the_start() {
         } else {
             user.wait_for_end_or_service();
         }
+    }
+}
+
+/// S90: no process and no thread is to be had when a mount ends: it does not stay behind for that.
+#[test]
+fn s90_the_end_of_a_users_mount_waits_for_processes() {
+    let own = getrlimit(Resource::Nproc);
+    for how in [&["stop"][..], &["stop", "--lazy"], &["stop", "--force"], &[]] {
+        let mut user = User::low_level(&[]);
+        user.crash();
+        let belay = ["supervisor", "keeper"].map(|role| user.pid(role));
+        // As this user, whose processes they are.
+        let limit = |most| {
+            let limits = Rlimit { current: most, ..own };
+            user.does(move || {
+                for pid in belay {
+                    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap());
+                    prlimit(pid, Resource::Nproc, limits).unwrap();
+                }
+            });
+        };
+        limit(Some(0));
+        let mut asked = None;
+        if how.is_empty() {
+            user.signal("keeper", Signal::TERM);
+        } else {
+            let mut command = user.command(user.home.join("bin/belay"));
+            command.args(how).arg(&user.mountpoint);
+            asked = Some(call(move || run(command, LIMIT).unwrap()));
+        }
+        let waits = || user.log().contains("waiting until it can be");
+        assert!(until(waits), "{how:?}: {}", user.log());
+        assert!(user.is_mounted(), "{how:?}: {}", user.log());
+        limit(own.current);
+        if let Some(asked) = asked {
+            let output = asked.result();
+            assert!(output.status.success(), "{how:?}: {}\n{}", text(&output), user.log());
+        }
+        assert_eq!(user.end().code(), Some(0), "{how:?}: {}", user.log());
+        user.left_nothing();
     }
 }
 

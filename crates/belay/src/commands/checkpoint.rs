@@ -5,6 +5,7 @@ use crate::cli::Mount;
 use crate::messages::Out;
 use anyhow::{Result, bail};
 use belay_supervisor::protocol::{Answer, Ask, Client};
+use belay_supervisor::threads;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,12 +20,15 @@ const WAKE: Duration = Duration::from_millis(100);
 /// Asks the mount for something that changes nothing, again and again. In a thread that nobody waits for: it is asked
 /// through the very daemon that may be about to be restarted.
 fn wake(mountpoint: PathBuf) {
-    std::thread::spawn(move || {
+    let work = move || {
         loop {
             std::thread::sleep(WAKE);
             let _ = rustix::fs::statvfs(&mountpoint);
         }
-    });
+    };
+    if let Err((error, _)) = threads::start("wake", work) {
+        tracing::warn!("no thread is to be had: {error}; a daemon that sleeps is not woken");
+    }
 }
 
 /// Runs it.

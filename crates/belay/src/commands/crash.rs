@@ -8,6 +8,7 @@ use belay_supervisor::instances::Instance;
 use belay_supervisor::process::signal_name;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::State;
+use belay_supervisor::threads;
 use signal_hook::consts::SIGSTOP;
 use std::io::Write;
 use std::path::PathBuf;
@@ -55,17 +56,23 @@ pub fn run(options: &Crash) -> Result<i32> {
 /// A hang is one only for somebody who waits: from now on somebody does. It takes several, since a daemon may be stopped at
 /// the very moment when it takes a request over, which then waits neither in the kernel nor on record.
 fn have_it_asked(place: PathBuf) {
-    std::thread::spawn(move || {
+    let ask = move || {
         for _ in 0..ASKERS {
             let place = place.clone();
-            std::thread::spawn(move || {
+            let ask = move || {
                 while rustix::fs::statfs(&place).is_ok() {
                     std::thread::sleep(ASKED);
                 }
-            });
+            };
+            if let Err((error, _)) = threads::start("ask", ask) {
+                tracing::debug!("no thread is to be had: {error}");
+            }
             std::thread::sleep(ASKED);
         }
-    });
+    };
+    if let Err((error, _)) = threads::start("askers", ask) {
+        tracing::warn!("no thread is to be had: {error}; a hang that nobody waits for is none");
+    }
 }
 
 /// Runs `belay restart`.

@@ -8,6 +8,7 @@ use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::Status;
 use belay_supervisor::text::escaped;
+use belay_supervisor::threads;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ fn ask(state: &StateDir) -> impl Iterator<Item = (Instance, Result<Option<Status
     let (answers, arrived) = mpsc::channel();
     for instance in instances::list(&state.path()) {
         let answers = answers.clone();
-        std::thread::spawn(move || {
+        threads::beside("ask", move || {
             let found = look(&instance);
             // Whoever has what it wanted listens no more.
             let _ = answers.send((instance, found));

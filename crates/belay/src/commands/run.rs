@@ -52,14 +52,14 @@ pub fn run(options: &Run) -> Result<i32> {
     // First, since it may be what makes room.
     instances::clean(&state_dir);
     let instance = instances::create(&state_dir, hint)?;
-    let dir = instance.dir.clone();
+    let dir = instance.folder.path().to_owned();
     let config = Config {
         version: VERSION,
         program,
         command: words.into_iter().map(OsText).collect(),
         shim,
         preload: OsText(std::env::var_os("LD_PRELOAD").unwrap_or_default()),
-        instance: instance.dir.clone(),
+        instance: dir.clone(),
         guessed_mountpoint: guessed.clone().map(OsText::from),
         max_crashes: options.max_crashes,
         poison_after: options.poison_after,
