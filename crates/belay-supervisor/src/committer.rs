@@ -3,19 +3,26 @@
 //!
 //! What it needs to know lies in the recorder, so that the committer of the next supervisor begins where this one was:
 //! a commit that was not finished is made all over.
+//!
+//! What it asks may give no answer for ever, so nobody waits for this thread but by [`Committer::hanging`], which has a bound.
+
+mod steps;
+
+pub use steps::{On, Steps};
 
 use crate::clock;
 use crate::image::{Files, identity};
-use belay_image::journal::{self, HostFile, Storage};
-use belay_image::overlay::{Capacity, Overlay};
+use belay_image::journal::{self, HostFile, Stage, Storage};
+use belay_image::overlay::{Capacity, Overlay, Sealed};
 use belay_recorder::Layout;
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How soon a commit that has failed is tried again: the disk may have room by then.
@@ -47,6 +54,8 @@ pub struct Place {
     pub last: Arc<AtomicU64>,
     /// Why nothing can be committed now.
     pub failing: Arc<Mutex<Option<Failing>>>,
+    /// What it is at.
+    pub steps: Steps,
 }
 
 /// Commits that fail.
@@ -60,18 +69,42 @@ pub struct Failing {
     pub why: String,
     /// What is to be committed was written over by somebody: that does not pass.
     pub spoilt: bool,
+    /// It has not failed, but does not come back.
+    pub hangs: bool,
 }
 
-/// The thread that commits. It ends with this.
+impl Failing {
+    /// For people.
+    pub fn show(&self) -> String {
+        let Self { tries, why, .. } = self;
+        match self.hangs {
+            true => format!("checkpoints do not reach the image: {why}"),
+            false => format!("checkpoints do not reach the image ({tries} tries): {why}"),
+        }
+    }
+}
+
+/// The thread that commits. It ends soon after this is dropped.
 #[derive(Debug)]
 pub struct Committer {
-    wake: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    wake: SyncSender<()>,
+    /// Set when it is to end; says whether the daemon came to a clean end.
+    end: Arc<OnceLock<bool>>,
+    ended: Receiver<Result<(), String>>,
     last: Arc<AtomicU64>,
     /// What `last` was when it was asked for news.
     heard: u64,
     failing: Arc<Mutex<Option<Failing>>>,
     new_journal: Arc<Mutex<Option<OwnedFd>>>,
+    steps: Steps,
+}
+
+/// What the thread hears by.
+#[derive(Debug)]
+struct Orders {
+    waker: Receiver<()>,
+    end: Arc<OnceLock<bool>>,
+    ended: Sender<Result<(), String>>,
 }
 
 impl Committer {
@@ -80,13 +113,29 @@ impl Committer {
     /// # Errors
     /// If no thread is to be had.
     pub fn start(place: Place, patience: Duration) -> Result<Self, String> {
-        let (wake, waker) = channel();
+        let (committer, orders) = Self::new(&place);
+        crate::threads::start_within(patience, "committer", move || place.work(&orders))
+            .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
+        Ok(committer)
+    }
+
+    /// Starts one for the end alone. If no thread is to be had it works here.
+    pub fn start_to_end(place: Place, clean: bool) -> Self {
+        let (committer, orders) = Self::new(&place);
+        committer.end(clean);
+        crate::threads::beside("committer", move || place.work(&orders));
+        committer
+    }
+
+    fn new(place: &Place) -> (Self, Orders) {
+        // One message stands for any number, as a commit may take long.
+        let (wake, waker) = sync_channel(1);
+        let (tell, ended) = channel();
+        let end = Arc::new(OnceLock::new());
+        let orders = Orders { waker, end: Arc::clone(&end), ended: tell };
         let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
-        let failing = Arc::clone(&place.failing);
-        let thread =
-            crate::threads::start_within(patience, "committer", move || place.work(&waker))
-                .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
-        Ok(Self { wake: Some(wake), thread: Some(thread), last, heard: 0, failing, new_journal })
+        let (failing, steps) = (Arc::clone(&place.failing), place.steps.clone());
+        (Self { wake, end, ended, last, heard: 0, failing, new_journal, steps }, orders)
     }
 
     /// Whether something was committed since this was asked last.
@@ -105,6 +154,16 @@ impl Committer {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What gives it no answer, for `limit` nanoseconds by `now`.
+    pub fn hanging(&self, now: u64, limit: u64) -> Option<Failing> {
+        self.steps.hanging(now, limit)
+    }
+
+    /// When to ask for that next.
+    pub fn next_look(&self, now: u64, limit: u64) -> Option<u64> {
+        self.steps.next_look(now, limit)
+    }
+
     /// A journal that had to be made again since the last call.
     pub fn new_journal(&self) -> Option<OwnedFd> {
         self.new_journal.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -112,35 +171,47 @@ impl Committer {
 
     /// There may be something to be committed.
     pub fn wake(&self) {
-        if let Some(wake) = &self.wake {
-            let _ = wake.send(());
-        }
+        let _ = self.wake.try_send(());
     }
 
-    /// Commits what is sealed, and ends. What cannot be committed stays in the journal or is lost, which is said. Gives a
-    /// journal that had to be made again.
-    pub fn finish(mut self) -> Option<OwnedFd> {
-        drop(self.wake.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+    /// The daemon has come to its end, clean or not: commits what is to be committed, and ends ([`Committer::ended`]).
+    pub fn end(&self, clean: bool) {
+        let _ = self.end.set(clean);
+        self.wake();
+    }
+
+    /// How it has ended, if it has. What cannot be committed stays in the journal or is lost, which the error says.
+    pub fn ended(&self) -> Option<Result<(), String>> {
+        match self.ended.try_recv() {
+            Ok(done) => Some(done),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err("what commits has ended without a word".to_owned()))
+            }
         }
-        self.new_journal()
     }
 }
 
 impl Place {
-    fn work(&self, waker: &Receiver<()>) {
+    fn work(self, orders: &Orders) {
         let mut told = 0;
         let mut wait = Duration::ZERO;
         let mut failed: Option<Instant> = None;
         loop {
-            let last = match waker.recv_timeout(wait) {
-                Err(RecvTimeoutError::Disconnected) => true,
-                Ok(()) | Err(RecvTimeoutError::Timeout) => false,
-            };
+            if let Err(RecvTimeoutError::Disconnected) = orders.waker.recv_timeout(wait) {
+                return;
+            }
+            if let Some(clean) = orders.end.get() {
+                let event = belay_sys::dup_cloexec(self.event.as_fd());
+                let _ = orders.ended.send(self.end(*clean));
+                if let Ok(event) = event {
+                    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+                }
+                return;
+            }
             // What fails is tried again by time: that it failed wakes the daemon, and that in turn the committer.
             wait = failed.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(at.elapsed()));
-            if !wait.is_zero() && !last {
+            if !wait.is_zero() {
                 continue;
             }
             let done = self.commit();
@@ -152,16 +223,13 @@ impl Place {
                 }
                 Err(why) => {
                     failed = Some(Instant::now());
-                    if last || clock::now().saturating_sub(told) > TOLD || told == 0 {
+                    if clock::now().saturating_sub(told) > TOLD || told == 0 {
                         told = clock::now();
                         tracing::error!("{why}");
                     }
                     AGAIN
                 }
             };
-            if last {
-                return;
-            }
         }
     }
 
@@ -180,8 +248,13 @@ impl Place {
             tries: failing.as_ref().map_or(1, |before| before.tries.saturating_add(1)),
             why: why.clone(),
             spoilt: self.is_spoilt(),
+            hangs: false,
         });
         drop(failing);
+        self.tell();
+    }
+
+    fn tell(&self) {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
@@ -214,40 +287,59 @@ impl Place {
             return Ok(false);
         };
         if !sealed.is_empty() {
-            if !self.is_the_daemons() {
-                return Err("the image is not written to: no daemon of this mount has opened it for writing, though the \
-                            recorder holds writes to it"
-                    .to_owned());
-            }
-            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-            let Files { image, journal, .. } = &mut *files;
-            self.keep_in_place(journal, image)?;
-            journal::commit(journal, image, &*self.memory, &sealed, &mut |_| {})
-                .map_err(|why| why.to_string())?;
-            overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
-            journal::mark_empty(journal).map_err(|why| why.to_string())?;
+            self.steps.begin(On::Image);
+            self.tell(); // from now on somebody looks whether it comes back
+            let done = self.write(&sealed);
+            self.steps.end();
+            done?;
         } else {
             overlay.set_committed(sealed.epoch).map_err(|why| why.to_string())?;
         }
         self.last.store(clock::now(), Relaxed);
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        self.tell();
         Ok(true)
+    }
+
+    fn write(&self, sealed: &Sealed) -> Result<(), String> {
+        if !self.is_the_daemons() {
+            return Err("the image is not written to: no daemon of this mount has opened it for writing, though the \
+                        recorder holds writes to it"
+                .to_owned());
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let Files { image, journal, .. } = &mut *files;
+        self.steps.begin(On::Journal);
+        self.keep_in_place(journal, image)?;
+        self.steps.begin(On::Image);
+        journal::commit(journal, image, &*self.memory, sealed, &mut |progress| {
+            self.steps.begin(match progress.stage {
+                Stage::Journal | Stage::Check => On::Journal,
+                Stage::Image => On::Image,
+            });
+        })
+        .map_err(|why| why.to_string())?;
+        self.overlay().set_committed(sealed.epoch).map_err(|why| why.to_string())?;
+        self.steps.begin(On::Journal);
+        journal::mark_empty(journal).map_err(|why| why.to_string())
     }
 }
 
 impl Place {
-    /// The daemon has come to its end, and no committer is at work: what it wrote last is committed if that
-    /// was a clean one, and else dropped. The journal is removed.
+    /// The daemon has come to its end: what it wrote last is committed if that was a clean one, and else dropped. The journal
+    /// is removed.
     ///
     /// # Errors
     /// If it cannot be committed; the message says what becomes of it.
-    pub fn end(self, clean: bool) -> Result<(), String> {
+    fn end(self, clean: bool) -> Result<(), String> {
         self.commit_in_the_end()?;
         if clean && self.overlay().seal().map_err(|why| why.to_string())?.is_some() {
             self.commit_in_the_end()?;
         }
         let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
-        files.remove_journal().map_err(|why| why.to_string())
+        self.steps.begin(On::Journal);
+        let removed = files.remove_journal().map_err(|why| why.to_string());
+        self.steps.end();
+        removed
     }
 
     /// Commits what is sealed. What keeps it from that may pass.

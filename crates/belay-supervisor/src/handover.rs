@@ -69,6 +69,11 @@ pub struct Descriptors {
     pub covered: OwnedFd,
 }
 
+/// Closes what may be a file on a disk that gives no answer: a network file system, or one of FUSE, is asked at each close.
+pub fn close_aside(fds: impl Send + 'static) {
+    crate::threads::beside("close", move || drop(fds));
+}
+
 impl Descriptors {
     fn borrowed(&self) -> [BorrowedFd<'_>; COUNT] {
         [

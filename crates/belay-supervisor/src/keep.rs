@@ -16,6 +16,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Behind the image's name.
 const SUFFIX: &str = ".belay-oplog";
@@ -63,8 +65,8 @@ impl Acknowledged {
         Some(format!("{} \"{path}\"", step.operation.name()))
     }
 
-    /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that cannot be, into
-    /// `reports`; durably. Gives the file. `image` comes with the folder of its journal, which is held since the start: whoever owns a
+    /// Writes all of it beside the image, or beside its journal if that is elsewhere, or, if that cannot be or takes longer than
+    /// `patience`, into `reports`; durably. Gives the file. `image` comes with the folder of its journal, which is held since the start: whoever owns a
     /// folder on the way there does not choose where this is written.
     ///
     /// # Errors
@@ -74,15 +76,17 @@ impl Acknowledged {
         head: Head,
         image: Option<(&Image, BorrowedFd<'_>)>,
         reports: Result<Folder, Error>,
+        patience: Duration,
     ) -> Result<PathBuf, String> {
         let path = image.map(|(image, _)| image.path.as_path());
         let name = path.map(|path| Text(path.as_os_str().as_bytes().to_vec())).unwrap_or_default();
         let head = Head { epoch: self.epoch, image: name, ..head };
         let bytes = encode(&head, &self.steps).ok_or("it is too large for a file")?;
+        let bytes = Arc::new(bytes);
         let mut failed = String::new();
         if let Some((image, folder)) = image {
             let place = beside(image);
-            match put(folder, &place, &bytes) {
+            match put_within(patience, folder, &place, &bytes) {
                 Ok(path) => return Ok(path),
                 Err(why) => failed += &format!("{}: {why}; ", place.display()),
             }
@@ -131,6 +135,23 @@ fn numbered(first: &Path, number: u32) -> PathBuf {
         place.push(format!(".{number}"));
     }
     PathBuf::from(place)
+}
+
+/// [`put`], but nobody waits for longer than `patience`: the disk may give no answer. What is put there later all the same is
+/// no more than there is elsewhere.
+fn put_within(
+    patience: Duration,
+    folder: BorrowedFd<'_>,
+    path: &Path,
+    bytes: &Arc<Vec<u8>>,
+) -> io::Result<PathBuf> {
+    let folder = belay_sys::dup_cloexec(folder)?;
+    let (place, bytes) = (path.to_owned(), Arc::clone(bytes));
+    let (tell, done) = channel();
+    crate::threads::beside("op-log", move || {
+        let _ = tell.send(put(folder.as_fd(), &place, &bytes));
+    });
+    done.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// Writes a new file into `folder`, that is whole and durable, or not there; for its owner alone. It has the name that `path`

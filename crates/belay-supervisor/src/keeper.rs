@@ -5,7 +5,7 @@
 use crate::clock;
 use crate::config::{Config, Policy, VERSION};
 use crate::error::{Error, Result};
-use crate::handover::{Descriptors, Link, Note, Received};
+use crate::handover::{Descriptors, Link, Note, Received, close_aside};
 use crate::image::ImageFds;
 use crate::instances::NewInstance;
 use crate::memfile;
@@ -361,8 +361,14 @@ impl Keeper {
                 }
                 Received::Note(Note::Done { code }) => self.done = Some(code),
                 // A journal that was removed has come back, and its lock is on another file.
-                Received::WithDescriptors(Note::Journal, fds) => self.fds.journal = fds.journal,
-                Received::WithDescriptors(Note::Program, fds) => self.fds.program = fds.program,
+                Received::WithDescriptors(Note::Journal, mut fds) => {
+                    std::mem::swap(&mut self.fds.journal, &mut fds.journal);
+                    close_aside(fds);
+                }
+                Received::WithDescriptors(Note::Program, mut fds) => {
+                    std::mem::swap(&mut self.fds.program, &mut fds.program);
+                    close_aside(fds);
+                }
                 Received::Note(_) | Received::WithDescriptors(..) => {}
                 Received::Nothing => break,
                 Received::Closed => self.link = None,

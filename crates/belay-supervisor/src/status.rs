@@ -241,7 +241,7 @@ pub struct Epoch {
     /// What was acknowledged is being done again in a successor; `null` if not.
     #[serde(default)]
     pub rolling_forward: Option<Forward>,
-    /// The mount is gone, and the daemon has still to write what it had acknowledged.
+    /// The mount is gone, and the daemon, or belay after it, has still to write what was acknowledged.
     #[serde(default)]
     pub storing: bool,
 }

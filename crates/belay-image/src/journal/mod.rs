@@ -92,10 +92,12 @@ pub fn commit<F: Storage, S: Source<F>>(
         bytes: sealed.bytes(),
         number: filesystem::number(image).map_err(io("read the image", image, IMAGE))?,
     };
+    progress(Progress { stage: Stage::Journal, done: 0, total: header.bytes });
     check_trust(journal, facts.owner)?;
     write_journal(journal, source, &header, &sealed.runs, progress)
         .and_then(|()| journal.sync())
         .map_err(io("write the journal", journal, JOURNAL))?;
+    progress(Progress { stage: Stage::Image, done: 0, total: header.bytes });
     write_image(image, source, &header, &facts, &sealed.runs, progress)
         .and_then(|()| image.sync())
         .map_err(io("write the image", image, AGAIN))

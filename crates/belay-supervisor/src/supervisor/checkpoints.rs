@@ -1,10 +1,9 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
 use super::clients::Wait;
-use super::ending::wish;
 use super::{SECOND, Supervisor};
 use crate::clock;
-use crate::committer::{Committer, Failing, Place};
+use crate::committer::{Committer, Failing, Place, Steps};
 use crate::degraded::Kind;
 use crate::handover::Note;
 use crate::ledger::Detection;
@@ -14,15 +13,13 @@ use crate::status::{Epoch, Forward};
 use belay_image::journal::Storage;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_oplog::Oplog;
-use belay_recorder::control::{Counter, flags, options};
+use belay_recorder::control::{Counter, options};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::SIGKILL;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many daemons may be started to bring about a clean end.
-const LAST_STARTS: u32 = 2;
 /// How often an op-log that looks damaged is looked at.
 const LOOKS: u32 = 3;
 /// Commits that fail in a row before who has asked for a checkpoint is told.
@@ -40,9 +37,19 @@ pub(super) struct Declared(Option<(u64, u32)>);
 impl Declared {
     /// Whether that try is another one. It is the last one now.
     fn is_new(&mut self, failing: &Failing) -> bool {
-        let this = Some((failing.since, failing.tries));
-        std::mem::replace(&mut self.0, this) != this
+        let new = self.would_be_new(failing);
+        self.0 = Some((failing.since, failing.tries));
+        new
     }
+
+    fn would_be_new(&self, failing: &Failing) -> bool {
+        self.0 != Some((failing.since, failing.tries))
+    }
+}
+
+/// What somebody is told who has asked for a checkpoint.
+fn refusal(failing: &Failing) -> String {
+    format!("{}; what was acknowledged is kept in memory, and this is tried again", failing.show())
 }
 
 impl Supervisor {
@@ -79,7 +86,8 @@ impl Supervisor {
                     None => (clock::now(), 1),
                 };
                 let again = clock::now().saturating_add(AGAIN);
-                self.no_committer = Some((Failing { since, tries, why, spoilt: false }, again));
+                let failing = Failing { since, tries, why, spoilt: false, hangs: false };
+                self.no_committer = Some((failing, again));
                 self.look_at_commits();
             }
         }
@@ -90,9 +98,11 @@ impl Supervisor {
         self.no_committer.as_ref().map(|(_, at)| *at)
     }
 
-    fn commit_place(&self) -> Result<Place, String> {
+    pub(super) fn commit_place(&self) -> Result<Place, String> {
         let image = self.config.image.as_ref().ok_or("no image is known")?;
-        let files = Mutex::new(image.files(&self.fds).map_err(|why| why.to_string())?);
+        let files = image.files(&self.fds).map_err(|why| why.to_string())?;
+        let steps = Steps::new(files.image.name(), files.journal.name());
+        let files = Mutex::new(files);
         let event =
             belay_sys::dup_cloexec(self.committed.as_fd()).map_err(|why| why.to_string())?;
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
@@ -101,7 +111,18 @@ impl Supervisor {
             belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
-        Ok(Place { memory, layout, event, files, image, image_mail, new_journal, last, failing })
+        Ok(Place {
+            memory,
+            layout,
+            event,
+            files,
+            image,
+            image_mail,
+            new_journal,
+            last,
+            failing,
+            steps,
+        })
     }
 
     /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
@@ -118,9 +139,10 @@ impl Supervisor {
     }
 
     /// The keeper holds the lock on the journal, also of one that had to be made again.
-    fn hold_journal(&mut self, journal: Option<OwnedFd>) {
+    pub(super) fn hold_journal(&mut self, journal: Option<OwnedFd>) {
         let Some(journal) = journal else { return };
-        self.fds.journal = journal;
+        let old = std::mem::replace(&mut self.fds.journal, journal);
+        crate::handover::close_aside(old);
         if let Some(link) = &self.link
             && let Err(why) = link.send_descriptors(&Note::Journal, &self.fds)
         {
@@ -146,35 +168,52 @@ impl Supervisor {
         self.answer_safe();
     }
 
+    /// How long who waits for a commit waits, in nanoseconds; and how long one may give no answer.
+    pub(super) fn sync_limit(&self) -> u64 {
+        self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000)
+    }
+
+    /// A commit that does not come back.
+    pub(super) fn hanging_commit(&self) -> Option<Failing> {
+        self.committer.as_ref()?.hanging(clock::now(), self.sync_limit().max(SECOND))
+    }
+
+    /// When to look at that next.
+    pub(super) fn next_commit_look(&self) -> Option<u64> {
+        self.committer.as_ref()?.next_look(clock::now(), self.sync_limit().max(SECOND))
+    }
+
+    /// Looks whether a commit that was begun comes back, as nothing announces that it does not.
+    pub(super) fn look_for_hanging_commit(&mut self) {
+        if self.hanging_commit().is_some_and(|hanging| self.declared.would_be_new(&hanging)) {
+            self.look_at_commits();
+        }
+    }
+
     /// Shows whether checkpoints reach the image.
     pub(super) fn look_at_commits(&mut self) {
         let failing = match (&self.committer, &self.no_committer) {
-            (Some(committer), _) => committer.failing(),
+            (Some(committer), _) => self.hanging_commit().or_else(|| committer.failing()),
             // Without one, nothing reaches the image either.
             (None, Some((failing, _))) => Some(failing.clone()),
             (None, None) => return,
         };
         match failing {
             Some(failing) => {
-                let limit = self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000);
-                let late = failing.spoilt || clock::now().saturating_sub(failing.since) >= limit;
+                let failed_for = clock::now().saturating_sub(failing.since);
+                let late = failing.spoilt || failing.hangs || failed_for >= self.sync_limit();
                 // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
                 if late && self.declared.is_new(&failing) {
                     self.control().fail_syncs();
                     self.wake_daemon(false);
                 }
-                let (why, tries) = (failing.why, failing.tries);
                 self.answer_waiting(|wait| match wait {
-                    Wait::Safe(..) if tries >= TRIES => Some(Answer::Refused {
-                        why: format!(
-                            "checkpoints do not reach the image: {why}; what was acknowledged is kept in memory, and \
-                             this is tried again"
-                        ),
-                    }),
+                    Wait::Safe(..) if failing.hangs || failing.tries >= TRIES => {
+                        Some(Answer::Refused { why: refusal(&failing) })
+                    }
                     _ => None,
                 });
-                let what = format!("checkpoints do not reach the image ({tries} tries): {why}");
-                self.degrade(Kind::Commit, &what);
+                self.degrade(Kind::Commit, &failing.show());
             }
             None => {
                 self.declared = Declared::default();
@@ -225,6 +264,9 @@ impl Supervisor {
         if self.buffers_files() {
             return Err("it stores each file when that is flushed, and has no other checkpoints: fsync its files".into());
         }
+        if let Some(hanging) = self.hanging_commit() {
+            return Err(refusal(&hanging));
+        }
         let epoch = self.overlay().epoch().map_err(|why| why.to_string())?;
         self.next_checkpoint.0 = 0; // now
         Ok(Wait::Safe(epoch, self.control().checkpoints_failed().0))
@@ -249,7 +291,7 @@ impl Supervisor {
         });
     }
 
-    fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
+    pub(super) fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
         Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
     }
 
@@ -276,7 +318,7 @@ impl Supervisor {
                     record: u64::from(record),
                     of: self.control().forward_length(),
                 }),
-            storing: self.book.stop.is_some() && self.is_storing(),
+            storing: self.finished.is_some() || self.book.stop.is_some() && self.is_storing(),
         })
     }
 
@@ -356,49 +398,6 @@ impl Supervisor {
         self.complete || self.book.generation == 0
     }
 
-    /// The daemon has ended with the mount, or is to, but not cleanly: what it had acknowledged is not all on
-    /// its image. Another one is started on the last checkpoint, is given it again, and finds the mount gone.
-    /// `false` if that is not called for, or was to no avail.
-    pub(super) fn start_once_more(&mut self, pid: u32, exit: Exit, died_ns: u64) -> bool {
-        if !self.has_epochs()
-            || self.is_clean_end(exit)
-            || self.buffers() && self.unsaved() == Some(0)
-            || self.book.mount.is_none()
-            || self.book.last_starts >= LAST_STARTS
-            // Nobody waits for another one any more: what is left goes to a file.
-            || self.book.stop.is_some_and(|stop| stop.repeated)
-            || self.book.read_only.is_some()
-            || self.is_spoilt()
-        {
-            return false;
-        }
-        self.book.last_starts += 1;
-        self.take_mount_off(Duration::ZERO);
-        // It is given as much time as the one before.
-        self.book.stop = self.book.stop.map(|_| wish(false));
-        tracing::warn!(
-            "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
-            exit.show()
-        );
-        self.crashed(pid, exit, Detection::Death, died_ns);
-        true
-    }
-
-    /// Whether the daemon, which has ended, has written all that it held. When it has found the mount gone, all
-    /// is in a checkpoint, or else it could not write, whatever it says; unless it writes at its end only.
-    fn is_clean_end(&self, exit: Exit) -> bool {
-        exit == Exit::Code(0)
-            && (self.buffers_files()
-                || !self.control().has(flags::DISCONNECTED)
-                || self.control().retiring() == Some(self.book.generation)
-                || self.unsaved() == Some(0))
-    }
-
-    /// Whether the epoch that is to be committed was written over: no daemon can bring that to the image, nor one after it.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.has_epochs() && !self.buffers() && self.overlay().sealed().is_err()
-    }
-
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
     pub(super) fn unsaved(&self) -> Option<usize> {
         let at = self.layout.epochs + Capacity::MOUNT.words();
@@ -417,59 +416,6 @@ impl Supervisor {
     pub(super) fn has_to_store(&self) -> bool {
         !self.is_spoilt() && self.unsaved().is_some_and(|requests| requests > 0)
     }
-
-    /// No further generation is to come: what can be committed is.
-    ///
-    /// # Errors
-    /// What has become of it if what was acknowledged is not all where it is to be.
-    pub(super) fn end_epochs(&mut self, exit: Option<Exit>) -> Result<(), String> {
-        if !self.has_epochs() {
-            return Ok(());
-        }
-        if let Some(committer) = self.committer.take() {
-            let journal = committer.finish();
-            self.hold_journal(journal);
-        }
-        // Of a mount that is read-only nothing comes behind the checkpoint, not even what its daemon wrote at its end.
-        let read_only = self.book.read_only.is_some();
-        let clean = !read_only && exit.is_some_and(|exit| self.is_clean_end(exit));
-        let unsaved = if clean || read_only { Some(0) } else { self.unsaved() };
-        let kept = match unsaved {
-            Some(0) => None,
-            _ => self.keep_oplog("the daemon did not come to a clean end").ok(),
-        };
-        let ended = match self.buffers() {
-            true => Ok(()),
-            false => self.commit_place().and_then(|place| place.end(clean)),
-        };
-        if let Err(why) = &ended {
-            tracing::error!("{why}");
-        }
-        let place = if self.buffers() { "what it stores to" } else { "its image" };
-        match unsaved {
-            Some(0) if clean || read_only || self.book.mount.is_none() => ended,
-            Some(0) => {
-                tracing::warn!(
-                    "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, with all that \
-                     was acknowledged"
-                );
-                ended
-            }
-            _ => {
-                let count = unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
-                let fate = kept.map_or_else(
-                    || "lost".to_owned(),
-                    |(path, _)| format!("kept in {}: see `belay replay --help`", path.display()),
-                );
-                let lost = format!(
-                    "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, and what was \
-                     acknowledged since ({count} requests) is {fate}"
-                );
-                tracing::error!("{lost}");
-                Err(lost)
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -479,7 +425,8 @@ mod tests {
     #[test]
     fn a_failed_try_is_declared_once() {
         let mut declared = Declared::default();
-        let failing = |since, tries| Failing { since, tries, why: String::new(), spoilt: true };
+        let failing =
+            |since, tries| Failing { since, tries, why: String::new(), spoilt: true, hangs: false };
         for (since, tries) in [(1, 1), (1, 2), (5, 1)] {
             assert!(declared.is_new(&failing(since, tries)));
             // However often the daemon answers that it has heard.

@@ -127,6 +127,14 @@ impl Supervisor {
         }
     }
 
+    /// Serves all who are there or have come, whether or not that was announced.
+    pub(super) fn serve_all_clients(&mut self) {
+        self.accept_clients();
+        for token in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.serve_client(token);
+        }
+    }
+
     /// Serves those who have asked again before they were answered, and are answered by now: nothing more may come of them.
     pub(super) fn serve_further_lines(&mut self) {
         let tokens = self.clients.iter().filter(|(_, client)| client.has_asked());

@@ -170,6 +170,8 @@ impl Supervisor {
         self.nudge.end();
         self.drain_stderr();
         self.finish_effects();
+        // From here on nothing comes of a wish; but who has one by now is told as well.
+        self.finished = Some(code);
         let lost = self.end_epochs(self.book.last_exit).err();
         let code = if lost.is_none() { code } else { code.max(1) };
         if self.book.mount.is_some() && !self.book.gave_up {
@@ -241,12 +243,7 @@ impl Supervisor {
     }
 
     fn answer_ended(&mut self, code: i32, lost: Option<&str>) {
-        // From here on nothing comes of a wish; but who has one by now is told as well.
-        self.finished = Some(code);
-        self.accept_clients();
-        for token in self.clients.keys().copied().collect::<Vec<_>>() {
-            self.serve_client(token);
-        }
+        self.serve_all_clients();
         self.answer_waiting(|_| Some(Answer::Ended { code, lost: lost.map(str::to_owned) }));
     }
 }

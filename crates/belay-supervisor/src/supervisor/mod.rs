@@ -17,6 +17,7 @@
 //! | [`clients`] | the control socket |
 //! | [`buffer`] | what is different without an image |
 //! | [`checkpoints`] | when to ask for one, and what commits it |
+//! | [`last_commit`] | what becomes of epochs at the end |
 //! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`record`] | how much memory the recorder takes |
@@ -32,6 +33,7 @@ mod clients;
 mod ending;
 mod facts;
 mod fence;
+mod last_commit;
 mod launch;
 mod limits;
 mod link;
@@ -475,6 +477,7 @@ impl Supervisor {
             self.next_nudge(),
             self.next_nudge_look(),
             self.next_committer(),
+            self.next_commit_look(),
             self.next_unheld,
             self.next_unmount_try(),
         ];
@@ -511,6 +514,7 @@ impl Supervisor {
             self.start_committer();
             self.look_at_commits();
         }
+        self.look_for_hanging_commit();
         self.ask_for_checkpoint(now);
         self.check_retiring(now);
         self.check_words(now);

@@ -13,9 +13,12 @@ use belay_recorder::Blame;
 use belay_recorder::control::Instant;
 use rustix::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Roll-forwards that may fail by the daemon's own doing.
 const OWN: u32 = 2;
+/// How long a disk may take for what was acknowledged, if it has given no answer for long.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     /// Generation `dead` has died: counts whether that was in the roll-forward.
@@ -96,7 +99,10 @@ impl Supervisor {
         };
         let folder = self.fds.journal_folder.as_fd();
         let image = self.config.image.as_ref().map(|image| (image, folder));
-        kept.keep(head, image, self.folder.child(REPORTS))
+        // A disk that gives no answer now is not waited for once more.
+        let limit = Duration::from_nanos(self.sync_limit());
+        let patience = if self.hanging_commit().is_some() { SOON } else { limit.max(SOON) };
+        kept.keep(head, image, self.folder.child(REPORTS), patience)
     }
 
     /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.

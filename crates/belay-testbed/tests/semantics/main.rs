@@ -35,6 +35,7 @@ mod poison;
 mod processes;
 mod repair;
 mod replay;
+mod stalls;
 mod starts;
 mod strangers;
 mod transaction;

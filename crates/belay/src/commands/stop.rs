@@ -145,9 +145,7 @@ fn look(instance: &Instance) -> Option<Box<Status>> {
 fn waits_for(instance: &Instance) -> Option<&'static str> {
     let status = look(instance)?;
     if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
-        return Some(
-            "unmounted; waiting for the daemon, which has still to write what it had acknowledged",
-        );
+        return Some("unmounted; waiting until what was acknowledged is written");
     }
     (status.state == State::Recovering).then_some(
         "waiting for the daemon, which is being started again: who waits for an answer of it gets that first",
