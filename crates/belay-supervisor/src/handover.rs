@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 20;
+const COUNT: usize = 21;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -48,6 +48,8 @@ pub struct Descriptors {
     pub pointer_folder: OwnedFd,
     /// The image.
     pub image: OwnedFd,
+    /// The folder of what a daemon shows that works on nothing else ([`crate::config::Medium`]); where there is none, `lock` once more.
+    pub medium_folder: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
     /// The mailbox's end for fusermount (see [`crate::fusermount`]).
@@ -80,6 +82,7 @@ impl Descriptors {
             self.journal_folder.as_fd(),
             self.pointer_folder.as_fd(),
             self.image.as_fd(),
+            self.medium_folder.as_fd(),
             self.stdin.as_fd(),
             self.post.as_fd(),
             self.mail.as_fd(),
@@ -105,6 +108,7 @@ impl Descriptors {
             journal_folder,
             pointer_folder,
             image,
+            medium_folder,
             stdin,
             post,
             mail,
@@ -127,6 +131,7 @@ impl Descriptors {
             journal_folder,
             pointer_folder,
             image,
+            medium_folder,
             stdin,
             post,
             mail,
@@ -320,6 +325,7 @@ mod tests {
             journal_folder: memfd(),
             pointer_folder: memfd(),
             image: memfd(),
+            medium_folder: memfd(),
             stdin: memfd(),
             post: memfd(),
             mail: memfd(),

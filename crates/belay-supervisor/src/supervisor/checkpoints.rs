@@ -18,6 +18,7 @@ use belay_recorder::control::{Counter, flags, options};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::SIGKILL;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -101,7 +102,20 @@ impl Supervisor {
             belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
-        Ok(Place { memory, layout, event, files, image, image_mail, new_journal, last, failing })
+        let (opened, scouts) = (AtomicBool::new(false), Arc::clone(&self.scouts));
+        Ok(Place {
+            memory,
+            layout,
+            event,
+            files,
+            image,
+            image_mail,
+            opened,
+            scouts,
+            new_journal,
+            last,
+            failing,
+        })
     }
 
     /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.

@@ -14,6 +14,7 @@ mod directories;
 mod disk;
 mod dying;
 mod effects;
+mod elsewhere;
 mod ends;
 mod epoch;
 mod handles;

@@ -140,7 +140,12 @@ fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
         return Some(finding("policy", Level::Note, loses.what, &loses.remedy));
     }
     let forgets = profile::forgetting(&found.profile)?;
-    Some(finding("policy", Level::Note, forgets, "that is so without belay as well (SEMANTICS.md, L47)"))
+    Some(finding(
+        "policy",
+        Level::Note,
+        forgets,
+        "that is so without belay as well (SEMANTICS.md, L47)",
+    ))
 }
 
 fn daemon(command: &[OsString]) -> Vec<Finding> {
