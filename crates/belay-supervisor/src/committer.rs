@@ -11,14 +11,14 @@ mod steps;
 pub use steps::{On, Steps};
 
 use crate::clock;
-use crate::image::{Files, identity};
+use crate::image::Files;
+use crate::scout::{Scouts, Sent};
 use belay_image::journal::{self, HostFile, Stage, Storage};
 use belay_image::overlay::{Capacity, Overlay, Sealed};
 use belay_recorder::Layout;
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
-use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
 };
@@ -50,6 +50,10 @@ pub struct Place {
     pub image: (u64, u64),
     /// Where a daemon leaves what it has opened for its image.
     pub image_mail: OwnedFd,
+    /// The image was there.
+    pub opened: AtomicBool,
+    /// Look at what is there.
+    pub scouts: Arc<Scouts>,
     /// When something was committed last, CLOCK_MONOTONIC nanoseconds; 0 for never.
     pub last: Arc<AtomicU64>,
     /// Why nothing can be committed now.
@@ -274,10 +278,22 @@ impl Place {
 
     /// Whether a daemon has opened the image for writing. One that has not, as it is to read it only, must not have it written
     /// by belay: what is sealed is what the daemon says.
-    fn is_the_daemons(&self) -> bool {
-        let found = belay_sys::mailbox::look_for_image(self.image_mail.as_fd());
-        let meta = found.and_then(|found| File::from(found).metadata().ok());
-        meta.is_some_and(|meta| identity(&meta) == self.image)
+    fn is_the_daemons(&self) -> Result<bool, String> {
+        if self.opened.load(Relaxed) {
+            return Ok(true); // some daemon has
+        }
+        // It may have left anything else.
+        let found = match self.scouts.image(self.image_mail.as_fd()) {
+            Sent::Back(found) => found == Some(self.image),
+            Sent::Away => {
+                return Err("what the daemon has left as its image does not answer".into());
+            }
+            Sent::Not(error) => {
+                return Err(format!("nobody to look at the daemon's image: {error}"));
+            }
+        };
+        self.opened.store(found, Relaxed);
+        Ok(found)
     }
 
     /// Commits the epoch that is sealed, if there is one.
@@ -301,7 +317,7 @@ impl Place {
     }
 
     fn write(&self, sealed: &Sealed) -> Result<(), String> {
-        if !self.is_the_daemons() {
+        if !self.is_the_daemons()? {
             return Err("the image is not written to: no daemon of this mount has opened it for writing, though the \
                         recorder holds writes to it"
                 .to_owned());

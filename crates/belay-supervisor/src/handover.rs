@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 22;
+const COUNT: usize = 23;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -50,6 +50,8 @@ pub struct Descriptors {
     pub pointer_folder: OwnedFd,
     /// The image.
     pub image: OwnedFd,
+    /// The folder of what a daemon shows that works on nothing else ([`crate::config::Medium`]); where there is none, `lock` once more.
+    pub medium_folder: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
     /// The mailbox's end for fusermount (see [`crate::fusermount`]).
@@ -91,6 +93,7 @@ impl Descriptors {
             self.journal_folder.as_fd(),
             self.pointer_folder.as_fd(),
             self.image.as_fd(),
+            self.medium_folder.as_fd(),
             self.stdin.as_fd(),
             self.post.as_fd(),
             self.mail.as_fd(),
@@ -118,6 +121,7 @@ impl Descriptors {
             journal_folder,
             pointer_folder,
             image,
+            medium_folder,
             stdin,
             post,
             mail,
@@ -142,6 +146,7 @@ impl Descriptors {
             journal_folder,
             pointer_folder,
             image,
+            medium_folder,
             stdin,
             post,
             mail,
@@ -337,6 +342,7 @@ mod tests {
             journal_folder: memfd(),
             pointer_folder: memfd(),
             image: memfd(),
+            medium_folder: memfd(),
             stdin: memfd(),
             post: memfd(),
             mail: memfd(),

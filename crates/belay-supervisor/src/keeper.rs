@@ -3,7 +3,7 @@
 //! It is the process that the user started. When it is killed, the supervisor starts a new one.
 
 use crate::clock;
-use crate::config::{Config, Policy, VERSION};
+use crate::config::{Config, Medium, Policy, VERSION};
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received, close_aside};
 use crate::image::ImageFds;
@@ -78,6 +78,8 @@ pub fn prepare(
     let or_lock = |fd: Option<OwnedFd>| fd.map_or_else(lock, Ok);
     let ImageFds { image, journal, journal_folder, pointer_folder } = image.unwrap_or_default();
     let (image, journal) = (or_lock(image)?, or_lock(journal)?);
+    let medium_folder = config.medium.as_ref().and_then(Medium::folder);
+    let medium_folder = or_lock(medium_folder)?;
     let (journal_folder, pointer_folder) = (or_lock(journal_folder)?, or_lock(pointer_folder)?);
     let covered = or_lock(covered(config))?;
     Ok(Descriptors {
@@ -95,6 +97,7 @@ pub fn prepare(
         journal_folder,
         pointer_folder,
         image,
+        medium_folder,
         stdin,
         post,
         mail,

@@ -197,6 +197,9 @@ pub struct Stop {
     pub at_once: bool,
     /// The wish was repeated: no daemon gets more time than that any more.
     pub repeated: bool,
+    /// When the daemon was killed for it, monotonic nanoseconds.
+    #[serde(default)]
+    pub killed_ns: Option<u64>,
 }
 
 /// How the end of a generation was noticed.

@@ -26,6 +26,8 @@
 //! | `programs` | which file a program is, and whether belay's library is in a process |
 //! | [`rights`] | which programs are not started, as they would run with other rights |
 //! | [`outside`] | how files are read that others may have made |
+//! | [`look`] | what is at a path, without waiting for whoever serves it |
+//! | [`scout`] | what may wait for ever for a file system, done by a process apart |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
 //! | [`unmount`] | how the held mount is taken away, and no other |
 //! | `outsiders` | whether a SIGKILL came from another process |
@@ -55,6 +57,7 @@ pub mod instances;
 pub mod keep;
 pub mod keeper;
 pub mod ledger;
+pub mod look;
 mod memfile;
 mod mirror;
 pub mod mounts;
@@ -69,6 +72,7 @@ mod programs;
 pub mod protocol;
 pub mod report;
 pub mod rights;
+pub mod scout;
 pub mod signals;
 pub mod status;
 pub mod stderr;

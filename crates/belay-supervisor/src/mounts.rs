@@ -1,5 +1,6 @@
 //! The mount table, and what can be done to the device without serving it.
 
+use crate::look::link_known;
 use crate::text::OsText;
 use crate::threads;
 use crate::unmount::{self, How, take_off};
@@ -45,6 +46,15 @@ impl Mount {
             || self.kind == "fuseblk"
             || self.kind.starts_with("fuse.")
             || self.kind.starts_with("fuseblk.")
+    }
+
+    /// Whether somebody else has what is on it: a program or another machine, which may not answer.
+    pub fn is_served(&self) -> bool {
+        const KINDS: [&str; 14] = [
+            "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "afs", "coda", "lustre", "ocfs2",
+            "gfs2", "virtiofs", "autofs",
+        ];
+        self.is_fuse() || KINDS.contains(&self.kind.as_str())
     }
 
     /// Whether `other`, of another table or another time, is the same thing at the same place.
@@ -504,12 +514,17 @@ fn is_served(table: &[Mount], place: &Path) -> bool {
 
 /// Where the link `path` leads, if it is one; `path` is one of [`resolve_untouched`], and no FUSE daemon is asked.
 pub fn read_link_untouched(path: &Path) -> Option<PathBuf> {
-    let table = table().ok()?;
-    let outside = !path.ancestors().any(|place| is_served(&table, place));
-    outside.then(|| fs::read_link(path).ok()).flatten()
+    link_by(path, &|path| fs::read_link(path).ok())
 }
 
-/// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon. No daemon is asked here.
+fn link_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> Option<PathBuf> {
+    let table = table().ok()?;
+    let outside = !path.ancestors().any(|place| is_served(&table, place));
+    outside.then(|| link(path)).flatten()
+}
+
+/// Whether the way to `path` leads through the held mount now, so that who goes it asks the daemon. Nobody is asked here: a link
+/// that the kernel does not know now is taken for none.
 pub fn hides(fact: &MountFact, path: &Path) -> bool {
     let mount = match uncovered(fact) {
         Ok(Some(mount)) => mount,
@@ -517,13 +532,13 @@ pub fn hides(fact: &MountFact, path: &Path) -> bool {
         // Nobody goes a way that may lead there.
         Err(_) => return true,
     };
-    let mut path = resolve_untouched(path);
+    let mut path = resolve_by(path, &link_known);
     for _ in 0..MAX_LINKS {
         if path.starts_with(OsStr::from_bytes(&mount.mountpoint)) {
             return true;
         }
-        let Some(to) = read_link_untouched(&path) else { return false };
-        path = resolve_untouched(&path.parent().unwrap_or(Path::new("/")).join(to));
+        let Some(to) = link_by(&path, &link_known) else { return false };
+        path = resolve_by(&path.parent().unwrap_or(Path::new("/")).join(to), &link_known);
     }
     true
 }
@@ -534,6 +549,10 @@ const MAX_LINKS: usize = 40;
 /// `path` made absolute and free of links without touching what is mounted at it, or what any FUSE daemon serves on the
 /// way there, which may hang. Its last part is not followed.
 pub fn resolve_untouched(path: &Path) -> PathBuf {
+    resolve_by(path, &|path| fs::read_link(path).ok())
+}
+
+fn resolve_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> PathBuf {
     let Ok(absolute) = std::path::absolute(path) else {
         return path.to_owned();
     };
@@ -554,7 +573,7 @@ pub fn resolve_untouched(path: &Path) -> PathBuf {
             break;
         }
         // Of the last part only the name counts; what is not there is no link.
-        let link = if rest.is_empty() { None } else { fs::read_link(&done).ok() };
+        let link = if rest.is_empty() { None } else { link(&done) };
         if let Some(to) = link {
             links += 1;
             if links > MAX_LINKS {

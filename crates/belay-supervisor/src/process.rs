@@ -1,6 +1,7 @@
 //! Processes: how they ended, who descends from whom, and which of them serves a recorder.
 
 use crate::error::passes;
+use crate::threads::Bounded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -8,13 +9,17 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open,
     pidfd_send_signal, wait, waitid,
 };
+use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a descriptor for a process is waited for.
 const LACK: Duration = Duration::from_secs(2);
+/// How long it is waited for what is said of its memory.
+const MEMORY: Duration = Duration::from_secs(1);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,35 +259,63 @@ fn stat(pid: u32) -> Option<String> {
     String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
 }
 
+/// Whether this process may look at any other, also at one that it has not started.
+pub fn may_look_anywhere() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
+}
+
+/// Reads what `/proc` tells of a process's memory: files of it, such as `maps`, in this order. The kernel reads them under
+/// locks of that process, which may be held for long: by a thread in a page fault on a file whose server does not answer, and
+/// another that waits for that. So this has a limit, and gives `TimedOut` then.
+///
+/// # Errors
+/// Those of reading them.
+pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Result<[Vec<u8>; N]> {
+    static READERS: Bounded = Bounded::new();
+    let read = move || {
+        let mut found = [const { Vec::new() }; N];
+        for (name, into) in names.iter().zip(&mut found) {
+            *into = fs::read(format!("/proc/{pid}/{name}"))?;
+        }
+        Ok(found)
+    };
+    let silent = || Err(io::ErrorKind::TimedOut.into());
+    READERS.within(MEMORY, "memory", read).unwrap_or_else(silent)
+}
+
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
 /// not a stranger who got its number.
-pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> bool {
+///
+/// # Errors
+/// If that cannot be seen now.
+pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> io::Result<bool> {
     let Ok(stat) = rustix::fs::fstat(file) else {
-        return false;
+        return Ok(false);
     };
     let device =
         format!("{:02x}:{:02x}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let inode = stat.st_ino.to_string();
-    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
-        return false;
+    let maps = match of_memory(pid, ["maps"]) {
+        Ok([maps]) => maps,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
+        Err(_) => return Ok(false),
     };
-    maps.split(|byte| *byte == b'\n').any(|line| {
+    Ok(maps.split(|byte| *byte == b'\n').any(|line| {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(3);
         words.next() == Some(device.as_bytes()) && words.next() == Some(inode.as_bytes())
-    })
+    }))
 }
 
-/// Waits for the end of process `pid` if it is about to end: one whose first thread is gone maps
-/// nothing any more, while another of its threads may still be in the middle of a system call.
+/// Waits for the end of process `pid` if it is about to end: one whose first thread is gone has no
+/// memory any more, while another of its threads may still be in the middle of a system call.
 pub fn await_dying(pid: u32, limit: Duration) {
     let Some(watched) = Watched::open(pid).filter(|watched| !watched.is_dead()) else {
         return;
     };
-    let dying = match fs::read(format!("/proc/{pid}/maps")) {
-        Ok(maps) => maps.is_empty(),
-        Err(error) => error.raw_os_error() == Some(Errno::SRCH.raw_os_error()),
-    };
-    if dying {
+    // Its size, which the kernel tells without a lock.
+    let size = stat(pid).and_then(|stat| stat.split_ascii_whitespace().nth(20)?.parse().ok());
+    if size.unwrap_or(0_u64) == 0 {
         watched.wait_end(limit);
     }
 }
@@ -334,9 +367,9 @@ mod tests {
         let file = memfd_create("belay-test", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 4096).expect("size");
         let me = std::process::id();
-        assert!(!maps_file(me, file.as_fd()));
+        assert!(!maps_file(me, file.as_fd()).expect("maps"));
         let mapping = belay_sys::Mapping::new(file.as_fd(), 4096).expect("map");
-        assert!(maps_file(me, file.as_fd()));
+        assert!(maps_file(me, file.as_fd()).expect("maps"));
         drop(mapping);
         assert!(started(me).expect("stat") >= started(1).unwrap_or(0));
         assert_eq!(started(0), None);

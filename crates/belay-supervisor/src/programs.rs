@@ -1,5 +1,7 @@
 //! Which file a daemon's program is, and whether a process runs with belay's library in it.
 
+use crate::look::Facts;
+use crate::process::of_memory;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, open};
 use serde::{Deserialize, Serialize};
@@ -17,28 +19,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of an open file.
+    /// Of an open file, as far as the kernel knows it: no server is asked.
     pub fn of(file: &impl AsFd) -> Option<Self> {
-        let stat = fstat(file).ok()?;
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: u64::try_from(stat.st_size).ok()?,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-        })
+        Facts::known(file).ok().map(Self::from)
     }
+}
 
-    /// Of what is at `path`, if anything is.
-    pub fn at(path: &Path) -> Option<Self> {
-        Self::of(&place(path).ok()?)
+impl From<Facts> for Identity {
+    fn from(facts: Facts) -> Self {
+        let Facts { device, inode, size, modified: (seconds, nanoseconds), .. } = facts;
+        Self { device, inode, size, modified: (seconds, nanoseconds.into()) }
     }
 }
 
 /// When something was last done to a file (it was written, put into its place, given other rights): milliseconds since 1970.
-pub fn changed_ms(path: &Path) -> Option<u64> {
-    let stat = fstat(place(path).ok()?).ok()?;
-    let milliseconds = stat.st_ctime.checked_mul(1000)?;
-    u64::try_from(milliseconds).ok()
+pub fn changed_ms(facts: &Facts) -> Option<u64> {
+    u64::try_from(facts.changed.0.checked_mul(1000)?).ok()
 }
 
 /// Holds a file's place: what is there can be run, also when it has no name any more.
@@ -58,14 +54,20 @@ pub fn unheld(pid: u32, shim: &impl AsFd) -> Option<&'static str> {
     if std::env::var_os("LD_AUDIT").is_some() {
         return None;
     }
-    let of = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
     // In this order: what is mapped after the first look may be seen in the second.
     // The kernel fills the former last, when all that it maps itself is mapped.
-    let auxv = of("auxv").filter(|auxv| auxv.len() > 32)?;
-    let maps = String::from_utf8_lossy(&of("maps")?).into_owned();
+    let [auxv, maps] = of_memory(pid, ["auxv", "maps"]).ok()?;
+    if auxv.len() <= 32 {
+        return None;
+    }
+    let maps = String::from_utf8_lossy(&maps).into_owned();
     let shim = fstat(shim).ok()?.st_ino.to_string();
-    let program = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-    judge(&auxv, &maps, &shim, &std::os::unix::fs::MetadataExt::ino(&program).to_string())
+    // By its name: whoever serves the file is not to be asked.
+    let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let program = program.to_string_lossy();
+    let program = maps.lines().find(|line| line.ends_with(&*program))?;
+    let program = program.split_ascii_whitespace().nth(4)?.to_owned();
+    judge(&auxv, &maps, &shim, &program)
 }
 
 /// What `auxv` and `maps` of a process say, whose program has this inode number, and the shim that.
@@ -145,14 +147,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let (path, other) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&path, "1").expect("write");
+        let at = |path: &Path| Identity::of(&place(path).ok()?);
         let held = place(&path).expect("open");
         let first = Identity::of(&held);
-        assert!(first.is_some() && first == Identity::at(&path));
+        assert!(first.is_some() && first == at(&path));
         fs::write(&other, "2").expect("write");
         fs::rename(&other, &path).expect("rename");
-        assert_ne!(Identity::at(&path), first);
+        assert_ne!(at(&path), first);
         assert_eq!(Identity::of(&held), first, "what is held stays");
         fs::remove_file(&path).expect("remove");
-        assert_eq!(Identity::at(&path), None);
+        assert_eq!(at(&path), None);
     }
 }

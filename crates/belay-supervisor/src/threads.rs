@@ -2,6 +2,8 @@
 
 use crate::error::passes;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
@@ -76,10 +78,77 @@ pub fn patiently<T>(patience: Duration, mut act: impl FnMut() -> io::Result<T>) 
     }
 }
 
+/// Threads that are waited for with a limit, and are few.
+///
+/// Only for what a fatal signal ends: a thread that waits otherwise keeps the whole process from ending. That is for a process
+/// apart ([`crate::scout`]).
+#[derive(Debug)]
+pub struct Bounded(AtomicUsize);
+
+impl Bounded {
+    /// So many are at work at the most, those given up included.
+    const MOST: usize = 4;
+
+    /// None so far.
+    pub const fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Has one do `work`, and waits for what it gives for at most `limit`; `None` if that does not come.
+    pub fn within<T: Send + 'static>(
+        &'static self,
+        limit: Duration,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.0.fetch_add(1, Relaxed) >= Self::MOST {
+            self.0.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let (tell, told) = sync_channel(1);
+        let counted = move || {
+            let done = work();
+            self.0.fetch_sub(1, Relaxed);
+            let _ = tell.send(done);
+        };
+        if start_within(Duration::ZERO, name, counted).is_err() {
+            self.0.fetch_sub(1, Relaxed);
+            return None;
+        }
+        told.recv_timeout(limit).ok()
+    }
+}
+
 /// Does `work` in a thread of its own; if none can be had, here.
 pub fn beside(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err((error, work)) = start(name, work) {
         tracing::warn!("no thread is to be had: {error}");
         work();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_come_back_is_not_waited_for_and_they_are_few() {
+        static THREADS: Bounded = Bounded::new();
+        assert_eq!(THREADS.within(PATIENCE, "quick", || 1), Some(1));
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        for _ in 0..2 * Bounded::MOST {
+            let gate = Arc::clone(&gate);
+            let wait = move || gate.lock().map(|gate| gate.recv().is_ok()).is_ok();
+            assert_eq!(THREADS.within(PAUSE, "slow", wait), None);
+            assert!(THREADS.0.load(Relaxed) <= Bounded::MOST);
+        }
+        assert_eq!(THREADS.within(PATIENCE, "quick", || 1), None, "no more of them");
+        drop(open);
+        let end = Instant::now() + PATIENCE;
+        while THREADS.within(PATIENCE, "quick", || 1) != Some(1) {
+            assert!(Instant::now() < end, "they came back");
+            sleep(PAUSE);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! descriptor is a capability, what its holder may do whoever it is; so what is left there lets belay do no more than the
 //! daemon could, though the daemon may be the enemy by then. Only the first message counts.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -25,7 +26,7 @@ pub fn is_fuse(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// The device in the mailbox `mail`, if fusermount has put one there; it also stays there. Anything
-/// else that may have been put there is not taken for one.
+/// else that may have been put there is not taken for one, and may make the caller wait for ever.
 pub fn look(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
     look_for(mail, is_fuse)
 }
@@ -58,7 +59,8 @@ pub fn leave(post: BorrowedFd<'_>, image: BorrowedFd<'_>) -> Result<(), Errno> {
     sendmsg(post, &[IoSlice::new(&[0])], &mut control, flags).map(drop)
 }
 
-/// The image in its mailbox, if what was left there first is one; it also stays there.
+/// The image in its mailbox, if what was left there first is one; it also stays there. The caller may have to wait for whoever
+/// serves what is there.
 pub fn look_for_image(mail: BorrowedFd<'_>) -> Option<OwnedFd> {
     look_for(mail, is_image)
 }
@@ -72,9 +74,25 @@ pub fn is_image(fd: BorrowedFd<'_>) -> bool {
     matches!(kind, Ok(FileType::RegularFile | FileType::BlockDevice)) && writes
 }
 
+/// Bytes of a message of the kernel's with one descriptor, without what would make room for another: CMSG_LEN(4).
+const ONE: usize = 20;
+
+/// Others that somebody sends along are not received: who has received one must close it, and close(2) may wait for whoever
+/// serves the file.
+#[repr(align(8))]
+struct RoomForOne([MaybeUninit<u8>; ONE]);
+
+/// Whether something is in the mailbox `mail`. It is not received, so this never waits.
+pub fn has_mail(mail: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(mail, PollFlags::IN)];
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&none)).is_ok() && fds[0].revents().contains(PollFlags::IN)
+}
+
+/// What was not wanted is closed, which may wait for whoever serves it: so who must answer has another process look.
 fn look_for(mail: BorrowedFd<'_>, is_wanted: fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut room = RoomForOne([MaybeUninit::uninit(); ONE]);
+    let mut control = RecvAncillaryBuffer::new(&mut room.0);
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     recvmsg(mail, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).ok()?;
     let mut found = None;
@@ -118,6 +136,27 @@ mod tests {
         for _ in 0..3 {
             assert!(look(from.as_fd()).is_some(), "it stays there");
         }
+    }
+
+    #[test]
+    fn no_more_than_one_is_received() {
+        let (to, from) = pair();
+        assert!(!has_mail(from.as_fd()));
+        let [null, file] =
+            ["/dev/null", "/proc/self/stat"].map(|path| File::open(path).expect("open"));
+        let fds = [null.as_fd(), file.as_fd(), null.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&to, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).expect("send");
+        assert!(has_mail(from.as_fd()));
+        let kind = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_rdev);
+        let null_kind = kind(null.as_fd());
+        assert!(look_for(from.as_fd(), |_| true).is_some_and(|fd| kind(fd.as_fd()) == null_kind));
+        assert!(
+            look_for(from.as_fd(), |fd| rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_rdev == 0))
+                .is_none()
+        );
     }
 
     #[test]

@@ -134,6 +134,9 @@ pub enum Command {
     /// A backtrace (for belay itself).
     #[command(hide = true)]
     Autopsy,
+    /// Go where one may have to wait for ever (for belay itself).
+    #[command(hide = true)]
+    Scout,
     /// Ask a mount for something that changes nothing (for belay itself).
     #[command(hide = true)]
     Ask {

@@ -2,8 +2,11 @@
 //! same files in each life, whatever numbers the daemon gives them, as nobody can move them; but for who replaces
 //! the file as a whole, which is looked at before each start.
 
+use crate::look::Facts;
+use crate::programs;
 use crate::text::OsText;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -23,23 +26,37 @@ impl Medium {
     /// If it cannot be looked at.
     pub fn look(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let wanted = StatxFlags::BASIC_STATS;
-        let found = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, wanted)?;
-        let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
-        let changed = found.stx_mtime;
-        let facts = (device, found.stx_ino, found.stx_size, changed.tv_sec, changed.tv_nsec);
-        Ok(Self { path: path.into(), facts })
+        let found = Facts::asked(&programs::place(&path)?)?;
+        Ok(Self { path: path.into(), facts: seen(&found) })
     }
 
-    /// Whether it still is that file, and as it was.
-    pub fn is_same(&self) -> bool {
-        Self::look(Path::new(&self.path.0)).is_ok_and(|now| now == *self)
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.path.as_path()
     }
+
+    /// The folder that it is in, held: the daemon may mount on it.
+    pub fn folder(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(self.path().parent()?, flags, Mode::empty()).ok()
+    }
+
+    /// Whether that is still this file, and as it was.
+    pub fn is(&self, found: &Facts) -> bool {
+        seen(found) == self.facts
+    }
+}
+
+fn seen(facts: &Facts) -> (u64, u64, u64, i64, u32) {
+    let (seconds, nanoseconds) = facts.modified;
+    (facts.device, facts.inode, facts.size, seconds, nanoseconds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::{Links, look};
+    use crate::scout::Scouts;
 
     #[test]
     fn another_file_in_its_place_is_noticed() {
@@ -47,14 +64,18 @@ mod tests {
         let path = dir.path().join("image");
         std::fs::write(&path, "one").unwrap();
         let medium = Medium::look(&path).unwrap();
-        assert!(medium.is_same());
+        let is_same = || {
+            let found = look(&Scouts::default(), None, medium.path(), Links::Followed);
+            found.there().is_some_and(|there| medium.is(&there.facts))
+        };
+        assert!(is_same());
         std::fs::rename(&path, dir.path().join("old")).unwrap();
-        assert!(!medium.is_same());
+        assert!(!is_same());
         std::fs::write(&path, "one").unwrap();
-        assert!(!medium.is_same());
+        assert!(!is_same());
         std::fs::rename(dir.path().join("old"), &path).unwrap();
-        assert!(medium.is_same());
+        assert!(is_same());
         std::fs::write(&path, "other").unwrap();
-        assert!(!medium.is_same());
+        assert!(!is_same());
     }
 }

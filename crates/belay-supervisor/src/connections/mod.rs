@@ -13,12 +13,14 @@ mod sftp;
 
 pub use finish::Finishing;
 
+use crate::look::Facts;
 use crate::process::{Watched, children, descendants};
 use pairs::{Asker, Peer};
-use rustix::fd::OwnedFd;
-use rustix::fs::OFlags;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -34,11 +36,18 @@ impl Connections {
 
     /// Looks at the daemon's descriptors: holds connections that are new, drops those that the
     /// daemon has closed itself.
-    pub fn refresh(&mut self, daemon: &Watched) {
+    ///
+    /// `copy` gives those of its descriptors, with their inode numbers, that are what they are wanted for ([`copies`]).
+    pub fn refresh(
+        &mut self,
+        daemon: &Watched,
+        copy: impl FnOnce(&[Wanted]) -> Vec<(u64, OwnedFd)>,
+    ) {
         let mut seen = BTreeSet::new();
         let mut of_children = None;
         let all = descriptors(daemon.pid);
         let own = own_pairs(daemon.pid, &all);
+        let mut wanted = Vec::new();
         for (number, kind, inode) in all {
             if !seen.insert(inode) {
                 continue;
@@ -54,12 +63,10 @@ impl Connections {
             if kind == Kind::Pipe && !of_children.contains(&inode) {
                 continue;
             }
-            let copy = pidfd_getfd(daemon, number, PidfdGetfdFlags::empty());
-            if let Ok(copy) = copy
-                && (if kind == Kind::Socket { carries(&copy, daemon.pid) } else { reads(&copy) })
-            {
-                self.0.insert(inode, copy);
-            }
+            wanted.push(Wanted { number, kind, inode });
+        }
+        if !wanted.is_empty() {
+            self.0.extend(copy(&wanted));
         }
         // One that is dying has closed nothing itself: its connections are what this is about.
         if has_descriptors(daemon.pid) && !daemon.is_dead() {
@@ -80,10 +87,37 @@ impl Connections {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A descriptor of a daemon's, as it was when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    number: i32,
+    kind: Kind,
+    inode: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Socket,
     Pipe,
+}
+
+/// Copies of those descriptors of process `pid` (at `process`) that are still what they were, and through which requests may
+/// go; each with its inode number.
+///
+/// A daemon may have put another file behind a number meanwhile. The copy of that is closed, and its close may wait for whoever
+/// serves it.
+pub fn copies(process: BorrowedFd<'_>, pid: u32, wanted: &[Wanted]) -> Vec<(u64, OwnedFd)> {
+    let copy = |wanted: &Wanted| {
+        let copy = pidfd_getfd(process, wanted.number, PidfdGetfdFlags::empty()).ok()?;
+        let facts = Facts::known(&copy).ok()?;
+        let (file, goes) = match wanted.kind {
+            Kind::Socket => (FileType::Socket, carries(&copy, pid)),
+            Kind::Pipe => (FileType::Fifo, reads(&copy)),
+        };
+        let same = FileType::from_raw_mode(facts.mode) == file && facts.inode == wanted.inode;
+        (same && goes).then_some((wanted.inode, copy))
+    };
+    wanted.iter().filter_map(copy).collect()
 }
 
 /// The sockets and pipes among a process's descriptors.
@@ -169,9 +203,14 @@ fn reads(pipe: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     use std::time::Duration;
+
+    fn refresh(connections: &mut Connections, daemon: &Watched) {
+        connections.refresh(daemon, |wanted| copies(daemon.as_fd(), daemon.pid, wanted));
+    }
 
     /// How many connections a process of Python's has that does this.
     fn held_of(program: &str) -> usize {
@@ -190,7 +229,7 @@ mod tests {
         assert_eq!(line, "ready\n", "{program}");
         let daemon = Watched::open(child.id()).expect("pidfd");
         let mut connections = Connections::default();
-        connections.refresh(&daemon);
+        refresh(&mut connections, &daemon);
         drop(child.stdin.take());
         child.wait().expect("wait");
         connections.0.len()
@@ -219,16 +258,16 @@ mod tests {
             Connections(BTreeMap::from([(u64::MAX, end.into())]))
         };
         let mut connections = held();
-        connections.refresh(&daemon);
+        refresh(&mut connections, &daemon);
         assert!(connections.is_empty(), "a living daemon has no such descriptor any more");
         child.kill().expect("kill");
         assert!(daemon.wait_end(Duration::from_secs(5)));
         // Not waited for yet: as the supervisor may find a daemon that has just died.
         let mut connections = held();
-        connections.refresh(&daemon);
+        refresh(&mut connections, &daemon);
         assert!(!connections.is_empty(), "a dead daemon has closed nothing itself");
         child.wait().expect("wait");
-        connections.refresh(&daemon);
+        refresh(&mut connections, &daemon);
         assert!(!connections.is_empty());
     }
 }

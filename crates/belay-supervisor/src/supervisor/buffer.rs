@@ -2,16 +2,14 @@
 //! file (docs/buffer.md).
 
 use super::Supervisor;
+use crate::look::{Facts, Found, Links, look};
 use crate::mounts;
 use crate::process::Exit;
 use crate::text::OsText;
 use belay_image::overlay::{Capacity, Overlay};
 use belay_recorder::control::{ending, flags, options};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, open, statat};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
 use std::path::Path;
 
 /// What tells a file from another, and from itself as it was before it was written to.
@@ -38,16 +36,11 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// The file at `path`.
-    fn at_path(path: &Path) -> Self {
-        Self::at(CWD, path.as_os_str(), AtFlags::empty())
-    }
-
-    fn at(folder: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Self {
-        match statat(folder, name, flags) {
-            Ok(stat) => Mark::of(&stat).map_or(Self::Unknown, Self::There),
-            Err(Errno::NOENT | Errno::NOTDIR) => Self::Absent,
-            Err(_) => Self::Unknown,
+    fn of(found: &Found) -> Self {
+        match found {
+            Found::There(there) => Self::There(Mark::of(&there.facts)),
+            _ if found.is_absent() => Self::Absent,
+            _ => Self::Unknown,
         }
     }
 
@@ -58,14 +51,10 @@ impl Seen {
 }
 
 impl Mark {
-    fn of(stat: &Stat) -> Option<Self> {
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: u64::try_from(stat.st_size).ok()?,
-            modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?),
-            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).ok()?),
-        })
+    fn of(facts: &Facts) -> Self {
+        let time = |(seconds, nanoseconds): (i64, u32)| (seconds, nanoseconds.into());
+        let Facts { device, inode, size, .. } = *facts;
+        Self { device, inode, size, modified: time(facts.modified), changed: time(facts.changed) }
     }
 }
 
@@ -110,24 +99,34 @@ impl Supervisor {
         if self.is_hidden(path) {
             return None;
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        open(path.parent()?, flags, Mode::empty()).ok()
+        self.look(path.parent()?).there().map(|there| there.place)
     }
 
     /// What the store of that number is like, as far as that can be seen without asking the daemon for it.
     fn look_at(&self, number: usize, path: &Path) -> Seen {
-        if !self.is_hidden(path) {
-            return Seen::at_path(path);
-        }
         let folder = self.store_folders.get(number).and_then(Option::as_ref);
-        let (Some(folder), Some(name)) = (folder, path.file_name()) else { return Seen::Unknown };
-        let is_link = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_symlink();
-        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        // A link may lead into the mount as well.
-        if found.is_ok_and(is_link) {
-            return Seen::Unknown;
+        Seen::of(&self.look_behind(path, folder.map(AsFd::as_fd)))
+    }
+
+    /// What is at `path`: through `folder`, which was held before, if the held mount is on the way to it by now.
+    pub(super) fn look_behind(&self, path: &Path, folder: Option<BorrowedFd<'_>>) -> Found {
+        if !self.is_hidden(path) {
+            return self.look(path);
         }
-        Seen::at(folder.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+        let (Some(folder), Some(name)) = (folder, path.file_name()) else { return Found::Unknown };
+        match look(&self.scouts, Some(folder), Path::new(name), Links::Themselves) {
+            // A link may lead into the mount as well.
+            Found::There(there) if there.facts.is_link() => Found::Unknown,
+            found => found,
+        }
+    }
+
+    /// What is at `path`, unless the way to it leads through the held mount.
+    pub(super) fn look(&self, path: &Path) -> Found {
+        match self.is_hidden(path) {
+            true => Found::Unknown,
+            false => look(&self.scouts, None, path, Links::Followed),
+        }
     }
 
     /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon, which may wait for belay.
@@ -181,6 +180,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scout::Scouts;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -190,12 +190,14 @@ mod tests {
         let path = dir.path().join("store");
         let looping = dir.path().join("link");
         symlink(&looping, &looping).expect("link");
-        let unknown = Seen::at_path(&looping);
+        let at = |path: &Path| Seen::of(&look(&Scouts::default(), None, path, Links::Followed));
+        let unknown = at(&looping);
         assert_eq!(unknown, Seen::Unknown);
-        let absent = Seen::at_path(&path);
+        assert!(!path.exists()); // the kernel remembers that
+        let absent = at(&path);
         assert_eq!(absent, Seen::Absent);
         fs::write(&path, "text").expect("write");
-        let there = Seen::at_path(&path);
+        let there = at(&path);
         assert!(matches!(there, Seen::There(_)));
         assert!(there.has_changed_since(absent) && absent.has_changed_since(there));
         for seen in [unknown, absent, there] {

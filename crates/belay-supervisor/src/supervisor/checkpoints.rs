@@ -17,6 +17,7 @@ use belay_recorder::control::{Counter, options};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::SIGKILL;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -111,6 +112,7 @@ impl Supervisor {
             belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
+        let (opened, scouts) = (AtomicBool::new(false), Arc::clone(&self.scouts));
         Ok(Place {
             memory,
             layout,
@@ -118,6 +120,8 @@ impl Supervisor {
             files,
             image,
             image_mail,
+            opened,
+            scouts,
             new_journal,
             last,
             failing,

@@ -10,17 +10,16 @@ use crate::mounts;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
-use belay_effects::finish::finish;
-use belay_recorder::Store;
 use belay_recorder::control::{ending, options};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a daemon may take to unmount by itself.
 const PATIENCE: u64 = 10 * SECOND;
-/// How long a killed daemon may take to be gone.
+/// How long a daemon that was killed as belay is to end may take to be gone.
+const KILLED: u64 = 10 * SECOND;
+/// How long a killed daemon may take to be gone whose image is to be written to.
 const DEATH: Duration = Duration::from_secs(1);
 /// Wishes to stop that come this close together are one: Ctrl-C reaches all of a process group.
 const SAME_WISH: u64 = SECOND / 3;
@@ -47,8 +46,12 @@ impl Supervisor {
     /// When the next step towards the end is due.
     pub(super) fn next_stop_step(&self) -> Option<u64> {
         let stop = self.book.stop?;
-        // Once all patience is lost, there is nothing more to do but to wait for the process.
-        (!stop.at_once).then_some(stop.until_ns)
+        if !stop.at_once {
+            return Some(stop.until_ns);
+        }
+        // Once all patience is lost, there is nothing more to do but to wait for the process, and that not for ever.
+        let killed = stop.killed_ns.filter(|_| self.daemon.is_some() || self.spawned.is_some());
+        killed.map(|at| at.saturating_add(KILLED))
     }
 
     /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which
@@ -99,8 +102,13 @@ impl Supervisor {
         }
         if stop.at_once || !patient {
             stop.at_once = true;
+            let killed = *stop.killed_ns.get_or_insert_with(clock::now);
             self.book.stop = Some(stop);
-            self.force_stop();
+            if clock::now().saturating_sub(killed) < KILLED {
+                self.force_stop();
+            } else {
+                self.leave_behind();
+            }
             return;
         }
         if self.launch_at.is_some() && self.waiting().is_some() {
@@ -145,6 +153,19 @@ impl Supervisor {
         if let Some(mount) = &self.book.mount {
             mounts::abort_and_detach(mount, self.device(), patience);
         }
+    }
+
+    /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose server does not answer, which no
+    /// signal ends. Of its own code nothing runs any more.
+    fn leave_behind(&mut self) {
+        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+            tracing::error!(
+                "process {} cannot be killed: it waits in the kernel, for a file system that does not answer. It is left behind, \
+                 and ends when that answers or is unmounted by force (`umount -f`)",
+                process.pid
+            );
+        }
+        self.finish(1);
     }
 
     fn force_stop(&mut self) {
@@ -198,10 +219,8 @@ impl Supervisor {
         if process.is_some_and(|process| !process.wait_end(DEATH)) {
             return; // it lives on without belay, and has what it had
         }
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
-        store.recover();
-        let image = belay_sys::mailbox::look_for_image(self.fds.image_mail.as_fd());
-        match finish(&store, image.as_ref().map(AsFd::as_fd)) {
+        // What the daemon has left as its image may be a file of anybody's.
+        match self.scouts.finish(self.fds.recorder.as_fd(), self.fds.image_mail.as_fd()) {
             Ok(0) => {}
             Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
             Err(why) => tracing::error!("{why}; have the image checked"),
@@ -252,5 +271,5 @@ impl Supervisor {
 pub(super) fn wish(told: bool) -> Stop {
     let since_ns = clock::now();
     let until_ns = since_ns.saturating_add(PATIENCE);
-    Stop { since_ns, until_ns, told, at_once: false, repeated: false }
+    Stop { since_ns, until_ns, told, at_once: false, repeated: false, killed_ns: None }
 }

@@ -3,11 +3,12 @@
 //! over. It takes a thread of its own, beside which the successor starts.
 
 use super::Supervisor;
-use crate::connections::{Connections, Finishing};
+use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
-use crate::process::{Watched, descendants};
+use crate::process::{Watched, descendants, may_look_anywhere};
 use crate::threads;
 use belay_recorder::Control;
+use rustix::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -43,6 +44,7 @@ impl Supervisor {
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
         except.extend(self.nudge.pid()); // asks the mount for something, and waits for an answer
+        except.extend(self.scouts.processes());
         // Those of an older life are being seen to.
         except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));
         let below = descendants(&belay, &except);
@@ -109,7 +111,12 @@ impl Supervisor {
     /// Holds the daemon's connections, so that its death will not cut them off.
     pub(super) fn hold_connections(&mut self) {
         if let Some(daemon) = &self.daemon {
-            self.connections.refresh(daemon);
+            let scouts = &self.scouts;
+            self.connections.refresh(daemon, |wanted| match may_look_anywhere() {
+                true => scouts.copies(daemon, wanted),
+                // Only an ancestor may copy them then (Yama). The daemon has no other rights than this process.
+                false => copies(daemon.as_fd(), daemon.pid, wanted),
+            });
         }
         self.control().set_held(self.book.generation);
     }

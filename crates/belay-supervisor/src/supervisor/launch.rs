@@ -6,21 +6,22 @@
 use super::record::Looks;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
-use crate::config::Medium;
 use crate::error::{Error, passes};
 use crate::fusermount::may_mount;
 use crate::instances::standin;
 use crate::ledger::{Detection, Life};
+use crate::look::{Found, There, is_local, look_held};
 use crate::mounts::{self, MountFact};
-use crate::process::{Exit, Watched, started};
-use crate::rights;
+use crate::process::{Exit, Watched, children_of_thread, started};
 use crate::text::OsText;
+use crate::threads::Bounded;
 use crate::verdict::Next;
 use belay_recorder::control::{Counter, options};
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Resource, getrlimit};
+use signal_hook::consts::SIGKILL;
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::io::{self, IoSliceMut};
@@ -28,11 +29,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Where a daemon finds the recorder; device and event counter follow. High, so that daemons which
 /// count on low numbers, or close them, are not disturbed.
 const DESCRIPTORS: u64 = 200;
+/// How long it may take until a program that somebody else serves has been started.
+const EXEC: Duration = Duration::from_secs(5);
 /// How often the way to the mountpoint is looked for again.
 const LOOKS: u32 = 100;
 
@@ -47,6 +53,7 @@ impl Supervisor {
         self.unread = None;
         self.unknown = None;
         self.choose_program();
+        self.tidy_mailbox();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
         self.record_looks = Looks::default();
         self.calm_event();
@@ -126,15 +133,8 @@ impl Supervisor {
             ..ChildSetup::default()
         };
         let held = self.runs_held_program();
-        // It may be another program by now than the one that was looked at before the first start.
-        if !held && self.is_hidden(&self.config.program) {
-            return Err(io::Error::other("its own mount hides it"));
-        }
-        let gained = match held {
-            true => rights::gained_by(as_fd(&self.fds.program)),
-            false => rights::gained(&self.config.program),
-        };
-        if let Some(rights) = gained.ok().flatten() {
+        let file = self.program_to_start(held)?;
+        if let Some(rights) = file.gained() {
             return Err(io::Error::other(format!("it is {rights} by now, and would run unheld")));
         }
         let mut command = match held {
@@ -178,7 +178,7 @@ impl Supervisor {
             "v2:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
              image_post={image_post}:image_mail={image_mail}:shim={shim}:generation={}:options={}",
             self.book.generation,
-            self.options()
+            self.options() | if self.is_same_medium() { options::VOLATILE_INODES } else { 0 }
         );
         if held {
             let _ = write!(told, ":program={program}");
@@ -192,7 +192,10 @@ impl Supervisor {
         command.env("BELAY_SHIM", told);
         let apart = setup.mount_namespace.is_some();
         prepare_child(&mut command, setup);
-        let mut child = command.spawn()?;
+        let mut child = match is_local(&file.place) {
+            true => command.spawn()?,
+            false => spawn_elsewhere(command)?,
+        };
         let watched = self.watch_child(child.id());
         match &watched {
             Ok(watched) if apart => self.mirror.note(watched.pid),
@@ -212,6 +215,22 @@ impl Supervisor {
         std::fs::read_link(link).is_ok_and(|path| path.as_os_str() == mount.mountpoint.0)
     }
 
+    /// The program, which may be another by now than the one that was looked at before the first start.
+    fn program_to_start(&self, held: bool) -> io::Result<There> {
+        let found = if held {
+            look_held(&self.scouts, as_fd(&self.fds.program))
+        } else if self.is_hidden(&self.config.program) {
+            return Err(io::Error::other("its own mount hides it"));
+        } else {
+            self.look(&self.config.program)
+        };
+        match found {
+            Found::There(there) => Ok(there),
+            Found::Not(error) => Err(error.into()),
+            Found::Unknown => Err(silent()),
+        }
+    }
+
     fn watch_child(&self, pid: u32) -> io::Result<Watched> {
         let watched = Watched::find(pid)?;
         let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
@@ -219,13 +238,19 @@ impl Supervisor {
         Ok(watched)
     }
 
+    /// Whether what the daemon shows is a file that was made once, and still is that.
+    fn is_same_medium(&self) -> bool {
+        self.config.medium.as_ref().is_some_and(|medium| {
+            let folder = as_fd(&self.fds.medium_folder);
+            let found = self.look_behind(medium.path(), Some(folder)).there();
+            found.is_some_and(|there| medium.is(&there.facts))
+        })
+    }
+
     /// The choices for a generation: what the user chose, and what was learnt since. Of none of it the recorder is asked, which
     /// daemons can write to.
     pub(super) fn options(&self) -> u64 {
         let mut bits = self.config.option_bits();
-        if self.config.medium.as_ref().is_some_and(Medium::is_same) {
-            bits |= options::VOLATILE_INODES;
-        }
         if self.book.resend == Some(false) {
             bits |= options::NO_RESEND;
         }
@@ -283,6 +308,29 @@ impl Supervisor {
 
 fn as_fd(fd: &rustix::fd::OwnedFd) -> rustix::fd::BorrowedFd<'_> {
     rustix::fd::AsFd::as_fd(fd)
+}
+
+fn silent() -> io::Error {
+    io::Error::other("whoever serves the file system that it is on does not answer")
+}
+
+/// Starts a program that somebody else serves: to read its first page is to wait for that one. A start that takes too long has
+/// failed, and what was started is killed.
+fn spawn_elsewhere(mut command: Command) -> io::Result<Child> {
+    static STARTS: Bounded = Bounded::new();
+    let number = Arc::new(AtomicU32::new(0));
+    let told = Arc::clone(&number);
+    let start = move || {
+        told.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Relaxed);
+        command.spawn()
+    };
+    STARTS.within(EXEC, "start", start).unwrap_or_else(|| {
+        let thread = number.load(Relaxed);
+        for child in children_of_thread(std::process::id(), thread) {
+            let _ = Watched::open(child).map(|child| child.signal(SIGKILL));
+        }
+        Err(silent())
+    })
 }
 
 /// A mount namespace without the held mount, if that can be seen in this one's.

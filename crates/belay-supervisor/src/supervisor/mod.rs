@@ -68,6 +68,7 @@ use crate::mirror::Mirror;
 use crate::mounts;
 use crate::outsiders::Outsiders;
 use crate::process::{Exit, Exited, Watched, reap};
+use crate::scout::Scouts;
 use crate::signals::Signals;
 use crate::stderr::Tail;
 use crate::waker::Waker;
@@ -195,6 +196,10 @@ struct Supervisor {
     cause: Option<(Detection, u64)>,
     /// The device came from fusermount, and is held.
     adopted: bool,
+    /// What came into its mailbox first is no device.
+    odd_mail: bool,
+    /// Go where one may have to wait for ever.
+    scouts: Arc<Scouts>,
     /// This generation serves: nothing of its start is left to do.
     complete: bool,
     ages: Ages,
@@ -291,6 +296,8 @@ impl Supervisor {
             conclude_at: None,
             cause: None,
             adopted: false,
+            odd_mail: false,
+            scouts: Arc::default(),
             complete: false,
             ages: Ages::default(),
             backtraces: Backtraces::default(),

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::degraded::Kind;
 use crate::handover::Note;
 use crate::ledger::Detection;
+use crate::look::{Found, There};
 use crate::process::Exit;
 use crate::programs::{self, Identity};
 use crate::protocol::Answer;
@@ -24,9 +25,10 @@ const LOOKS: u64 = super::SECOND / 5;
 impl Supervisor {
     /// Decides which program the next start is of.
     pub(super) fn choose_program(&mut self) {
-        // Behind the held mount, nobody can look: it is what it was.
-        let hidden = self.is_hidden(&self.config.program);
-        let there = if hidden { None } else { Identity::at(&self.config.program) };
+        // Where nobody can look, it is what it was.
+        let found = self.look(&self.config.program);
+        let unknown = matches!(found, Found::Unknown);
+        let there = found.there().map(|there| Identity::from(there.facts));
         let program = &mut self.book.program;
         let intact = program.served.is_some() && Identity::of(&self.fds.program) == program.served;
         if there == program.served || !intact {
@@ -35,7 +37,7 @@ impl Supervisor {
         let rejected = program.rejected.as_ref().map(|(identity, _)| *identity);
         program.held = intact && there != program.served && (there.is_none() || there == rejected);
         program.started = there.filter(|_| !program.held);
-        let gone = program.held && there.is_none() && !hidden;
+        let gone = program.held && there.is_none() && !unknown;
         if gone {
             let path = self.config.program.display();
             let what = format!(
@@ -61,11 +63,11 @@ impl Supervisor {
         }
         let started = program.started;
         if Identity::of(&self.fds.program) != started {
-            let hidden = self.is_hidden(&self.config.program);
-            let there = (!hidden).then(|| programs::place(&self.config.program).ok()).flatten();
+            let there = self.look(&self.config.program).there();
+            let is_it = |there: &There| Some(Identity::from(there.facts)) == started;
             // Exchanged again while it was started.
-            let Some(new) = there.filter(|file| Identity::of(file) == started) else { return };
-            self.fds.program = new;
+            let Some(new) = there.filter(is_it) else { return };
+            self.fds.program = new.place;
             if let Some(link) = &self.link
                 && let Err(why) = link.send_descriptors(&Note::Program, &self.fds)
             {
@@ -80,7 +82,7 @@ impl Supervisor {
     /// A start has failed, for `why`. Whether that was of a new program, and the one that has served is to be tried at once.
     pub(super) fn falls_back(&mut self, why: &str) -> bool {
         let intact = Identity::of(&self.fds.program);
-        let hidden = self.is_hidden(&self.config.program);
+        let found = self.look(&self.config.program);
         let program = &mut self.book.program;
         if program.held {
             // It is not the program: the next start is of what is at the path.
@@ -96,7 +98,7 @@ impl Supervisor {
                 true
             }
             // It had just been taken away.
-            None => !hidden && Identity::at(&self.config.program).is_none(),
+            None => matches!(found, Found::Not(_)),
             _ => false,
         }
     }
@@ -110,7 +112,8 @@ impl Supervisor {
             words => format!("; its last words: {}", words.join(" / ")),
         };
         let path = &self.config.program;
-        let since = if self.is_hidden(path) { None } else { programs::changed_ms(path) };
+        let there = self.look(path).there();
+        let since = there.and_then(|there| programs::changed_ms(&there.facts));
         let (changed, remedy) = match since.map(clock::rfc3339) {
             Some(since) => (
                 format!("was changed ({since}) and does not serve"),

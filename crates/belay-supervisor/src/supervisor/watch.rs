@@ -9,8 +9,10 @@ use crate::mounts;
 use crate::process::{
     Exit, Watched, await_dying, descendants, ended_child, maps_file, readable, started,
 };
+use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
+use belay_sys::mailbox::has_mail;
 use rustix::fd::AsFd;
 use signal_hook::consts::SIGKILL;
 use std::thread;
@@ -116,7 +118,9 @@ impl Supervisor {
         except.extend(&self.config.bystanders);
         let descends = || known.started >= begin && descendants(&belay, &except).contains(&pid);
         let ours = !except.contains(&pid) && (was_started || was_known || descends());
-        let serves = ours && maps_file(pid, self.fds.recorder.as_fd()) && !process.is_dead();
+        // Where that cannot be seen now, it is enough who it is.
+        let maps = || maps_file(pid, self.fds.recorder.as_fd()).unwrap_or(was_started || was_known);
+        let serves = ours && maps() && !process.is_dead();
         serves.then_some(known)
     }
 
@@ -228,7 +232,8 @@ impl Supervisor {
         let me = std::process::id();
         let others = descendants(&[me], &[me, self.keeper_pid, pid]);
         others.into_iter().any(|other| {
-            maps_file(other, self.fds.recorder.as_fd())
+            // What cannot be seen now may be.
+            maps_file(other, self.fds.recorder.as_fd()).unwrap_or(true)
                 && Watched::open(other).is_some_and(|watched| !watched.is_dead())
         })
     }
@@ -236,13 +241,39 @@ impl Supervisor {
     /// Takes over the device that fusermount has made, if it has and that is not done yet.
     pub(super) fn adopt_device(&mut self) {
         // A device that is mounted already is not exchanged, whatever is in the mailbox.
-        if !self.adopted
-            && mounts::is_disconnected(self.device())
-            && let Some(device) = belay_sys::mailbox::look(self.fds.mail.as_fd())
+        if self.adopted
+            || self.odd_mail
+            || !mounts::is_disconnected(self.device())
+            || !has_mail(self.fds.mail.as_fd())
         {
-            tracing::debug!("the device came from fusermount");
-            self.fds.device = device;
-            self.adopted = true;
+            return;
+        }
+        // The daemon may have put anything there.
+        match self.scouts.device(self.fds.mail.as_fd()) {
+            Sent::Back(Some(device)) => {
+                tracing::debug!("the device came from fusermount");
+                self.fds.device = device;
+                self.adopted = true;
+            }
+            // What came first stays.
+            Sent::Back(None) => self.odd_mail = true,
+            Sent::Away => {}
+            Sent::Not(error) => tracing::debug!("nobody to look into the mailbox: {error}"),
+        }
+    }
+
+    /// A successor looks into the mailbox as well. One in which a daemon has left what is no device is exchanged for an empty one.
+    pub(super) fn tidy_mailbox(&mut self) {
+        let mounted = !mounts::is_disconnected(self.device());
+        let needed = self.adopted || self.book.generation == 0;
+        if needed || !has_mail(self.fds.mail.as_fd()) || !(mounted || self.odd_mail) {
+            return;
+        }
+        match fusermount::mailbox() {
+            Ok((post, mail)) => {
+                (self.fds.post, self.fds.mail, self.odd_mail) = (post, mail, false);
+            }
+            Err(error) => tracing::warn!("{error}"),
         }
     }
 

@@ -27,7 +27,7 @@ const LAYOUT: Layout = Layout::new(Capacity::MOUNT);
 
 /// Memory in which words are collected that a daemon is to store.
 #[derive(Debug, Default)]
-struct Words(RefCell<BTreeMap<usize, u64>>);
+pub struct Words(RefCell<BTreeMap<usize, u64>>);
 
 impl Memory for Words {
     fn load(&self, at: usize) -> u64 {
@@ -57,8 +57,8 @@ impl Words {
 }
 
 /// A mount whose daemon does as it is told.
-struct Forger {
-    mount: Custom,
+pub struct Forger {
+    pub mount: Custom,
     image: PathBuf,
     victim: PathBuf,
 }
@@ -73,7 +73,7 @@ impl Forger {
         Self::start_with(&[], arguments, words)
     }
 
-    fn start_with(
+    pub fn start_with(
         variables: &[(&str, &Path)],
         arguments: &[&str],
         words: impl FnOnce(&Path) -> Words,
@@ -110,13 +110,13 @@ impl Forger {
     }
 
     /// Has the daemon carry out an order.
-    fn order(&self, what: &str) {
+    pub fn order(&self, what: &str) {
         let error = fs::create_dir(self.mount.at(what)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::XFULL.raw_os_error()), "{what}: {error}");
     }
 
     /// The supervisor may have its last words written a little after the keeper's end.
-    fn says(&self, words: &str) {
+    pub fn says(&self, words: &str) {
         assert!(until(|| self.mount.log().contains(words)), "{words:?}: {}", self.mount.log());
     }
 
@@ -185,7 +185,7 @@ fn s52_a_forged_transaction_is_not_carried_out_at_the_end() {
 }
 
 /// The words of a sealed epoch that writes to the image.
-fn forged_epoch() -> Words {
+pub fn forged_epoch() -> Words {
     let words = Words::default();
     let overlay = Overlay::new(&words, LAYOUT.epochs, overlay::Capacity::MOUNT);
     overlay.discard_current(IMAGE).unwrap();

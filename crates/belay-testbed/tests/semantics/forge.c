@@ -8,6 +8,8 @@
  *     mkdir block    makes all of its descriptors wait, and takes what belay's counters have
  *     mkdir fill     makes all of its descriptors wait, and fills belay's counters up
  *     mkdir drain    makes them wait, and from then on counts and takes back at once, so that who looks first and reads then waits
+ *     mkdir post     leaves the file that FORGE_LEAVES names, which is opened in the first life, in all mailboxes for devices
+ *     mkdir leave    leaves it in those for images, and has it open no more in both cases
  * The answer is EXFULL where that went well. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
@@ -18,6 +20,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +32,7 @@
 
 static uint64_t orders[1 << 16];
 static size_t count;
-static int orders_file, recorder;
+static int orders_file, recorder, left_behind = -1;
 static volatile uint64_t *memory;
 static char place[64];
 
@@ -94,6 +97,28 @@ static void *drain(void *unused) {
     return unused;
 }
 
+/* Sends what is to be left through each socket of that type that belay has given it. */
+static int leave(int type) {
+    char byte = 0, space[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    int left = 0;
+    for (int fd = 100; fd < 1024; fd++) {
+        int found;
+        socklen_t length = sizeof found;
+        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &found, &length) || found != type)
+            continue;
+        struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &left_behind, sizeof left_behind);
+        left += sendmsg(fd, &message, MSG_DONTWAIT) > 0;
+    }
+    close(left_behind);
+    return left;
+}
+
 static int make_dir(const char *path, mode_t mode) {
     (void)mode;
     ssize_t got = pread(orders_file, orders, sizeof orders, 0);
@@ -118,6 +143,12 @@ static int make_dir(const char *path, mode_t mode) {
         make_wait(0);
         if (pthread_create(&thread, NULL, drain, NULL))
             return -EAGAIN;
+    } else if (!strcmp(path, "/post")) {
+        if (!leave(SOCK_STREAM))
+            return -ENODEV;
+    } else if (!strcmp(path, "/leave")) {
+        if (!leave(SOCK_SEQPACKET))
+            return -ENODEV;
     } else {
         return -ENOSYS;
     }
@@ -150,6 +181,10 @@ int main(int argc, char **argv) {
         return 2;
     snprintf(path, sizeof path, "%s.orders", argv[1]);
     if ((orders_file = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return 2;
+    /* In the first life only: a successor would wait for who serves it. */
+    snprintf(path, sizeof path, "%s.left", argv[1]);
+    if (getenv("FORGE_LEAVES") && open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0 && (left_behind = open(getenv("FORGE_LEAVES"), O_RDWR | O_CLOEXEC)) < 0)
         return 2;
     find_memory();
     recorder = open(place, O_RDWR | O_CLOEXEC);

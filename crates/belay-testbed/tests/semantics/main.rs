@@ -15,6 +15,7 @@ mod directories;
 mod disk;
 mod dying;
 mod effects;
+mod elsewhere;
 mod ends;
 mod epoch;
 mod handles;

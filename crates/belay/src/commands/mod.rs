@@ -33,6 +33,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Man { dir } => manual::pages(dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
+        Command::Scout => Ok(belay_supervisor::scout::run()?),
         Command::Ask { mount } => {
             rustix::fs::statfs(&mount).with_context(|| mount.display().to_string())?;
             Ok(0)

@@ -1,0 +1,340 @@
+//! A process apart that goes where one may have to wait for ever: for who serves another file system, be it that this is asked
+//! for a path, or that a file of it is closed (close(2) of a file of FUSE or NFS waits for the server, and no signal ends that).
+//!
+//! It is this very program again, with a question at its standard input and nothing else. It is waited for with a limit.
+//! One that does not come back keeps nothing of a mount open but what came with the question; there are never more than
+//! [`MOST`] of these.
+//!
+//! Invariant: what a daemon may have put somewhere (a mailbox, a number of a descriptor) is received and closed here and in no
+//! other process of belay's. What is passed on is what it is to be, so it can be closed without waiting.
+
+use crate::connections::{self, Wanted};
+use crate::look::{Facts, Found, Links, There};
+use crate::process::{Watched, readable};
+use crate::rights;
+use crate::text::OsText;
+use belay_effects::finish::finish;
+use belay_recorder::{Capacity, Layout, Store};
+use belay_sys::{Mapping, mailbox};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, openat};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Scouts that have not come back and are not given up; while there are so many, no other one is sent.
+const MOST: usize = 4;
+/// How long one is waited for who only looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long one is waited for who writes what the last daemon had committed.
+const FINISH: Duration = Duration::from_secs(10);
+/// Descriptors of one message.
+const ROOM: usize = 16;
+const MAX_MESSAGE: usize = 64 << 10;
+
+/// What one is sent for. Descriptors come along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Question {
+    /// What is at a path, from a folder on if one comes along; of no path, what comes along.
+    Look { path: OsText, links: Links },
+    /// Whether the device is in the mailbox.
+    Device,
+    /// What is in the image box.
+    Image,
+    /// These descriptors of the process that comes along.
+    Copies { pid: u32, wanted: Vec<Wanted> },
+    /// Carry out what the last daemon had committed: the recorder comes along, and the image box.
+    Finish,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    /// With its place.
+    There { facts: Facts, gained: Option<String> },
+    /// It cannot be had.
+    Not(i32),
+    /// With the device, if it is there.
+    Device,
+    /// Device and inode number.
+    Image(Option<(u64, u64)>),
+    /// With the copies, of which these are the inode numbers.
+    Copies(Vec<u64>),
+    /// How many transactions there were, or why not.
+    Finish(Result<usize, String>),
+}
+
+/// What has come of sending one.
+#[derive(Debug)]
+pub enum Sent<T> {
+    /// It is back with this.
+    Back(T),
+    /// It is not back yet.
+    Away,
+    /// None could be sent now.
+    Not(io::Error),
+}
+
+/// One that is not back.
+#[derive(Debug)]
+struct Scout {
+    question: Question,
+    link: OwnedFd,
+    process: Option<Watched>,
+}
+
+/// Those who are not back.
+#[derive(Debug, Default)]
+pub struct Scouts(Mutex<Vec<Scout>>);
+
+impl Drop for Scout {
+    fn drop(&mut self) {
+        if let Some(process) = &self.process {
+            let _ = process.signal(signal_hook::consts::SIGKILL);
+        }
+    }
+}
+
+impl Scouts {
+    /// Looks for a path, as [`crate::look::look`] does.
+    pub fn look(&self, folder: Option<BorrowedFd<'_>>, path: &Path, links: Links) -> Found {
+        let question = Question::Look { path: path.into(), links };
+        let folder: Vec<_> = folder.into_iter().collect();
+        match self.ask(question, &folder, LOOK) {
+            Sent::Back((Answer::There { facts, gained }, mut fds)) => match fds.pop() {
+                Some(place) => Found::There(There { place, facts, gained: Some(gained) }),
+                None => Found::Unknown,
+            },
+            Sent::Back((Answer::Not(error), _)) => Found::Not(Errno::from_raw_os_error(error)),
+            Sent::Back(_) | Sent::Away | Sent::Not(_) => Found::Unknown,
+        }
+    }
+
+    /// The device in the mailbox `mail`, if it is what came there first.
+    pub fn device(&self, mail: BorrowedFd<'_>) -> Sent<Option<OwnedFd>> {
+        match self.ask(Question::Device, &[mail], LOOK) {
+            Sent::Back((_, mut fds)) => Sent::Back(fds.pop()),
+            Sent::Away => Sent::Away,
+            Sent::Not(error) => Sent::Not(error),
+        }
+    }
+
+    /// Device and inode number of the image in the box `mail`, if what came there first is one that was opened for writing.
+    pub fn image(&self, mail: BorrowedFd<'_>) -> Sent<Option<(u64, u64)>> {
+        match self.ask(Question::Image, &[mail], LOOK) {
+            Sent::Back((Answer::Image(image), _)) => Sent::Back(image),
+            Sent::Back(_) => Sent::Back(None),
+            Sent::Away => Sent::Away,
+            Sent::Not(error) => Sent::Not(error),
+        }
+    }
+
+    /// Copies of those descriptors of `daemon` that are what they are wanted for, each with its inode number.
+    pub fn copies(&self, daemon: &Watched, wanted: &[Wanted]) -> Vec<(u64, OwnedFd)> {
+        let mut copies = Vec::new();
+        for wanted in wanted.chunks(ROOM) {
+            let question = Question::Copies { pid: daemon.pid, wanted: wanted.to_vec() };
+            if let Sent::Back((Answer::Copies(inodes), fds)) =
+                self.ask(question, &[daemon.as_fd()], LOOK)
+            {
+                copies.extend(inodes.into_iter().zip(fds));
+            }
+        }
+        copies
+    }
+
+    /// Carries out what the last daemon had committed; gives how many transactions there were.
+    ///
+    /// # Errors
+    /// Why not, or not yet.
+    pub fn finish(&self, recorder: BorrowedFd<'_>, mail: BorrowedFd<'_>) -> Result<usize, String> {
+        match self.ask(Question::Finish, &[recorder, mail], FINISH) {
+            Sent::Back((Answer::Finish(done), _)) => done,
+            Sent::Back(_) => Err("who was to write to the image has said nothing of use".into()),
+            Sent::Away => Err("the image's file system does not answer".into()),
+            Sent::Not(error) => Err(format!("nobody can be had to write to the image: {error}")),
+        }
+    }
+
+    /// The processes that are away: none of the daemon's.
+    pub fn processes(&self) -> Vec<u32> {
+        let away = self.away();
+        away.iter().filter_map(|scout| scout.process.as_ref()).map(|process| process.pid).collect()
+    }
+
+    fn away(&self) -> MutexGuard<'_, Vec<Scout>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(
+        &self,
+        question: Question,
+        fds: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> Sent<(Answer, Vec<OwnedFd>)> {
+        let mut away = self.away();
+        // Of a mailbox, what came first never changes. Of a path, what was so when it was asked is of no use now.
+        let counts = matches!(question, Question::Device | Question::Image);
+        let same = away.iter().position(|scout| scout.question == question);
+        if let Some(at) = same {
+            if !readable(away[at].link.as_fd(), Duration::ZERO) {
+                return Sent::Away; // it has had its time
+            }
+            let late = receive(&away.swap_remove(at).link);
+            if let Some(answer) = late.filter(|_| counts) {
+                return Sent::Back(answer);
+            }
+        }
+        away.retain(|scout| !readable(scout.link.as_fd(), Duration::ZERO));
+        if away.len() >= MOST {
+            return Sent::Away;
+        }
+        drop(away); // others may ask meanwhile
+        let scout = match Scout::send(question, fds) {
+            Ok(scout) => scout,
+            Err(error) => return Sent::Not(error),
+        };
+        if comes_back(&scout, limit) {
+            return receive(&scout.link).map_or(Sent::Away, Sent::Back);
+        }
+        self.away().push(scout);
+        Sent::Away
+    }
+}
+
+/// Waits for an answer, or the end. Signals interrupt that: of the scout's own end, for one.
+fn comes_back(scout: &Scout, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if readable(scout.link.as_fd(), left) {
+            return true;
+        }
+        if left.is_zero() {
+            return false;
+        }
+    }
+}
+
+impl Scout {
+    fn send(question: Question, fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let (link, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        send(&link, &question, fds)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("belay").arg("scout").stdin(Stdio::from(theirs));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn()?;
+        Ok(Self { question, link, process: Watched::open(child.id()) })
+    }
+}
+
+fn send<T: Serialize>(link: &OwnedFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ROOM))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::NOBUFS.into());
+    }
+    sendmsg(link, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What lies there; nothing if the other side is gone.
+fn receive<T: DeserializeOwned>(link: &OwnedFd) -> Option<(T, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ROOM))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got =
+        recvmsg(link, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let message = serde_json::from_slice(bytes.get(..got.ok()?.bytes)?).ok()?;
+    Some((message, fds))
+}
+
+/// The process: answers what is asked at its standard input. Gives its exit code.
+///
+/// # Errors
+/// If no question is there.
+pub fn run() -> crate::Result<i32> {
+    let none = || {
+        let remedy = "this command is for belay itself: use `belay run`";
+        crate::Error::refused("scout", "no question is at standard input", remedy)
+    };
+    let link = belay_sys::dup_cloexec(rustix::stdio::stdin())
+        .map_err(|error| crate::Error::system("duplicate", "standard input", error, ""))?;
+    let (question, fds) = receive::<Question>(&link).ok_or_else(none)?;
+    let (answer, found) = find(&question, &fds);
+    let found: Vec<_> = found.iter().map(AsFd::as_fd).collect();
+    // Whoever asked may be gone.
+    Ok(i32::from(send(&link, &answer, &found).is_err()))
+}
+
+fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
+    let failed = |error: Errno| (Answer::Not(error.raw_os_error()), Vec::new());
+    match (question, fds) {
+        (Question::Look { path, links }, _) => match look(path.as_path(), *links, fds.first()) {
+            Ok((facts, place)) => {
+                let gained = rights::gained_by(place.as_fd()).ok().flatten();
+                (Answer::There { facts, gained }, vec![place])
+            }
+            Err(error) => failed(error),
+        },
+        (Question::Device, [mail, ..]) => {
+            (Answer::Device, mailbox::look(mail.as_fd()).into_iter().collect())
+        }
+        (Question::Image, [mail, ..]) => {
+            let found = mailbox::look_for_image(mail.as_fd()).map(std::fs::File::from);
+            let identity = found.and_then(|found| found.metadata().ok());
+            // By here it is closed: one that cannot be keeps this from answering.
+            (Answer::Image(identity.map(|meta| crate::image::identity(&meta))), Vec::new())
+        }
+        (Question::Copies { pid, wanted }, [daemon, ..]) => {
+            let copies = connections::copies(daemon.as_fd(), *pid, wanted);
+            let (inodes, copies) = copies.into_iter().unzip();
+            (Answer::Copies(inodes), copies)
+        }
+        (Question::Finish, [recorder, mail, ..]) => {
+            (Answer::Finish(carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())
+        }
+        _ => failed(Errno::INVAL),
+    }
+}
+
+fn look(path: &Path, links: Links, from: Option<&OwnedFd>) -> rustix::io::Result<(Facts, OwnedFd)> {
+    let place = match from {
+        Some(from) if path.as_os_str().is_empty() => rustix::io::fcntl_dupfd_cloexec(from, 0)?,
+        Some(from) => openat(from, path, links.flags(), Mode::empty())?,
+        None => openat(rustix::fs::CWD, path, links.flags(), Mode::empty())?,
+    };
+    Ok((Facts::asked(&place)?, place))
+}
+
+fn carry_out(recorder: BorrowedFd<'_>, mail: BorrowedFd<'_>) -> Result<usize, String> {
+    let layout = Layout::new(Capacity::MOUNT);
+    let memory = Mapping::new(recorder, layout.bytes())
+        .map_err(|error| format!("cannot map the recorder: {error}"))?;
+    // A daemon may make it shorter.
+    memory.guard();
+    let store = Store::new(Arc::new(memory), layout);
+    store.recover();
+    let image = mailbox::look_for_image(mail);
+    finish(&store, image.as_ref().map(AsFd::as_fd))
+}
