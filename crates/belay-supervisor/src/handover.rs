@@ -342,6 +342,7 @@ mod tests {
             journal_folder: memfd(),
             pointer_folder: memfd(),
             image: memfd(),
+            covered: memfd(),
             medium_folder: memfd(),
             stdin: memfd(),
             post: memfd(),

@@ -82,7 +82,7 @@ pub fn patiently<T>(patience: Duration, mut act: impl FnMut() -> io::Result<T>) 
 ///
 /// Only for what a fatal signal ends: a thread that waits otherwise keeps the whole process from ending. That is for a process
 /// apart ([`crate::scout`]).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bounded(AtomicUsize);
 
 impl Bounded {
