@@ -21,7 +21,7 @@ pub struct Plan {
     pub seed: u64,
     /// Mean time from a successor's start to its death, beyond what the start takes.
     pub every: Duration,
-    /// How long a start takes. Some of the kills are meant for it, most for what comes after.
+    /// How long the start of a bare one takes. Some of the kills are meant for it, most for what comes after.
     pub start: Duration,
     /// Drawn from with equal chances.
     pub signals: Vec<Signal>,
@@ -73,9 +73,12 @@ fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x6b69_6c6c);
     let mut victim = bed.daemon_pid()?;
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
-        // One in ten dies as soon as it is seen: probably while it recovers.
-        let start = if rng.random_bool(0.8) { plan.start } else { Duration::ZERO };
-        let pause = start + pause(plan.every, &mut rng);
+        // One in ten dies as soon as it is seen: probably while it recovers. Most are waited for until they serve: how long
+        // that takes changes with what else the machine does.
+        if rng.random_bool(0.8) {
+            serving(bed, plan.start, &toll.stop)?;
+        }
+        let pause = pause(plan.every, &mut rng);
         if !rng.random_bool(0.1) && toll.stop.wait(pause) || toll.stop.asked() {
             return Ok(());
         }
@@ -97,6 +100,24 @@ fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
             }
         }
         victim = successor(bed, victim, &toll.stop)?;
+    }
+    Ok(())
+}
+
+/// Waits until the daemon serves; of a bare one, for as long as a start takes.
+fn serving(bed: &Bed, start: Duration, stop: &Stop) -> Result<()> {
+    if !bed.is_held() {
+        stop.wait(start);
+        return Ok(());
+    }
+    let deadline = Instant::now() + SUCCESSOR;
+    let mut wait = Duration::from_millis(2);
+    while bed.belay_status()?["state"] != "serving" {
+        if stop.asked() || Instant::now() > deadline {
+            return Ok(());
+        }
+        stop.wait(wait);
+        wait = (wait * 2).min(Duration::from_millis(20));
     }
     Ok(())
 }

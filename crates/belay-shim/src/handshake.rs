@@ -4,7 +4,7 @@ use crate::start::{Shim, now};
 use belay_recorder::control::{Decision, InitState, Instant, Loss, flags};
 use belay_session::handshake;
 use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 impl Shim {
     /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known.
@@ -21,7 +21,9 @@ impl Shim {
             return None;
         }
         let message = self.control().init_request();
-        self.init_unique.store(get_u64(&message, 8)?, Relaxed);
+        // Several threads may come at once: one of them gets it, the others wait until it is settled.
+        let unique = get_u64(&message, 8)?;
+        self.init_unique.compare_exchange(0, unique, AcqRel, Relaxed).ok()?;
         Some(message)
     }
 

@@ -240,8 +240,10 @@ impl Supervisor {
 
     /// Takes over the device that fusermount has made, if it has and that is not done yet.
     pub(super) fn adopt_device(&mut self) {
-        // A device that is mounted already is not exchanged, whatever is in the mailbox.
+        // A device that is or was mounted is not exchanged, whatever is in the mailbox: a daemon that has given up its privileges
+        // may leave that of another mount there, which would then be served with belay's rights.
         if self.adopted
+            || self.book.mount.is_some()
             || self.odd_mail
             || !mounts::is_disconnected(self.device())
             || !has_mail(self.fds.mail.as_fd())

@@ -470,3 +470,24 @@ fn s54_supervisors_are_not_started_for_ever() {
     assert_eq!(ended.unwrap().code(), Some(1), "{log}");
     assert!(log.contains("8 supervisors in a row have ended by themselves"), "{log}");
 }
+
+/// S34: a daemon that has given up its privileges leaves the device of another mount in the mailbox, which belay would take for
+/// the mount's own when that has gone.
+#[test]
+fn s52_no_other_mount_is_served_in_the_place_of_the_held_one() {
+    let other = tempfile::tempdir().unwrap();
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR, Mode::empty()).unwrap();
+    let number = device.as_raw_fd();
+    let options = CString::new(format!("fd={number},rootmode=40000,user_id=0,group_id=0")).unwrap();
+    mount("other", other.path(), "fuse", MountFlags::empty(), options.as_c_str()).unwrap();
+    let named = format!("{}:{number}", std::process::id());
+    let variables = [("FORGE_LEAVES", Path::new(&named))];
+    let mut forger =
+        Forger::start_with(&variables, &["--policy", "reconcile"], |_: &Path| Words::default());
+    forger.order("post");
+    forger.mount.tool(&["umount"]);
+    let status = forger.mount.end();
+    unmount(other.path(), UnmountFlags::DETACH).unwrap();
+    assert_eq!(status.code(), Some(0), "{}", forger.mount.log());
+    assert!(!forger.mount.log().contains("generation 1"), "{}", forger.mount.log());
+}

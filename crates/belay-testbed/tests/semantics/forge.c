@@ -9,6 +9,7 @@
  *     mkdir fill     makes all of its descriptors wait, and fills belay's counters up
  *     mkdir drain    makes them wait, and from then on counts and takes back at once, so that who looks first and reads then waits
  *     mkdir post     leaves the file that FORGE_LEAVES names, which is opened in the first life, in all mailboxes for devices
+ *                    (PROCESS:NUMBER is a descriptor of another process)
  *     mkdir leave    leaves it in those for images, and has it open no more in both cases
  * The answer is EXFULL where that went well. */
 #define FUSE_USE_VERSION 31
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -165,6 +167,14 @@ static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi
     return 0;
 }
 
+/* A path, or PROCESS:NUMBER for a descriptor of another process. */
+static int to_leave(const char *what) {
+    int process, number;
+    if (sscanf(what, "%d:%d", &process, &number) == 2)
+        return syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, process, 0), number, 0);
+    return open(what, O_RDWR | O_CLOEXEC);
+}
+
 static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
     (void)conn;
     config->attr_timeout = config->entry_timeout = config->negative_timeout = 0;
@@ -184,7 +194,7 @@ int main(int argc, char **argv) {
         return 2;
     /* In the first life only: a successor would wait for who serves it. */
     snprintf(path, sizeof path, "%s.left", argv[1]);
-    if (getenv("FORGE_LEAVES") && open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0 && (left_behind = open(getenv("FORGE_LEAVES"), O_RDWR | O_CLOEXEC)) < 0)
+    if (getenv("FORGE_LEAVES") && open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0 && (left_behind = to_leave(getenv("FORGE_LEAVES"))) < 0)
         return 2;
     find_memory();
     recorder = open(place, O_RDWR | O_CLOEXEC);
