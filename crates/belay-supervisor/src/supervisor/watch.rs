@@ -243,7 +243,7 @@ impl Supervisor {
         // A device that is or was mounted is not exchanged, whatever is in the mailbox: a daemon that has given up its privileges
         // may leave that of another mount there, which would then be served with belay's rights.
         if self.adopted
-            || self.book.mount.is_some()
+            || self.book.mount.is_some() && !self.book.from_mailbox
             || self.odd_mail
             || !mounts::is_disconnected(self.device())
             || !has_mail(self.fds.mail.as_fd())
@@ -256,6 +256,10 @@ impl Supervisor {
                 tracing::debug!("the device came from fusermount");
                 self.fds.device = device;
                 self.adopted = true;
+                if !self.book.from_mailbox {
+                    self.book.from_mailbox = true;
+                    self.keep_book();
+                }
             }
             // What came first stays.
             Sent::Back(None) => self.odd_mail = true,
