@@ -12,6 +12,9 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::interrupt::Stop;
 
+/// After so long it is clear that a daemon has survived a signal: Rust's runtime catches SIGSEGV, and lets those be that
+/// somebody has sent.
+const SURVIVED: Duration = Duration::from_secs(2);
 /// How long a successor may take to appear.
 const SUCCESSOR: Duration = Duration::from_secs(60);
 
@@ -143,10 +146,16 @@ fn aim(progress: &AtomicU64, delay: Duration) {
 
 /// Waits for a daemon other than `old`. When a stop is asked for meanwhile, it is still waited for.
 fn successor(bed: &Bed, old: u32, stop: &Stop) -> Result<u32> {
-    let deadline = Instant::now() + SUCCESSOR;
+    let begin = Instant::now();
+    let deadline = begin + SUCCESSOR;
     let mut wait = Duration::from_millis(1);
+    let mut insisted = false;
     loop {
         let seen = bed.daemon_pid();
+        if matches!(seen, Ok(pid) if pid == old) && begin.elapsed() > SURVIVED && !insisted {
+            insisted = true;
+            let _ = process::kill(old, Signal::KILL);
+        }
         match &seen {
             Ok(pid) if *pid != old => return Ok(*pid),
             _ if Instant::now() < deadline => {}
