@@ -124,6 +124,9 @@ pub struct Config {
     pub keeper_pid: u32,
     /// Children that this process had before (a shell may become belay by `exec`): not the daemon's.
     pub bystanders: Vec<u32>,
+    /// Signals that did not come to who started belay, nor to what that starts: the daemon has it as it would be without belay.
+    #[serde(default)]
+    pub blocked_signals: u64,
 }
 
 impl Config {

@@ -52,6 +52,15 @@ pub fn survive_size_limit() -> Result<()> {
         .map_err(|error| Error::system("catch", "a signal", error, ""))
 }
 
+/// Has all signals come to this process, and to those that it starts, whoever has started it with what signals blocked: what is
+/// caught must come, and a page of a file that is gone must not end it. Gives the set of those that did not come, for the daemon.
+///
+/// # Errors
+/// Those of pthread_sigmask(3).
+pub fn unblock() -> Result<u64> {
+    belay_sys::unblock_signals().map_err(|error| Error::system("unblock", "signals", error, ""))
+}
+
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

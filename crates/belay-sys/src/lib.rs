@@ -13,6 +13,7 @@ mod mapping;
 mod namespace;
 mod place;
 pub mod raw;
+mod signals;
 mod spawn;
 
 pub use bare::without_descriptors;
@@ -22,4 +23,5 @@ pub use loops::loop_file;
 pub use mapping::Mapping;
 pub use namespace::in_mount_namespace;
 pub use place::Place;
+pub use signals::unblock_signals;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

@@ -29,6 +29,8 @@ pub struct ChildSetup {
     pub mount_namespace: Option<PrivateMountNamespace>,
     /// Make the child the leader of a process group of its own.
     pub new_process_group: bool,
+    /// Signals that do not come to the child, bit `n - 1` for signal `n`. (What it inherits is what the calling thread has.)
+    pub blocked_signals: u64,
 }
 
 /// Registers `setup` to run in the child that `command` will start.
@@ -64,6 +66,9 @@ fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
         if unsafe { libc::dup2(from.as_raw_fd(), *to) } < 0 {
             return Err(io::Error::last_os_error());
         }
+    }
+    if setup.blocked_signals != 0 {
+        crate::signals::set_mask(setup.blocked_signals)?;
     }
     Ok(())
 }

@@ -130,6 +130,7 @@ impl Supervisor {
                 (dup_cloexec(as_fd(&self.fds.image_mail))?, image_mail),
                 (dup_cloexec(as_fd(&self.fds.shim))?, shim),
             ],
+            blocked_signals: self.config.blocked_signals,
             ..ChildSetup::default()
         };
         let held = self.runs_held_program();

@@ -51,6 +51,17 @@ impl Custom {
         arguments: &[&str],
         words: impl FnOnce(&Place<'_>) -> Vec<OsString>,
     ) -> Self {
+        let mut command = Belay::find().unwrap().command();
+        command.envs(variables.iter().copied());
+        Self::start_by(command, arguments, words)
+    }
+
+    /// The same by another command that runs belay.
+    pub fn start_by(
+        mut command: Command,
+        arguments: &[&str],
+        words: impl FnOnce(&Place<'_>) -> Vec<OsString>,
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("belay-custom-").tempdir_in("/dev/shm").unwrap();
         let path = dir.path().canonicalize().unwrap();
         let (mountpoint, behind, log) = (path.join("mnt"), path.join("back"), path.join("log"));
@@ -58,8 +69,6 @@ impl Custom {
         std::fs::create_dir(&behind).unwrap();
         std::fs::write(behind.join("file"), "text").unwrap();
         let belay = Belay::find().unwrap();
-        let mut command = belay.command();
-        command.envs(variables.iter().copied());
         command.arg("run").args(arguments).arg("--");
         command.args(words(&Place { mountpoint: &mountpoint, behind: &behind, dir: &path }));
         let process = Process::start(command, &log).unwrap();
@@ -68,15 +77,18 @@ impl Custom {
 
     /// Starts passthrough_ll in the foreground, and waits until it serves.
     pub fn low_level(arguments: &[&str], more: &[&str]) -> Self {
-        let custom = Self::start(arguments, |place| {
-            let source = format!("source={},cache=never,timeout=0", place.behind.display());
-            let mut words: Vec<OsString> = vec![low_level_program().into(), "-f".into()];
-            words.extend(more.iter().map(OsString::from));
-            words.extend(["-o".into(), source.into(), place.mountpoint.into()]);
-            words
-        });
+        let custom = Self::start(arguments, |place| Self::low_level_words(place, more));
         custom.serves();
         custom
+    }
+
+    /// The command line of passthrough_ll in the foreground.
+    pub fn low_level_words(place: &Place<'_>, more: &[&str]) -> Vec<OsString> {
+        let source = format!("source={},cache=never,timeout=0", place.behind.display());
+        let mut words: Vec<OsString> = vec![low_level_program().into(), "-f".into()];
+        words.extend(more.iter().map(OsString::from));
+        words.extend(["-o".into(), source.into(), place.mountpoint.into()]);
+        words
     }
 
     pub fn serves(&self) {

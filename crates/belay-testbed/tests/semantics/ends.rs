@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::process::Command;
 
 use belay_testbed::process::{Process, wait_for_exit};
-use belay_testbed::{Signal, mounts};
+use belay_testbed::{Belay, Signal, mounts};
 
 use crate::common::{LIMIT, content, until};
-use crate::custom::{Custom, low_level_program};
+use crate::custom::{Custom, Place, low_level_program};
 
 /// S34: a daemon that ends by itself has ended: it is not started again.
 #[test]
@@ -117,6 +117,37 @@ fn s34_signals_to_belay() {
             assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
             assert!(!mount.is_mounted());
         }
+    }
+}
+
+/// The signals that do not come to process `pid`.
+fn blocked(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// S34: also if whoever starts belay lets no signal come; its daemon has it as it would be without belay.
+#[test]
+fn s34_signals_that_whoever_starts_belay_has_blocked() {
+    for role in ["keeper", "supervisor"] {
+        let mut command = Command::new("env");
+        command.arg("--block-signal=HUP,INT,TERM,CHLD,BUS");
+        command.arg(Belay::find().unwrap().command().get_program());
+        let words = |place: &Place<'_>| Custom::low_level_words(place, &[]);
+        let mut mount = Custom::start_by(command, &[], words);
+        mount.serves();
+        let signals = [Signal::HUP, Signal::INT, Signal::TERM, Signal::CHILD, Signal::BUS];
+        let all = signals.iter().fold(0, |set, signal| set | 1_u64 << (signal.as_raw() - 1));
+        for _ in 0..2 {
+            assert_eq!(blocked(mount.pid("daemon")) & all, all);
+            assert_eq!(blocked(mount.pid("keeper")) & all, 0);
+            assert_eq!(blocked(mount.pid("supervisor")) & all, 0);
+            mount.crash_and_recover();
+        }
+        mount.signal(role, Signal::TERM);
+        assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
+        assert!(!mount.is_mounted());
     }
 }
 

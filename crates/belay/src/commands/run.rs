@@ -7,7 +7,7 @@ use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, Medium, VERSION};
 use belay_supervisor::text::OsText;
-use belay_supervisor::{Policy, instances, keeper, process};
+use belay_supervisor::{Policy, instances, keeper, process, signals};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
@@ -83,6 +83,7 @@ pub fn run(options: &Run) -> Result<i32> {
         verbose: options.verbose,
         keeper_pid: std::process::id(),
         bystanders: process::children(std::process::id()),
+        blocked_signals: signals::unblock()?,
     };
     let descriptors =
         keeper::prepare(&config, instance, image_fds).inspect_err(|_| instances::retire(&dir))?;
