@@ -31,8 +31,9 @@ const KEPT_MOUNTS: usize = 500;
 const ENTRIES: usize = 10_000;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
-/// The largest file of a folder that is read.
-const LARGEST: u64 = 1 << 20;
+/// The largest file of a folder that is read. What belay writes there is shorter: a configuration by `keeper::LONGEST`, a status
+/// as an answer is.
+pub(crate) const LARGEST: u64 = 8 << 20;
 /// In a folder: held by its keeper and its supervisor.
 const LOCK: &str = "lock";
 /// The same before it is locked.

@@ -38,6 +38,9 @@ const OWN_DEATHS: u32 = 8;
 pub const LACKS: i32 = 75;
 /// How long such is waited for before the first supervisor has begun; then there is no end to it, as nothing is lost by waiting.
 const FIRST_PATIENCE: u64 = 30_000_000_000;
+/// The longest configuration, as it is written down. What cannot be read again, or shown, is refused at the start: a mount whose
+/// note nobody can read is not found when all that knew of it is dead.
+const LONGEST: usize = 1 << 20;
 /// Pauses between two looks for it, the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long one has lived that did not end soon.
@@ -70,6 +73,12 @@ pub fn prepare(
         .map_err(|e| Error::system("make", "a socket pair", e, limits))?;
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
+    if json.len() > LONGEST {
+        let why =
+            format!("belay would have to note {} bytes, and notes {LONGEST} at most", json.len());
+        let remedy = "name less, or put options into a file, if the daemon reads any";
+        return Err(Error::refused("the command line", why, remedy));
+    }
     instance.folder.put("config.json", &json)?;
     let lock = || {
         belay_sys::dup_cloexec(instance.lock.as_fd())

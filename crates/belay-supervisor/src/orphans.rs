@@ -5,6 +5,7 @@
 //! a mount that somebody uses is not.
 
 use crate::folder::Folder;
+use crate::instances::LARGEST;
 use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
 use crate::process::{Exit, Watched};
@@ -19,8 +20,6 @@ use std::time::Duration;
 
 /// The note in a mount's folder.
 const NOTE: &str = "mount.json";
-/// The longest note.
-const LONGEST: u64 = 1 << 20;
 /// How long a mount may take to say whether it is dead: the kernel knows, and asks no daemon of a dead one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -70,7 +69,7 @@ pub(crate) fn is_there(dir: &Path) -> bool {
 }
 
 fn read(dir: &Path) -> Option<Note> {
-    let bytes = outside::read(&dir.join(NOTE), outside::From::Own, LONGEST).ok()?;
+    let bytes = outside::read(&dir.join(NOTE), outside::From::Own, LARGEST).ok()?;
     let note: Note = serde_json::from_slice(&bytes).ok()?;
     (note.boot == boot() && note.mount.proven).then_some(note)
 }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Longest line that a supervisor accepts.
 pub const MAX_LINE: usize = 64 << 10;
-/// Longest answer that is read.
-const MAX_ANSWER: usize = 4 << 20;
+/// Longest answer that is given, and read: a status shows the longest command line (`keeper::LONGEST`), and makes up to five bytes
+/// of one of it.
+pub const MAX_ANSWER: usize = 8 << 20;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

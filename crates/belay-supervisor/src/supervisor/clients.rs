@@ -5,7 +5,8 @@ use crate::clock;
 use crate::ledger::Detection;
 use crate::mounts;
 use crate::process::signal_name;
-use crate::protocol::{Answer, Ask, MAX_LINE, StopHow};
+use crate::protocol::{Answer, Ask, MAX_ANSWER, MAX_LINE, StopHow};
+use rustix::event::epoll;
 use rustix::net::{SocketFlags, accept_with};
 use signal_hook::consts::{SIGKILL, SIGSTOP};
 use std::io::{ErrorKind, Read, Write};
@@ -39,6 +40,8 @@ pub(super) enum Wait {
 pub(super) struct Client {
     stream: UnixStream,
     input: Vec<u8>,
+    /// What it has not taken yet of its answer: of one at most, as the next question waits for that.
+    output: Vec<u8>,
     wait: Wait,
     user: u32,
 }
@@ -56,10 +59,12 @@ impl Supervisor {
             self.make_room(user);
             let token = self.next_client;
             self.next_client += 1;
-            if self.listen(&fd, token).is_ok() {
-                let stream = UnixStream::from(fd);
-                let client = Client { stream, input: Vec::new(), wait: Wait::Nothing, user };
-                self.clients.insert(token, client);
+            // By edges: all is read and written at each of them, and a socket with room is no news.
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(token), flags).is_ok() {
+                let (stream, wait) = (UnixStream::from(fd), Wait::Nothing);
+                let (input, output) = (Vec::new(), Vec::new());
+                self.clients.insert(token, Client { stream, input, output, wait, user });
             }
         }
     }
@@ -70,7 +75,7 @@ impl Supervisor {
         if of_user().count() < CLIENTS {
             return;
         }
-        let idle = of_user().find(|(_, client)| client.wait == Wait::Nothing);
+        let idle = of_user().find(|(_, client)| client.is_idle());
         if let Some(token) = idle.or_else(|| of_user().next()).map(|(token, _)| *token) {
             self.clients.remove(&token);
         }
@@ -80,6 +85,9 @@ impl Supervisor {
         let Some(mut client) = self.clients.remove(&token) else {
             return;
         };
+        if !client.flush() {
+            return;
+        }
         let mut buffer = [0; 4096];
         loop {
             match client.stream.read(&mut buffer) {
@@ -95,7 +103,7 @@ impl Supervisor {
         }
         // One question at a time: the rest waits until the answer is out.
         let mut stopping = false;
-        while client.wait == Wait::Nothing
+        while client.is_idle()
             && let Some(end) = client.input.iter().position(|byte| *byte == b'\n')
         {
             let line: Vec<u8> = client.input.drain(..=end).collect();
@@ -263,18 +271,44 @@ impl Supervisor {
 }
 
 impl Client {
-    /// Whether it is answered, and has asked again.
-    fn has_asked(&self) -> bool {
-        self.wait == Wait::Nothing && self.input.contains(&b'\n')
+    /// Whether it waits for nothing, and has its answers.
+    fn is_idle(&self) -> bool {
+        self.wait == Wait::Nothing && self.output.is_empty()
     }
 
-    /// Sends an answer; false if the client does not take it.
+    /// Whether it is answered, and has asked again.
+    fn has_asked(&self) -> bool {
+        self.is_idle() && self.input.contains(&b'\n')
+    }
+
+    /// Sends an answer, as much as fits into the socket now; the rest waits for its reader. False if the client is gone.
     fn say(&mut self, answer: &Answer) -> bool {
-        let Ok(mut line) = serde_json::to_vec(answer) else {
-            return false;
+        let line = serde_json::to_vec(answer).ok().filter(|line| line.len() < MAX_ANSWER);
+        let too_long = || {
+            let why = format!("the answer would have more than {MAX_ANSWER} bytes");
+            serde_json::to_vec(&Answer::Refused { why }).ok()
         };
-        line.push(b'\n');
-        // Not blocking: a client that does not read what it asked for is dropped.
-        self.stream.write_all(&line).is_ok()
+        let Some(line) = line.or_else(too_long) else { return false };
+        self.output.extend(line);
+        self.output.push(b'\n');
+        self.flush()
+    }
+
+    /// Sends what waits, as far as there is room. False if the client is gone.
+    fn flush(&mut self) -> bool {
+        let mut sent = 0;
+        let lives = loop {
+            let Some(rest) = self.output.get(sent..).filter(|rest| !rest.is_empty()) else {
+                break true;
+            };
+            match self.stream.write(rest) {
+                Ok(0) => break false,
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break error.kind() == ErrorKind::WouldBlock,
+            }
+        };
+        self.output.drain(..sent);
+        lives
     }
 }

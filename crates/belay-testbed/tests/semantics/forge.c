@@ -1,5 +1,6 @@
 /* A daemon that shows an empty directory, gives up its privileges once it is mounted, and then turns against belay:
  *     forge IMAGE MOUNTPOINT [OPTIONS]
+ * Words that begin with '#' are none of its options.
  * It opens IMAGE for writing, as those do that work on one; for reading if FORGE_READS is set. What it is asked for is done
  * to the memory that it shares with belay, and to its descriptors:
  *     mkdir words    stores the words that the file IMAGE.orders has, each behind its offset
@@ -186,6 +187,11 @@ static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
 int main(int argc, char **argv) {
     static const struct fuse_operations operations = {.init = start, .getattr = get_attr, .mkdir = make_dir};
     char path[4096];
+    int words = 0;
+    for (int i = 0; i < argc; i++)
+        if (argv[i][0] != '#')
+            argv[words++] = argv[i];
+    argv[argc = words] = NULL;
     int writes = getenv("FORGE_READS") ? O_RDONLY : O_RDWR;
     if (argc < 3 || open(argv[1], writes | O_CLOEXEC) < 0)
         return 2;

@@ -11,6 +11,7 @@ use belay_testbed::process::{kill, run};
 
 use crate::common::{LIMIT, call, until};
 use crate::custom::{Custom, Place, low_level_program};
+use crate::journal::compile;
 
 fn in_background(place: &Place<'_>) -> Vec<OsString> {
     let source = format!("source={},cache=never,timeout=0", place.behind.display());
@@ -202,4 +203,43 @@ fn s29_talkative_daemons_are_heard() {
     assert!(until(|| mount.log()[at..].contains("opcode: LOOKUP")), "it is not heard any more");
     mount.stop();
     assert!(mount.end().success());
+}
+
+/// A daemon that does nothing with so many words of so many letters.
+fn wordy(count: usize, letter: &str, length: usize) -> impl FnOnce(&Place<'_>) -> Vec<OsString> {
+    move |place| {
+        let (program, image) = (place.dir.join("forge"), place.dir.join("image"));
+        compile("forge.c", &program);
+        for file in ["image", "image.orders"] {
+            fs::write(place.dir.join(file), "").unwrap();
+        }
+        let words = [program, image, place.mountpoint.into(), "-f".into()];
+        let more = (0..count).map(|_| OsString::from(format!("#{}", letter.repeat(length))));
+        words.into_iter().map(OsString::from).chain(more).collect()
+    }
+}
+
+/// S35, S89: a command line of any length that is accepted is shown, and its mount is found when all that knew of it is dead.
+/// What makes most of itself when it is shown is a quote.
+#[test]
+fn s89_long_command_lines_are_shown_or_refused() {
+    for (count, letter) in [(4, "a"), (7, "'")] {
+        let mut mount = Custom::start(&[], wordy(count, letter, 130_000));
+        let status = mount.wait_for("service", |status| status["state"] == "serving");
+        let command = status["daemon"]["command"].as_str().unwrap();
+        assert!(command.len() > count * 130_000, "{}", command.len());
+        mount.crash_and_recover();
+        let roles = ["supervisor", "keeper", "daemon"].map(|role| mount.pid(role));
+        for signal in [Signal::STOP, Signal::KILL] {
+            roles.iter().for_each(|pid| kill(*pid, signal).unwrap());
+        }
+        mount.end();
+        mount.wait_for("dead mount", |status| status["state"] == "dead");
+        mount.stop();
+        assert!(!mount.is_mounted());
+    }
+    let mut mount = Custom::start(&[], wordy(9, "\u{1}", 100_000));
+    assert_eq!(mount.end().code(), Some(1), "{}", mount.log());
+    assert!(mount.log().contains("the command line: belay would have to note"), "{}", mount.log());
+    assert!(!mount.is_mounted());
 }
