@@ -46,6 +46,11 @@ impl Mailbox {
         self.adopted.load(Relaxed)
     }
 
+    /// The daemon has mounted by itself: a device that it receives is another mount's.
+    pub(crate) fn settle(&self) {
+        self.adopted.store(true, Relaxed);
+    }
+
     /// The device in the mailbox, if it has come.
     fn look(&self) -> Option<OwnedFd> {
         belay_sys::mailbox::look(self.mail.as_fd())
@@ -110,7 +115,8 @@ impl Shim {
 
     /// Gives the daemon the device that is held, through `comm`, as if it had been mounted now.
     pub(crate) fn hand_out(&self, comm: c_int) -> bool {
-        match self.mailbox.look() {
+        // What lies in the mailbox by the time of a successor may have come from a daemon that had turned against belay.
+        match self.mailbox.look().filter(|_| self.generation == 0) {
             Some(device) => send(comm, device.as_fd()),
             None => send(comm, self.device.as_fd()),
         }

@@ -97,9 +97,6 @@ pub struct Book {
     /// What the daemon may store to was like at its start, under the policy `buffer`.
     #[serde(default)]
     pub stores: Vec<Seen>,
-    /// The mount's device came from the mailbox, where it still is.
-    #[serde(default)]
-    pub from_mailbox: bool,
     /// The mount shows the last checkpoint, and nothing can be changed.
     #[serde(default)]
     pub read_only: Option<ReadOnly>,

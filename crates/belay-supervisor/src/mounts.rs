@@ -320,6 +320,13 @@ pub fn is_disconnected(device: BorrowedFd<'_>) -> bool {
     look(device).contains(PollFlags::ERR)
 }
 
+/// Whether something is mounted, or was, by `device`.
+pub fn was_mounted(device: BorrowedFd<'_>) -> bool {
+    // What is too short for a reply is refused by whoever serves a connection, whether that lives or not (`EINVAL`). Before the
+    // mount nothing can be written (`EPERM`), and no write to a device waits.
+    rustix::io::write(device, &[0]) != Err(Errno::PERM)
+}
+
 /// Whether the kernel holds requests for `device` that nobody has read.
 pub fn has_unread(device: BorrowedFd<'_>) -> bool {
     let events = look(device);

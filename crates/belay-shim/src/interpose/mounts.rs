@@ -42,6 +42,7 @@ pub unsafe extern "C-unwind" fn mount(
         let control = shim.control();
         control.set_mount(bytes(target), bytes(data.cast()));
         control.raise(flags::MOUNTED);
+        shim.mailbox.settle();
         shim.tell();
     }
     result

@@ -13,7 +13,7 @@ use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
 use belay_sys::mailbox::has_mail;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGKILL;
 use std::thread;
 use std::time::Duration;
@@ -240,32 +240,41 @@ impl Supervisor {
 
     /// Takes over the device that fusermount has made, if it has and that is not done yet.
     pub(super) fn adopt_device(&mut self) {
-        // A device that is or was mounted is not exchanged, whatever is in the mailbox: a daemon that has given up its privileges
-        // may leave that of another mount there, which would then be served with belay's rights.
+        // A daemon can put a device of somebody else's into the mailbox at any time. So one that is mounted, or was, is never
+        // exchanged: after an unmount as little as before.
         if self.adopted
-            || self.book.mount.is_some() && !self.book.from_mailbox
             || self.odd_mail
-            || !mounts::is_disconnected(self.device())
+            || mounts::was_mounted(self.device())
             || !has_mail(self.fds.mail.as_fd())
         {
             return;
         }
         // The daemon may have put anything there.
         match self.scouts.device(self.fds.mail.as_fd()) {
-            Sent::Back(Some(device)) => {
+            Sent::Back(Some(device)) if self.may_adopt(device.as_fd()) => {
                 tracing::debug!("the device came from fusermount");
                 self.fds.device = device;
                 self.adopted = true;
-                if !self.book.from_mailbox {
-                    self.book.from_mailbox = true;
-                    self.keep_book();
-                }
             }
             // What came first stays.
-            Sent::Back(None) => self.odd_mail = true,
+            Sent::Back(_) => self.odd_mail = true,
             Sent::Away => {}
             Sent::Not(error) => tracing::debug!("nobody to look into the mailbox: {error}"),
         }
+    }
+
+    /// Whether `device` can be that of the held mount. A new supervisor finds it in the mailbox once more, where a daemon may have
+    /// exchanged it; but then the mount is known, and by most kernels what a device serves.
+    fn may_adopt(&self, device: BorrowedFd<'_>) -> bool {
+        let known = self.book.mount.as_ref().filter(|mount| mount.proven);
+        let serves = mounts::connection(device);
+        let is_another = known.zip(serves).is_some_and(|(mount, serves)| mount.device != serves);
+        if is_another {
+            tracing::warn!(
+                "a daemon has put the device of another mount into the mailbox: it is left there"
+            );
+        }
+        !is_another
     }
 
     /// A successor looks into the mailbox as well. One in which a daemon has left what is no device is exchanged for an empty one.

@@ -4,8 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use belay_effects::log::{COMMITTED, Head};
@@ -17,6 +20,8 @@ use belay_testbed::process::kill;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{LIMIT, call, number, until};
@@ -78,6 +83,16 @@ impl Forger {
         arguments: &[&str],
         words: impl FnOnce(&Path) -> Words,
     ) -> Self {
+        Self::start_as(variables, arguments, &[], words)
+    }
+
+    /// `options`: those of the daemon itself.
+    fn start_as(
+        variables: &[(&str, &Path)],
+        arguments: &[&str],
+        options: &[&str],
+        words: impl FnOnce(&Path) -> Words,
+    ) -> Self {
         let (mut image, mut victim) = (PathBuf::new(), PathBuf::new());
         let mount = Custom::start_with(variables, arguments, |place| {
             fs::set_permissions(place.dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -89,7 +104,7 @@ impl Forger {
             fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
             words(&victim).put(&place.dir.join("image.orders"));
             let words = [program, image.clone(), place.mountpoint.into(), "-f".into()];
-            words.into_iter().map(Into::into).collect()
+            words.into_iter().chain(options.iter().map(Into::into)).map(Into::into).collect()
         });
         mount.wait_for("service", |status| status["state"] == "serving");
         let forger = Self { mount, image, victim };
@@ -395,7 +410,7 @@ fn s55_a_daemon_that_touches_all_hurts_only_itself() {
 /// A FUSE file system that nobody serves.
 struct Probe {
     place: TempDir,
-    _device: OwnedFd,
+    device: OwnedFd,
 }
 
 impl Probe {
@@ -406,7 +421,7 @@ impl Probe {
         let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
         let data = CString::new(data).unwrap();
         mount("probe", place.path(), "fuse", MountFlags::empty(), data.as_c_str()).unwrap();
-        Self { place, _device: device }
+        Self { place, device }
     }
 }
 
@@ -490,4 +505,53 @@ fn s52_no_other_mount_is_served_in_the_place_of_the_held_one() {
     unmount(other.path(), UnmountFlags::DETACH).unwrap();
     assert_eq!(status.code(), Some(0), "{}", forger.mount.log());
     assert!(!forger.mount.log().contains("generation 1"), "{}", forger.mount.log());
+}
+
+impl Forger {
+    /// Has the daemon carry out an order that begins with a descriptor from here.
+    fn order_with(&self, what: &str, fd: BorrowedFd<'_>) {
+        let path = self.image.with_file_name("image.socket");
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let at = self.mount.at(what);
+        let caller = call(move || fs::create_dir(at));
+        let (stream, _) = listener.accept().unwrap();
+        let fds = [fd];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+        let error = caller.result().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::XFULL.raw_os_error()), "{what}: {error}");
+    }
+}
+
+/// S54: whatever device a daemon gets, or puts where belay looks for its own, belay serves the mount that it has begun with, and
+/// ends with it.
+#[test]
+fn s54_the_device_of_another_mount_is_not_adopted() {
+    for options in [&[][..], &["-o", "auto_unmount"]] {
+        for order in ["receive", "exchange"] {
+            for killed in [None, Some("daemon"), Some("supervisor")] {
+                let probe = Probe::new();
+                let mut forger = Forger::start_as(&[], &[], options, |_| Words::default());
+                forger.order_with(order, probe.device.as_fd());
+                if let Some(role) = killed {
+                    let pid = forger.mount.signal(role, Signal::KILL);
+                    let another = |status: &Value| {
+                        status["state"] == "serving"
+                            && number(status, &format!("/{role}/pid")) != u64::from(pid)
+                    };
+                    forger.mount.wait_for("service", another);
+                }
+                let case = format!("{options:?}, {order}, {killed:?}");
+                assert!(fs::metadata(&forger.mount.mountpoint).unwrap().is_dir(), "{case}");
+                forger.mount.tool(&["umount"]);
+                let status = forger.mount.end();
+                assert!(status.success(), "{case}: {status}\n{}", forger.mount.log());
+                assert!(numbers(probe.place.path()).is_some(), "{case}");
+            }
+        }
+    }
 }

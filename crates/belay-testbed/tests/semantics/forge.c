@@ -8,6 +8,8 @@
  *     mkdir shrink   makes the memory file as short as can be
  *     mkdir block    makes all of its descriptors wait, and takes what belay's counters have
  *     mkdir fill     makes all of its descriptors wait, and fills belay's counters up
+ *     mkdir receive  takes a descriptor from the socket IMAGE.socket, and keeps it
+ *     mkdir exchange takes one there, and puts it into all of its own sockets, in the place of what is in them
  *     mkdir drain    makes them wait, and from then on counts and takes back at once, so that who looks first and reads then waits
  *     mkdir post     leaves the file that FORGE_LEAVES names, which is opened in the first life, in all mailboxes for devices
  *                    (PROCESS:NUMBER is a descriptor of another process)
@@ -26,10 +28,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include "around.h"
 
 #define OTHER 1234
 
@@ -38,6 +44,7 @@ static size_t count;
 static int orders_file, recorder, left_behind = -1;
 static volatile uint64_t *memory;
 static char place[64];
+static struct sockaddr_un sender = {.sun_family = AF_UNIX};
 
 /* The largest mapping of this process that others share is the one. */
 static void find_memory(void) {
@@ -122,8 +129,56 @@ static int leave(int type) {
     return left;
 }
 
+/* Sends `fd` through `to`, or receives one from there if it is negative; `seen` by who stands in front of libc or not. */
+static int message(int to, int fd, int flags, int seen) {
+    union {
+        struct cmsghdr head;
+        char space[CMSG_SPACE(4 * sizeof(int))];
+    } control = {0};
+    char byte = 0;
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control};
+    if (fd >= 0) {
+        message.msg_controllen = CMSG_SPACE(sizeof fd);
+        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+        return around(SYS_sendmsg, to, &message, flags | MSG_NOSIGNAL);
+    }
+    message.msg_controllen = sizeof control;
+    if ((seen ? recvmsg(to, &message, flags) : around(SYS_recvmsg, to, &message, flags)) < 0)
+        return -1;
+    if (message.msg_controllen < CMSG_LEN(sizeof fd))
+        return -1;
+    memcpy(&fd, CMSG_DATA(&control.head), sizeof fd);
+    return fd;
+}
+
+static int receive(int posts) {
+    int from = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(from, (struct sockaddr *)&sender, sizeof sender) < 0)
+        return -errno;
+    int fd = message(from, -1, 0, !posts);
+    close(from);
+    if (fd < 0)
+        return -EPROTO;
+    for (int to = 0, kind; posts && to < 1024; to++) {
+        socklen_t size = sizeof kind;
+        if (to != fd && getsockopt(to, SOL_SOCKET, SO_TYPE, &kind, &size) == 0)
+            while (message(to, -1, MSG_DONTWAIT, 0) >= 0)
+                ;
+    }
+    for (int to = 0, kind; posts && to < 1024; to++) {
+        socklen_t size = sizeof kind;
+        if (to != fd && getsockopt(to, SOL_SOCKET, SO_TYPE, &kind, &size) == 0)
+            message(to, fd, MSG_DONTWAIT, 0);
+    }
+    return -EXFULL;
+}
+
 static int make_dir(const char *path, mode_t mode) {
     (void)mode;
+    if (!strcmp(path, "/receive") || !strcmp(path, "/exchange"))
+        return receive(path[1] == 'e');
     ssize_t got = pread(orders_file, orders, sizeof orders, 0);
     count = got > 0 ? got / sizeof *orders : 0;
     if (!memory)
@@ -202,6 +257,7 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%s.left", argv[1]);
     if (getenv("FORGE_LEAVES") && open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0 && (left_behind = to_leave(getenv("FORGE_LEAVES"))) < 0)
         return 2;
+    snprintf(sender.sun_path, sizeof sender.sun_path, "%s.socket", argv[1]);
     find_memory();
     recorder = open(place, O_RDWR | O_CLOEXEC);
     argv[1] = argv[0];
