@@ -7,7 +7,8 @@ use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 impl Shim {
-    /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known.
+    /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known. Of threads that ask at
+    /// once, one gets it.
     pub(crate) fn recorded_init(&self) -> Option<Vec<u8>> {
         if self.ready.load(Relaxed) || self.init_unique.load(Relaxed) != 0 {
             return None;

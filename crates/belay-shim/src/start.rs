@@ -141,7 +141,9 @@ impl Shim {
         let (old, new) = (self.pid.load(Relaxed), std::process::id());
         if old != new {
             let lease = |pid| Lease { generation: self.generation, pid };
-            if !self.control().change_lease(lease(old), lease(new)) {
+            let control = self.control();
+            // Another thread of this process may have been faster.
+            if !control.change_lease(lease(old), lease(new)) && control.lease() != lease(new) {
                 end_superseded();
             }
             self.pid.store(new, Relaxed);

@@ -160,19 +160,25 @@ fn s31_killed_before_it_has_said_anything() {
     }
 }
 
-/// S31: libfuse starts a second thread while the first still has INIT in hand. What that thread took
-/// from the device then would be missing when the first collects what was in flight at the crash.
-#[test]
-fn s31_a_second_thread_waits_for_init() {
-    let mut custom = Custom::start(&[], |place| {
+/// A daemon of this project's tests with several readers.
+fn readers(more: &[&str]) -> Custom {
+    Custom::start(&[], |place| {
         let program = place.dir.join("two_readers");
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/two_readers.c");
         let mut build = Command::new("cc");
         build.args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(here);
         let output = run(build, LIMIT).unwrap();
         assert!(output.status.success(), "{output:?}");
-        vec![program.into(), place.dir.join("lives").into(), place.mountpoint.into()]
-    });
+        let words = [program.into(), place.dir.join("lives").into(), place.mountpoint.into()];
+        words.into_iter().chain(more.iter().map(OsString::from)).collect()
+    })
+}
+
+/// S31: libfuse starts a second thread while the first still has INIT in hand. What that thread took
+/// from the device then would be missing when the first collects what was in flight at the crash.
+#[test]
+fn s31_a_second_thread_waits_for_init() {
+    let mut custom = readers(&[]);
     custom.wait_for("service", |status| status["state"] == "serving");
     let mountpoint = custom.mountpoint.clone();
     let caller = call(move || std::fs::metadata(mountpoint).map(drop));
@@ -182,6 +188,24 @@ fn s31_a_second_thread_waits_for_init() {
     // What the daemon says comes through the supervisor, which may be behind its answers.
     assert!(until(|| custom.log().contains("it waits for INIT")), "{}", custom.log());
     assert!(!custom.log().contains("it reads before INIT"), "{}", custom.log());
+    custom.tool(&["umount"]);
+    custom.end();
+}
+
+/// S31: threads that begin to read at the same instant, in a process that has gone into the background: one of them
+/// takes the lease, and one is given INIT.
+#[test]
+fn s31_of_threads_that_read_at_once_one_gets_init() {
+    let mut custom = readers(&["at-once"]);
+    for _ in 0..40 {
+        custom.wait_for("service", |status| status["state"] == "serving");
+        custom.crash_and_recover();
+        std::fs::metadata(&custom.mountpoint).unwrap();
+    }
+    let status = custom.status().unwrap();
+    assert_eq!(status["degraded"], false, "{status}");
+    assert!(!custom.log().contains("INIT came twice"), "{}", custom.log());
+    assert_eq!(status["generation"], 40, "{}", custom.log());
     custom.tool(&["umount"]);
     custom.end();
 }
