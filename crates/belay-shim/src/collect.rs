@@ -1,6 +1,7 @@
 //! What was in flight at the crash: taken from the kernel, which has it queued again.
 
 use crate::device::opcode;
+use crate::effects::{Policy, policy};
 use crate::populate;
 use crate::start::{Shim, now};
 use belay_session::{Incoming, Session};
@@ -20,25 +21,36 @@ const FENCE_LIMIT: u64 = 65_000_000_000;
 impl Shim {
     /// Nothing is issued again while processes that the dead generation left behind may still
     /// carry something out for it, nor before this generation's own connections are held. The
-    /// supervisor sees to their end meanwhile; should it be dead itself, its patience is up here
-    /// as well.
-    fn await_fence(&self) {
-        let end = now() + FENCE_LIMIT;
-        while self.is_fenced() && now() < end {
+    /// supervisor sees to their end meanwhile. False if the mount has ended before that.
+    pub(crate) fn await_fence(&self) -> bool {
+        while self.is_fenced() {
+            if self.has_ended() {
+                return false;
+            }
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
+        true
     }
 
-    /// Whether nothing may be issued again yet.
+    /// Whether nothing may be issued again yet. Should the supervisor be dead itself, its patience is up here as well.
     pub(crate) fn is_fenced(&self) -> bool {
         let behind = |of: u32| of < self.generation;
-        behind(self.control().fence()) || behind(self.control().held())
+        if !behind(self.control().fence()) && !behind(self.control().held()) {
+            return false;
+        }
+        let now = now();
+        let since = self.fenced_since.compare_exchange(0, now, Relaxed, Relaxed);
+        now.saturating_sub(since.err().unwrap_or(now)) < FENCE_LIMIT
     }
 
-    /// Takes from the kernel everything that was in flight at the crash. It comes first in the
+    /// Whether the mount has gone, and with it all that was to be done. Under the policy `epoch` some is left even then.
+    pub(crate) fn has_ended(&self) -> bool {
+        policy() != Policy::Epoch && self.look_at_device().contains(PollFlags::ERR)
+    }
+
+    /// Takes from the kernel everything that was in flight at the crash, once the fence is open. It comes first in the
     /// queue, so the first new request ends it.
     pub(crate) fn collect(&self, session: &mut Session<Arc<Mapping>>) {
-        self.await_fence();
         let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
         let mut buffer = populate::Buffer::new(max_write.max(MIN_READ) + 8192);
         let buffer = buffer.bytes();

@@ -192,13 +192,20 @@ impl Shim {
             self.epoch_trim();
         }
         if !self.collected.load(Relaxed) && self.is_fenced() && hurried() {
+            if self.has_ended() {
+                return Before::Read; // the kernel says so
+            }
             self.nap_if_readable();
             self.ring_in(LOOK);
             return Before::Fail(libc::EAGAIN);
         }
         let mut session = self.session();
         session.reap();
-        if !self.collected.swap(true, Relaxed) {
+        if !self.collected.load(Relaxed) {
+            if !self.await_fence() {
+                return Before::Read; // the kernel says that it has gone
+            }
+            self.collected.store(true, Relaxed);
             self.collect(&mut session);
         }
         self.epoch_look(&mut session);

@@ -54,6 +54,8 @@ pub(crate) struct Shim {
     pub(crate) ready: AtomicBool,
     /// Requests in flight at the crash have been collected from the kernel.
     pub(crate) collected: AtomicBool,
+    /// Since when it is waited for that the dead generation can have no effect any more, 0 if it was not.
+    pub(crate) fenced_since: AtomicU64,
     /// The first reply to the kernel has been noted.
     pub(crate) replied: AtomicBool,
     /// The end of the settling has been noted.
@@ -306,6 +308,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         init_unique: AtomicU64::new(0),
         ready: AtomicBool::new(false),
         collected: AtomicBool::new(generation == 0),
+        fenced_since: AtomicU64::new(0),
         replied: AtomicBool::new(generation == 0),
         opened: AtomicBool::new(generation == 0),
         handed_over: AtomicBool::new(handed_over),

@@ -40,6 +40,7 @@
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
+pub mod asker;
 pub mod autopsy;
 pub mod blackout;
 pub mod clock;

@@ -12,9 +12,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
@@ -299,12 +297,12 @@ pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
     connection_in(&fs::read_to_string(path).ok()?)
 }
 
-/// Whether process `pid` has a device open that serves `mount`. `false` if that cannot be seen.
-pub fn serves(pid: u32, mount: &Mount) -> bool {
+/// Whether process `pid` has a device open that serves the mount with the number `device`. `false` if that cannot be seen.
+pub fn serves(pid: u32, device: &str) -> bool {
     let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     infos
         .filter_map(|info| fs::read_to_string(info.path()).ok())
-        .any(|info| connection_in(&info).is_some_and(|device| device == mount.device))
+        .any(|info| connection_in(&info).is_some_and(|of| of == device))
 }
 
 /// `major:minor` of the connection that a file of fdinfo names.
@@ -592,14 +590,6 @@ fn resolve_by(path: &Path, link: &dyn Fn(&Path) -> Option<PathBuf>) -> PathBuf {
     }
     done.extend(rest.into_iter().rev());
     done
-}
-
-/// A process that asks a mount for what changes nothing (statfs(2)), and may hang in that. It is this very program: a search
-/// for another one might lead into that mount, and would hold up whoever starts it.
-pub fn asker(mountpoint: &OsStr) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("belay").arg("ask").arg("--").arg(mountpoint);
-    command
 }
 
 #[cfg(test)]

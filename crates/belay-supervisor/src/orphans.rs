@@ -4,11 +4,12 @@
 //! Kernels that have no such numbers give those of a mount that is gone to the next one; there it must be dead as well, which
 //! a mount that somebody uses is not.
 
+use crate::asker;
 use crate::folder::Folder;
 use crate::instances::LARGEST;
 use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
-use crate::process::{Exit, Watched};
+use crate::process::{Exit, Watched, children, started};
 use crate::status::{Process, State, Status};
 use crate::threads;
 use serde::{Deserialize, Serialize};
@@ -87,7 +88,8 @@ pub fn of(dir: &Path) -> Option<Orphan> {
     status.state = if dead { State::Dead } else { State::Unheld };
     let gone = |pid: u32| Watched::open(pid).is_none_or(|process| process.is_dead());
     if status.daemon.pid.is_none_or(gone) {
-        status.daemon.pid = None;
+        // Belay may have been killed when a successor had just been started.
+        status.daemon.pid = if dead { None } else { server(&mount) };
         status.daemon.exit = Some(Exit::Unknown);
     }
     (status.supervisor, status.keeper) = (Process { pid: 0 }, Process { pid: 0 });
@@ -107,18 +109,33 @@ impl Orphan {
     }
 }
 
+/// The process that serves the mount, if it can be seen. Others may have its device as well: what is left of a daemon before,
+/// which is older, and children.
+fn server(mount: &MountFact) -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let have: Vec<u32> = pids.filter(|pid| mounts::serves(*pid, &mount.device)).collect();
+    let below: Vec<u32> = have.iter().flat_map(|pid| children(*pid)).collect();
+    have.into_iter().filter(|pid| !below.contains(pid)).max_by_key(|pid| started(*pid))
+}
+
 /// Whether the kernel says that nobody serves the mount. Asked by a process of its own: a daemon that hangs would hold up
 /// whoever asks, for good.
 fn is_dead(mount: &MountFact) -> bool {
-    let mut asker = mounts::asker(&mount.mountpoint.0);
+    let mut asker = asker::command(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let Ok(mut child) = threads::patiently(threads::PATIENCE, || asker.spawn()) else {
         return false;
     };
-    let ended = Watched::open(child.id()).is_some_and(|process| process.wait_end(PATIENCE));
-    if !ended {
-        // Not waited for: it may be in the kernel until a daemon answers.
+    let process = Watched::open(child.id());
+    let ends = || process.as_ref().is_some_and(|process| process.wait_end(PATIENCE));
+    if !ends() {
+        // As long as it is there, it keeps others from unmounting. It may be in the kernel until a daemon answers, so it is
+        // not waited for without a bound.
         let _ = child.kill();
+        if ends() {
+            let _ = child.wait();
+        }
         return false;
     }
     let mut words = String::new();

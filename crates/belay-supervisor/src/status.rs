@@ -413,6 +413,11 @@ impl Status {
                 "  DEAD        belay and the daemon were killed, and all requests fail: `belay stop {place}` takes the mount \
                  away; so does a new `belay run` there"
             )?,
+            State::Unheld if self.daemon.pid.is_none() => writeln!(
+                out,
+                "  UNHELD      belay was killed, and no process is seen that serves the mount; what is asked of it may wait for \
+                 ever: `belay stop {place}`, then `belay run`"
+            )?,
             State::Unheld => writeln!(
                 out,
                 "  UNHELD      belay was killed; the daemon serves on, and its next crash ends the mount: start anew soon \

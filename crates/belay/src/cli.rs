@@ -140,6 +140,8 @@ pub enum Command {
     /// Ask a mount for something that changes nothing (for belay itself).
     #[command(hide = true)]
     Ask {
+        /// The process that it is started by.
+        parent: u32,
         /// The mountpoint.
         mount: PathBuf,
     },

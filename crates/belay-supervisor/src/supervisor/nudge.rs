@@ -10,6 +10,7 @@
 
 use super::clients::Wait;
 use super::{SECOND, Supervisor};
+use crate::asker;
 use crate::clock;
 use crate::ledger::Detection;
 use crate::mounts;
@@ -87,7 +88,7 @@ impl Supervisor {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
-        let mut asker = mounts::asker(&mount.mountpoint.0);
+        let mut asker = asker::command(&mount.mountpoint.0);
         asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match asker.spawn() {
             Ok(child) => {

@@ -112,6 +112,8 @@ impl Supervisor {
         looping &= !self.consider_read_only(looping);
         let mut patient = true;
         let too_large = self.trim_record();
+        // Before the start: should all of belay be killed then, a successor with nothing to wait for waits for nobody.
+        self.fence(leftovers, connections);
         match next {
             _ if looping || too_large.is_some() => {}
             Next::Anew => {
@@ -124,7 +126,6 @@ impl Supervisor {
             }
             Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
-        self.fence(leftovers, connections);
         self.tell_of_crash(interrupted, in_flight);
         if let Some(why) = too_large {
             self.give_up(&why);

@@ -66,6 +66,7 @@ impl Supervisor {
     fn takes_stray(&mut self, mount: &Mount) -> bool {
         let fact = MountFact::of(mount);
         let left = self.leftovers();
-        left.iter().any(|process| mounts::serves(process.pid, mount)) && mounts::detach(&fact, None)
+        left.iter().any(|process| mounts::serves(process.pid, &mount.device))
+            && mounts::detach(&fact, None)
     }
 }

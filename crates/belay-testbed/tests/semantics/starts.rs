@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use belay_testbed::Signal;
-use belay_testbed::process::{kill, run};
+use belay_testbed::process::{kill, run, wait_for_exit};
 
 use crate::common::{LIMIT, call, until};
 use crate::custom::{Custom, Place, low_level_program};
@@ -208,6 +209,58 @@ fn s31_of_threads_that_read_at_once_one_gets_init() {
     assert_eq!(status["generation"], 40, "{}", custom.log());
     custom.tool(&["umount"]);
     custom.end();
+}
+
+/// The processes that `pid`'s main thread has started, or got.
+fn children_of(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+/// Kills the daemon, and all of belay as soon as there is a successor.
+fn kill_belay_at_a_start(mount: &Custom) {
+    let belay = ["supervisor", "keeper"].map(|role| mount.pid(role));
+    let daemon = mount.pid("daemon");
+    let before = [children_of(belay[0]), children_of(daemon)].concat();
+    kill(daemon, Signal::KILL).unwrap();
+    assert!(until(|| children_of(belay[0]).iter().any(|pid| !before.contains(pid))));
+    for signal in [Signal::STOP, Signal::KILL] {
+        for pid in belay {
+            kill(pid, signal).unwrap();
+        }
+    }
+}
+
+/// S33: belay is killed while a successor starts, which waits for nobody then.
+#[test]
+fn s33_belay_is_killed_at_a_successors_start() {
+    for round in 0..6 {
+        let mut mount = Custom::low_level(&[], &[]);
+        mount.serves();
+        kill_belay_at_a_start(&mount);
+        mount.end();
+        let file = mount.at("absent");
+        let caller = call(move || fs::metadata(file).map(drop));
+        assert_eq!(caller.result().unwrap_err().kind(), ErrorKind::NotFound, "round {round}");
+        let status = mount.wait_for("word", |status| status["state"] == "unheld");
+        let daemon = u32::try_from(status["daemon"]["pid"].as_u64().unwrap()).unwrap();
+        mount.ask(&["stop"]);
+        assert!(wait_for_exit(daemon, LIMIT).unwrap());
+    }
+}
+
+/// S33, S38: a successor that must wait for what the dead daemon left behind ends with its mount all the same.
+#[test]
+fn s33_belay_is_killed_with_children_left() {
+    let mut mount = readers(&["child"]);
+    mount.wait_for("service", |status| status["state"] == "serving");
+    kill_belay_at_a_start(&mount);
+    mount.end();
+    let status = mount
+        .wait_for("word", |status| status["state"] == "unheld" && status["daemon"]["pid"].is_u64());
+    let daemon = u32::try_from(status["daemon"]["pid"].as_u64().unwrap()).unwrap();
+    mount.ask(&["stop"]);
+    assert!(wait_for_exit(daemon, LIMIT).unwrap(), "it outlives its mount");
 }
 
 /// S29: what the daemon says is passed on, also if it tells of every request, and soon.

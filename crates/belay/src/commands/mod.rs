@@ -11,7 +11,7 @@ mod status;
 mod stop;
 
 use crate::cli::Command;
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 /// Runs a command; gives the exit code.
 ///
@@ -34,8 +34,8 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Scout => Ok(belay_supervisor::scout::run()?),
-        Command::Ask { mount } => {
-            rustix::fs::statfs(&mount).with_context(|| mount.display().to_string())?;
+        Command::Ask { parent, mount } => {
+            belay_supervisor::asker::ask(parent, &mount)?;
             Ok(0)
         }
         Command::Keep(_) => Ok(belay_supervisor::keeper::run_inherited()?),
