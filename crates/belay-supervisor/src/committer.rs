@@ -13,6 +13,7 @@ pub use steps::{On, Steps};
 use crate::clock;
 use crate::image::Files;
 use crate::scout::{Scouts, Sent};
+use crate::text::counted;
 use belay_image::journal::{self, HostFile, Stage, Storage};
 use belay_image::overlay::{Capacity, Overlay, Sealed};
 use belay_recorder::Layout;
@@ -83,7 +84,10 @@ impl Failing {
         let Self { tries, why, .. } = self;
         match self.hangs {
             true => format!("checkpoints do not reach the image: {why}"),
-            false => format!("checkpoints do not reach the image ({tries} tries): {why}"),
+            false => {
+                let tries = counted((*tries).into(), "try", "tries");
+                format!("checkpoints do not reach the image ({tries}): {why}")
+            }
         }
     }
 }

@@ -406,7 +406,7 @@ impl Keeper {
                     "giving up on this mount: {OWN_DEATHS} supervisors in a row have ended by themselves, the last one {}. \
                      Its daemon, if it lives, serves on by itself; else requests fail from now on. Clean up with `umount` \
                      or `fusermount3 -u`, and report this as a bug, with what is above",
-                    exit.show()
+                    exit.told()
                 );
                 return false;
             }

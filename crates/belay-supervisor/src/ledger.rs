@@ -229,6 +229,9 @@ pub enum Detection {
     Memory {
         /// How much, in bytes.
         bytes: u64,
+        /// How much it may use (`--memory-limit`).
+        #[serde(default)]
+        limit: u64,
     },
     /// The memory that it shares with belay took more than what is on record there.
     Recorder {

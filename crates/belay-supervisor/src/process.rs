@@ -56,6 +56,12 @@ impl Exit {
             Self::Unknown => "ended, nobody saw how".to_owned(),
         }
     }
+
+    /// The same behind a subject: it `was killed by SIGSEGV`, `exited with code 3`.
+    pub fn told(self) -> String {
+        let shown = self.show();
+        if matches!(self, Self::Signal(_)) { format!("was {shown}") } else { shown }
+    }
 }
 
 /// A process that was reaped.
@@ -333,6 +339,8 @@ mod tests {
         assert_eq!(parse_signal("NOPE"), None);
         assert_eq!(parse_signal("-1"), None);
         assert_eq!(Exit::Signal(11).show(), "killed by SIGSEGV");
+        assert_eq!(Exit::Signal(6).told(), "was killed by SIGABRT");
+        assert_eq!(Exit::Code(3).told(), "exited with code 3");
         assert_eq!(Exit::Signal(9).shell_code(), 137);
     }
 

@@ -261,7 +261,9 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::Death => "the end of its process".to_owned(),
         Detection::NotStarted { why } => format!("the start, which failed: {why}"),
         Detection::Hang { request } => format!("a request in flight for too long: {request}"),
-        Detection::Memory { bytes } => format!("its memory: {bytes} bytes"),
+        Detection::Memory { bytes, limit } => {
+            format!("its memory: {bytes} bytes, which is more than {limit} (--memory-limit)")
+        }
         Detection::Recorder { bytes, on_record } => format!(
             "the memory that it shares with belay: {bytes} bytes, of which {on_record} can be on record"
         ),

@@ -8,7 +8,7 @@ use crate::degraded::Reason;
 use crate::image::AtStart;
 use crate::ledger::ReadOnly;
 use crate::process::Exit;
-use crate::text::escaped;
+use crate::text::{counted, escaped};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -465,8 +465,8 @@ impl Wait {
         };
         writeln!(
             out,
-            "              {} starts failed in {}, {next}; gives up in {}; `belay restart {place}` tries at once",
-            self.tries,
+            "              {} failed in {}, {next}; gives up in {}; `belay restart {place}` tries at once",
+            counted(self.tries.into(), "start", "starts"),
             span(self.since_seconds),
             span(self.left_seconds)
         )

@@ -174,6 +174,11 @@ pub fn command_line<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
     line
 }
 
+/// How many there are, with the word for one or for several.
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -291,7 +291,7 @@ mod tests {
         let killed = Exit::Signal(9);
         let hang = Detection::Hang { request: String::new() };
         assert_eq!(blame(killed, &hang, None), Blame::Hang);
-        assert_eq!(blame(killed, &Detection::Memory { bytes: 1 }, None), Blame::Own);
+        assert_eq!(blame(killed, &Detection::Memory { bytes: 2, limit: 1 }, None), Blame::Own);
         let touched = Detection::Recorder { bytes: 2, on_record: 1 };
         assert_eq!(blame(killed, &touched, None), Blame::Own);
         let asked = Detection::Requested { signal: "SIGSEGV".into() };

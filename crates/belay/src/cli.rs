@@ -28,20 +28,22 @@ pub enum Command {
         long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
         Everything after `--` is the daemon's own command line, as you would type it without \
         belay. belay stays in the foreground, also for daemons that go into the background. Its \
-        exit status is that of the daemon's last clean exit. Ctrl-C and SIGTERM unmount; a second \
-        one does so by force.",
+        exit status is that of the daemon's last clean exit. Ctrl-C, SIGTERM and SIGHUP unmount; a second \
+        one does so by force. Any other signal that ends it, such as SIGQUIT, leaves the mount held in \
+        the background, until `belay stop`.",
         after_help = "Example: belay run -- sshfs host:/data /mnt/data"
     )]
     Run(Box<Run>),
     /// Show held mounts: state, crashes, blackouts.
     #[command(long_about = "Show held mounts: state, crashes, blackouts.\n\n\
         With --json: one object {schema_version, mounts: [...]}, each mount with at least \
-        schema_version, mountpoint, state (starting, serving, recovering, waiting, stopping, gave-up), \
+        schema_version, mountpoint, mountpoint_bytes, state (starting, serving, recovering, waiting, stopping, gave-up, dead, \
+        unheld), \
         generation, crashes, planned, blackout_us {count, median, p99, max, last}, requests \
-        {in_flight, total, reissued, reconciled, recorded, failed}, restored {nodes, handles, \
-        locks, streams, renumbered}, nodes_cached, open_handles, policy, daemon {pid, command, exit}, \
-        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, degraded, degraded_reasons, \
-        resend. With MOUNT, the object of that mount alone. Fields may be added; schema_version \
+        {in_flight, total, reissued, reconciled, recorded, failed, poisoned}, restored {nodes, handles, \
+        locks, streams, renumbered}, effects, image, epoch, nodes_cached, open_handles, policy, policy_reason, daemon {pid, command, exit}, \
+        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, reports_failed, degraded, \
+        degraded_reasons, degraded_unlisted, resend, read_only, failed_starts, waiting (all in docs/status-json.md). With MOUNT, the object of that mount alone. Fields may be added; schema_version \
         grows when one goes or changes its meaning.")]
     Status(Status),
     /// Unmount, and end the daemon and belay.
@@ -159,7 +161,7 @@ pub struct Hidden {
 #[derive(Debug, Args)]
 pub struct StateDir {
     /// Directory for sockets and crash reports [default: $BELAY_STATE_DIR, else /run/belay for
-    /// root, else $XDG_RUNTIME_DIR/belay].
+    /// root, else $XDG_RUNTIME_DIR/belay, or /tmp/belay-UID without one (cron, su)].
     #[arg(long = "state-dir", value_name = "DIR")]
     dir: Option<PathBuf>,
 }

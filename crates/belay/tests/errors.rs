@@ -24,6 +24,10 @@ fn fails(words: &[&str], parts: &[&str]) {
 fn programs_that_cannot_be_held_are_refused() {
     fails(&["run", "--", "no-such-daemon"], &["no such program in PATH", "install the daemon"]);
     fails(&["run", "--", "/no/such"], &["/no/such: no such program; check the path"]);
+    fails(&["run", "--", ""], &["the daemon: its name is empty; name its program behind `--`"]);
+    let mut command = belay();
+    let output = run(command.args(["run", "--", "bindfs"]).env_remove("PATH"));
+    assert!(text(&output).contains("bindfs: PATH is not set; set PATH"), "{}", text(&output));
     fails(&["run", "--", "/etc/passwd"], &["not an executable file"]);
     if Command::new("/sbin/mount.fuse3").output().is_ok() {
         fails(
@@ -199,11 +203,14 @@ fn programs_that_mount_nothing_are_not_started_again() {
     };
     let (code, text) = start(&["true"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("did not mount anything: what it says itself"), "{text}");
+    assert!(text.contains("did not mount anything: it says nothing itself"), "{text}");
     let (code, text) = start(&["ls", "/no/such/file"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("cannot access '/no/such/file'"), "its own message: {text}");
-    assert!(text.contains("exited with code 2 before it had mounted anything"), "{text}");
+    assert!(
+        text.contains("exited with code 2 before it had mounted anything; what it says"),
+        "{text}"
+    );
     assert_eq!(std::fs::read_dir(state.path()).expect("state").count(), 0);
 }
 

@@ -192,6 +192,23 @@ fn a_missing_mountpoint_is_the_daemons_to_tell() {
     assert!(text.contains("before it had mounted anything"), "{text}");
 }
 
+/// A daemon that mounts before it finds that it cannot serve.
+#[test]
+fn a_daemon_that_fails_behind_its_mount_is_not_started_again() {
+    if !can_hold() {
+        return;
+    }
+    let (state, mount) =
+        (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("mount"));
+    let mut command = common::belay();
+    command.args(["run", "--", "bindfs", "-f", "-o", "nosuchopt", "/etc"]).arg(mount.path());
+    command.env("BELAY_STATE_DIR", state.path());
+    let output = run(&command);
+    assert!(!output.status.success());
+    let text = text(&output);
+    assert!(text.contains("what it says itself is above. Not started again"), "{text}");
+}
+
 /// What becomes the daemon is not held: it is said so, and nothing is started without being held.
 #[test]
 fn programs_that_become_the_daemon_are_refused() {

@@ -166,8 +166,7 @@ pub(super) const JOURNAL: &str = "see that its file system has room and can be w
 /// What to do about a failed access to an image before anything was changed.
 pub(super) const IMAGE: &str = "see that it is there and can be read and written";
 /// What to do about a failed write to an image: all of it is in the journal.
-pub(super) const AGAIN: &str =
-    "nothing is lost: put right what is wrong there, then start belay or `belay repair` again";
+pub(super) const AGAIN: &str = "nothing is lost: put right what is wrong there; belay does it at its next try or start, or `belay repair` does";
 
 /// For `map_err`.
 pub(super) fn io<'a, F: super::Storage>(

@@ -157,7 +157,7 @@ impl Supervisor {
         if stored && exit != Exit::Code(0) {
             tracing::warn!(
                 "the daemon {} when it had stored what it held: that is not done again",
-                exit.show()
+                exit.told()
             );
         }
         stored && self.drop_buffered()

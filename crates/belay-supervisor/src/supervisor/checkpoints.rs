@@ -342,7 +342,7 @@ impl Supervisor {
             tracing::warn!(
                 "the daemon {} when it was to end for a checkpoint: it is dropped, and what was done since the last one \
                  is done again",
-                exit.show()
+                exit.told()
             );
             return false;
         }

@@ -40,7 +40,7 @@ impl Supervisor {
         self.book.stop = self.book.stop.map(|_| wish(false));
         tracing::warn!(
             "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
-            exit.show()
+            exit.told()
         );
         self.crashed(pid, exit, Detection::Death, died_ns);
         true

@@ -56,7 +56,7 @@ impl Supervisor {
     fn too_large(&self) -> Option<Detection> {
         let limit = self.config.memory_limit?;
         let bytes = resident_bytes(self.daemon.as_ref()?.pid)?;
-        (bytes > limit).then_some(Detection::Memory { bytes })
+        (bytes > limit).then_some(Detection::Memory { bytes, limit })
     }
 
     fn hanging(&mut self) -> Option<Detection> {

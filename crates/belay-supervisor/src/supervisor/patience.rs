@@ -11,6 +11,7 @@ use crate::mounts;
 use crate::pidfile;
 use crate::process::Exit;
 use crate::protocol::Answer;
+use crate::text::counted;
 use crate::verdict::Next;
 use humantime::format_duration;
 use std::time::Duration;
@@ -100,7 +101,7 @@ impl Supervisor {
                 format!("it was not ready within {}", format_duration(limit))
             }
             Detection::Unheld { why } => why.clone(),
-            _ => format!("it {}{}", exit.show(), self.without_shim(exit)),
+            _ => format!("it {}{}", exit.told(), self.without_shim(exit)),
         }
     }
 
@@ -110,8 +111,9 @@ impl Supervisor {
         let since = span(clock::now().saturating_sub(waiting.since_ns));
         let said = said(waiting);
         format!(
-            "the daemon could not be started again within {since} (--retry-for), in {} tries: {}{said}",
-            waiting.tries, waiting.why
+            "the daemon could not be started again within {since} (--retry-for), in {}: {}{said}",
+            counted(waiting.tries.into(), "try", "tries"),
+            waiting.why
         )
     }
 

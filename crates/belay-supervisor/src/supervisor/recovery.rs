@@ -119,7 +119,7 @@ impl Supervisor {
             Next::Anew => {
                 if worth == Worth::Nothing && blame == Blame::Own {
                     // A new program that comes so far as to serve, and no further, does not serve either.
-                    let why = format!("it {}", exit.show());
+                    let why = format!("it {}", exit.told());
                     self.falls_back(&why);
                 }
                 self.launch_soon();

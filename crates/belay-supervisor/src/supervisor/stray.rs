@@ -21,7 +21,8 @@ impl Supervisor {
     pub(super) fn never_mounted(&mut self, exit: Exit, code: i32, explain: bool) {
         self.drain_stderr();
         let command = self.config.command_line();
-        let exit = exit.show();
+        let said = self.said();
+        let exit = exit.told();
         if let Some(mount) = self.stray_mount() {
             let place = Path::new(OsStr::from_bytes(&mount.mountpoint));
             let quoted = command_line([place.as_os_str()]);
@@ -36,16 +37,36 @@ impl Supervisor {
             );
         } else if explain {
             tracing::error!(
-                "{command}: it {exit} and did not mount anything: what it says itself, if anything, is above. Is it a FUSE \
+                "{command}: it {exit} and did not mount anything: {said}. Is it a FUSE \
                  daemon? Name the daemon itself, not a script that starts it, and give it all that it needs to mount"
             );
         } else {
             tracing::error!(
-                "{command}: it {exit} before it had mounted anything; what it says itself is above. \
-                 Not started again"
+                "{command}: it {exit} before it had mounted anything; {said}. Not started again"
             );
         }
         self.finish(code);
+    }
+
+    /// The first daemon had mounted, and ended with an error before anybody was served.
+    pub(super) fn never_served(&mut self, exit: Exit) {
+        self.drain_stderr();
+        tracing::error!(
+            "{}: it {} before it served its mount; {}. Not started again",
+            self.config.command_line(),
+            exit.told(),
+            self.said()
+        );
+    }
+
+    /// Where the daemon's own words are, if it has said any; those of belay in it do not count.
+    fn said(&mut self) -> &'static str {
+        let own = |line: &String| !line.starts_with("belay: ") && !line.trim().is_empty();
+        if self.tail.take().iter().any(own) {
+            "what it says itself is above"
+        } else {
+            "it says nothing itself"
+        }
     }
 
     /// What is at the mountpoint, or comes there soon from what is left of the start.

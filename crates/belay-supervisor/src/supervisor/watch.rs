@@ -59,7 +59,7 @@ impl Supervisor {
             return lost;
         }
         tracing::warn!(
-            "daemon {} has passed the mount on to process {lost}, which is none of this mount: it is ended",
+            "daemon {} is ended: process {lost} has taken its place, of which belay cannot see that it is this daemon's",
             process.pid
         );
         let _ = process.signal(SIGKILL);
@@ -173,7 +173,12 @@ impl Supervisor {
         // Again, now that it is known how it ended.
         match decide(Facts { exit, ..facts }) {
             Verdict::NeverMounted { code, explain } => self.never_mounted(exit, code, explain),
-            Verdict::Clean { code } => self.finish(code),
+            Verdict::Clean { code } => {
+                if code != 0 && !facts.served && !facts.stopping {
+                    self.never_served(exit);
+                }
+                self.finish(code);
+            }
             Verdict::Crash => {}
         }
     }

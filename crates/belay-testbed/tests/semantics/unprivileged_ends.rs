@@ -242,12 +242,21 @@ fn s39_fusermounts_own_refusals() {
 fn s39_doctor() {
     let user = User::new();
     let mut command = user.command(user.home.join("bin/belay"));
-    command.args(["doctor", "--", "bindfs", "back", "mnt"]);
+    command.args(["doctor", "--", "bindfs", "--no-allow-other", "back", "mnt"]);
     let output = run(command, LIMIT).unwrap();
     let said = text(&output);
     assert!(output.status.success(), "{said}");
     for part in ["fusermount3 mounts for this user", "allow_other", "connections:"] {
         assert!(said.contains(part), "{said}");
+    }
+    // A daemon that cannot mount is no daemon that belay can work with.
+    for daemon in [&["bindfs", "back", "mnt"][..], &["sshfs", "-o", "ro,allow_other", "a:", "mnt"]]
+    {
+        let mut command = user.command(user.home.join("bin/belay"));
+        command.args(["doctor", "--"]).args(daemon);
+        let said = text(&run(command, LIMIT).unwrap());
+        let allowed = said.contains("/etc/fuse.conf allows");
+        assert_ne!(allowed, said.contains("MISSING  other users: this daemon asks"), "{said}");
     }
     let path = user.home.join("bin").display().to_string();
     let mut command = user.command_with(&[], user.home.join("bin/belay"), &path);

@@ -47,10 +47,15 @@ pub fn run(options: &Crash) -> Result<i32> {
     }
     blackouts.sort_unstable();
     if let (true, Some(max)) = (blackouts.len() > 1, blackouts.last()) {
-        let median = blackouts.get(blackouts.len() / 2).unwrap_or(max);
+        let median = median(&blackouts);
         writeln!(Out, "{} crashes: blackout median {median} us, max {max} us", blackouts.len())?;
     }
     Ok(0)
+}
+
+/// The median of what is in order: of two in the middle the smaller one, as in `belay status`.
+fn median(sorted: &[u64]) -> u64 {
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 /// A hang is one only for somebody who waits: from now on somebody does. It takes several, since a daemon may be stopped at
@@ -141,4 +146,17 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
     bail!(
         "{place}: no recovery within a minute; did the signal kill the daemon? see `belay status`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn of_two_in_the_middle_the_smaller_one_is_the_median() {
+        assert_eq!(
+            [&[][..], &[7], &[7, 9], &[1, 7, 9], &[1, 7, 9, 9]].map(median),
+            [0, 7, 7, 7, 7]
+        );
+    }
 }

@@ -25,7 +25,11 @@ pub fn run(options: &Options) -> Result<i32> {
         let all = json!({ "schema_version": SCHEMA_VERSION, "mounts": all });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
     } else if all.is_empty() && !more {
-        writeln!(out, "belay holds no mount; start one with `belay run -- DAEMON ARGUMENTS...`")?;
+        writeln!(
+            out,
+            "belay holds no mount (state directory {}); start one with `belay run -- DAEMON ARGUMENTS...`",
+            options.state.path().display()
+        )?;
     } else {
         for status in all {
             write!(out, "{}", status.render())?;

@@ -10,7 +10,7 @@ use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
 use belay_supervisor::status::{State, Status};
 use belay_supervisor::text::command_line;
-use belay_supervisor::users::{self, Users};
+use belay_supervisor::users::{self, User, Users};
 use std::time::{Duration, Instant};
 
 /// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
@@ -43,7 +43,12 @@ pub fn run(options: &Stop) -> Result<i32> {
     // Found out before: what is not in the tree any more is harder to name.
     let device = users::device(&status);
     let answer = ask(&instance, &status, how)?;
-    let users = || device.as_deref().map(users::of).unwrap_or_default();
+    let users = || {
+        let mut users = device.as_deref().map(users::of).unwrap_or_default();
+        let me = std::process::id(); // its working directory may be there, and goes with it
+        users.found.retain(|user| !matches!(user, User::Process { pid, .. } if *pid == me));
+        users
+    };
     match answer {
         Some(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
         Some(Answer::InUse) => bail!(

@@ -1,7 +1,7 @@
 //! The checks.
 
 use super::{Finding, Level};
-use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
+use crate::preflight::{binary, helper, machine, mount_command, mountpoint, script, shim};
 use crate::profile;
 use belay_supervisor::Error;
 use rustix::process::{Resource, getrlimit};
@@ -148,6 +148,21 @@ fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
     ))
 }
 
+/// Whether the daemon is going to mount with `-o allow_other` or the like. bindfs does so unasked.
+fn asks_for_others(command: &[OsString]) -> bool {
+    let is_bindfs = command
+        .first()
+        .is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new("bindfs")));
+    let options = |word: &OsString| {
+        let text = word.to_string_lossy();
+        let text = text.strip_prefix("--").or(text.strip_prefix("-o")).unwrap_or(&text);
+        text.split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let options: Vec<String> = command.iter().skip(1).flat_map(options).collect();
+    let has = |name: &str| options.iter().any(|option| option == name);
+    has("allow_other") || has("allow_root") || (is_bindfs && !has("no-allow-other"))
+}
+
 fn daemon(command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = mount_command::check(command)
@@ -170,6 +185,14 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
         Err(error) => refusal("daemon", &error),
     }];
     findings.extend(may_lose);
+    if !machine::may_mount() && !helper::allows_others() && asks_for_others(command) {
+        findings.push(finding(
+            "other users",
+            Level::Missing,
+            "this daemon asks for -o allow_other, which /etc/fuse.conf does not allow, so it cannot mount",
+            "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)",
+        ));
+    }
     if let Some(word) = mountpoint::missing(command) {
         findings.push(finding(
             "mountpoint",

@@ -30,6 +30,12 @@ fn mounting() -> Finding {
 fn fusermount() -> Finding {
     match binary::find("fusermount3".as_ref()) {
         Ok(path) => finding("fusermount3", Level::Ok, path.display().to_string(), ""),
+        Err(_) if std::env::var_os("PATH").is_none_or(|path| path.is_empty()) => finding(
+            "fusermount3",
+            Level::Note,
+            format!("not found, as {}; root can do without", binary::NO_PATH),
+            "set PATH",
+        ),
         Err(_) => finding(
             "fusermount3",
             Level::Note,

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Largest program file that is looked at.
 const LARGEST: u64 = 1 << 30;
+/// Why no program is found by its name.
+pub const NO_PATH: &str = "PATH is not set";
 
 /// How much of a file is read to see whether it may be a program; a script's first line is shorter.
 const START: u64 = 4096;
@@ -55,7 +57,21 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
             Err(Error::refused(shown, "no such program", "check the path"))
         };
     }
+    if name.is_empty() {
+        return Err(Error::refused(
+            "the daemon",
+            "its name is empty",
+            "name its program behind `--`",
+        ));
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
+    if path.is_empty() {
+        return Err(Error::refused(
+            shown,
+            NO_PATH,
+            "set PATH, or give the full path of its program",
+        ));
+    }
     let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| runnable(path));
     // An entry of PATH may be relative.
     found.map(|path| std::path::absolute(&path).unwrap_or(path)).ok_or_else(|| {

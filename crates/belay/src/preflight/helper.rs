@@ -1,6 +1,6 @@
 //! fusermount: what an ordinary user's daemons are mounted by.
 
-use super::binary;
+use super::binary::{self, NO_PATH};
 use belay_supervisor::fusermount::NAMES;
 use belay_supervisor::{Error, Result};
 use rustix::fs::StatVfsMountFlags;
@@ -37,6 +37,14 @@ pub fn check() -> Result<PathBuf> {
     }
     let found = NAMES.iter().find_map(|name| binary::find(name.as_ref()).ok());
     let Some(path) = found else {
+        if std::env::var_os("PATH").is_none_or(|path| path.is_empty()) {
+            return refuse(
+                &format!(
+                    "this process may not mount, and fusermount3, which may, is not found: {NO_PATH}"
+                ),
+                "set PATH",
+            );
+        }
         return refuse(
             "this process may not mount, and fusermount3, which may, is not in PATH",
             "install the package fuse3, or run belay as root: sudo belay run ...",

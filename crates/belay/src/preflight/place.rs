@@ -141,10 +141,24 @@ pub fn holder(path: &Path, instances: &[Instance]) -> Option<Holder> {
         }
     }
     let mount = mounted?;
+    let is_left = |instance: &&Instance| {
+        let orphan = orphans::of(&instance.dir).filter(|orphan| !orphan.is_dead());
+        orphan.and_then(|orphan| orphan.status.place()).is_some_and(|place| place == path)
+    };
+    if instances.iter().filter(|instance| !instance.alive).any(|instance| is_left(&instance)) {
+        return Some(Holder::Stays(Error::refused(
+            shown,
+            "it is busy: a belay that held it was killed, and has left its daemon",
+            format!("end that with `belay stop {quoted}`"),
+        )));
+    }
     Some(Holder::Stays(Error::refused(
         shown,
         format!("it is busy: a {} file system is mounted there", mount.kind),
-        format!("unmount it first: fusermount3 -u {quoted} (or umount -l {quoted}, if it hangs)"),
+        format!(
+            "unmount it first: fusermount3 -u {quoted} (or umount -l {quoted}, if it hangs); a belay with another state \
+             directory may hold it (`belay stop --state-dir DIR {quoted}`)"
+        ),
     )))
 }
 

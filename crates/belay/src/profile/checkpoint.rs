@@ -38,7 +38,8 @@ pub struct Wishes {
         value_parser = humantime::parse_duration)]
     #[serde(with = "durations", skip_serializing_if = "Option::is_none")]
     pub fsync_timeout: Option<Duration>,
-    /// Room for what is written to the image between two checkpoints; twice that may be in memory [default: 128M].
+    /// Under the policy `epoch`: room for what is written to the image between two checkpoints; twice that may be in memory
+    /// [default: 128M].
     #[arg(long = "overlay-size", value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "sizes", skip_serializing_if = "Option::is_none")]
     pub overlay: Option<u64>,
