@@ -15,7 +15,7 @@ use crate::threads;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -75,10 +75,12 @@ fn read(dir: &Path) -> Option<Note> {
     (note.boot == boot() && note.mount.proven).then_some(note)
 }
 
-/// The mount of the folder `dir`, which nobody holds, if it is still there.
-pub fn of(dir: &Path) -> Option<Orphan> {
+/// The mount of the folder `dir`, which nobody holds, if it is still there, and at one of the places `meant`, if some are: who
+/// asks it uses it, and a look for another mount is to keep nobody from unmounting this one.
+pub fn of(dir: &Path, meant: Option<&[PathBuf]>) -> Option<Orphan> {
     let Note { mount, mut status, .. } = read(dir)?;
-    if !mounts::is_there(&mount) {
+    let is_meant = meant.is_none_or(|meant| status.place().is_some_and(|it| meant.contains(&it)));
+    if !is_meant || !mounts::is_there(&mount) {
         return None;
     }
     let dead = is_dead(&mount);

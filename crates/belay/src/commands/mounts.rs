@@ -12,7 +12,7 @@ use belay_supervisor::threads;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// A supervisor that is being replaced answers within this time.
@@ -20,18 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The status of a folder's mount, if there is one and it can be had.
 pub fn status_of(instance: &Instance) -> Option<Status> {
-    look(instance).ok().flatten()
+    look(instance, None).ok().flatten()
 }
 
 /// The status of a folder's mount, from its supervisor or, if it gave up or was killed, from what it left; `None` if there is
-/// no mount.
+/// no mount, or that is not one of those `meant`.
 ///
 /// # Errors
 /// If somebody holds it and does not say.
-fn look(instance: &Instance) -> Result<Option<Status>> {
+fn look(instance: &Instance, meant: Option<&[PathBuf]>) -> Result<Option<Status>> {
     if !instance.alive {
         let Some(status) = instance.last_status() else {
-            return Ok(orphans::of(&instance.dir).map(|orphan| orphan.status));
+            return Ok(orphans::of(&instance.dir, meant).map(|orphan| orphan.status));
         };
         // It matters as long as the mount is still to be cleaned up.
         let there = status.place().and_then(|place| belay_supervisor::mounts::at(&place));
@@ -66,13 +66,16 @@ fn look(instance: &Instance) -> Result<Option<Status>> {
 }
 
 /// The status of each folder's mount, as they come: all are asked at once, since one whose supervisor is stuck must not
-/// hold up what is said of the others.
-fn ask(state: &StateDir) -> impl Iterator<Item = (Instance, Result<Option<Status>>)> + use<> {
+/// hold up what is said of the others. Of mounts that nobody holds only those `meant` are asked.
+fn ask(
+    state: &StateDir,
+    meant: Option<Arc<[PathBuf]>>,
+) -> impl Iterator<Item = (Instance, Result<Option<Status>>)> + use<> {
     let (answers, arrived) = mpsc::channel();
     for instance in instances::list(&state.path()) {
-        let answers = answers.clone();
+        let (answers, meant) = (answers.clone(), meant.clone());
         threads::beside("ask", move || {
-            let found = look(&instance);
+            let found = look(&instance, meant.as_deref());
             // Whoever has what it wanted listens no more.
             let _ = answers.send((instance, found));
         });
@@ -87,7 +90,7 @@ pub fn all(state: &StateDir) -> (Vec<Status>, bool) {
         tracing::error!("{why}");
         return (Vec::new(), true);
     }
-    for (instance, status) in ask(state) {
+    for (instance, status) in ask(state, None) {
         match status {
             Ok(Some(status)) => found.push((instance, status)),
             Ok(None) => {}
@@ -129,10 +132,10 @@ fn ways_to(path: &Path) -> Vec<PathBuf> {
 /// If belay holds none there.
 pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
     instances::check_own(&state.path())?;
-    let meant = ways_to(path);
+    let meant: Arc<[PathBuf]> = ways_to(path).into();
     let is_meant = |place: &Path| meant.iter().any(|way| way == place);
     let (mut gave_up, mut silent) = (Vec::new(), Vec::new());
-    for (instance, status) in ask(state) {
+    for (instance, status) in ask(state, Some(Arc::clone(&meant))) {
         match status {
             Ok(Some(status)) if !status.place().is_some_and(|place| is_meant(&place)) => {}
             // One that lives says more than one that gave up there before.

@@ -159,7 +159,7 @@ fn waits_for(instance: &Instance) -> Option<&'static str> {
 
 /// Takes away a mount that no belay holds any more; says whether it was one of belay's.
 fn clear(instance: &Instance, options: &Stop) -> Result<bool> {
-    let Some(orphan) = orphans::of(&instance.dir) else { return Ok(false) };
+    let Some(orphan) = orphans::of(&instance.dir, None) else { return Ok(false) };
     let place = orphan.status.shown();
     // Who has something open on a dead mount gets errors already.
     match orphan.remove(orphan.is_dead() || options.force || options.lazy) {

@@ -79,10 +79,8 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
 /// Takes away what is left on `path` of belays that were killed with their daemons, and says who has it then.
 fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
     for instance in instances.iter().filter(|instance| !instance.alive) {
-        let is_here = |orphan: &orphans::Orphan| {
-            orphan.is_dead() && orphan.status.place().is_some_and(|place| place == path)
-        };
-        let Some(orphan) = orphans::of(&instance.dir).filter(is_here) else { continue };
+        let orphan = orphans::of(&instance.dir, Some(&[path.to_owned()]));
+        let Some(orphan) = orphan.filter(orphans::Orphan::is_dead) else { continue };
         let shown = text::escaped(path.as_os_str());
         match orphan.remove(true) {
             Removed::Now => {
@@ -141,11 +139,9 @@ pub fn holder(path: &Path, instances: &[Instance]) -> Option<Holder> {
         }
     }
     let mount = mounted?;
-    let is_left = |instance: &&Instance| {
-        let orphan = orphans::of(&instance.dir).filter(|orphan| !orphan.is_dead());
-        orphan.and_then(|orphan| orphan.status.place()).is_some_and(|place| place == path)
-    };
-    if instances.iter().filter(|instance| !instance.alive).any(|instance| is_left(&instance)) {
+    let here = [path.to_owned()];
+    let dead = instances.iter().filter(|instance| !instance.alive);
+    if dead.filter_map(|it| orphans::of(&it.dir, Some(&here))).any(|orphan| !orphan.is_dead()) {
         return Some(Holder::Stays(Error::refused(
             shown,
             "it is busy: a belay that held it was killed, and has left its daemon",
