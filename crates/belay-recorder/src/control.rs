@@ -35,6 +35,7 @@ const W_NUDGES: usize = 11;
 const W_PARKED: usize = 12;
 const W_FORWARD: usize = 13; // generation | record that it does again, and 1
 const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
+const W_CUT: usize = 15; // a connection of a dead daemon has broken with something under way
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -96,6 +97,10 @@ pub mod options {
     pub const BUFFER_CLOSE: u64 = 1 << 10;
     /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
     pub const ENDS_UNCONNECTED: u64 = 1 << 11;
+    /// With [`JOURNAL`]: what the daemon answers and keeps to itself is looked for.
+    pub const WATCHED: u64 = 1 << 12;
+    /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
+    pub const LOSES_UNCONNECTED: u64 = 1 << 13;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
@@ -354,6 +359,20 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Declares that no generation before `generation` can do anything any more.
     pub fn set_fence(&self, generation: u32) {
         self.memory.store(W_FENCE, u64::from(generation));
+    }
+
+    /// A dead daemon's connection has broken before all that went through it was answered. To be told before the fence opens.
+    pub fn note_cut(&self) {
+        self.memory.store(W_CUT, 1);
+    }
+
+    /// Whether one has, since this was last asked.
+    pub fn take_cut(&self) -> bool {
+        let cut = self.memory.load(W_CUT) != 0;
+        if cut {
+            self.memory.store(W_CUT, 0);
+        }
+        cut
     }
 
     /// The generation whose connections, if it has any, the supervisor holds, so that its death

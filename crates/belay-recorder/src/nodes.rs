@@ -47,6 +47,8 @@ pub mod node_flags {
     pub const UNLINKED: u32 = 1 << 7;
     /// The daemon has answered a WRITE of it, and nothing of that was seen to leave the daemon.
     pub const KEPT: u32 = 1 << 12;
+    /// The daemon has answered a WRITE of it, and has not been heard to have it from its server that it arrived.
+    pub const SENT: u32 = 1 << 13;
     /// Position of the file type.
     pub const KIND_SHIFT: u32 = 8;
 }

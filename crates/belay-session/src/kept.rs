@@ -13,7 +13,14 @@ impl<M: Memory> Session<M> {
     /// The daemon answers the WRITE in `slot`, and nothing of it was seen to leave the daemon.
     pub fn note_kept(&mut self, slot: Slot) {
         if let Some(node) = self.store.node_by_key(self.store.slot_node(slot)) {
-            self.set_kept(node, true);
+            self.set(node, node_flags::KEPT, true);
+        }
+    }
+
+    /// The daemon answers the WRITE in `slot`, which may be lost with the daemon's connection.
+    pub fn note_sent(&mut self, slot: Slot) {
+        if let Some(node) = self.store.node_by_key(self.store.slot_node(slot)) {
+            self.set(node, node_flags::SENT, true);
         }
     }
 
@@ -22,18 +29,19 @@ impl<M: Memory> Session<M> {
         let node = self.store.node_by_key(self.store.slot_node(slot));
         let stored = |node: &Node| opcode != Opcode::RELEASE || self.store.opens(*node) <= 1;
         if let Some(node) = node.filter(stored) {
-            self.set_kept(node, false);
+            self.set(node, node_flags::KEPT, false);
+            self.set(node, node_flags::SENT, false);
         }
     }
 
-    fn is_kept(&self, node: Node) -> bool {
-        self.store.node_flags(node) & node_flags::KEPT != 0
+    fn has(&self, node: Node, flag: u32) -> bool {
+        self.store.node_flags(node) & flag != 0
     }
 
-    fn set_kept(&mut self, node: Node, kept: bool) {
-        if self.is_kept(node) != kept {
+    fn set(&mut self, node: Node, flag: u32, to: bool) {
+        if self.has(node, flag) != to {
             self.store.begin();
-            self.store.node_flag(node, node_flags::KEPT, kept);
+            self.store.node_flag(node, flag, to);
             self.store.commit();
         }
     }
@@ -43,21 +51,36 @@ impl<M: Memory> Session<M> {
         if !self.control().has(flags::KEEPS_WRITES) {
             return;
         }
+        self.end(
+            node_flags::KEPT,
+            trusted,
+            "what was written since it was last flushed has died with the daemon, as far as that kept it to itself: use \
+             --policy buffer",
+        );
+    }
+
+    /// The daemon has died, and what it had begun is over: what it had sent is lost if a connection was `cut` before all of
+    /// it was answered.
+    pub fn end_sent(&mut self, cut: bool) {
+        self.end(
+            node_flags::SENT,
+            cut,
+            "the daemon and its connection broke before its server had confirmed what was written since the last flush: \
+             some of it may be lost (SEMANTICS.md, L43)",
+        );
+    }
+
+    /// Takes `flag` from all files that are open, each of which has lost what `what` says, if anything is `lost`.
+    fn end(&mut self, flag: u32, lost: bool, what: &str) {
         let nodes = self.store.live_handles().map(|handle| self.store.open_facts(handle).node);
-        let nodes: Vec<_> = nodes.filter(|node| self.is_kept(*node)).collect();
+        let nodes: Vec<_> = nodes.filter(|node| self.has(*node, flag)).collect();
         for node in nodes {
             // It may be open more than once.
-            if trusted && self.is_kept(node) {
+            if lost && self.has(node, flag) {
                 let path = self.path_of(self.store.key(node));
-                self.control().lose(
-                    Loss::Data,
-                    &format!(
-                        "/{path}: what was written since it was last flushed has died with the daemon, as far as that kept \
-                         it to itself: use --policy buffer"
-                    ),
-                );
+                self.control().lose(Loss::Data, &format!("/{path}: {what}"));
             }
-            self.set_kept(node, false);
+            self.set(node, flag, false);
         }
     }
 }

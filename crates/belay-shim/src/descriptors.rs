@@ -176,7 +176,7 @@ pub(crate) enum Sink {
     End = 2,
     /// A connection, a pipe.
     Stream = 3,
-    /// A terminal, /dev/null or another device of characters, or the pipe for what the daemon says.
+    /// A terminal, /dev/null or another device of characters, the pipe for what the daemon says, an eventfd.
     Words = 4,
 }
 
@@ -205,10 +205,44 @@ pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
     }
 }
 
+/// When it was found of each descriptor that its file outlives the daemon, by [`NAMES`]; 0 if never.
+static LASTING: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+
+/// Counts the changes of names, each of which may have taken a file's last.
+static NAMES: AtomicU32 = AtomicU32::new(1);
+
+/// Names are not what they were: what was found of files by them is found out again.
+#[inline]
+pub(crate) fn names_changed() {
+    NAMES.fetch_add(1, Relaxed);
+}
+
+/// Whether the file of `fd` outlives the daemon, found out by `look` if it is not known: that is a system call, seldom.
+#[inline]
+pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
+    let place = usize::try_from(fd).ok().and_then(|fd| LASTING.get(fd));
+    let now = NAMES.load(Relaxed);
+    if place.is_some_and(|place| place.load(Relaxed) == now) {
+        return true;
+    }
+    let lasting = look();
+    if let Some(place) = place.filter(|_| lasting)
+        && has_own_memory()
+    {
+        place.store(now, Relaxed);
+    }
+    lasting
+}
+
 /// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it is found out again.
 #[inline]
 pub(crate) fn forget_sink(fd: i32) {
     if let Some(place) = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd))
+        && place.load(Relaxed) != 0
+    {
+        place.store(0, Relaxed);
+    }
+    if let Some(place) = usize::try_from(fd).ok().and_then(|fd| LASTING.get(fd))
         && place.load(Relaxed) != 0
     {
         place.store(0, Relaxed);

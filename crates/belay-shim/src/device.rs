@@ -206,6 +206,7 @@ impl Shim {
                 return Before::Read; // the kernel says that it has gone
             }
             self.collected.store(true, Relaxed);
+            self.look_for_cut(&mut session);
             self.collect(&mut session);
         }
         self.epoch_look(&mut session);

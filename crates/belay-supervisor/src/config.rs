@@ -102,6 +102,12 @@ pub struct Config {
     pub policy_reason: String,
     /// Nobody has said that all of the daemon's calls are seen.
     pub unproven: bool,
+    /// What the daemon answers and keeps to itself is looked for.
+    #[serde(default)]
+    pub watched: bool,
+    /// What the daemon has answered to a write may be lost with its connection.
+    #[serde(default)]
+    pub loses_unconnected: bool,
     /// The daemon ends with its connection, and answers EIO before.
     pub ends_unconnected: bool,
     /// When checkpoints are made, and how, under the policy `epoch`.
@@ -165,6 +171,12 @@ impl Config {
         };
         if self.unproven {
             bits |= options::UNPROVEN;
+        }
+        if self.watched && self.policy == Policy::Journal {
+            bits |= options::WATCHED;
+        }
+        if self.loses_unconnected && self.policy == Policy::Journal {
+            bits |= options::LOSES_UNCONNECTED;
         }
         if self.ends_unconnected {
             bits |= options::ENDS_UNCONNECTED;

@@ -32,7 +32,7 @@ pub(crate) struct Tag {
     pub(crate) state: State,
     /// Several threads work on the request.
     pub(crate) shared: bool,
-    /// The thread has made an effectful call for it.
+    /// The thread has made an effectful call for it, of which something is there when the daemon is not any more.
     pub(crate) acted: bool,
 }
 

@@ -51,6 +51,8 @@ pub struct Finishing {
     /// Those of `rest` that do nothing but pass on what comes through a connection.
     carriers: Vec<u32>,
     begin: Instant,
+    /// A connection came to its end before its protocol, or its silence, told that nothing was under way any more.
+    cut: bool,
 }
 
 impl Finishing {
@@ -62,6 +64,7 @@ impl Finishing {
             carriers: carriers.map(|process| process.pid).collect(),
             rest,
             begin,
+            cut: false,
         }
     }
 
@@ -69,7 +72,14 @@ impl Finishing {
     /// connections have nothing left to do, and the processes that it left behind are gone. Gives
     /// the ids of those that had to be killed. Takes up to a minute, as long as there is progress.
     pub fn settle(&mut self) -> Vec<u32> {
-        self.run(|stage| matches!(stage, Stage::Settled), true)
+        let killed = self.run(|stage| matches!(stage, Stage::Settled), true);
+        self.cut |= self.open.iter().any(Ending::is_under_way);
+        killed
+    }
+
+    /// Whether a connection broke, or had to be given up, while something may have been under way on it.
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Closes what is settled and waits for the end of everything. Gives the ids of the killed.
@@ -106,13 +116,15 @@ impl Finishing {
             }
             wait(&alive, &self.open);
             let before = (alive.len(), open);
-            let mut heard = false;
+            let (mut heard, mut cut) = (false, false);
             self.open.retain_mut(|ending| {
                 let goes_on = ending.drain(&mut heard);
+                cut |= !goes_on && ending.is_under_way();
                 ending.advance(speaks_sftp);
                 goes_on
             });
             let alive = alive.iter().filter(|process| !process.is_dead()).count();
+            self.cut |= cut;
             let open = self.count_open(is_enough);
             if heard || before != (alive, open) {
                 progress = Instant::now();
@@ -131,6 +143,10 @@ impl Ending {
         // A pipe is read only: its writer ends by itself, on the end of its own input.
         let stage = if is_socket(&connection) { Stage::Working } else { Stage::Closing };
         Self { connection, stage, heard: now }
+    }
+
+    fn is_under_way(&self) -> bool {
+        matches!(self.stage, Stage::Working | Stage::Awaiting(_))
     }
 
     /// Goes on to the next stage if it is time.

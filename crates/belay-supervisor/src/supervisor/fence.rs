@@ -81,8 +81,14 @@ impl Supervisor {
         let processes = rest.iter().chain(older).filter_map(Watched::try_clone).collect();
         threads::beside("fence", move || {
             let mut finishing = None;
+            let control = Control::new(&memory, layout);
             let mut killed = if issued {
-                finishing.insert(connections.finish(rest)).settle()
+                let finishing = finishing.insert(connections.finish(rest));
+                let killed = finishing.settle();
+                if finishing.is_cut() {
+                    control.note_cut();
+                }
+                killed
             } else {
                 connections.abandon(&rest)
             };
@@ -90,7 +96,7 @@ impl Supervisor {
             // First tell: the successor's first reply has the report written.
             let _ = tell.send(killed);
             drop(tell);
-            Control::new(&memory, layout).set_fence(generation);
+            control.set_fence(generation);
             let _ = time_to_tidy.recv_timeout(TIDY_AFTER);
             finishing.map(Finishing::end);
         });

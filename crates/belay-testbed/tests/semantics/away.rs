@@ -129,6 +129,10 @@ fn l43_what_sshfs_may_lose_is_said_and_can_be_kept() {
             assert_eq!(answers.next().unwrap().unwrap(), "done", "{words}");
         };
         order("confirmed");
+        // Its connection outlives it, and brings what is on its way.
+        bed.crash_and_recover();
+        let status = bed.bed.belay_status().unwrap();
+        assert_eq!(status["degraded"], false, "{status}");
         order("sync");
         let daemon = bed.bed.daemon_pid().unwrap();
         bed.bed.server().unwrap().signal(Signal::STOP).unwrap();
@@ -142,6 +146,12 @@ fn l43_what_sshfs_may_lose_is_said_and_can_be_kept() {
         let found = fs::read_to_string(bed.behind("data")).unwrap();
         // Otherwise it is up to what ssh and sshd had done with it by then.
         assert!(found == "confirmedacknowledged" || !keeps && found == "confirmed", "{found}");
+        let status = bed.bed.belay_status().unwrap();
+        let told = status["degraded_reasons"].as_array().unwrap();
+        let is_told = |reason: &serde_json::Value| {
+            reason["kind"] == "data" && reason["what"].as_str().unwrap().starts_with("/data: ")
+        };
+        assert_eq!(told.iter().any(is_told), !keeps, "{status}");
         bed.stop();
     }
 }

@@ -276,6 +276,11 @@ impl Upload {
         Self::start_as(&["--max-crashes", "0"], "flush")
     }
 
+    /// The same, with arguments; what it is given to write it writes to what dies with it, too.
+    pub fn aside(arguments: &[&str]) -> Self {
+        Self::start_as(&[&["--max-crashes", "0"], arguments].concat(), "aside")
+    }
+
     fn start_as(arguments: &[&str], until: &str) -> Self {
         let mut control = PathBuf::new();
         let mount = Custom::start(arguments, |place: &Place<'_>| {
@@ -283,8 +288,8 @@ impl Upload {
             compile("upload.c", &program);
             control = place.dir.join("control");
             fs::create_dir(&control).unwrap();
-            if until == "close" {
-                fs::write(control.join("close"), "").unwrap();
+            if until != "flush" {
+                fs::write(control.join(until), "").unwrap();
             }
             let words = [program, place.behind.into(), control.clone(), place.mountpoint.into()];
             words.into_iter().map(Into::into).chain(["-f".into()]).collect()

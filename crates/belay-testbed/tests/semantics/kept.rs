@@ -30,7 +30,17 @@ fn warned(mount: &Custom) -> bool {
 /// S103: that it does is said while it lives, and when it dies, which file has lost something.
 #[test]
 fn s103_what_an_unknown_daemon_kept_is_told() {
-    let upload = Upload::unknown();
+    what_was_kept_is_told(&Upload::unknown());
+}
+
+/// S103: the same of what it has written to something that dies with it, and where somebody has chosen the policy.
+#[test]
+fn s103_what_dies_with_the_daemon_is_not_stored() {
+    what_was_kept_is_told(&Upload::aside(&[]));
+    what_was_kept_is_told(&Upload::aside(&["--policy", "journal"]));
+}
+
+fn what_was_kept_is_told(upload: &Upload) {
     let mut writer = Writer::start(&upload.mount.mountpoint);
     ["o file", "o kept", "o synced"].into_iter().for_each(|line| writer.run(line));
     assert!(!warned(&upload.mount));

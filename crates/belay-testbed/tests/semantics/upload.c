@@ -2,6 +2,8 @@
  *     upload BACKING CONTROL MOUNTPOINT [OPTIONS]
  * What is written collects in memory, by path. FLUSH and FSYNC store it by a new file that takes the old one's place; with "close" in
  * CONTROL it is RELEASE that does, and FLUSH nothing. A file that is made is there when it is stored. Names go through at once.
+ * With "aside" in CONTROL what is written goes to a temporary file without a name as well, to a memfd, by a word to an eventfd and to a
+ * pipe of its own: all of that dies with it.
  * Who finds "before" or "after" in CONTROL when it stores removes it, and dies of SIGKILL before or after the new file is in place. */
 #define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
@@ -13,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,9 +89,28 @@ static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi
     return 0;
 }
 
+/* Made ahead of the first write. */
+static void aside(const char *data, size_t size, off_t at) {
+    static int file = -1, memory, event, ends[2];
+    char path[PATH_MAX];
+    if (access(in(control, "aside", path), F_OK))
+        return;
+    if (file < 0) {
+        in(control, "temporary", path);
+        if ((file = open(path, O_RDWR | O_CREAT, 0600)) < 0 || unlink(path) || (memory = memfd_create("cache", 0)) < 0 ||
+            (event = eventfd(0, EFD_NONBLOCK)) < 0 || pipe2(ends, O_NONBLOCK))
+            abort();
+    }
+    uint64_t one = 1;
+    if (data && (pwrite(file, data, size, at) < 0 || pwrite(memory, data, size, at) < 0 || ftruncate(memory, at) ||
+                 write(event, &one, sizeof one) < 0 || write(ends[1], "", 1) < 0))
+        abort();
+}
+
 static int hold(const char *path, mode_t mode, int load) {
     char at[PATH_MAX];
     int i = find(path);
+    aside(NULL, 0, 0);
     if (i >= 0) {
         files[i].opens++;
         return i;
@@ -149,6 +172,7 @@ static int read_file(const char *path, char *out, size_t size, off_t at, struct 
 static int write_file(const char *path, const char *data, size_t size, off_t at, struct fuse_file_info *fi) {
     (void)path;
     int i = (int)fi->fh;
+    aside(data, size, at);
     if ((size_t)at + size > files[i].size && resize(i, (size_t)at + size))
         return -ENOMEM;
     memcpy(files[i].data + at, data, size);

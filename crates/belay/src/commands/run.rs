@@ -72,6 +72,8 @@ pub fn run(options: &Run) -> Result<i32> {
         policy: chosen.policy,
         policy_reason: chosen.reason,
         unproven: chosen.unproven,
+        watched: chosen.watched,
+        loses_unconnected: chosen.loses.is_some(),
         ends_unconnected: chosen.ends_unconnected,
         checkpoints: chosen.checkpoints,
         until: chosen.until,

@@ -17,6 +17,9 @@ pub struct Profile {
     /// What its inode numbers do.
     #[serde(default, skip_serializing_if = "InodeNumbers::is_stable")]
     pub inode_numbers: InodeNumbers,
+    /// They store what they are given to write before they answer, though that may not be seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stores_at_once: bool,
     /// How they are made to write all that they hold, under the policy `epoch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<FlushName>,
@@ -114,6 +117,7 @@ impl Profile {
             programs: vec![program.to_owned()],
             policy,
             inode_numbers: InodeNumbers::Stable,
+            stores_at_once: false,
             flush: None,
             qualified: Some(qualified),
             checkpoint: Wishes::default(),

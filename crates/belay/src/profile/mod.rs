@@ -123,6 +123,8 @@ pub struct Chosen {
     pub checkpoints: Checkpoints,
     /// Nobody has said that all of the daemon's calls are seen.
     pub unproven: bool,
+    /// Nobody has said that the daemon stores what it is given to write before it answers.
+    pub watched: bool,
     /// Until when it holds what it has acknowledged.
     pub until: Until,
     /// The file that alone gives the daemon its names, if numbers are not known to be stable.
@@ -209,6 +211,7 @@ pub fn choose(
         loses,
         ends_unconnected,
         unproven: asked.is_none() && found.is_none(),
+        watched: !profile.is_some_and(|profile| profile.stores_at_once),
         medium: medium.map(|(path, _)| path),
         until: wanted.until.or(until).unwrap_or_default(),
         image,
@@ -304,6 +307,22 @@ mod tests {
         }
         let none = folder.join("missing");
         assert!(find_in(&[none], Path::new("x")).unwrap().is_none());
+    }
+
+    /// S103: whoever chooses a policy does not know for sure what the daemon keeps; a profile may.
+    #[test]
+    fn daemons_are_watched_unless_a_profile_speaks_for_them() {
+        let asked = |policy| Asked { policy, ..Asked::default() };
+        for policy in [Policy::Auto, Policy::Journal] {
+            let command = ["nobody-knows-it".into(), "/mnt".into()];
+            let chosen = choose(&asked(policy), Path::new("/nobody-knows-it"), &command, None);
+            let chosen = chosen.unwrap();
+            assert_eq!((chosen.policy, chosen.watched), (Policy::Journal, true), "{policy:?}");
+        }
+        let parse = |more: &str| {
+            Profile::parse(&format!("programs = [\"x\"]\npolicy = \"journal\"\n{more}")).unwrap()
+        };
+        assert!(!parse("").stores_at_once && parse("stores_at_once = true").stores_at_once);
     }
 
     /// L43: what sshfs may lose is said, unless it is told not to.

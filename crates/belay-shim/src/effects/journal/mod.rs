@@ -53,13 +53,16 @@ pub(crate) fn effect(
     let mut tag = tag::get();
     match (tag.state, shim()) {
         (State::Logged | State::Replaying, Some(shim)) => {
-            tag.acted = true;
-            tag::set(tag);
+            let call = call();
+            if !tag.acted && kept::lasts(&call) {
+                tag.acted = true;
+                tag::set(tag);
+            }
             // Of what belay looks at besides the daemon sees nothing: its errno stays.
             let errno = real::errno();
             let result = shim.effect(
                 tag,
-                &call(),
+                &call,
                 || {
                     real::set_errno(errno);
                     make()

@@ -35,7 +35,8 @@ fn look_at(fd: c_int) -> Sink {
             flags if flags >= 0 && flags as c_int & libc::O_APPEND != 0 => Sink::End,
             _ => Sink::File,
         },
-        libc::S_IFCHR => Sink::Words,
+        // No type at all: an eventfd, which only wakes somebody up, and has to in each life.
+        libc::S_IFCHR | 0 => Sink::Words,
         _ if matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO) => Sink::Words,
         _ => Sink::Stream,
     }

@@ -1,6 +1,7 @@
 //! Calls that make, remove and move names.
 
 use super::{bytes, on_name, on_names, syscall};
+use crate::descriptors::names_changed;
 use crate::effects::journal::{About, Call, arguments, beyond, effect};
 use crate::real;
 use belay_effects::Kind;
@@ -200,7 +201,9 @@ pub unsafe extern "C-unwind" fn linkat(
         about: about((old_dir, old), (new_dir, new)),
         length: 0,
     };
-    effect(call, make, || 0) as c_int
+    let done = effect(call, make, || 0) as c_int;
+    names_changed();
+    done
 }
 
 /// symlink(2).
@@ -249,7 +252,10 @@ pub unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     let kind = if flags & AT_REMOVEDIR == 0 { Kind::Unlink } else { Kind::Rmdir };
-    on_name(kind, (dir, path), &[flags as u64], || syscall!(SYS_unlinkat, dir, path, flags))
+    let done =
+        on_name(kind, (dir, path), &[flags as u64], || syscall!(SYS_unlinkat, dir, path, flags));
+    names_changed();
+    done
 }
 
 /// rmdir(2).
@@ -319,5 +325,7 @@ pub unsafe extern "C-unwind" fn renameat2(
     }
     let kind = if flags & EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
     let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
-    on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make)
+    let done = on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make);
+    names_changed();
+    done
 }

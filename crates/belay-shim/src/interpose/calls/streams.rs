@@ -6,8 +6,10 @@ use crate::effects::journal::{About, Call, effect};
 use belay_effects::Kind;
 use libc::{c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-fn send_to(fd: c_int, make: impl Fn() -> isize) -> isize {
-    let call = || Call { kind: Kind::Send, digest: 0, about: About::File(fd), length: 0 };
+/// Something is sent: `length` bytes, or messages whose length is not looked at.
+fn send_to(fd: c_int, length: Option<size_t>, make: impl Fn() -> isize) -> isize {
+    let length = length.map_or(u64::MAX, |length| length as u64);
+    let call = || Call { kind: Kind::Send, digest: 0, about: About::File(fd), length };
     effect(call, make, || 0)
 }
 
@@ -39,7 +41,7 @@ pub unsafe extern "C-unwind" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    send_to(fd, || syscall!(SYS_sendto, fd, at, len, flags, to, to_len))
+    send_to(fd, Some(len), || syscall!(SYS_sendto, fd, at, len, flags, to, to_len))
 }
 
 /// sendmsg(2).
@@ -52,7 +54,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
-    send_to(fd, || syscall!(SYS_sendmsg, fd, message, flags))
+    send_to(fd, None, || syscall!(SYS_sendmsg, fd, message, flags))
 }
 
 /// sendmmsg(2).
@@ -66,5 +68,5 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    send_to(fd, || syscall!(SYS_sendmmsg, fd, messages, count, flags)) as c_int
+    send_to(fd, None, || syscall!(SYS_sendmmsg, fd, messages, count, flags)) as c_int
 }
