@@ -77,7 +77,11 @@ pub enum Answer {
         lost: Option<String>,
     },
     /// Nothing is mounted there any more, but what was is still in use, and served.
-    Detached,
+    Detached {
+        /// `major:minor` of the file system, if that is known: its users are found by it.
+        #[serde(default)]
+        device: Option<String>,
+    },
     /// The mount is in use, and goes on.
     InUse,
     /// It cannot be done.

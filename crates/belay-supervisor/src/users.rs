@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Things of one process that are named.
 const THINGS: usize = 3;
@@ -46,6 +46,13 @@ pub enum User {
     Mount(String),
     /// A loop device with a file on it.
     Loop(String),
+    /// A copy of the mount in another mount namespace.
+    Namespace {
+        /// One of the processes that live there.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
 }
 
 impl fmt::Display for User {
@@ -57,6 +64,9 @@ impl fmt::Display for User {
             }
             Self::Mount(place) => write!(f, "the mount {place}"),
             Self::Loop(device) => write!(f, "the loop device {device}"),
+            Self::Namespace { pid, name } => {
+                write!(f, "a copy of it in the mount namespace of process {pid} ({name})")
+            }
         }
     }
 }
@@ -78,9 +88,7 @@ pub fn of(device: &str) -> Users {
     let held: BTreeSet<u32> = table.iter().filter(is_held).map(|mount| mount.id).collect();
     let on_it = table.iter().filter(|m| held.contains(&m.parent) && !held.contains(&m.id));
     users.found.extend(on_it.map(|m| User::Mount(escaped(OsStr::from_bytes(&m.mountpoint)))));
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for pid in pids {
+    for pid in pids() {
         match things(pid, device) {
             None => users.hidden += 1,
             Some(things) if things.is_empty() => {}
@@ -104,6 +112,46 @@ pub fn of(device: &str) -> Users {
         }
     }
     users
+}
+
+/// The same of a file system whose mount was taken off: what is mounted of it elsewhere keeps it as well.
+pub fn of_unmounted(device: &str) -> Users {
+    let mut users = of(device);
+    let table = mounts::table().unwrap_or_default();
+    let left = table.iter().filter(|mount| mount.device == device);
+    users.found.extend(left.map(|m| User::Mount(escaped(OsStr::from_bytes(&m.mountpoint)))));
+    let mut seen = BTreeSet::from_iter(namespace("self"));
+    for pid in pids() {
+        // A mount table is in the kernel's memory, and no daemon is asked for it.
+        let is_new = namespace(&pid.to_string()).is_some_and(|name| seen.insert(name));
+        let table = || fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        if is_new && mounts::parse_table(&table()).iter().any(|mount| mount.device == device) {
+            users.found.push(User::Namespace { pid, name: name(pid) });
+        }
+    }
+    users
+}
+
+/// Whether a process uses the file system `device` by another mount namespace than this one: the kernel, asked to unmount, does
+/// not count that.
+pub fn is_used_elsewhere(device: &str) -> bool {
+    let (Some(device), Some(here)) = (parse(device), namespace("self")) else {
+        return false;
+    };
+    pids().any(|pid| {
+        namespace(&pid.to_string()).is_some_and(|name| name != here)
+            && things(pid, device).is_some_and(|things| !things.is_empty())
+    })
+}
+
+/// The name of the mount namespace of a process.
+fn namespace(pid: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn parse(device: &str) -> Option<(u32, u32)> {

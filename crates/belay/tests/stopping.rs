@@ -4,6 +4,8 @@ mod common;
 
 use common::{Held, can_hold, run, text};
 use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Tells that it is refused, with all of `parts`, and that the mount goes on.
@@ -114,9 +116,117 @@ fn s81_a_busy_mount_is_served_to_the_end_after_a_lazy_stop() {
     assert_eq!(std::fs::read_to_string(held.source.join("file")).expect("read"), "con");
     let again = held.ask(&["stop"]);
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
-    assert!(text(&again).contains("it is unmounted already"), "{}", text(&again));
+    assert!(text(&again).contains("it is unmounted, and served on"), "{}", text(&again));
     drop(file);
     assert_eq!(held.exit_code(), Some(0), "{}", held.log());
+}
+
+/// Tells that it is unmounted and goes on for others, with all of `parts`.
+fn is_served_on(held: &Held, parts: &[&str]) {
+    let output = held.ask(&["stop"]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in parts.iter().chain(&["it is unmounted, and served on", "--force"]) {
+        assert!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+    assert!(!held.is_mounted());
+    assert_eq!(held.status()["state"], "serving");
+}
+
+#[test]
+fn s81_what_is_mounted_elsewhere_as_well_is_served_on() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    let place = tempfile::tempdir().expect("tempdir");
+    let bound = Bound::new(&held.mount, place.path());
+    let other = format!("the mount {}", bound.0.display());
+    is_served_on(&held, &[&other]);
+    assert!(held.ask(&["crash"]).status.success(), "{}", held.log());
+    assert_eq!(std::fs::read_to_string(bound.0.join("file")).expect("served"), "content\n");
+    // Who asks once more is told the same.
+    is_served_on(&held, &[&other]);
+    drop(bound);
+    assert_eq!(held.exit_code(), Some(0), "{}", held.log());
+}
+
+/// A bind mount, which ends with it.
+struct Bound(std::path::PathBuf);
+
+impl Bound {
+    fn new(from: &Path, to: &Path) -> Self {
+        let to = to.canonicalize().expect("canonical");
+        assert!(run(Command::new("mount").arg("--bind").arg(from).arg(&to)).status.success());
+        Self(to)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = run(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
+/// A process in a mount namespace of its own that nothing of the host's reaches, as in a container. It says when it is there.
+fn contained(held: &Held, script: &str) -> Other {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "bash", "-c", script, "-"]);
+    command.arg(held.mount.join("file")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Other(command.spawn().expect("unshare"));
+    let mut word = [0; 6];
+    child.0.stdout.as_mut().expect("a pipe").read_exact(&mut word).expect("it is there");
+    assert_eq!(&word, b"there\n");
+    child
+}
+
+#[test]
+fn s81_users_in_another_mount_namespace_are_named() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    let child = contained(&held, "exec 9>>$1; echo there; read; echo more >&9 && echo done; read");
+    let shown = format!("process {} (bash): open file {}/file", child.0.id(), held.mount.display());
+    is_refused(&held, &[&shown]);
+    drop(child);
+    assert!(held.ask(&["stop"]).status.success());
+    assert_eq!(held.exit_code(), Some(0));
+}
+
+#[test]
+fn s81_a_mount_in_another_mount_namespace_is_served_on() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    let mut child = contained(&held, "echo there; read; cat $1; read");
+    is_served_on(&held, &[&format!("the mount namespace of process {} (bash)", child.0.id())]);
+    writeln!(child.0.stdin.as_mut().expect("a pipe")).expect("asked");
+    let mut content = [0; 8];
+    child.0.stdout.as_mut().expect("a pipe").read_exact(&mut content).expect("served");
+    assert_eq!(&content, b"content\n");
+    drop(child);
+    assert_eq!(held.exit_code(), Some(0), "{}", held.log());
+}
+
+/// Successors have mount namespaces of their own: the kernel does not count what they use.
+#[test]
+fn s81_a_mount_that_a_successor_of_another_works_on_is_not_stopped() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    let mut upper = held.start_on_top();
+    for _ in 0..2 {
+        is_refused(&held, &[&format!("process {} (daemon): ", upper.pid("daemon"))]);
+        assert!(upper.ask(&["crash"]).status.success(), "{}", upper.log());
+        assert_eq!(upper.read(), "content\n");
+    }
+    assert!(upper.ask(&["stop"]).status.success());
+    assert_eq!(upper.exit_code(), Some(0));
+    assert!(held.ask(&["stop"]).status.success());
+    assert_eq!(held.exit_code(), Some(0));
 }
 
 /// Of a daemon that a stop finds dead, those who wait get their answers first.

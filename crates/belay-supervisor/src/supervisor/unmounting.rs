@@ -1,5 +1,8 @@
 //! `belay stop`: the mount is taken off if nobody uses it; lazily, if that is wanted. Only `--force` and signals end what is in
 //! use (`ending`).
+//!
+//! The kernel lets a mount go whose users sit on a copy of it: a bind mount, or the copy in another mount namespace. Whether
+//! nobody uses it any more is known by the end of its connection alone; before that, the daemon is not ended.
 
 use super::clients::Wait;
 use super::ending::wish;
@@ -8,12 +11,19 @@ use crate::clock;
 use crate::error::passes;
 use crate::mounts::{self, MountFact, Removed};
 use crate::protocol::{Answer, StopHow};
-use crate::threads;
-use rustix::fd::AsFd;
+use crate::{threads, users};
+use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGTERM;
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long something must be in use to be taken as such: for the instant between fork and exec a child has what its parent had.
+const IN_USE: Duration = Duration::from_millis(500);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long copies of the mount that nobody uses may stay: each belay takes away those in the namespaces that it has made.
+const COPIES: Duration = Duration::from_secs(5);
 
 /// A mount that a thread is taking off: unmounting may wait for the daemon.
 #[derive(Debug)]
@@ -130,11 +140,14 @@ impl Supervisor {
     /// Begins to unmount in a thread of its own; one try, which holds nobody up.
     fn unmount_beside(&self, mount: MountFact, how: StopHow) -> io::Result<Receiver<Removed>> {
         let event = belay_sys::dup_cloexec(self.committed.as_fd())?;
-        let device = belay_sys::dup_cloexec(self.device()).ok();
+        let device = belay_sys::dup_cloexec(self.device())?;
         let (tell, removed) = channel();
         let work = move || {
-            let device = device.as_ref().map(AsFd::as_fd);
-            let _ = tell.send(mounts::remove(&mount, device, how == StopHow::Lazy));
+            let removed = match how {
+                StopHow::Lazy => mounts::remove(&mount, Some(device.as_fd()), true),
+                _ => remove_unused(&mount, device.as_fd()),
+            };
+            let _ = tell.send(removed);
             let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
         };
         match threads::start_within(Duration::ZERO, "unmount", work) {
@@ -145,12 +158,13 @@ impl Supervisor {
 
     fn unmounted(&mut self, how: StopHow, removed: Removed) {
         match removed {
-            Removed::Now if how == StopHow::Lazy => {
-                self.answer_unmount(how, Some(&Answer::Detached));
-            }
-            // Some of it is open still.
-            Removed::Before if how == StopHow::Lazy || !mounts::is_disconnected(self.device()) => {
-                self.answer_unmount(how, Some(&Answer::Detached));
+            // Somebody uses it still.
+            Removed::Now | Removed::Before
+                if how == StopHow::Lazy || !mounts::is_disconnected(self.device()) =>
+            {
+                let proven = self.book.mount.as_ref().filter(|mount| mount.proven);
+                let device = proven.map(|mount| mount.device.clone());
+                self.answer_unmount(how, Some(&Answer::Detached { device }));
             }
             Removed::Now | Removed::Before => {
                 // The daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
@@ -183,4 +197,45 @@ impl Supervisor {
             None => self.await_end(how),
         }
     }
+}
+
+/// Takes the mount off if nobody uses it, and waits for the end of its connection.
+fn remove_unused(mount: &MountFact, device: BorrowedFd<'_>) -> Removed {
+    if mount.proven && stays(|| users::is_used_elsewhere(&mount.device)) {
+        return Removed::InUse;
+    }
+    let removed = mounts::remove(mount, Some(device), false);
+    if matches!(removed, Removed::Now | Removed::Before) {
+        await_end(mount, device);
+    }
+    removed
+}
+
+/// Waits for the end of the connection of a mount that is off; not for users, who may stay for ever.
+fn await_end(mount: &MountFact, device: BorrowedFd<'_>) {
+    let lives = || !mounts::is_disconnected(device);
+    let is_used = || {
+        let is_copy = |copy: &mounts::Mount| copy.device == mount.device;
+        mounts::table().is_ok_and(|table| table.iter().any(is_copy))
+            || !users::of(&mount.device).found.is_empty()
+    };
+    let begin = Instant::now();
+    while lives() && begin.elapsed() < COPIES {
+        if mount.proven && stays(|| lives() && is_used()) {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether it is so for as long as it takes to be taken as such.
+fn stays(is_so: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while is_so() {
+        if begin.elapsed() > IN_USE {
+            return true;
+        }
+        std::thread::sleep(LOOK);
+    }
+    false
 }

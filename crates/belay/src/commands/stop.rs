@@ -40,25 +40,17 @@ pub fn run(options: &Stop) -> Result<i32> {
         (_, true) => StopHow::Lazy,
         _ => StopHow::Unused,
     };
-    // Found out before: what is not in the tree any more is harder to name.
-    let device = users::device(&status);
     let answer = ask(&instance, &status, how)?;
-    let users = || {
-        let mut users = device.as_deref().map(users::of).unwrap_or_default();
-        let me = std::process::id(); // its working directory may be there, and goes with it
-        users.found.retain(|user| !matches!(user, User::Process { pid, .. } if *pid == me));
-        users
-    };
     match answer {
         Some(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
         Some(Answer::InUse) => bail!(
             "{place}: it is in use, and goes on as before{}\nend what uses it first, or `belay stop --lazy {quoted}` (nobody \
              finds it any more, and who has files open is served to the end), or `belay stop --force {quoted}` (errors for those \
              who use it)",
-            named(&users())
+            named(&users(users::device(&status), users::of))
         ),
-        Some(Answer::Detached) if how == StopHow::Lazy => {
-            let users = users();
+        Some(Answer::Detached { device }) if how == StopHow::Lazy => {
+            let users = users(device, users::of_unmounted);
             if !users.found.is_empty() {
                 say(&format!(
                     "belay: {place}: unmounted; what was open stays served until it is closed{}\n",
@@ -67,10 +59,10 @@ pub fn run(options: &Stop) -> Result<i32> {
             }
             Ok(0)
         }
-        Some(Answer::Detached) => bail!(
-            "{place}: it is unmounted already, and served on for those who have files open{}\nend them first, or `belay stop \
-             --force {quoted}`",
-            named(&users())
+        Some(Answer::Detached { device }) => bail!(
+            "{place}: it is unmounted, and served on for those who use it still{}\nend them first (it ends with the last), or \
+             `belay stop --force {quoted}`",
+            named(&users(device, users::of_unmounted))
         ),
         Some(Answer::Ended { lost, .. }) => {
             await_end(&instance, &status)?;
@@ -87,6 +79,14 @@ pub fn run(options: &Stop) -> Result<i32> {
         ),
         Some(other) => bail!("{place}: belay gives no answer to that: {other:?}"),
     }
+}
+
+/// Who uses `device`, as `look` finds them, but for this process: its working directory may be there, and goes with it.
+fn users(device: Option<String>, look: fn(&str) -> Users) -> Users {
+    let mut users = device.as_deref().map(look).unwrap_or_default();
+    let me = std::process::id();
+    users.found.retain(|user| !matches!(user, User::Process { pid, .. } if *pid == me));
+    users
 }
 
 /// Asks to stop, and waits for the answer; `None` if it has ended without one. What was lost is said in the answer alone, so who has

@@ -97,11 +97,18 @@ impl Held {
     pub fn start_heard_by(stderr: OwnedFd, daemon_options: &[&str]) -> Self {
         let mut command = belay();
         command.args(["run", "-vv", "--hang-timeout", "1s", "--"]);
-        Self::start_with(&mut command, daemon_options, "mount".as_ref(), Some(stderr))
+        Self::start_with(&mut command, daemon_options, "mount".as_ref(), Some(stderr), None)
+    }
+
+    /// Another one that shows what this one shows.
+    pub fn start_on_top(&self) -> Self {
+        let mut command = belay();
+        let command = command.args(["run", "--"]);
+        Self::start_with(command, &["-f"], "mount".as_ref(), None, Some(&self.mount))
     }
 
     fn start_by(command: &mut Command, daemon_options: &[&str], name: &OsStr) -> Self {
-        Self::start_with(command, daemon_options, name, None)
+        Self::start_with(command, daemon_options, name, None, None)
     }
 
     fn start_with(
@@ -109,6 +116,7 @@ impl Held {
         daemon_options: &[&str],
         name: &OsStr,
         stderr: Option<OwnedFd>,
+        shown: Option<&Path>,
     ) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let place = |name: &str| dir.path().canonicalize().expect("canonical").join(name);
@@ -124,7 +132,7 @@ impl Held {
         let child = command
             .arg(&daemon)
             .args(daemon_options)
-            .args([&source, &mount])
+            .args([shown.unwrap_or(&source), &mount])
             .env("BELAY_STATE_DIR", &state)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("dup"))
