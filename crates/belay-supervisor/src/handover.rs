@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-const COUNT: usize = 23;
+const COUNT: usize = 24;
 const MAX_NOTE: usize = 64 << 10;
 
 /// Everything that must outlive any one process, as descriptors.
@@ -52,6 +52,8 @@ pub struct Descriptors {
     pub image: OwnedFd,
     /// The folder of what a daemon shows that works on nothing else ([`crate::config::Medium`]); where there is none, `lock` once more.
     pub medium_folder: OwnedFd,
+    /// What keeps the locks on the image (see [`crate::image::ImageFds`]); nothing is done with it.
+    pub hold: OwnedFd,
     /// The standard input for daemons.
     pub stdin: OwnedFd,
     /// The mailbox's end for fusermount (see [`crate::fusermount`]).
@@ -94,6 +96,7 @@ impl Descriptors {
             self.pointer_folder.as_fd(),
             self.image.as_fd(),
             self.medium_folder.as_fd(),
+            self.hold.as_fd(),
             self.stdin.as_fd(),
             self.post.as_fd(),
             self.mail.as_fd(),
@@ -122,6 +125,7 @@ impl Descriptors {
             pointer_folder,
             image,
             medium_folder,
+            hold,
             stdin,
             post,
             mail,
@@ -147,6 +151,7 @@ impl Descriptors {
             pointer_folder,
             image,
             medium_folder,
+            hold,
             stdin,
             post,
             mail,
@@ -344,6 +349,7 @@ mod tests {
             image: memfd(),
             covered: memfd(),
             medium_folder: memfd(),
+            hold: memfd(),
             stdin: memfd(),
             post: memfd(),
             mail: memfd(),

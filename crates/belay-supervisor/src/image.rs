@@ -3,11 +3,17 @@
 
 use crate::handover::Descriptors;
 use crate::text::OsText;
-use belay_image::journal::{self, Behind, Error, Homes, HostFile, Kept, Recovered, Spot};
+use belay_image::journal::{self, Behind, Error, Hold, Homes, HostFile, Kept, Recovered, Spot};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +62,7 @@ pub struct Image {
     pub inode: u64,
     /// What it is in the end, by whichever path or device.
     #[serde(default)]
-    pub behind: Behind,
+    pub behind: Vec<Behind>,
     /// Where its journal lies.
     pub journal: OsText,
     /// The link that leads to the journal.
@@ -125,6 +131,8 @@ impl Image {
 pub struct ImageFds {
     /// The image.
     pub image: Option<OwnedFd>,
+    /// The locks on what it is in the end.
+    pub hold: Option<OwnedFd>,
     /// Its journal, locked.
     pub journal: Option<OwnedFd>,
     /// The folder of that.
@@ -134,16 +142,41 @@ pub struct ImageFds {
 }
 
 impl ImageFds {
-    /// Those of the image of `homes`, and of its journal.
+    /// Those of the image of `homes`, of its journal, and of what holds it.
     ///
     /// # Errors
-    /// Those of open(2); if the path leads to another image by now.
-    pub fn new(homes: &Homes, journal: Kept) -> Result<Self, Error> {
+    /// Those of open(2) and socketpair(2); if the path leads to another image by now.
+    pub fn new(homes: &Homes, journal: Kept, hold: Hold) -> Result<Self, Error> {
         let image = homes.open()?;
         let (journal, journal_folder, pointer_folder) = journal.into_parts();
         let (image, _) = image.into_parts();
-        Ok(Self { image: Some(image), journal: Some(journal), journal_folder, pointer_folder })
+        let hold = in_one(&hold.into_fds()).map_err(|why| Error::Io {
+            doing: "keep the locks of",
+            what: homes.image().display().to_string(),
+            why: why.into(),
+            next: "raise the limit of open files (ulimit -n)",
+        })?;
+        let (hold, image, journal) = (Some(hold), Some(image), Some(journal));
+        Ok(Self { image, hold, journal, journal_folder, pointer_folder })
     }
+}
+
+/// One descriptor that keeps all of these open: a socket in which they lie, as a message that nobody takes out.
+fn in_one(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
+    let (put, kept) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // One at a time: a message has room for few, and a full socket says so.
+    for fd in fds {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let one = [fd.as_fd()];
+        if !control.push(SendAncillaryMessage::ScmRights(&one)) {
+            return Err(Errno::NOBUFS);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&put, &[IoSlice::new(b"l")], &mut control, flags)?;
+    }
+    Ok(kept)
 }
 
 /// An image and its journal, open.

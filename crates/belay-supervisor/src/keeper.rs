@@ -85,8 +85,9 @@ pub fn prepare(
             .map_err(|e| Error::system("duplicate", "a lock", e, limits))
     };
     let or_lock = |fd: Option<OwnedFd>| fd.map_or_else(lock, Ok);
-    let ImageFds { image, journal, journal_folder, pointer_folder } = image.unwrap_or_default();
-    let (image, journal) = (or_lock(image)?, or_lock(journal)?);
+    let ImageFds { image, hold, journal, journal_folder, pointer_folder } =
+        image.unwrap_or_default();
+    let (image, hold, journal) = (or_lock(image)?, or_lock(hold)?, or_lock(journal)?);
     let medium_folder = config.medium.as_ref().and_then(Medium::folder);
     let medium_folder = or_lock(medium_folder)?;
     let (journal_folder, pointer_folder) = (or_lock(journal_folder)?, or_lock(pointer_folder)?);
@@ -107,6 +108,7 @@ pub fn prepare(
         pointer_folder,
         image,
         medium_folder,
+        hold,
         stdin,
         post,
         mail,

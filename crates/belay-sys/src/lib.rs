@@ -7,6 +7,7 @@
 mod bare;
 mod directory;
 mod guard;
+mod locks;
 mod loops;
 pub mod mailbox;
 mod mapping;
@@ -19,7 +20,8 @@ mod spawn;
 pub use bare::without_descriptors;
 pub use directory::in_directory;
 pub use guard::is_lost;
-pub use loops::loop_file;
+pub use locks::{Lock, has_ranges, lock_range};
+pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
 pub use namespace::in_mount_namespace;
 pub use place::Place;

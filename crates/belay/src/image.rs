@@ -2,7 +2,9 @@
 //! be done about a commit that a loss of power has cut off.
 
 use anyhow::{Result, bail};
-use belay_image::journal::{Contents, Error, Found, Homes, How, Kept, Recovered, plan};
+use belay_image::journal::{
+    Behind, Contents, Error, Found, Hold, Homes, How, Kept, Recovered, plan,
+};
 use belay_oplog::kept;
 use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder};
 use belay_supervisor::instances::Instance;
@@ -14,6 +16,11 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long somebody may have a lock who only looks at an image: udev at a disk, or another belay that comes at the same time.
+const LOOKED_AT: Duration = Duration::from_millis(500);
 
 /// Of so many files that are kept beside an image it is told what is in them.
 const MOST_TOLD: usize = 16;
@@ -81,8 +88,9 @@ impl Journals {
     /// By which process.
     pub fn check_free(&self, instances: &[Instance]) -> Result<()> {
         let (own, behind) = (identity(self.homes.meta()), self.homes.behind());
+        let overlaps = |other: &Behind| behind.iter().any(|own| own.overlaps(other));
         let is_same =
-            |image: &Image| (image.device, image.inode) == own || image.behind.overlaps(&behind);
+            |image: &Image| (image.device, image.inode) == own || image.behind.iter().any(overlaps);
         for config in instances.iter().filter(|i| i.alive).filter_map(Instance::config) {
             if let Some(image) = config.image.filter(is_same) {
                 bail!(
@@ -95,6 +103,24 @@ impl Journals {
             }
         }
         Ok(())
+    }
+
+    /// Locks the image, whatever it is called, for as long as the result lives.
+    ///
+    /// # Errors
+    /// If somebody else has it.
+    pub fn hold(&self) -> Result<Hold> {
+        let end = Instant::now() + LOOKED_AT;
+        let hold = loop {
+            match self.homes.hold() {
+                Err(Error::Taken { .. }) if Instant::now() < end => sleep(LOOKED_AT / 20),
+                hold => break hold?,
+            }
+        };
+        for why in &hold.unlocked {
+            tracing::debug!("no lock keeps another belay from the image: {why}");
+        }
+        Ok(hold)
     }
 
     /// What [`Journals::settle`] would do.
@@ -171,7 +197,9 @@ pub fn prepare(
     if !wishes.epochs {
         // No journal is needed; but one may be there of a run before.
         for path in named(command) {
-            settle(Journals::find(&path, None, false)?)?;
+            let journals = Journals::find(&path, None, false)?;
+            let _hold = if journals.left.is_empty() { None } else { Some(journals.hold()?) };
+            settle(journals)?;
         }
         return Ok(None);
     }
@@ -181,6 +209,7 @@ pub fn prepare(
     };
     let journals = Journals::find(&path, wishes.journal, false)?;
     journals.check_free(instances)?;
+    let hold = journals.hold()?;
     let (homes, at_start) = settle(journals)?;
     let kept = homes.make()?;
     if !homes.is_found(&kept) {
@@ -196,7 +225,7 @@ pub fn prepare(
     if let Some(more @ 1..) = left.len().checked_sub(MOST_TOLD) {
         tracing::warn!("{more} more files beside {} may be such ones", image.path.show());
     }
-    let fds = ImageFds::new(&homes, kept)?;
+    let fds = ImageFds::new(&homes, kept, hold)?;
     Ok(Some((image, fds)))
 }
 

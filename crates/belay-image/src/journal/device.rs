@@ -1,20 +1,16 @@
 //! What tells one block device from another. Its number may be another's after a restart, and writes to it leave no time.
 
-use belay_sys::Place;
-use rustix::fd::AsFd;
-use rustix::fs::{CWD, FileType, OFlags};
-use std::ffi::OsString;
+use super::grounds::grounds;
 use std::fs::Metadata;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a sector, in which sizes are told.
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 /// Where the kernel tells of devices.
 pub(super) const SYS: &str = "/sys";
 
-/// The file that a loop device shows.
+/// The file that a loop device shows, itself or through others.
 pub(super) struct Backing {
     /// Its path, without links.
     pub(super) file: PathBuf,
@@ -22,37 +18,20 @@ pub(super) struct Backing {
     pub(super) meta: Metadata,
     /// The device shows all of it, from its start on.
     pub(super) is_whole: bool,
-    /// Where in the file the device begins, and how long it is, in bytes.
-    pub(super) range: (u64, u64),
-}
-
-impl Backing {
-    /// Whether the kernel says that this is the file behind the device at `path`, or does not say: the name that it had when
-    /// the device was made may be another file's by now.
-    pub(super) fn is_of(&self, path: &Path) -> bool {
-        let place = Place::at(CWD, path).ok();
-        let place = place.filter(|place| place.kind() == FileType::BlockDevice);
-        let Some(Ok(device)) = place.map(|place| place.open(OFlags::RDONLY)) else { return true };
-        match belay_sys::loop_file(device.as_fd()) {
-            Ok(file) => file == (self.meta.dev(), self.meta.ino()),
-            // A part of such a device.
-            Err(_) => true,
-        }
-    }
 }
 
 /// What a block device tells of itself.
-struct Device {
+pub(super) struct Device {
     /// The folder of the disk that it is, or is a part of.
-    disk: PathBuf,
+    pub(super) disk: PathBuf,
     /// Its own.
     own: PathBuf,
     /// The number of the part; nothing for a whole disk.
-    partition: Vec<u8>,
+    pub(super) partition: Vec<u8>,
 }
 
 impl Device {
-    fn of(number: u64, sys: &Path) -> Option<Self> {
+    pub(super) fn of(number: u64, sys: &Path) -> Option<Self> {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = sys.join(format!("dev/block/{major}:{minor}")).canonicalize().ok()?;
         match read(&device.join("partition")) {
@@ -66,6 +45,50 @@ impl Device {
     fn says(&self, name: &str) -> Option<Vec<u8>> {
         read(&self.disk.join(name))
     }
+
+    /// A number that its disk tells; 0 if it does not.
+    pub(super) fn number(&self, name: &str) -> u64 {
+        number(&self.disk.join(name))
+    }
+
+    /// A number that it tells itself.
+    pub(super) fn of_own(&self, name: &str) -> u64 {
+        number(&self.own.join(name))
+    }
+
+    /// The disk that it is a part of, and the disk's node.
+    pub(super) fn above(&self, sys: &Path) -> Option<(u64, Option<PathBuf>)> {
+        (!self.partition.is_empty()).then(|| numbered(&self.disk, sys))?
+    }
+
+    /// The devices that it is made of, and their nodes.
+    pub(super) fn parts(&self, sys: &Path) -> Vec<(u64, Option<PathBuf>)> {
+        let parts = std::fs::read_dir(self.own.join("slaves")).into_iter().flatten().flatten();
+        parts.filter_map(|part| numbered(&part.path(), sys)).collect()
+    }
+}
+
+fn number(path: &Path) -> u64 {
+    let text = read(path).and_then(|text| String::from_utf8(text).ok());
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The number of the device with this folder, and its node, if that is there and is it.
+fn numbered(folder: &Path, sys: &Path) -> Option<(u64, Option<PathBuf>)> {
+    let text = String::from_utf8(read(&folder.join("dev"))?).ok()?;
+    let (major, minor) = text.split_once(':')?;
+    let number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some((number, node(number, sys)))
+}
+
+/// Where the device of that number can be opened.
+pub(super) fn node(number: u64, sys: &Path) -> Option<PathBuf> {
+    let device = Device::of(number, sys)?;
+    let told = std::fs::read_to_string(device.own.join("uevent")).ok()?;
+    let name = told.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    let path = Path::new("/dev").join(name);
+    let meta = path.metadata().ok()?;
+    (meta.file_type().is_block_device() && meta.rdev() == number).then_some(path)
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {
@@ -73,33 +96,15 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The file behind the device of this number, if it is a loop device and the file can be found.
-pub(super) fn backing(number: u64, sys: &Path) -> Option<Backing> {
-    let device = Device::of(number, sys)?;
-    let named = std::fs::read(device.disk.join("loop/backing_file")).ok()?;
-    let named = named.strip_suffix(b"\n").unwrap_or(&named).to_vec();
-    let file = PathBuf::from(OsString::from_vec(named)).canonicalize().ok()?;
-    let meta = file.metadata().ok().filter(Metadata::is_file)?;
-    let number = |name: &str| {
-        let text = device.says(name).and_then(|text| String::from_utf8(text).ok());
-        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let (offset, limit) = (number("loop/offset"), number("loop/sizelimit"));
-    // Where whoever made the device has other mounts, the path may be another file's here.
-    let sectors = meta.len().saturating_sub(offset) / SECTOR;
-    if number("size") > sectors {
-        return None;
-    }
-    // A limit that is no shorter than the file is none.
-    let whole = device.partition.is_empty() && offset == 0;
-    let is_whole = whole && (limit == 0 || limit.saturating_add(SECTOR) > meta.len());
-    let of_part = |name: &str| {
-        let text = read(&device.own.join(name)).and_then(|text| String::from_utf8(text).ok());
-        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0).saturating_mul(SECTOR)
-    };
-    let start = if device.partition.is_empty() { 0 } else { of_part("start") };
-    let range = (offset.saturating_add(start), of_part("size"));
-    Some(Backing { file, meta, is_whole, range })
+/// The file behind the device of this number, which can be opened as `node`, if it is a loop device and the file can be found.
+pub(super) fn backing(number: u64, node: Option<&Path>, sys: &Path) -> Option<Backing> {
+    let node = node.map(Path::to_path_buf).or_else(|| self::node(number, sys));
+    let found = grounds(number, node, sys);
+    let file =
+        found.into_iter().find(|ground| ground.behind.inode != 0 && ground.behind.through == 0)?;
+    let path = file.path?;
+    let meta = path.metadata().ok().filter(Metadata::is_file)?;
+    Some(Backing { file: path, meta, is_whole: file.is_whole })
 }
 
 /// What tells a block device from all others, also after a restart.
@@ -117,6 +122,7 @@ pub(super) fn key(number: u64, sys: &Path) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grounds::Ground;
     use super::*;
     use std::os::unix::fs::symlink;
 
@@ -143,9 +149,34 @@ mod tests {
         put("devices/loop1/loop1p3/partition", "3\n");
         put("devices/loop2/loop/backing_file", "/nowhere/disk.img (deleted)\n");
         put("devices/vda/size", "1\n");
+        // Of the numbers 8:0 to 8:7, as the links have them.
+        for (minor, name) in [(0, "sda"), (1, "sda/sda2"), (3, "loop1")] {
+            put(&format!("devices/{name}/dev"), &format!("8:{minor}\n"));
+        }
+        put("devices/sda/size", "1000\n");
+        put("devices/sda/sda2/start", "100\n");
+        put("devices/sda/sda2/size", "50\n");
+        put("devices/loop1/loop1p3/start", "1\n");
+        put("devices/loop1/loop1p3/size", "2\n");
+        for name in ["dm-0", "dm-1"] {
+            put(&format!("devices/{name}/slaves/x"), "");
+            std::fs::remove_file(sys.path().join(format!("devices/{name}/slaves/x"))).unwrap();
+            let slave = sys.path().join(format!("devices/{name}/slaves/sda2"));
+            symlink(sys.path().join("devices/sda/sda2"), slave).unwrap();
+        }
         std::fs::create_dir_all(sys.path().join("dev/block")).unwrap();
-        let devices =
-            ["sda", "sda/sda2", "loop0", "loop1", "loop1/loop1p3", "loop2", "vda", "loop3"];
+        let devices = [
+            "sda",
+            "sda/sda2",
+            "loop0",
+            "loop1",
+            "loop1/loop1p3",
+            "loop2",
+            "vda",
+            "loop3",
+            "dm-0",
+            "dm-1",
+        ];
         for (minor, device) in devices.into_iter().enumerate() {
             let link = sys.path().join(format!("dev/block/8:{minor}"));
             symlink(sys.path().join("devices").join(device), link).unwrap();
@@ -165,7 +196,36 @@ mod tests {
         assert_eq!(key(1).as_deref(), Some("naa.5000#2"));
         assert_eq!(key(2), Some(format!("{file}@512#")));
         assert_eq!(key(4), Some(format!("{file}@0#3")));
-        assert_eq!((key(6), key(8)), (None, None));
+        assert_eq!((key(6), key(10)), (None, None));
+    }
+
+    /// What the devices with these numbers have in common.
+    fn overlap(sys: &Path, one: u32, two: u32) -> bool {
+        let of = |minor| grounds(rustix::fs::makedev(8, minor), None, sys);
+        let two = of(two);
+        of(one).iter().any(|one| two.iter().any(|two| one.behind.overlaps(&two.behind)))
+    }
+
+    #[test]
+    fn devices_are_followed_to_the_end() {
+        let sys = kernel();
+        let of = |minor| grounds(rustix::fs::makedev(8, minor), None, sys.path());
+        // sda2 is itself, and its place on the disk.
+        let part = of(1);
+        let disk =
+            part.iter().find(|ground| ground.behind.device == rustix::fs::makedev(8, 0)).unwrap();
+        assert_eq!((disk.behind.start, disk.behind.length, disk.is_whole), (51_200, 25_600, false));
+        assert!(part[0].is_whole && part[0].behind.device == rustix::fs::makedev(8, 1));
+        let is_file = |ground: &&Ground| ground.behind.inode != 0;
+        let file = of(4).into_iter().find(|ground| is_file(&ground)).unwrap();
+        assert_eq!((file.behind.start, file.behind.length, file.is_whole), (512, 1024, false));
+        for (one, two) in [(0, 1), (1, 1), (8, 8), (0, 8), (1, 8), (2, 3), (2, 4), (3, 4), (6, 6)] {
+            assert!(overlap(sys.path(), one, two) && overlap(sys.path(), two, one), "{one} {two}");
+        }
+        // Two volumes on one partition, and what has nothing in common.
+        for (one, two) in [(8, 9), (0, 3), (6, 0), (2, 8)] {
+            assert!(!overlap(sys.path(), one, two), "{one} {two}");
+        }
     }
 
     #[test]
@@ -173,12 +233,12 @@ mod tests {
         let sys = kernel();
         let file = sys.path().join("disk.img").canonicalize().unwrap();
         let whole = |minor| {
-            let backing = backing(rustix::fs::makedev(8, minor), sys.path())?;
+            let backing = backing(rustix::fs::makedev(8, minor), None, sys.path())?;
             assert_eq!(backing.file, file);
             Some(backing.is_whole)
         };
         assert_eq!([2, 3, 4].map(whole), [Some(false), Some(true), Some(false)]);
-        assert_eq!([0, 1, 5, 6, 8].map(whole), [None; 5], "a disk, a lost file, nothing");
+        assert_eq!([0, 1, 5, 6, 10].map(whole), [None; 5], "a disk, a lost file, nothing");
         assert_eq!(whole(7), None, "another file by that name");
     }
 }

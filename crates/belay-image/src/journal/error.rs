@@ -113,6 +113,17 @@ pub enum Error {
         /// The journal.
         journal: String,
     },
+    /// Somebody has what the image is in the end.
+    #[error(
+        "{image} is in use: another belay has {what}, by another name or from another state directory, or another program \
+         has locked it; see `lslocks`, and end that first"
+    )]
+    Taken {
+        /// The image.
+        image: String,
+        /// What is locked.
+        what: String,
+    },
     /// A link leads to no journal.
     #[error(
         "the journal of {image} is to be at {journal}, as {pointer} says, and is not there; mount what it is on \

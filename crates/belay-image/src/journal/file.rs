@@ -319,8 +319,11 @@ impl Storage for HostFile {
     fn facts(&self) -> io::Result<Facts> {
         let stat = fstat(&self.file)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        let behind =
-            if is_device { device::backing(stat.st_rdev, Path::new(device::SYS)) } else { None };
+        let behind = if is_device {
+            device::backing(stat.st_rdev, None, Path::new(device::SYS))
+        } else {
+            None
+        };
         let own = (stat.st_ino, stat.st_mtime as i64, stat.st_uid);
         let (inode, modified, owner) = behind
             .as_ref()

@@ -11,6 +11,8 @@ use super::behind::Behind;
 use super::device::{self, Backing};
 use super::error::{Error, JOURNAL};
 use super::file::{beside, failed};
+use super::grounds::{self, Ground};
+use super::hold::Hold;
 use super::kept::Kept;
 use super::spot::Spot;
 use rustix::fs::{FileType, FlockOperation, Stat, flock};
@@ -33,7 +35,10 @@ pub struct Homes {
     meta: Metadata,
     /// The file that the image is, or lies in as a whole.
     file: Option<PathBuf>,
-    behind: Behind,
+    /// That file's device and inode number.
+    file_id: (u64, u64),
+    /// What the image is in the end.
+    grounds: Vec<Ground>,
     /// The user whose that is.
     owner: u32,
     asked: Option<PathBuf>,
@@ -66,18 +71,16 @@ impl Homes {
         let meta = own.clone();
         let kind = meta.file_type();
         let sys = Path::new(device::SYS);
-        let all_of = |device, inode| Behind { device, inode, start: 0, length: u64::MAX };
-        let (file, behind, owner) = if kind.is_file() {
-            (Some(path.clone()), all_of(meta.dev(), meta.ino()), meta.uid())
+        let id = |meta: &Metadata| (meta.dev(), meta.ino());
+        let (file, file_id, owner, grounds) = if kind.is_file() {
+            (Some(path.clone()), id(&meta), meta.uid(), vec![grounds::of_file(&path, &meta)])
         } else if kind.is_block_device() {
+            let found = grounds::grounds(meta.rdev(), Some(path.clone()), sys);
             // A loop device that shows a file is that file: whoever knows either must find the journal.
-            match device::backing(meta.rdev(), sys).filter(|backing| backing.is_of(&path)) {
-                Some(Backing { file, meta, is_whole, range: (start, length) }) => {
-                    let part = Behind { start, length, ..all_of(meta.dev(), meta.ino()) };
-                    let owner = if is_whole { meta.uid() } else { own.uid() };
-                    (is_whole.then_some(file), part, owner)
-                }
-                None => (None, all_of(meta.rdev(), 0), meta.uid()),
+            match device::backing(meta.rdev(), Some(&path), sys).filter(|backing| backing.is_whole)
+            {
+                Some(Backing { file, meta, .. }) => (Some(file), id(&meta), meta.uid(), found),
+                None => (None, (0, 0), own.uid(), found),
             }
         } else {
             return Err(Error::NotAnImage { image: image.display().to_string() });
@@ -93,7 +96,7 @@ impl Homes {
             }
         };
         let asked = asked.map(std::path::absolute).transpose().map_err(wrap)?;
-        Ok(Self { image: path, meta, file, behind, owner, asked, homes })
+        Ok(Self { image: path, meta, file, file_id, grounds, owner, asked, homes })
     }
 
     /// The image, by the path that everybody calls it.
@@ -102,8 +105,16 @@ impl Homes {
     }
 
     /// What the image is in the end.
-    pub fn behind(&self) -> Behind {
-        self.behind
+    pub fn behind(&self) -> Vec<Behind> {
+        self.grounds.iter().map(|ground| ground.behind).collect()
+    }
+
+    /// Locks what the image is in the end, for as long as the descriptors last.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] if somebody else has some of it.
+    pub fn hold(&self) -> Result<Hold, Error> {
+        Hold::take(&self.image, &self.grounds)
     }
 
     /// What was known of the image when this was made.
@@ -285,9 +296,7 @@ impl Homes {
             Err(why) => return fail(why),
         };
         match spot.stat_of(name) {
-            Ok(stat) if (stat.st_dev, stat.st_ino) == (self.behind.device, self.behind.inode) => {
-                Ok(Some(spot))
-            }
+            Ok(stat) if (stat.st_dev, stat.st_ino) == self.file_id => Ok(Some(spot)),
             _ => Err(self.moved()),
         }
     }

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::common::{LIMIT, await_status, names, number, until};
 use crate::custom::{Custom, low_level_program};
-use crate::disk::{Disk, Loop};
+use crate::disk::{Disk, FOLDER, Loop};
 
 /// A folder that a stranger owns, with the held mount in it, and a link that the stranger puts in its place.
 struct Swapped {
@@ -200,6 +200,95 @@ fn s57_loop_devices_with_a_limit_are_their_file() {
     assert_eq!(third.end().code(), Some(1), "{}", third.log());
     assert!(third.log().contains("holds it already"), "{}", third.log());
     drop(mount);
+}
+
+/// S45: however many names an image has, and whichever state directories, one belay has it.
+#[test]
+fn s45_one_belay_has_an_image_by_whatever_name() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let length = fs::metadata(disk.image()).unwrap().len();
+    let half = (length / 2).to_string();
+    fs::hard_link(disk.image(), disk.at("link")).unwrap();
+    let attach = |file: &Path, options: &[&str]| Loop::attach_with(file, options);
+    let Some(outer) = attach(&disk.image(), &[]) else {
+        eprintln!("skipped: no loop devices");
+        return;
+    };
+    let inner = attach(&outer.0, &[]).unwrap();
+    let part = attach(&inner.0, &["--offset", &half]).unwrap();
+    let (state, folder) = (disk.at("state"), disk.at("journals"));
+    let elsewhere = [("BELAY_STATE_DIR", state.as_path()), (FOLDER, folder.as_path())];
+    let refused = |image: &Path, variables: &[(&str, &Path)]| {
+        let mut second = Disk::start_on(image, variables, &[]);
+        assert_eq!(second.end().code(), Some(1), "{}: {}", image.display(), second.log());
+        let said = second.log();
+        let known = ["holds it already", "is held by a belay", "is in use: another belay"];
+        assert!(known.iter().any(|part| said.contains(part)), "{}: {said}", image.display());
+    };
+    let names = [disk.image(), disk.at("link"), outer.0.clone(), inner.0.clone(), part.0.clone()];
+    for held in names.get(..4).unwrap() {
+        let mount = Disk::serving(Disk::start_on(held, &[], &[]));
+        for role in ["daemon", "supervisor", "keeper"] {
+            names.iter().for_each(|name| refused(name, &elsewhere));
+            // What keeps the others away outlives each of belay's processes.
+            mount.signal(role, Signal::KILL);
+            fs::metadata(&mount.mountpoint).unwrap();
+            mount.wait_for("service", |status| status["state"] == "serving");
+        }
+        names.iter().for_each(|name| refused(name, &[]));
+        names.iter().for_each(|name| refused(name, &elsewhere));
+        mount.stop();
+    }
+    drop((part, inner, outer));
+    disk.check();
+}
+
+/// S45: a loop device is known by its file, also when that has no more the name by which it was attached.
+#[test]
+fn s45_a_renamed_file_behind_a_loop_device_is_the_same() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    fs::hard_link(disk.image(), disk.at("first")).unwrap();
+    let Some(device) = Loop::attach(&disk.at("first")) else {
+        eprintln!("skipped: no loop devices");
+        return;
+    };
+    // Another file has its name by now, and a good one.
+    fs::remove_file(disk.at("first")).unwrap();
+    fs::copy(disk.image(), disk.at("first")).unwrap();
+    let mount = disk.hold(&[]);
+    let mut second = Disk::start_on(&device.0, &[], &[]);
+    assert_eq!(second.end().code(), Some(1), "{}", second.log());
+    assert!(second.log().contains("holds it already"), "{}", second.log());
+    drop(mount);
+}
+
+/// S45: two parts of one file are two images, and all of it is held by nobody then.
+#[test]
+fn s45_two_parts_of_one_file_are_two_images() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let length = fs::metadata(disk.image()).unwrap().len();
+    let (both, size) = (disk.at("both"), length.to_string());
+    fs::write(&both, fs::read(disk.image()).unwrap().repeat(2)).unwrap();
+    let Some(first) = Loop::attach_with(&both, &["--sizelimit", &size]) else {
+        eprintln!("skipped: no loop devices");
+        return;
+    };
+    let second = Loop::attach_with(&both, &["--offset", &size]).unwrap();
+    let (state, folder) = (disk.at("state"), disk.at("journals"));
+    let one = Disk::serving(Disk::start_on(&first.0, &[], &[]));
+    let two = Disk::serving(Disk::start_on(&second.0, &[(FOLDER, &folder)], &[]));
+    let elsewhere = [("BELAY_STATE_DIR", state.as_path()), (FOLDER, state.as_path())];
+    for image in [&both, &first.0, &second.0] {
+        let mut third = Disk::start_on(image, &elsewhere, &[]);
+        assert_eq!(third.end().code(), Some(1), "{}", third.log());
+    }
+    two.stop();
+    one.stop();
+    let all = Disk::serving(Disk::start_on(&both, &elsewhere[..0], &[]));
+    let mut third = Disk::start_on(&second.0, &elsewhere, &[]);
+    assert_eq!(third.end().code(), Some(1), "{}", third.log());
+    assert!(third.log().contains("is in use: another belay has"), "{}", third.log());
+    all.stop();
 }
 
 /// A state directory with one folder in it, as a hostile user would make it.

@@ -47,6 +47,7 @@ fn repair(options: &Repair) -> Result<Vec<Done>> {
     let forget = options.discard && !options.dry_run;
     let journals = Journals::find(&options.image, options.journal.as_deref(), forget)?;
     journals.check_free(&instances::list(&options.state.path()))?;
+    let _hold = journals.hold()?;
     if options.dry_run { journals.plan(how) } else { Ok(journals.settle(how)?.1) }
 }
 

@@ -1,0 +1,79 @@
+//! Locks of open file descriptions (`F_OFD_SETLK`): they have a range, and go with the last descriptor, in whichever process.
+
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::io;
+
+/// How much a lock lets others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Others may have the same.
+    Shared,
+    /// Nobody else may have any. The file must be open for writing.
+    Exclusive,
+}
+
+fn flock(kind: libc::c_int, start: u64, length: u64) -> libc::flock64 {
+    let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let start = part(start);
+    // 0: up to the end, wherever that comes to be.
+    let length = Some(part(length)).filter(|length| start.checked_add(*length).is_some());
+    libc::flock64 {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: length.unwrap_or(0),
+        l_pid: 0,
+    }
+}
+
+/// Locks `length` bytes from `start` on, or says at once that somebody has some of them.
+///
+/// # Errors
+/// Those of fcntl(2): `EAGAIN` if another description has a lock there, `EBADF` if it is not open for what that takes.
+pub fn lock_range(file: BorrowedFd<'_>, lock: Lock, start: u64, length: u64) -> io::Result<()> {
+    let kind = if lock == Lock::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    let range = flock(kind, start, length);
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which only reads it.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether another description has a lock of this kind anywhere in the file. Locks of processes (`F_SETLK`) do not count.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn has_ranges(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut range = flock(libc::F_WRLCK, 0, u64::MAX);
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which writes to it.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(libc::c_int::from(range.l_type) != libc::F_UNLCK && range.l_pid == -1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn ranges_are_kept_apart() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let open = || File::options().read(true).write(true).open(file.path()).expect("open");
+        let (one, two) = (open(), open());
+        lock_range(one.as_fd(), Lock::Exclusive, 0, 512).expect("free");
+        lock_range(two.as_fd(), Lock::Exclusive, 512, u64::MAX).expect("beside it");
+        assert!(has_ranges(one.as_fd()).expect("get") && has_ranges(two.as_fd()).expect("get"));
+        let three = open();
+        for start in [0, 511, 1 << 40] {
+            let why = lock_range(three.as_fd(), Lock::Shared, start, 1).expect_err("taken");
+            assert_eq!(why.raw_os_error(), Some(libc::EAGAIN));
+        }
+        drop((one, two));
+        assert!(!has_ranges(three.as_fd()).expect("get"));
+        lock_range(three.as_fd(), Lock::Shared, 0, u64::MAX).expect("free");
+        lock_range(open().as_fd(), Lock::Shared, 0, u64::MAX).expect("shared");
+    }
+}
