@@ -31,6 +31,7 @@
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
 //! | [`unmount`] | how the held mount is taken away, and no other |
 //! | `outsiders` | whether a SIGKILL came from another process |
+//! | `lineage` | which generation a process descends from |
 //! | `pidfile` | whether a dead daemon's process id keeps the next one from starting |
 //! | `mirror` | what becomes of the host's mounts in successors' namespaces |
 //! | [`autopsy`] | what a crash looked like |
@@ -58,6 +59,7 @@ pub mod instances;
 pub mod keep;
 pub mod keeper;
 pub mod ledger;
+mod lineage;
 pub mod look;
 mod memfile;
 mod mirror;

@@ -4,6 +4,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -31,6 +32,9 @@ pub struct ChildSetup {
     pub new_process_group: bool,
     /// Signals that do not come to the child, bit `n - 1` for signal `n`. (What it inherits is what the calling thread has.)
     pub blocked_signals: u64,
+    /// What the child, and all that descends from it, can be told by: its limit of file locks, which no kernel since 2.4 obeys.
+    /// A child that may not have that limit goes without.
+    pub mark: Option<u64>,
 }
 
 /// Registers `setup` to run in the child that `command` will start.
@@ -49,6 +53,10 @@ pub fn prepare_child(command: &mut Command, setup: ChildSetup) {
 fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
     if setup.new_process_group {
         rustix::process::setpgid(None, None)?;
+    }
+    if let Some(mark) = setup.mark {
+        let limit = Rlimit { current: Some(mark), maximum: Some(mark) };
+        let _ = setrlimit(Resource::Locks, limit);
     }
     if let Some(namespace) = &setup.mount_namespace {
         leave_mount(namespace)?;

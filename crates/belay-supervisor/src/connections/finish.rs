@@ -82,6 +82,11 @@ impl Finishing {
         self.cut
     }
 
+    /// Those that do nothing but pass on what comes through a connection. They live on when all is settled.
+    pub fn carriers(&self) -> &[u32] {
+        &self.carriers
+    }
+
     /// Closes what is settled and waits for the end of everything. Gives the ids of the killed.
     pub fn end(mut self) -> Vec<u32> {
         self.begin = Instant::now();

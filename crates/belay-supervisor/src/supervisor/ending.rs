@@ -203,6 +203,7 @@ impl Supervisor {
                 let _ = helper.signal(SIGKILL);
             }
         }
+        self.quell_at_the_end();
         self.backtraces.finish();
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.as_deref());

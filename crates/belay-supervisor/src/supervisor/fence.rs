@@ -3,8 +3,10 @@
 //! over. It takes a thread of its own, beside which the successor starts.
 
 use super::Supervisor;
+use super::quell::Quell;
 use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
+use crate::lineage::Lineage;
 use crate::process::{Watched, descendants, may_look_anywhere};
 use crate::threads;
 use belay_recorder::Control;
@@ -31,6 +33,14 @@ impl Fencing {
     }
 }
 
+/// What a dead daemon has left.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub alive: Vec<Watched>,
+    /// Others have ended while they were looked at, or shortly before: what they had started may not have been seen.
+    pub stirs: bool,
+}
+
 /// How long clearing up waits for a successor.
 const TIDY_AFTER: Duration = Duration::from_secs(5);
 
@@ -39,6 +49,11 @@ impl Supervisor {
     /// Supervisor and keeper are both subreapers, so whatever the daemon left behind is below one
     /// of them.
     pub(super) fn leftovers(&mut self) -> Vec<Watched> {
+        self.left_by(None).alive
+    }
+
+    /// What `daemon` has left behind.
+    pub(super) fn left_by(&mut self, daemon: Option<u32>) -> Left {
         let me = std::process::id();
         let belay = [me, self.keeper_pid];
         let mut except = belay.to_vec();
@@ -47,19 +62,43 @@ impl Supervisor {
         except.extend(self.scouts.processes());
         // Those of an older life are being seen to.
         except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));
-        let below = descendants(&belay, &except);
+        let mut below = descendants(&belay, &except);
         let apart = self.backtraces.processes();
-        below
-            .into_iter()
-            .filter(|pid| !is_helper(*pid) && !apart.contains(pid))
-            .filter_map(Watched::open)
-            .filter(|watched| !watched.is_dead())
-            .collect()
+        below.retain(|pid| Some(*pid) != daemon && !is_helper(*pid) && !apart.contains(pid));
+        let found = below.len();
+        let open = below.into_iter().filter_map(Watched::open);
+        let alive: Vec<Watched> = open.filter(|watched| !watched.is_dead()).collect();
+        Left { stirs: alive.len() < found, alive }
+    }
+
+    /// How processes of this mount are known.
+    pub(super) fn lineage(&self) -> Lineage {
+        Lineage::new(self.book.started_ns)
+    }
+
+    /// To end what is left of generations before that one.
+    fn quell(&self, before: u32) -> Quell {
+        Quell {
+            lineage: self.lineage(),
+            before,
+            belay: [std::process::id(), self.keeper_pid],
+            except: self.config.bystanders.clone(),
+            spared: self.fencing.iter().flat_map(Fencing::alive).map(|one| one.pid).collect(),
+        }
+    }
+
+    /// Ends what is left of generations that were fenced: not the last one, as what a daemon leaves at its own end is its own, nor
+    /// what may still have something to deliver.
+    pub(super) fn quell_at_the_end(&self) {
+        let before = self.control().fence().min(self.book.generation);
+        if before > 0 {
+            self.quell(before).run();
+        }
     }
 
     /// Lets the successor issue requests as soon as the dead generation can have no effect any
     /// more. `connections` are those that the dead daemon had.
-    pub(super) fn fence(&mut self, rest: Vec<Watched>, connections: Connections) {
+    pub(super) fn fence(&mut self, left: Left, connections: Connections) {
         let generation = self.book.generation;
         self.connects |= !connections.is_empty();
         if !self.connects {
@@ -69,8 +108,10 @@ impl Supervisor {
         // A life that died before its gate opened has issued nothing, so it has nothing to finish;
         // but it must not open the gate that an older one still keeps shut.
         let issued = self.control().fence().saturating_add(1) >= generation;
+        let mut quell = self.quell(generation);
         let before = self.fencing.take();
-        if rest.is_empty() && connections.is_empty() && before.is_none() {
+        let Left { alive: rest, stirs } = left;
+        if rest.is_empty() && !stirs && connections.is_empty() && before.is_none() {
             self.control().set_fence(generation);
             return;
         }
@@ -93,6 +134,8 @@ impl Supervisor {
                 connections.abandon(&rest)
             };
             killed.extend(before.and_then(|before| before.told.recv().ok()).unwrap_or_default());
+            quell.spared.extend(finishing.iter().flat_map(Finishing::carriers));
+            killed.extend(quell.run());
             // First tell: the successor's first reply has the report written.
             let _ = tell.send(killed);
             drop(tell);

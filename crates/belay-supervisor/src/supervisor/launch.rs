@@ -131,6 +131,7 @@ impl Supervisor {
                 (dup_cloexec(as_fd(&self.fds.shim))?, shim),
             ],
             blocked_signals: self.config.blocked_signals,
+            mark: Some(self.lineage().mark(self.book.generation)),
             ..ChildSetup::default()
         };
         let held = self.runs_held_program();

@@ -10,6 +10,7 @@
 //! | [`patience`] | starts that fail, and are made again |
 //! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
+//! | [`quell`] | what is killed of it in the end |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`stray`] | starts that come to nothing |
@@ -40,6 +41,7 @@ mod link;
 mod nudge;
 mod patience;
 mod program;
+mod quell;
 mod readonly;
 mod record;
 mod recovery;

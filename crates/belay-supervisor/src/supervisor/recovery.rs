@@ -58,7 +58,7 @@ impl Supervisor {
         let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
         self.daemon = None;
         self.spawned = None;
-        let leftovers = self.leftovers();
+        let left = self.left_by(Some(pid));
         let connections = std::mem::take(&mut self.connections);
         let interrupted = self.book.crash.take();
         // What comes later may be its successor's.
@@ -113,7 +113,7 @@ impl Supervisor {
         let mut patient = true;
         let too_large = self.trim_record();
         // Before the start: should all of belay be killed then, a successor with nothing to wait for waits for nobody.
-        self.fence(leftovers, connections);
+        self.fence(left, connections);
         match next {
             _ if looping || too_large.is_some() => {}
             Next::Anew => {

@@ -18,6 +18,7 @@ mod effects;
 mod elsewhere;
 mod ends;
 mod epoch;
+mod grim;
 mod handles;
 mod hangs;
 mod hidden;

@@ -1,0 +1,133 @@
+/* A daemon whose processes do not end as others do:
+ *     grim OVER MOUNTPOINT [OPTIONS]
+ * It shows one file, "file". A directory that is made has it do what its name says, and is there from then on:
+ * forks    starts a chain of processes: each starts the next one and ends. They end when the file OVER is there, or its folder gone
+ * traced   starts a process that traces it, and lets it go no further when it ends
+ * core     has its core written where it is mounted
+ * core is what the kernel writes then, which is thrown away. */
+#define FUSE_USE_VERSION 31
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fuse.h>
+#include <libgen.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *over, *mountpoint;
+static char made[64], core[64];
+
+static int is_made(const char *path) { return made[0] && !strcmp(path + 1, made); }
+static int is_core(const char *path) { return core[0] && !strcmp(path + 1, core); }
+
+static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    (void)fi;
+    memset(st, 0, sizeof *st);
+    st->st_nlink = 1;
+    st->st_size = 4;
+    st->st_mode = S_IFREG | 0600;
+    if (!strcmp(path, "/") || is_made(path))
+        st->st_mode = S_IFDIR | 0700;
+    else if (strcmp(path, "/file") && !is_core(path))
+        return -ENOENT;
+    return 0;
+}
+
+static int open_file(const char *path, struct fuse_file_info *fi) { return (void)path, (void)fi, 0; }
+
+static int read_file(const char *path, char *buf, size_t size, off_t at, struct fuse_file_info *fi) {
+    (void)path, (void)fi;
+    if (at >= 4)
+        return 0;
+    size = size < (size_t)(4 - at) ? size : (size_t)(4 - at);
+    memcpy(buf, "text" + at, size);
+    return size;
+}
+
+static int write_file(const char *path, const char *buf, size_t size, off_t at, struct fuse_file_info *fi) {
+    (void)path, (void)buf, (void)at, (void)fi;
+    return size;
+}
+
+static int truncate_file(const char *path, off_t size, struct fuse_file_info *fi) {
+    return (void)path, (void)size, (void)fi, 0;
+}
+
+static int change_mode(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    return (void)path, (void)mode, (void)fi, 0;
+}
+
+static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    (void)mode, (void)fi;
+    strncpy(core, path + 1, sizeof core - 1);
+    return 0;
+}
+
+static int is_over(void) {
+    char folder[4096];
+    strncpy(folder, over, sizeof folder - 1);
+    return access(over, F_OK) == 0 || access(dirname(folder), F_OK);
+}
+
+static void chain(void) {
+    signal(SIGCHLD, SIG_IGN);
+    while (!is_over()) {
+        if (fork() > 0)
+            _exit(0);
+        usleep(100);
+    }
+    _exit(0);
+}
+
+static void trace(pid_t daemon, int ready) {
+    if (ptrace(PTRACE_SEIZE, daemon, 0, PTRACE_O_TRACEEXIT) || write(ready, "x", 1) != 1)
+        _exit(1);
+    while (!is_over())
+        usleep(10000);
+    _exit(0);
+}
+
+static int make_dir(const char *path, mode_t mode) {
+    const char *name = path + 1;
+    struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    pid_t self = getpid();
+    int ready[2];
+    char byte;
+    (void)mode;
+    strncpy(made, name, sizeof made - 1);
+    if (!strcmp(name, "forks") && fork() == 0)
+        chain();
+    if (!strcmp(name, "traced")) {
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        if (pipe(ready))
+            return -errno;
+        if (fork() == 0)
+            trace(self, ready[1]);
+        close(ready[1]);
+        if (read(ready[0], &byte, 1) != 1)
+            return -EPROTO;
+        close(ready[0]);
+    }
+    if (!strcmp(name, "core") && (setrlimit(RLIMIT_CORE, &all) || chdir(mountpoint)))
+        return -errno;
+    return 0;
+}
+
+static const struct fuse_operations operations = {
+    .getattr = get_attr, .open = open_file, .read = read_file, .write = write_file, .create = create_file,
+    .truncate = truncate_file, .chmod = change_mode, .mkdir = make_dir,
+};
+
+int main(int argc, char **argv) {
+    if (argc < 3)
+        return 2;
+    over = argv[1];
+    mountpoint = argv[2];
+    argv[1] = argv[0];
+    return fuse_main(argc - 1, argv + 1, &operations, NULL);
+}
