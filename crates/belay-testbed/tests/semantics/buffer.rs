@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tempfile::TempDir;
 
 fn serving(mount: Custom) -> Custom {
@@ -526,25 +527,45 @@ fn s78_what_finds_no_room_is_told() {
 /// S102: one file with more data than can be on record, at once: nothing of it is lost, and nothing is told.
 #[test]
 fn s102_a_file_of_any_length() {
+    a_file_of_any_length(false);
+}
+
+/// The same while children of the writer come and go, each of which closes the file, and so flushes it.
+#[test]
+fn s102_a_file_that_is_flushed_while_it_is_written() {
+    a_file_of_any_length(true);
+}
+
+fn a_file_of_any_length(flushed: bool) {
     let upload = Upload::start("flush");
+    let over = AtomicBool::new(!flushed);
     let long =
         File::options().read(true).write(true).create_new(true).open(upload.at("long")).unwrap();
     let small = File::create_new(upload.at("small")).unwrap();
     // No program is started from here to the crash: it would close the files in passing, which flushes them.
     let daemon = upload.mount.pid("daemon");
     small.write_all_at(b"small", 0).unwrap();
-    for number in 0..110 {
-        long.write_all_at(&piece(number), u64::from(number) << 20).unwrap();
-    }
-    kill(daemon, Signal::KILL).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        for number in 0..110 {
+            long.write_all_at(&piece(number), u64::from(number) << 20).unwrap();
+        }
+        kill(daemon, Signal::KILL).unwrap();
+        over.store(true, Relaxed);
+    });
     assert_eq!(long.metadata().unwrap().len(), 110 << 20);
     for number in 0..110 {
         let mut found = piece(255);
         long.read_exact_at(&mut found, u64::from(number) << 20).unwrap();
         assert!(
             found == piece(number),
-            "piece {number} of {:?}\n{}",
+            "piece {number}, {:?} ... {:?}\n{}",
             found.first(),
+            found.last(),
             upload.mount.log()
         );
     }

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <fuse.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,11 @@
 #define FILES 32
 static struct { char path[256]; int opens, dirty; mode_t mode; size_t size; char *data; } files[FILES];
 static const char *backing, *control;
+
+/* Held while files are looked at: a write that comes while its file is stored must not be taken for stored. */
+static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
+static void unlock(int *nothing) { (void)nothing; pthread_mutex_unlock(&files_lock); }
+#define LOCKED __attribute__((cleanup(unlock))) int locked = pthread_mutex_lock(&files_lock); (void)locked
 
 static const char *in(const char *dir, const char *name, char *out) {
     snprintf(out, PATH_MAX, "%s/%s", dir, name);
@@ -74,6 +80,7 @@ static int store(int i) {
 }
 
 static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
+    LOCKED;
     char at[PATH_MAX];
     int i = find(path);
     (void)fi;
@@ -138,12 +145,14 @@ static int hold(const char *path, mode_t mode, int load) {
 }
 
 static int create(const char *path, mode_t mode, struct fuse_file_info *fi) {
+    LOCKED;
     int i = hold(path, S_IFREG | (mode & 07777), 0);
     fi->fh = (uint64_t)i;
     return i < 0 ? i : 0;
 }
 
 static int open_file(const char *path, struct fuse_file_info *fi) {
+    LOCKED;
     int i = hold(path, 0, 1);
     if (i >= 0 && fi->flags & O_TRUNC)
         resize(i, 0);
@@ -152,6 +161,7 @@ static int open_file(const char *path, struct fuse_file_info *fi) {
 }
 
 static int cut(const char *path, off_t size, struct fuse_file_info *fi) {
+    LOCKED;
     int i = fi ? (int)fi->fh : hold(path, 0, 1);
     int failed = i < 0 ? i : resize(i, (size_t)size);
     if (!fi && i >= 0) {
@@ -162,6 +172,7 @@ static int cut(const char *path, off_t size, struct fuse_file_info *fi) {
 }
 
 static int read_file(const char *path, char *out, size_t size, off_t at, struct fuse_file_info *fi) {
+    LOCKED;
     (void)path;
     size_t all = files[fi->fh].size, left = (size_t)at < all ? all - (size_t)at : 0;
     size = size < left ? size : left;
@@ -170,6 +181,7 @@ static int read_file(const char *path, char *out, size_t size, off_t at, struct 
 }
 
 static int write_file(const char *path, const char *data, size_t size, off_t at, struct fuse_file_info *fi) {
+    LOCKED;
     (void)path;
     int i = (int)fi->fh;
     aside(data, size, at);
@@ -186,16 +198,19 @@ static int by_close(void) {
 }
 
 static int flush(const char *path, struct fuse_file_info *fi) {
+    LOCKED;
     (void)path;
     return by_close() ? 0 : store((int)fi->fh);
 }
 
 static int sync_file(const char *path, int data, struct fuse_file_info *fi) {
+    LOCKED;
     (void)path, (void)data;
     return store((int)fi->fh);
 }
 
 static int release(const char *path, struct fuse_file_info *fi) {
+    LOCKED;
     (void)path;
     int i = (int)fi->fh, failed = 0;
     if (by_close() && files[i].opens == 1)
@@ -215,6 +230,7 @@ static int take_away(const char *path) {
 }
 
 static int move(const char *from, const char *to, unsigned int flags) {
+    LOCKED;
     char at[PATH_MAX], new[PATH_MAX];
     int i = find(from);
     if (flags)
