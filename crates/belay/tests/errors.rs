@@ -66,6 +66,32 @@ fn s58_a_profile_that_is_a_pipe_is_refused() {
     assert!(said.contains("a.toml"), "{said}");
 }
 
+/// A mount would hide a state directory at or below it, by whichever path that is named.
+#[test]
+fn s58_a_state_directory_below_the_mountpoint_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (place, link) = (dir.path().join("mnt"), dir.path().join("link"));
+    std::fs::create_dir(&place).expect("mkdir");
+    std::os::unix::fs::symlink(&place, &link).expect("symlink");
+    for (state, mountpoint) in [
+        (place.clone(), &place),
+        (place.join("state/deep"), &place),
+        (link.join("state"), &place),
+        (place.join("state"), &link),
+    ] {
+        let mut command = belay();
+        command.args(["run", "--", "bindfs", "-f", "/no/such"]).arg(mountpoint);
+        let output = run(command.env("BELAY_STATE_DIR", &state));
+        let said = text(&output);
+        assert!(!output.status.success() && said.contains("the mount would hide it"), "{said}");
+        assert!(said.contains("--state-dir"), "{said}");
+        assert_eq!(std::fs::read_dir(&place).expect("place").count(), 0, "nothing is made there");
+    }
+}
+
 #[test]
 fn wrong_options_are_explained() {
     fails(&["run"], &["--help"]);

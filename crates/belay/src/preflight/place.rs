@@ -41,6 +41,7 @@ pub enum Holder {
 /// # Errors
 /// Who has the place, and what to do; those of opening the state directory.
 pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
+    check_beside(state_dir, path)?;
     instances::make_private(state_dir)?;
     let begin = Instant::now();
     let mut told = false;
@@ -74,6 +75,20 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// The mount must not hide the state directory: nobody would find what is in it, and belay would wait for itself there.
+fn check_beside(state_dir: &Path, path: &Path) -> Result<()> {
+    // With a name behind it, so that a link is followed that is itself the last part.
+    let inside = |path: &Path| mounts::resolve_untouched(&path.join("x"));
+    if inside(path).parent().is_none_or(|place| !inside(state_dir).starts_with(place)) {
+        return Ok(());
+    }
+    Err(Error::refused(
+        text::escaped(path.as_os_str()),
+        format!("the state directory {} lies there: the mount would hide it", state_dir.display()),
+        "choose another with --state-dir or BELAY_STATE_DIR",
+    ))
 }
 
 /// Takes away what is left on `path` of belays that were killed with their daemons, and says who has it then.
