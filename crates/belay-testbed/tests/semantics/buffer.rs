@@ -274,7 +274,7 @@ impl Upload {
 
     /// Nobody knows the daemon.
     pub fn unknown() -> Self {
-        Self::start_as(&["--max-crashes", "0"], "flush")
+        Self::start_as(&["--max-crashes", "0"], "alone")
     }
 
     /// The same, with arguments; what it is given to write it writes to what dies with it, too.
@@ -293,7 +293,10 @@ impl Upload {
                 fs::write(control.join(until), "").unwrap();
             }
             let words = [program, place.behind.into(), control.clone(), place.mountpoint.into()];
-            words.into_iter().map(Into::into).chain(["-f".into()]).collect()
+            // Of a request in which it starts a thread of its pool nothing is known (L45).
+            let alone = ["alone", "aside"].contains(&until).then_some("-s");
+            let more = ["-f"].into_iter().chain(alone).map(Into::into);
+            words.into_iter().map(Into::into).chain(more).collect()
         });
         Self { mount: serving(mount), control }
     }
