@@ -12,15 +12,17 @@ use belay_wire::Opcode;
 impl<M: Memory> Session<M> {
     /// The daemon answers the WRITE in `slot`, and nothing of it was seen to leave the daemon.
     pub fn note_kept(&mut self, slot: Slot) {
-        if let Some(node) = self.store.node_by_key(self.store.slot_node(slot)) {
-            self.set(node, node_flags::KEPT, true);
-        }
+        self.mark(slot, node_flags::KEPT);
     }
 
     /// The daemon answers the WRITE in `slot`, which may be lost with the daemon's connection.
     pub fn note_sent(&mut self, slot: Slot) {
+        self.mark(slot, node_flags::SENT);
+    }
+
+    fn mark(&mut self, slot: Slot, flag: u32) {
         if let Some(node) = self.store.node_by_key(self.store.slot_node(slot)) {
-            self.set(node, node_flags::SENT, true);
+            self.set(node, flag, true);
         }
     }
 

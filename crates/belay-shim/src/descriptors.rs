@@ -180,6 +180,21 @@ pub(crate) enum Sink {
     Words = 4,
 }
 
+/// What the kernel says of `fd`; `None` if it is not open.
+pub(crate) fn stat_of(fd: i32) -> Option<libc::stat> {
+    // SAFETY: a zeroed stat is a valid value of that plain C structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a live, writable structure; a bad descriptor only gives an error.
+    let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+    known.then_some(stat)
+}
+
+/// What `table` has of `fd`; `None` if the number is too high.
+#[inline]
+fn entry<T>(table: &'static [T; DESCRIPTORS], fd: i32) -> Option<&'static T> {
+    usize::try_from(fd).ok().and_then(|fd| table.get(fd))
+}
+
 /// What is known of each descriptor, 0 if nothing: two system calls find it out, which would be as much
 /// as all else that is done about a write.
 static SINKS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
@@ -187,7 +202,7 @@ static SINKS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS
 /// What `fd` leads to, found out by `look` if it is not known.
 #[inline]
 pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
-    let place = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd));
+    let place = entry(&SINKS, fd);
     match place.map_or(0, |place| place.load(Relaxed)) {
         1 => Sink::File,
         2 => Sink::End,
@@ -220,7 +235,7 @@ pub(crate) fn names_changed() {
 /// Whether the file of `fd` outlives the daemon, found out by `look` if it is not known: that is a system call, seldom.
 #[inline]
 pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
-    let place = usize::try_from(fd).ok().and_then(|fd| LASTING.get(fd));
+    let place = entry(&LASTING, fd);
     let now = NAMES.load(Relaxed);
     if place.is_some_and(|place| place.load(Relaxed) == now) {
         return true;
@@ -237,12 +252,12 @@ pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
 /// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it is found out again.
 #[inline]
 pub(crate) fn forget_sink(fd: i32) {
-    if let Some(place) = usize::try_from(fd).ok().and_then(|fd| SINKS.get(fd))
+    if let Some(place) = entry(&SINKS, fd)
         && place.load(Relaxed) != 0
     {
         place.store(0, Relaxed);
     }
-    if let Some(place) = usize::try_from(fd).ok().and_then(|fd| LASTING.get(fd))
+    if let Some(place) = entry(&LASTING, fd)
         && place.load(Relaxed) != 0
     {
         place.store(0, Relaxed);

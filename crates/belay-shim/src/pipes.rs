@@ -5,6 +5,7 @@
 //! reads the pipe. That is the read that the daemon would have made, made a little earlier: no
 //! system call and no copy is added.
 
+use crate::descriptors::stat_of;
 use crate::device::{After, Before, length, opcode};
 use crate::real;
 use crate::start::Shim;
@@ -51,11 +52,8 @@ fn inode(fd: c_int) -> Option<u64> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: a zeroed stat is a valid value of that plain C structure.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a live, writable structure; a bad descriptor only gives an error.
-    let ok = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-    (ok && stat.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(stat.st_ino)
+    let stat = stat_of(fd)?;
+    (stat.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(stat.st_ino)
 }
 
 /// Serves a read of the pipe from what was taken out of it.

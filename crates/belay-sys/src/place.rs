@@ -1,6 +1,6 @@
 //! What lies at a path, before it is opened: to open a device or a pipe has effects, and may wait.
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -64,6 +64,13 @@ impl Place {
     pub fn open(&self, access: OFlags) -> Result<OwnedFd, Errno> {
         let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         open(format!("/proc/self/fd/{}", self.fd.as_raw_fd()), flags, Mode::empty())
+    }
+}
+
+/// For what can be asked of what is there without opening it (`O_PATH`).
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -7,9 +7,9 @@
 
 use super::error::Error;
 use super::grounds::Ground;
-use belay_sys::{Lock, has_ranges, lock_range};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, fstatfs, open};
+use belay_sys::{Lock, Place, has_ranges, lock_range};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, FlockOperation, OFlags, flock, fstatfs};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -57,9 +57,9 @@ impl Hold {
 fn lock(ground: &Ground) -> Result<OwnedFd, Errno> {
     let path = ground.path.as_deref().ok_or(Errno::NOENT)?;
     // To open a device has effects: first it is found out whether this is the one.
-    let place = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let stat = fstat(&place)?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let place = Place::behind(path)?;
+    let stat = place.stat();
+    let is_file = place.kind() == FileType::RegularFile;
     let found = if is_file { (stat.st_dev, stat.st_ino) } else { (stat.st_rdev, 0) };
     if found != (ground.behind.device, ground.behind.inode) {
         return Err(Errno::STALE);
@@ -70,9 +70,7 @@ fn lock(ground: &Ground) -> Result<OwnedFd, Errno> {
     let has_range = is_file && !ground.is_whole && ground.behind.through == 0;
     // Whoever closes a disk that was open for writing has it looked at anew, by udev.
     let mode = if has_range { OFlags::RDWR } else { OFlags::RDONLY };
-    let again = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let flags = mode | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = open(&again, flags, Mode::empty())?;
+    let file = place.open(mode)?;
     if ground.is_whole {
         lock_all(&file)?;
     } else {

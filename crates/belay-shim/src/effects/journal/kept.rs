@@ -42,13 +42,7 @@ pub(super) fn lasts(call: &Call) -> bool {
 
 /// Whether a file is there when nobody has it open any more.
 fn is_lasting(fd: c_int) -> bool {
-    descriptors::is_lasting(fd, || {
-        // SAFETY: a zeroed stat is a valid value of that plain C structure.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: fstat fills in the structure it is given.
-        let known = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-        !known || stat.st_nlink > 0
-    })
+    descriptors::is_lasting(fd, || descriptors::stat_of(fd).is_none_or(|stat| stat.st_nlink > 0))
 }
 
 /// The daemon maps memory that is shared with something.
@@ -75,16 +69,16 @@ impl Shim {
     /// The calling thread answers a request that it has taken, with success.
     #[inline]
     pub(super) fn look_for_kept(&self, tag: &Tag) {
-        let opcode = Opcode(tag.opcode);
-        if self.options & options::WATCHED != 0
-            && opcode == Opcode::WRITE
-            && !tag.acted
-            && !tag.shared
-            && tag.state == State::Logged
-        {
+        if self.is_watched(tag) && !tag.acted && !tag.shared && tag.state == State::Logged {
             self.kept(tag);
         }
-        self.look_for_stored(tag.unique, opcode);
+        self.look_for_stored(tag.unique, Opcode(tag.opcode));
+    }
+
+    /// Whether it matters of the thread's request that something of it leaves the daemon.
+    #[inline]
+    pub(super) fn is_watched(&self, tag: &Tag) -> bool {
+        self.options & options::WATCHED != 0 && tag.opcode == Opcode::WRITE.0
     }
 
     /// What the dead generation had begun is over: what it had sent may be lost.

@@ -54,7 +54,7 @@ pub(crate) fn effect(
     match (tag.state, shim()) {
         (State::Logged | State::Replaying, Some(shim)) => {
             let call = call();
-            if !tag.acted && kept::lasts(&call) {
+            if !tag.acted && shim.is_watched(&tag) && kept::lasts(&call) {
                 tag.acted = true;
                 tag::set(tag);
             }

@@ -3,7 +3,7 @@
 use super::image::{image_at, image_here};
 use super::memory::{part, parts};
 use super::syscall;
-use crate::descriptors::{Sink, is_image, sink};
+use crate::descriptors::{Sink, is_image, sink, stat_of};
 use crate::effects::journal::{About, Call, arguments, effect, read};
 use crate::effects::{Policy, policy};
 use crate::interpose::io::{read_device, write_device};
@@ -24,11 +24,7 @@ pub(super) fn kind_of(fd: c_int) -> Kind {
 }
 
 fn look_at(fd: c_int) -> Sink {
-    // SAFETY: a zeroed stat is a valid value of that plain C structure.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    if syscall!(SYS_fstat, fd, &raw mut stat) != 0 {
-        return Sink::Stream;
-    }
+    let Some(stat) = stat_of(fd) else { return Sink::Stream };
     let flags = || syscall!(SYS_fcntl, fd, libc::F_GETFL);
     match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFBLK => match flags() {
