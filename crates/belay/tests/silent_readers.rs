@@ -91,14 +91,16 @@ fn a_limit_of_file_size_is_said() {
     }
     let dir = tempfile::tempdir().expect("tempdir");
     let mut command = Command::new("bash");
+    let (mountpoint, state) = (dir.path().join("mnt"), dir.path().join("state"));
+    std::fs::create_dir(&mountpoint).expect("mkdir");
     let script = r#"ulimit -f 1000; exec "$0" run -- bindfs -f /etc "$1""#;
-    command.args(["-c", script, env!("CARGO_BIN_EXE_belay")]).arg(dir.path());
-    command.env("BELAY_STATE_DIR", dir.path().join("state"));
+    command.args(["-c", script, env!("CARGO_BIN_EXE_belay")]).arg(&mountpoint);
+    command.env("BELAY_STATE_DIR", &state);
     let output = run(&command);
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("ulimit -f unlimited"), "{said}");
-    assert_eq!(std::fs::read_dir(dir.path().join("state")).map_or(0, Iterator::count), 0);
+    assert_eq!(std::fs::read_dir(&state).map_or(0, Iterator::count), 0);
 }
 
 /// A full state directory costs the reports, which are counted, and leaves nothing half written.
