@@ -87,10 +87,15 @@ impl Supervisor {
         }
     }
 
-    /// Ends what is left of generations that were fenced: not the last one, as what a daemon leaves at its own end is its own, nor
-    /// what may still have something to deliver.
+    /// Ends what is left of generations that were fenced, and of the last one if it did not end by itself: what a daemon leaves at
+    /// its own end is its own. What may still have something to deliver is left to end with its connection.
     pub(super) fn quell_at_the_end(&self) {
-        let before = self.control().fence().min(self.book.generation);
+        let forced = self.book.gave_up || self.book.stop.is_some_and(|stop| stop.at_once);
+        let generation = self.book.generation;
+        let before = match forced && self.connections.is_empty() {
+            true => generation.saturating_add(1),
+            false => self.control().fence().min(generation),
+        };
         if before > 0 {
             self.quell(before).run();
         }

@@ -4,13 +4,16 @@
  * forks    starts a chain of processes: each starts the next one and ends. They end when the file OVER is there, or its folder gone
  * traced   starts a process that traces it, and lets it go no further when it ends
  * core     has its core written where it is mounted
+ * mortal   starts such a chain and dies when "file" is asked for, in this life and all that come
  * core is what the kernel writes then, which is thrown away. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <fuse.h>
 #include <libgen.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,13 +23,34 @@
 #include <unistd.h>
 
 static const char *over, *mountpoint;
-static char made[64], core[64];
+static char made[64], core[64], mortal[4096];
 
 static int is_made(const char *path) { return made[0] && !strcmp(path + 1, made); }
 static int is_core(const char *path) { return core[0] && !strcmp(path + 1, core); }
 
+static int is_over(void) {
+    char folder[4096];
+    strncpy(folder, over, sizeof folder - 1);
+    return access(over, F_OK) == 0 || access(dirname(folder), F_OK);
+}
+
+static void chain(void) {
+    signal(SIGCHLD, SIG_IGN);
+    while (!is_over()) {
+        if (fork() > 0)
+            _exit(0);
+        usleep(100);
+    }
+    _exit(0);
+}
+
 static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
     (void)fi;
+    if (!strcmp(path, "/file") && access(mortal, F_OK) == 0) {
+        if (fork() == 0)
+            chain();
+        abort();
+    }
     memset(st, 0, sizeof *st);
     st->st_nlink = 1;
     st->st_size = 4;
@@ -68,22 +92,6 @@ static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi)
     return 0;
 }
 
-static int is_over(void) {
-    char folder[4096];
-    strncpy(folder, over, sizeof folder - 1);
-    return access(over, F_OK) == 0 || access(dirname(folder), F_OK);
-}
-
-static void chain(void) {
-    signal(SIGCHLD, SIG_IGN);
-    while (!is_over()) {
-        if (fork() > 0)
-            _exit(0);
-        usleep(100);
-    }
-    _exit(0);
-}
-
 static void trace(pid_t daemon, int ready) {
     if (ptrace(PTRACE_SEIZE, daemon, 0, PTRACE_O_TRACEEXIT) || write(ready, "x", 1) != 1)
         _exit(1);
@@ -113,6 +121,8 @@ static int make_dir(const char *path, mode_t mode) {
             return -EPROTO;
         close(ready[0]);
     }
+    if (!strcmp(name, "mortal") && creat(mortal, 0600) < 0)
+        return -errno;
     if (!strcmp(name, "core") && (setrlimit(RLIMIT_CORE, &all) || chdir(mountpoint)))
         return -errno;
     return 0;
@@ -127,6 +137,7 @@ int main(int argc, char **argv) {
     if (argc < 3)
         return 2;
     over = argv[1];
+    snprintf(mortal, sizeof mortal, "%s.mortal", over);
     mountpoint = argv[2];
     argv[1] = argv[0];
     return fuse_main(argc - 1, argv + 1, &operations, NULL);

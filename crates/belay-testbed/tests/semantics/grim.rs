@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use belay_testbed::Signal;
+use belay_testbed::process::kill;
+
 use crate::common::until;
 use crate::custom::Custom;
 use crate::journal::compile;
@@ -18,6 +21,11 @@ fn running(program: &Path) -> Vec<u32> {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(&start))
     };
     pids.filter(is_one).collect()
+}
+
+/// Whether many looks find nothing that this program runs in: of a chain, one look may see only those that have ended.
+fn has_ended(program: &Path) -> bool {
+    (0..300).all(|_| running(program).is_empty())
 }
 
 /// A mount by `grim.c`.
@@ -72,7 +80,33 @@ fn s38_a_chain_of_forks_ends_with_its_generation() {
     grim.does("forks");
     grim.mount.crash_and_recover();
     grim.mount.stop();
-    assert!(running(&grim.program).is_empty(), "{}", grim.mount.log());
+    assert!(has_ended(&grim.program), "{}", grim.mount.log());
+}
+
+/// S34: what a daemon has started ends with it if it is killed at the end, though nothing of it was ever fenced.
+#[test]
+fn s34_a_chain_of_forks_ends_with_a_daemon_that_is_killed_at_the_end() {
+    let mut grim = Grim::start(&[]);
+    grim.does("forks");
+    assert!(until(|| running(&grim.program).len() > 1));
+    grim.mount.signal("daemon", Signal::STOP);
+    // A second wish, a moment after the first one, ends all patience.
+    let belay = grim.mount.pid("supervisor");
+    assert!(until(|| {
+        let _ = kill(belay, Signal::TERM);
+        grim.mount.exited().is_some()
+    }));
+    assert!(has_ended(&grim.program), "{}", grim.mount.log());
+}
+
+/// S34, S36: the same if belay gives the mount up.
+#[test]
+fn s34_a_chain_of_forks_ends_with_a_mount_that_is_given_up() {
+    let mut grim = Grim::start(&["--max-crashes", "1", "--poison-after", "0"]);
+    grim.does("mortal");
+    assert!(fs::read(grim.mount.at("file")).is_err());
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    assert!(has_ended(&grim.program), "{}", grim.mount.log());
 }
 
 /// S38: the same for an ordinary user, whose successors have no namespace to be told by.
