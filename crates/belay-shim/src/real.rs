@@ -205,6 +205,10 @@ real! {
     chdir(path: *const c_char) -> c_int = c"chdir";
     /// opendir(3).
     opendir(path: *const c_char) -> *mut DIR = c"opendir";
+    /// scandir(3), with its two functions.
+    scandir(path: *const c_char, into: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int = c"scandir";
+    /// statfs(2).
+    statfs(path: *const c_char, into: *mut c_void) -> c_int = c"statfs";
     /// realpath(3).
     realpath(path: *const c_char, into: *mut c_char) -> *mut c_char = c"realpath";
     /// sigaction(2).

@@ -8,6 +8,7 @@
 //! belay's. Paths are followed link by link, without ever touching the mount.
 
 use crate::start::shim;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
@@ -26,8 +27,15 @@ struct Places {
     standin: Vec<u8>,
 }
 
-/// Puts `standin` in the place of `mountpoint`; both are absolute, the latter free of links.
-pub(crate) fn use_for(mountpoint: Vec<u8>, standin: Vec<u8>) {
+/// Puts `standin` in the place of `mountpoint`; both are absolute, the latter free of links. A directory may be named by the link
+/// that a descriptor is in `/proc`.
+pub(crate) fn use_for(mountpoint: Vec<u8>, mut standin: Vec<u8>) {
+    // Calls that follow no links shall look at what that link leads to.
+    if let Ok(found) = rustix::fs::stat(standin.as_slice())
+        && FileType::from_raw_mode(found.st_mode) == FileType::Directory
+    {
+        standin.extend_from_slice(b"/.");
+    }
     if mountpoint.len() > 1 && PLACES.set(Places { mountpoint, standin }).is_ok() {
         ACTIVE.store(true, Relaxed);
     }

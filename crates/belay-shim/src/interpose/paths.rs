@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 
 /// The stand-in for the path of a call, if it needs one.
 #[inline]
-fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
+pub(super) fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
     if path.is_null() {
         return None;
     }
@@ -179,6 +179,55 @@ pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut DIR {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
     unsafe { real::opendir(path) }
+}
+
+macro_rules! spaces {
+    ($($name:ident)*) => {$(
+        /// statfs(2): on 64-bit machines both have one structure.
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, into: *mut c_void) -> c_int {
+            replaced!(path, AT_FDCWD, path, true);
+            // SAFETY: as above.
+            let make = || unsafe { real::statfs(path, into) as isize };
+            look(Kind::Statvfs, path, &[], (into, size_of::<libc::statfs>()), make)
+        }
+    )*};
+}
+
+spaces! { statfs statfs64 }
+
+/// scandir(3), which opens the directory by a function of libc's own.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn scandir(
+    path: *const c_char,
+    into: *mut c_void,
+    filter: *const c_void,
+    order: *const c_void,
+) -> c_int {
+    replaced!(path, AT_FDCWD, path, true);
+    // SAFETY: as above.
+    unsafe { real::scandir(path, into, filter, order) }
+}
+
+/// The same: on 64-bit machines both have one structure.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn scandir64(
+    path: *const c_char,
+    into: *mut c_void,
+    filter: *const c_void,
+    order: *const c_void,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { scandir(path, into, filter, order) }
 }
 
 /// realpath(3).

@@ -157,7 +157,7 @@ impl Supervisor {
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
-                if self.covers(mount) {
+                if !is_file && self.covers(mount) {
                     setup.descriptors.push((dup_cloexec(as_fd(&self.fds.covered))?, covered));
                     command.env("BELAY_STANDIN", own_descriptor(covered));
                     has_covered = true;

@@ -14,6 +14,7 @@ use belay_testbed::process::{kill, run, wait_for_exit};
 use belay_testbed::{Signal, Sshd};
 
 use crate::common::{LIMIT, names, until};
+use crate::journal::compile;
 use crate::user::{User, text};
 
 /// Makes, writes, renames, appends and removes below `dir`, checks each result, and gives what must be there then.
@@ -264,6 +265,24 @@ fn s39_daemons_in_the_background() {
         assert_eq!(user.end().code(), Some(0), "{}", user.log());
         user.left_nothing();
     }
+}
+
+/// S39: a daemon that looks at its mountpoint before it mounts (encfs wants a directory that is not a link) finds that as it was.
+#[test]
+fn s39_a_daemon_that_looks_at_its_mountpoint() {
+    let mut user = User::new();
+    let built = user.home.join("picky");
+    compile("picky.c", &built);
+    let program = user.program(&built);
+    let line = [program.into(), user.mountpoint.clone().into(), "-f".into()];
+    user.start(&["--max-crashes", "0"], &line);
+    user.serves();
+    for _ in 0..2 {
+        user.crash();
+        let path = user.at("file");
+        assert_eq!(user.does(move || fs::read_to_string(path).unwrap()), "text");
+    }
+    user.stops_cleanly();
 }
 
 /// S39: a daemon that shows what its own mount covers finds that in each life.

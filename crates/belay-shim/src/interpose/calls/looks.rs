@@ -5,6 +5,7 @@ use super::image::image_end;
 use super::{bytes, syscall};
 use crate::effects::journal::{arguments, read};
 use crate::effects::{Policy, policy};
+use crate::interpose::paths::standin;
 use crate::real;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
@@ -183,7 +184,9 @@ macro_rules! spaces {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, into: *mut libc::statvfs) -> c_int {
-            // SAFETY: the caller's arguments.
+            let found = standin(AT_FDCWD, path, true);
+            let path = found.as_ref().map_or(path, |path| path.as_ptr());
+            // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
             let make = || unsafe { real::$by_name(path, into) as isize };
             look(Kind::Statvfs, path, &[], (into.cast(), size_of::<libc::statvfs>()), make)
         }
