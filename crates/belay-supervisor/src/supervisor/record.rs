@@ -33,11 +33,8 @@ impl Supervisor {
         if last == 0 { now } else { last.saturating_add(pause) }
     }
 
-    /// Looks if it is time to; a daemon that takes too much is killed.
+    /// Looks, as it is time to; a daemon that takes too much is killed.
     pub(super) fn check_record(&mut self, now: u64) {
-        if self.next_record_look(now) > now {
-            return;
-        }
         let pause = self.record_looks.pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
         self.record_looks = Looks { last: now, pause };
         if self.book.stop.is_some() || self.is_being_killed() {

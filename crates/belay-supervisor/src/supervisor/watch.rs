@@ -7,7 +7,8 @@ use crate::handover::{Note, Received};
 use crate::ledger::{Detection, Known};
 use crate::mounts;
 use crate::process::{
-    Exit, Watched, await_dying, descendants, ended_child, maps_file, readable, started,
+    Exit, Watched, await_dying, descendants, end_of, ended_child, is_over, maps_file, readable,
+    started,
 };
 use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
@@ -126,7 +127,11 @@ impl Supervisor {
 
     /// Process `pid` of this generation has ended.
     pub(super) fn ended(&mut self, pid: u32) {
-        let died_ns = clock::now();
+        self.ended_at(pid, clock::now());
+    }
+
+    /// The same of one that has been dead since `died_ns`.
+    pub(super) fn ended_at(&mut self, pid: u32, died_ns: u64) {
         // What its last thread reads from the device now must be asked for again after that.
         await_dying(pid, Duration::from_secs(2));
         self.conclude();
@@ -148,8 +153,11 @@ impl Supervisor {
         };
         let verdict = decide(facts);
         if verdict == Verdict::Crash {
+            // What belay has killed dies of that, however long it takes.
+            let is_killed = self.is_being_killed();
             let cause = self.cause.clone();
-            let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
+            let fresh = cause
+                .filter(|(_, at)| is_killed || died_ns.saturating_sub(*at) < 2 * super::SECOND);
             let violation = self.control().violation(self.book.generation);
             let ended = self.ended_for_checkpoint(exit);
             let detection = match (fresh, violation) {
@@ -189,7 +197,8 @@ impl Supervisor {
             return exit;
         }
         let found = self.exits.iter().rposition(|exited| exited.pid == pid);
-        found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
+        let reaped = found.and_then(|at| self.exits.remove(at)).map(|exited| exited.exit);
+        reaped.or_else(|| end_of(pid)).unwrap_or(Exit::Unknown)
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.
@@ -239,7 +248,7 @@ impl Supervisor {
         others.into_iter().any(|other| {
             // What cannot be seen now may be.
             maps_file(other, self.fds.recorder.as_fd()).unwrap_or(true)
-                && Watched::open(other).is_some_and(|watched| !watched.is_dead())
+                && Watched::open(other).is_some_and(|watched| !watched.is_dead() && !is_over(other))
         })
     }
 
