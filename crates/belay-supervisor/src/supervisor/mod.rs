@@ -11,6 +11,7 @@
 //! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`quell`] | what is killed of it in the end |
+//! | [`kill`] | signals to the daemon, and what is done when they are refused |
 //! | [`undead`] | daemons that are dead while their process stays |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
@@ -35,6 +36,7 @@ mod clients;
 mod ending;
 mod facts;
 mod fence;
+mod kill;
 mod last_commit;
 mod launch;
 mod limits;

@@ -12,7 +12,6 @@ use belay_effects::Area;
 use belay_recorder::Store;
 use belay_recorder::control::options;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
-use signal_hook::consts::SIGKILL;
 use std::ops::Range;
 
 /// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
@@ -48,8 +47,7 @@ impl Supervisor {
         if bytes <= on_record.saturating_add(SLACK).min(self.config.recorder_limit) {
             return;
         }
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
-        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+        if self.kill_daemon() {
             self.cause = Some((Detection::Recorder { bytes, on_record }, now));
         }
     }

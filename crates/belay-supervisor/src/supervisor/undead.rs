@@ -30,7 +30,7 @@ fn age(seen: &mut Option<(u32, u64)>, pid: u32, is_so: bool, now: u64) -> u64 {
 }
 
 impl Supervisor {
-    /// Looks whether the daemon is dead, though its process is there.
+    /// Looks whether the daemon is dead, though its process is there, and whether it could be killed.
     pub(super) fn look_at_process(&mut self, now: u64) {
         let process = self.daemon.as_ref().or(self.spawned.as_ref());
         let waits = self.launch_at.is_some() || self.finished.is_some();
@@ -50,6 +50,9 @@ impl Supervisor {
         }
         if killed >= DEATH {
             self.end_tracer(pid);
+        }
+        if self.complete {
+            self.look_whether_killable(pid);
         }
     }
 

@@ -15,7 +15,6 @@ use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
 use belay_sys::mailbox::has_mail;
 use rustix::fd::{AsFd, BorrowedFd};
-use signal_hook::consts::SIGKILL;
 use std::thread;
 use std::time::Duration;
 
@@ -42,8 +41,9 @@ impl Supervisor {
             return;
         }
         if let Some(lost) = self.follow_lease() {
-            let lost = self.end_usurped(lost);
-            self.ended(lost);
+            if let Some(lost) = self.end_usurped(lost) {
+                self.ended(lost);
+            }
             return;
         }
         let watched = self.daemon.as_ref().or(self.spawned.as_ref());
@@ -53,19 +53,27 @@ impl Supervisor {
     }
 
     /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
-    /// as one gone mad. Gives the process whose end it is.
-    fn end_usurped(&self, lost: u32) -> u32 {
-        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else { return lost };
+    /// as one gone mad. Gives the process whose end it is; `None` if it cannot be ended, and the mount is given up.
+    fn end_usurped(&mut self, lost: u32) -> Option<u32> {
+        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
+            return Some(lost);
+        };
         if Watched::open(lost).is_none_or(|other| other.is_dead()) {
-            return lost;
+            return Some(lost);
         }
-        tracing::warn!(
-            "daemon {} is ended: process {lost} has taken its place, of which belay cannot see that it is this daemon's",
-            process.pid
+        let pid = process.pid;
+        let why = format!(
+            "process {lost} has taken the place of daemon {pid}, of which belay cannot see that it is this daemon's"
         );
-        let _ = process.signal(SIGKILL);
-        process.wait_end(Duration::from_secs(2));
-        process.pid
+        if !self.kill_daemon() {
+            self.give_up(&why);
+            return None;
+        }
+        tracing::warn!("daemon {pid} is ended: {why}");
+        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+            process.wait_end(Duration::from_secs(2));
+        }
+        Some(pid)
     }
 
     /// Watches the process that holds the lease now. Gives its id if it is dead already.

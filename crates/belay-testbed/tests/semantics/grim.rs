@@ -3,16 +3,20 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use belay_testbed::process::{kill, wait_for_exit};
-use belay_testbed::{Belay, Signal};
+use belay_testbed::{Belay, Signal, mounts};
 
 use crate::common::{LIMIT, call, state_of, until};
 use crate::custom::Custom;
 use crate::journal::compile;
 use crate::user::User;
+
+/// Where in the recorder it says which process serves.
+const LEASE: u64 = 16;
 
 /// The processes that this program runs in, by their command lines: zombies have none.
 fn running(program: &Path) -> Vec<u32> {
@@ -34,6 +38,17 @@ struct Grim {
 impl Grim {
     fn start(arguments: &[&str]) -> Self {
         let grim = Self::start_by(Belay::find().unwrap().command(), arguments, "-f");
+        grim.mount.serves();
+        grim
+    }
+
+    /// By a belay that has no CAP_KILL.
+    fn start_powerless(arguments: &[&str]) -> Self {
+        let belay = Belay::find().unwrap().command();
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-kill", "--inh-caps", "-kill"]).arg(belay.get_program());
+        command.envs(belay.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let grim = Self::start_by(command, arguments, "-f");
         grim.mount.serves();
         grim
     }
@@ -200,4 +215,42 @@ fn s107_a_core_that_goes_to_the_own_mount() {
     assert!(log.contains("its core is being written") && log.contains("SIGSEGV"), "{log}");
     grim.mount.serves();
     grim.mount.stop();
+}
+
+/// S108: a daemon that has changed its user, and a belay that may not end it: that is said, and nobody waits for it.
+#[test]
+fn s108_a_daemon_that_belay_may_not_end() {
+    let mut grim = Grim::start_powerless(&["--hang-timeout", "1s"]);
+    assert!(grim.mount.log().contains("has no CAP_KILL"), "{}", grim.mount.log());
+    grim.does("user");
+    let daemon = grim.mount.pid("daemon");
+    grim.mount.wait_for("reason", |status| status["degraded_reasons"][0]["kind"] == "kill");
+    let crash = Custom::belay(&["crash".as_ref(), grim.mount.mountpoint.as_os_str()]);
+    let said = String::from_utf8_lossy(&crash.stderr);
+    assert!(!crash.status.success() && said.contains("not permitted"), "{said}");
+    // It would end by itself, as it is unmounted.
+    kill(daemon, Signal::STOP).unwrap();
+    Custom::belay(&["stop".as_ref(), "--force".as_ref(), grim.mount.mountpoint.as_os_str()]);
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let told = format!("process {daemon}, the daemon, lives on");
+    assert!(grim.mount.log().contains(&told), "{}", grim.mount.log());
+    assert!(!grim.mount.is_mounted());
+    kill(daemon, Signal::KILL).unwrap();
+    assert!(wait_for_exit(daemon, LIMIT).unwrap());
+}
+
+/// S108: such a daemon that nobody can tell from another any more, as the lease names somebody else, is given up.
+#[test]
+fn s108_a_daemon_gone_mad_that_belay_may_not_end() {
+    let mut grim = Grim::start_powerless(&[]);
+    grim.does("user");
+    let daemon = grim.mount.pid("daemon");
+    let lease = u64::from(std::process::id()); // generation 0
+    grim.mount.recorder().write_all_at(&lease.to_ne_bytes(), LEASE).unwrap();
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let told = format!("process {daemon}, the daemon, lives on");
+    assert!(grim.mount.log().contains(&told), "{}", grim.mount.log());
+    kill(daemon, Signal::KILL).unwrap();
+    assert!(wait_for_exit(daemon, LIMIT).unwrap());
+    mounts::unmount_by_force(&grim.mount.mountpoint);
 }
