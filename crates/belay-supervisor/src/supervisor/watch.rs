@@ -7,8 +7,8 @@ use crate::handover::{Note, Received};
 use crate::ledger::{Detection, Known};
 use crate::mounts;
 use crate::process::{
-    Exit, Watched, await_dying, descendants, end_of, ended_child, is_over, maps_file, readable,
-    started,
+    Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file,
+    readable, started,
 };
 use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
@@ -41,6 +41,9 @@ impl Supervisor {
             return;
         }
         if let Some(lost) = self.follow_lease() {
+            if self.refuses_namespace(lost) {
+                return;
+            }
             if let Some(lost) = self.end_usurped(lost) {
                 self.ended(lost);
             }
@@ -50,6 +53,27 @@ impl Supervisor {
         if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
             self.ended(pid);
         }
+    }
+
+    /// The lease names `lost`, and a process that has the recorder in memory has that number where belay does not see it: in a PID
+    /// namespace of its own. It cannot be held, and another start would end the same.
+    fn refuses_namespace(&mut self, lost: u32) -> bool {
+        let belay = [std::process::id(), self.keeper_pid];
+        let is_it = |pid: &u32| {
+            let numbers = fact(*pid, "NSpid:").unwrap_or_default();
+            let numbers = numbers.split_ascii_whitespace().skip(1);
+            numbers.last().and_then(|last| last.parse().ok()) == Some(lost)
+                && maps_file(*pid, self.fds.recorder.as_fd()).unwrap_or(false)
+        };
+        let below = descendants(&belay, &belay);
+        let Some(pid) = below.into_iter().find(is_it) else { return false };
+        let why = format!(
+            "process {pid} serves in a PID namespace of its own, where belay cannot tell which process it is, so it cannot be \
+             held: start the daemon without one (unshare --pid and the like)"
+        );
+        Self::kill_all(&Watched::open(pid).into_iter().collect::<Vec<_>>());
+        self.refuse_daemon(&why);
+        true
     }
 
     /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended

@@ -254,3 +254,16 @@ fn s108_a_daemon_gone_mad_that_belay_may_not_end() {
     assert!(wait_for_exit(daemon, LIMIT).unwrap());
     mounts::unmount_by_force(&grim.mount.mountpoint);
 }
+
+/// L48: a daemon in a PID namespace of its own is refused at its first start.
+#[test]
+fn l48_a_pid_namespace_of_its_own_is_refused() {
+    let mut belay = Belay::find().unwrap().command();
+    belay.env("GRIM_NEWPID", "1");
+    let mut grim = Grim::start_by(belay, &[], "-f");
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let log = grim.mount.log();
+    assert!(log.contains("PID namespace of its own") && !log.contains("generation 1"), "{log}");
+    assert!(!grim.mount.is_mounted());
+    assert!(until(|| running(&grim.program).is_empty()), "{log}");
+}
