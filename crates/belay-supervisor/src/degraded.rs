@@ -30,6 +30,8 @@ pub enum Kind {
     Commit,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
     Program,
+    /// Belay may not end the daemon, which has another user.
+    Kill,
 }
 
 impl From<Loss> for Kind {

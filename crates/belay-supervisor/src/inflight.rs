@@ -172,17 +172,21 @@ impl Ages {
         }
         let current = current.iter().filter(|(_, request)| !waits(request.opcode));
         let mut seen = HashMap::new();
-        let mut oldest: Option<(&InFlight, u64)> = None;
-        for (_, request) in current.clone() {
+        let mut oldest: Option<(Slot, &InFlight, u64)> = None;
+        for (slot, request) in current {
             let since = self.seen.get(&request.unique).copied().unwrap_or(now);
             seen.insert(request.unique, since);
-            if oldest.is_none_or(|(_, found)| since < found) {
-                oldest = Some((request, since));
+            if oldest.is_none_or(|(_, _, found)| since < found) {
+                oldest = Some((*slot, request, since));
             }
         }
         self.seen = seen;
-        let (request, since) = oldest?;
-        Some((line(request, &[]), now.saturating_sub(since)))
+        let (slot, request, since) = oldest?;
+        let store = Store::new(requests.view(), requests.layout);
+        let (body, _) = store.slot_body(slot);
+        // If it is answered meanwhile, that is another's by now: then there is no such request any more.
+        let still = store.slot_is(slot, request.unique);
+        still.then(|| (line(request, &body), now.saturating_sub(since)))
     }
 
     /// Forgets all ages: a new generation has all the time again.
@@ -228,7 +232,7 @@ mod tests {
         let lines = Snapshot::take(&store).describe();
         assert!(lines[0].contains("UNLINK") && lines[0].contains("\"name\""), "{lines:?}");
         let (oldest, _) = ages.oldest_in_flight(look, None).expect("one");
-        assert!(oldest.contains("UNLINK"), "{oldest}");
+        assert!(oldest.contains("UNLINK") && oldest.contains("\"name\""), "{oldest}");
         assert!(ages.oldest_in_flight(look, Some(4)).is_none() && !look.has_alone(4));
         let solo = Solo::default().begin(4);
         store.slot_set_solo(Slot(7), solo);

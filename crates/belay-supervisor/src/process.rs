@@ -257,9 +257,82 @@ pub fn is_stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.trim_start().starts_with('T'))
 }
 
+/// Whether no thread of process `pid` ever runs again, though the process may stay: a signal has killed it, and its core is being
+/// written, or somebody who traces it does not let go of it. One that exits by itself is waited for.
+pub fn is_over(pid: u32) -> bool {
+    // Most are told by one look.
+    let first = stat(pid).and_then(|stat| Thread::read(&stat));
+    if !first.is_some_and(|thread| thread.is_over()) {
+        return false;
+    }
+    let threads = threads(pid);
+    threads.iter().all(Thread::is_over)
+        && threads.iter().any(|thread| thread.flags & (Thread::KILLED | Thread::DUMPING_CORE) != 0)
+}
+
+/// The same of a process that was sent SIGKILL a while ago, and may have been exiting by itself then. Who traces a thread holds it at its
+/// exit alone after that: from each other stop that signal frees it.
+pub fn is_kept(pid: u32) -> bool {
+    let threads = threads(pid);
+    !threads.is_empty() && threads.iter().all(|thread| thread.is_over() || thread.is_traced)
+}
+
+/// How a process ends that is over, as far as the kernel tells it before.
+pub fn end_of(pid: u32) -> Option<Exit> {
+    let status: i32 = stat(pid)?.split_ascii_whitespace().nth(49)?.parse().ok()?;
+    match (status & 0x7f, status >> 8 & 0xff) {
+        // Or it is not told to this user.
+        (0, 0) => None,
+        (0, code) => Some(Exit::Code(code)),
+        (signal, _) => Some(Exit::Signal(signal)),
+    }
+    .filter(|_| is_over(pid))
+}
+
+/// A thread, as the kernel describes it.
+struct Thread {
+    is_traced: bool,
+    flags: u32,
+}
+
+impl Thread {
+    // Flags of the kernel's (PF_...): a thread with one of them comes back neither to its program nor to a system call.
+    const EXITING: u32 = 0x4;
+    const AFTER_CORE_DUMP: u32 = 0x8;
+    const DUMPING_CORE: u32 = 0x200;
+    const KILLED: u32 = 0x400;
+
+    fn read(stat: &str) -> Option<Self> {
+        let mut words = stat.split_ascii_whitespace();
+        let is_traced = words.next()? == "t";
+        Some(Self { is_traced, flags: words.nth(5)?.parse().ok()? })
+    }
+
+    fn is_over(&self) -> bool {
+        let over = Self::EXITING | Self::AFTER_CORE_DUMP | Self::DUMPING_CORE | Self::KILLED;
+        self.flags & over != 0
+    }
+}
+
+/// The threads of process `pid`. Those that go meanwhile do not count.
+fn threads(pid: u32) -> Vec<Thread> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| Thread::read(&stat_in(&task.path().join("stat"))?)).collect()
+}
+
+/// What the kernel says of process `pid` under that name, `TracerPid:`, in /proc/PID/status.
+pub fn fact(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned())
+}
+
 /// What the kernel says of process `pid`, from its state on.
 fn stat(pid: u32) -> Option<String> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    stat_in(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+fn stat_in(file: &Path) -> Option<String> {
+    let stat = fs::read(file).ok()?;
     // The name, in brackets, may have anything in it.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
@@ -316,7 +389,7 @@ pub fn maps_file(pid: u32, file: BorrowedFd<'_>) -> io::Result<bool> {
 /// Waits for the end of process `pid` if it is about to end: one whose first thread is gone has no
 /// memory any more, while another of its threads may still be in the middle of a system call.
 pub fn await_dying(pid: u32, limit: Duration) {
-    let Some(watched) = Watched::open(pid).filter(|watched| !watched.is_dead()) else {
+    let Some(watched) = Watched::open(pid).filter(|one| !one.is_dead() && !is_over(pid)) else {
         return;
     };
     // Its size, which the kernel tells without a lock.
@@ -360,10 +433,13 @@ mod tests {
             assert!(Instant::now() < end, "it is stopped");
             std::thread::sleep(Duration::from_millis(1));
         }
+        assert!(!is_over(child.id()), "it may be woken");
         watched.signal(9).expect("kill");
         assert!(watched.wait_end(Duration::from_secs(5)));
         assert_eq!(ended_child(child.id()), Some(Exit::Signal(9)));
         assert_eq!(ended_child(child.id()), Some(Exit::Signal(9)), "its status is still there");
+        assert!(is_over(child.id()) && is_kept(child.id()) && !is_over(me) && !is_kept(me));
+        assert_eq!((end_of(child.id()), end_of(me)), (Some(Exit::Signal(9)), None));
         child.wait().expect("wait");
         assert_eq!(ended_child(child.id()), None);
         assert!(watched.signal(9).is_ok(), "signalling the dead is no error");

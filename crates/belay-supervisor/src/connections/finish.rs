@@ -238,16 +238,20 @@ fn wait(alive: &[&Watched], open: &[Ending]) {
 
 /// Ends processes at once. Gives the ids of those it had to kill.
 pub(super) fn kill<'a>(processes: impl Iterator<Item = &'a Watched>) -> Vec<u32> {
-    let alive: Vec<&Watched> = processes.filter(|process| !process.is_dead()).collect();
     let mut killed = Vec::new();
-    for process in &alive {
+    for process in processes.filter(|process| !process.is_dead()) {
         tracing::debug!("process {} of the dead daemon lives on: killing it", process.pid);
-        if process.signal(9).is_ok() {
-            killed.push(process.pid);
+        match process.signal(9) {
+            Ok(()) => killed.push(process),
+            Err(error) => tracing::warn!(
+                "process {} of the dead daemon may still have effects, as belay cannot end it ({error}): end it yourself",
+                process.pid
+            ),
         }
     }
-    for process in alive {
+    // What was not killed does not end by itself.
+    for process in &killed {
         process.wait_end(Duration::from_secs(1));
     }
-    killed
+    killed.into_iter().map(|process| process.pid).collect()
 }

@@ -16,7 +16,6 @@ use belay_oplog::Oplog;
 use belay_recorder::control::{Counter, options};
 use belay_sys::Mapping;
 use rustix::fd::{AsFd, OwnedFd};
-use signal_hook::consts::SIGKILL;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -370,9 +369,7 @@ impl Supervisor {
         if now.saturating_sub(since) < limit || self.is_being_killed() {
             return;
         }
-        if let Some(daemon) = self.daemon.as_ref()
-            && daemon.signal(SIGKILL).is_ok()
-        {
+        if self.daemon.is_some() && self.kill_daemon() {
             let request = "its end, for a checkpoint".to_owned();
             self.cause = Some((Detection::Hang { request }, now));
         }

@@ -7,6 +7,7 @@ use crate::mounts;
 use crate::process::signal_name;
 use crate::protocol::{Answer, Ask, MAX_ANSWER, MAX_LINE, StopHow};
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use signal_hook::consts::{SIGKILL, SIGSTOP};
 use std::io::{ErrorKind, Read, Write};
@@ -213,8 +214,11 @@ impl Supervisor {
                         --hang-timeout; see `belay run --help`"
                 .to_owned());
         }
-        daemon.signal(signal).map_err(|error| {
-            format!("cannot send signal {signal} to process {}: {error}", daemon.pid)
+        let pid = daemon.pid;
+        self.signal_daemon(signal).map_err(|error| {
+            let hint =
+                if error == Errno::PERM { "; `belay status` says why, and what helps" } else { "" };
+            format!("cannot send signal {signal} to process {pid}: {error}{hint}")
         })?;
         self.cause = Some((cause, clock::now()));
         Ok(())

@@ -137,11 +137,8 @@ impl Supervisor {
                     return;
                 }
             }
-            _ => {
-                if let Err(error) = process.signal(SIGTERM) {
-                    tracing::warn!("cannot signal process {}: {error}", process.pid);
-                }
-            }
+            // What is refused is said.
+            _ => _ = self.signal_daemon(SIGTERM),
         }
         stop.told = true;
         self.book.stop = Some(stop);
@@ -171,15 +168,12 @@ impl Supervisor {
     fn force_stop(&mut self) {
         // If it cannot be now, it is when the daemon has ended.
         self.take_mount_off(Duration::ZERO);
-        match self.daemon.as_ref().or(self.spawned.as_ref()) {
-            // Its end is noticed like any other.
-            Some(process) => {
-                if let Err(error) = process.signal(SIGKILL) {
-                    tracing::warn!("cannot kill process {}: {error}", process.pid);
-                }
-            }
-            None => self.finish(0),
+        if self.daemon.is_none() && self.spawned.is_none() {
+            self.finish(0);
+        } else if !self.kill_last() {
+            self.finish(1);
         }
+        // Its end is noticed like any other.
     }
 
     /// Ends belay on this mount, with exit code `code`.
@@ -231,13 +225,11 @@ impl Supervisor {
     /// Gives the mount up, so that nobody hangs on it.
     pub(super) fn give_up(&mut self, why: &str) {
         self.book.gave_up = true;
-        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
-            let _ = process.signal(SIGKILL);
+        if self.daemon.is_some() || self.spawned.is_some() {
+            self.kill_last();
         } else {
             // A new supervisor may not know yet which of them is the daemon.
-            for process in self.leftovers() {
-                let _ = process.signal(SIGKILL);
-            }
+            Self::kill_all(&self.leftovers());
         }
         if let Some(crash) = self.book.crash.take() {
             self.write_report(&crash, Outcome::GaveUp, None);

@@ -7,7 +7,7 @@ use super::quell::Quell;
 use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
 use crate::lineage::Lineage;
-use crate::process::{Watched, descendants, may_look_anywhere};
+use crate::process::{Watched, descendants, is_over, may_look_anywhere};
 use crate::threads;
 use belay_recorder::Control;
 use rustix::fd::AsFd;
@@ -67,7 +67,7 @@ impl Supervisor {
         below.retain(|pid| Some(*pid) != daemon && !is_helper(*pid) && !apart.contains(pid));
         let found = below.len();
         let open = below.into_iter().filter_map(Watched::open);
-        let alive: Vec<Watched> = open.filter(|watched| !watched.is_dead()).collect();
+        let alive: Vec<Watched> = open.filter(|one| !one.is_dead() && !is_over(one.pid)).collect();
         Left { stirs: alive.len() < found, alive }
     }
 

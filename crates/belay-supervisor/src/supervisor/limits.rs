@@ -6,7 +6,6 @@ use crate::ledger::Detection;
 use crate::mounts;
 use crate::process::{is_stopped, resident_bytes};
 use belay_recorder::control::{Counter, Instant};
-use signal_hook::consts::SIGKILL;
 use std::time::Duration;
 
 impl Supervisor {
@@ -25,8 +24,7 @@ impl Supervisor {
         }
         let found = self.late_start().or_else(|| self.too_large()).or_else(|| self.hanging());
         let Some(detection) = found else { return };
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
-        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+        if self.kill_daemon() {
             // It hangs because somebody has asked for it: no request is to blame.
             let detection = match (self.cause.take(), detection) {
                 (Some((Detection::Requested { signal }, _)), Detection::Hang { request }) => {

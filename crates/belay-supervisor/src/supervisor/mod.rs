@@ -11,6 +11,8 @@
 //! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`quell`] | what is killed of it in the end |
+//! | [`kill`] | signals to the daemon, and what is done when they are refused |
+//! | [`undead`] | daemons that are dead while their process stays |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`stray`] | starts that come to nothing |
@@ -34,6 +36,7 @@ mod clients;
 mod ending;
 mod facts;
 mod fence;
+mod kill;
 mod last_commit;
 mod launch;
 mod limits;
@@ -47,6 +50,7 @@ mod record;
 mod recovery;
 mod stray;
 mod takeover;
+mod undead;
 mod unmounting;
 mod watch;
 mod words;
@@ -214,6 +218,7 @@ struct Supervisor {
     unknown: Option<(u64, (u64, u64))>,
     next_tick_ns: u64,
     record_looks: record::Looks,
+    process_looks: undead::Looks,
     words: words::Words,
     unmounting: Option<unmounting::Unmounting>,
     lack: unmounting::Lack,
@@ -308,6 +313,7 @@ impl Supervisor {
             unknown: None,
             next_tick_ns: clock::now() + SECOND,
             record_looks: record::Looks::default(),
+            process_looks: undead::Looks::default(),
             words: words::Words::default(),
             unmounting: None,
             lack: unmounting::Lack::default(),
@@ -530,7 +536,11 @@ impl Supervisor {
         self.nudge_in_time(now);
         self.end_vain_nudge(now);
         self.look_for_unheld(now);
-        self.check_record(now);
+        if self.next_record_look(now) <= now {
+            // Nothing tells of either.
+            self.check_record(now);
+            self.look_at_process(now);
+        }
         self.answer_safe();
         if self.needs_ticks() && self.next_tick_ns <= now {
             self.next_tick_ns = now + SECOND;

@@ -12,11 +12,9 @@ use super::clients::Wait;
 use super::{SECOND, Supervisor};
 use crate::asker;
 use crate::clock;
-use crate::ledger::Detection;
 use crate::mounts;
 use belay_recorder::Store;
 use belay_recorder::control::Instant;
-use signal_hook::consts::SIGKILL;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 
@@ -186,15 +184,9 @@ impl Supervisor {
         if unread || read || mounts::is_disconnected(self.device()) {
             return;
         }
-        tracing::error!(
-            "{}: it reads the FUSE device by other means than the C library's functions (io_uring, or system calls of its \
-             own), where belay cannot see what it does: it cannot be held. Run it without belay, or set it to plain reads",
-            self.config.command_line()
+        self.refuse_daemon(
+            "it reads the FUSE device by other means than the C library's functions (io_uring, or system calls of its own), \
+             where belay cannot see what it does: it cannot be held. Run it without belay, or set it to plain reads",
         );
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
-        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
-            self.cause = Some((Detection::Death, clock::now()));
-        }
-        self.finish(1);
     }
 }

@@ -15,7 +15,6 @@ use crate::look::{Found, There};
 use crate::process::Exit;
 use crate::programs::{self, Identity};
 use crate::protocol::Answer;
-use signal_hook::consts::SIGKILL;
 
 /// When it is first looked whether a new process has loaded the shim: most have by then.
 pub(super) const FIRST_LOOK: u64 = super::SECOND / 50;
@@ -154,9 +153,12 @@ impl Supervisor {
         };
         let path = self.config.program.display();
         let why = format!("{path} runs without belay's library ({why}), so it cannot be held");
-        tracing::error!("{why}: it is ended");
-        if process.signal(SIGKILL).is_ok() {
+        if self.kill_daemon() {
+            tracing::error!("{why}: it is ended");
             self.cause = Some((Detection::Unheld { why }, now));
+        } else {
+            // No other one may be started beside it.
+            self.refuse_daemon(&why);
         }
     }
 

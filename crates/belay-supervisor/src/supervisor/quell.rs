@@ -5,7 +5,7 @@
 
 use crate::fusermount::is_helper;
 use crate::lineage::Lineage;
-use crate::process::{Watched, descendants};
+use crate::process::{Watched, descendants, is_over};
 use signal_hook::consts::SIGKILL;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Quell {
             let mut missed = false;
             for pid in self.look(&mut missed) {
                 match Watched::open(pid) {
-                    Some(process) if !process.is_dead() => alive.push(process),
+                    Some(process) if !process.is_dead() && !is_over(pid) => alive.push(process),
                     Some(_) => {
                         missed |= !known_dead.contains(&pid);
                         dead.insert(pid);

@@ -12,7 +12,6 @@ use belay_effects::Area;
 use belay_recorder::Store;
 use belay_recorder::control::options;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
-use signal_hook::consts::SIGKILL;
 use std::ops::Range;
 
 /// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
@@ -33,11 +32,8 @@ impl Supervisor {
         if last == 0 { now } else { last.saturating_add(pause) }
     }
 
-    /// Looks if it is time to; a daemon that takes too much is killed.
+    /// Looks, as it is time to; a daemon that takes too much is killed.
     pub(super) fn check_record(&mut self, now: u64) {
-        if self.next_record_look(now) > now {
-            return;
-        }
         let pause = self.record_looks.pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
         self.record_looks = Looks { last: now, pause };
         if self.book.stop.is_some() || self.is_being_killed() {
@@ -51,8 +47,7 @@ impl Supervisor {
         if bytes <= on_record.saturating_add(SLACK).min(self.config.recorder_limit) {
             return;
         }
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
-        if process.is_some_and(|process| process.signal(SIGKILL).is_ok()) {
+        if self.kill_daemon() {
             self.cause = Some((Detection::Recorder { bytes, on_record }, now));
         }
     }

@@ -175,10 +175,8 @@ impl Supervisor {
                 self.answer_unmount(how, None);
                 // One that still starts may wait for long before it finds that out.
                 let starts = !self.complete && self.book.generation > 0 && !self.has_epochs();
-                if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref())
-                    && starts
-                {
-                    let _ = process.signal(SIGTERM);
+                if starts {
+                    let _ = self.signal_daemon(SIGTERM);
                 }
                 // If none is there, it is over.
                 self.pursue_stop();

@@ -7,14 +7,14 @@ use crate::handover::{Note, Received};
 use crate::ledger::{Detection, Known};
 use crate::mounts;
 use crate::process::{
-    Exit, Watched, await_dying, descendants, ended_child, maps_file, readable, started,
+    Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file,
+    readable, started,
 };
 use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
 use belay_recorder::control::{InitState, flags};
 use belay_sys::mailbox::has_mail;
 use rustix::fd::{AsFd, BorrowedFd};
-use signal_hook::consts::SIGKILL;
 use std::thread;
 use std::time::Duration;
 
@@ -41,8 +41,12 @@ impl Supervisor {
             return;
         }
         if let Some(lost) = self.follow_lease() {
-            let lost = self.end_usurped(lost);
-            self.ended(lost);
+            if self.refuses_namespace(lost) {
+                return;
+            }
+            if let Some(lost) = self.end_usurped(lost) {
+                self.ended(lost);
+            }
             return;
         }
         let watched = self.daemon.as_ref().or(self.spawned.as_ref());
@@ -51,20 +55,49 @@ impl Supervisor {
         }
     }
 
-    /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
-    /// as one gone mad. Gives the process whose end it is.
-    fn end_usurped(&self, lost: u32) -> u32 {
-        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else { return lost };
-        if Watched::open(lost).is_none_or(|other| other.is_dead()) {
-            return lost;
-        }
-        tracing::warn!(
-            "daemon {} is ended: process {lost} has taken its place, of which belay cannot see that it is this daemon's",
-            process.pid
+    /// The lease names `lost`, and a process that has the recorder in memory has that number where belay does not see it: in a PID
+    /// namespace of its own. It cannot be held, and another start would end the same.
+    fn refuses_namespace(&mut self, lost: u32) -> bool {
+        let belay = [std::process::id(), self.keeper_pid];
+        let is_it = |pid: &u32| {
+            let numbers = fact(*pid, "NSpid:").unwrap_or_default();
+            let numbers = numbers.split_ascii_whitespace().skip(1);
+            numbers.last().and_then(|last| last.parse().ok()) == Some(lost)
+                && maps_file(*pid, self.fds.recorder.as_fd()).unwrap_or(false)
+        };
+        let below = descendants(&belay, &belay);
+        let Some(pid) = below.into_iter().find(is_it) else { return false };
+        let why = format!(
+            "process {pid} serves in a PID namespace of its own, where belay cannot tell which process it is, so it cannot be \
+             held: start the daemon without one (unshare --pid and the like)"
         );
-        let _ = process.signal(SIGKILL);
-        process.wait_end(Duration::from_secs(2));
-        process.pid
+        Self::kill_all(&Watched::open(pid).into_iter().collect::<Vec<_>>());
+        self.refuse_daemon(&why);
+        true
+    }
+
+    /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
+    /// as one gone mad. Gives the process whose end it is; `None` if it cannot be ended, and the mount is given up.
+    fn end_usurped(&mut self, lost: u32) -> Option<u32> {
+        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
+            return Some(lost);
+        };
+        if Watched::open(lost).is_none_or(|other| other.is_dead()) {
+            return Some(lost);
+        }
+        let pid = process.pid;
+        let why = format!(
+            "process {lost} has taken the place of daemon {pid}, of which belay cannot see that it is this daemon's"
+        );
+        if !self.kill_daemon() {
+            self.give_up(&why);
+            return None;
+        }
+        tracing::warn!("daemon {pid} is ended: {why}");
+        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+            process.wait_end(Duration::from_secs(2));
+        }
+        Some(pid)
     }
 
     /// Watches the process that holds the lease now. Gives its id if it is dead already.
@@ -126,7 +159,11 @@ impl Supervisor {
 
     /// Process `pid` of this generation has ended.
     pub(super) fn ended(&mut self, pid: u32) {
-        let died_ns = clock::now();
+        self.ended_at(pid, clock::now());
+    }
+
+    /// The same of one that has been dead since `died_ns`.
+    pub(super) fn ended_at(&mut self, pid: u32, died_ns: u64) {
         // What its last thread reads from the device now must be asked for again after that.
         await_dying(pid, Duration::from_secs(2));
         self.conclude();
@@ -148,8 +185,11 @@ impl Supervisor {
         };
         let verdict = decide(facts);
         if verdict == Verdict::Crash {
+            // What belay has killed dies of that, however long it takes.
+            let is_killed = self.is_being_killed();
             let cause = self.cause.clone();
-            let fresh = cause.filter(|(_, at)| died_ns.saturating_sub(*at) < 2 * super::SECOND);
+            let fresh = cause
+                .filter(|(_, at)| is_killed || died_ns.saturating_sub(*at) < 2 * super::SECOND);
             let violation = self.control().violation(self.book.generation);
             let ended = self.ended_for_checkpoint(exit);
             let detection = match (fresh, violation) {
@@ -189,7 +229,8 @@ impl Supervisor {
             return exit;
         }
         let found = self.exits.iter().rposition(|exited| exited.pid == pid);
-        found.and_then(|at| self.exits.remove(at)).map_or(Exit::Unknown, |exited| exited.exit)
+        let reaped = found.and_then(|at| self.exits.remove(at)).map(|exited| exited.exit);
+        reaped.or_else(|| end_of(pid)).unwrap_or(Exit::Unknown)
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.
@@ -239,7 +280,7 @@ impl Supervisor {
         others.into_iter().any(|other| {
             // What cannot be seen now may be.
             maps_file(other, self.fds.recorder.as_fd()).unwrap_or(true)
-                && Watched::open(other).is_some_and(|watched| !watched.is_dead())
+                && Watched::open(other).is_some_and(|watched| !watched.is_dead() && !is_over(other))
         })
     }
 

@@ -3,15 +3,21 @@
  * It shows one file, "file". A directory that is made has it do what its name says, and is there from then on:
  * forks    starts a chain of processes: each starts the next one and ends. They end when the file OVER is there, or its folder gone
  * traced   starts a process that traces it, and lets it go no further when it ends
- * core     has its core written where it is mounted
+ * core     has its core written where it is mounted, when it dies
  * mortal   starts such a chain and dies when "file" is asked for, in this life and all that come
- * core is what the kernel writes then, which is thrown away. */
+ * quits    exits
+ * user     becomes another user
+ *     grim OVER trace PID
+ * traces that process in the same way.
+ * With GRIM_NEWPID in its environment it serves in a PID namespace of its own.
+ * What is written is thrown away. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
 #include <libgen.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +26,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *over, *mountpoint;
@@ -123,6 +130,10 @@ static int make_dir(const char *path, mode_t mode) {
     }
     if (!strcmp(name, "mortal") && creat(mortal, 0600) < 0)
         return -errno;
+    if (!strcmp(name, "quits"))
+        _exit(3);
+    if (!strcmp(name, "user") && (setresgid(4321, 4321, 4321) || setresuid(4321, 4321, 4321)))
+        return -errno;
     if (!strcmp(name, "core") && (setrlimit(RLIMIT_CORE, &all) || chdir(mountpoint)))
         return -errno;
     return 0;
@@ -139,6 +150,16 @@ int main(int argc, char **argv) {
     over = argv[1];
     snprintf(mortal, sizeof mortal, "%s.mortal", over);
     mountpoint = argv[2];
+    if (argc == 4 && !strcmp(argv[2], "trace"))
+        trace(atoi(argv[3]), 1);
     argv[1] = argv[0];
+    if (getenv("GRIM_NEWPID")) {
+        if (unshare(CLONE_NEWPID))
+            return 3;
+        pid_t child = fork();
+        int status;
+        if (child > 0)
+            return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+    }
     return fuse_main(argc - 1, argv + 1, &operations, NULL);
 }

@@ -1,16 +1,22 @@
-//! S34, S38, S106: daemons whose processes do not end as others do.
+//! S34, S38, S106, S107, S108, L48: daemons whose processes do not end as others do.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use belay_testbed::Signal;
-use belay_testbed::process::kill;
+use belay_testbed::process::{kill, wait_for_exit};
+use belay_testbed::{Belay, Signal, mounts};
 
-use crate::common::until;
+use crate::common::{LIMIT, call, state_of, until};
 use crate::custom::Custom;
 use crate::journal::compile;
 use crate::user::User;
+
+/// Where in the recorder it says which process serves.
+const LEASE: u64 = 16;
 
 /// The processes that this program runs in, by their command lines: zombies have none.
 fn running(program: &Path) -> Vec<u32> {
@@ -36,15 +42,34 @@ struct Grim {
 
 impl Grim {
     fn start(arguments: &[&str]) -> Self {
-        let mut found = PathBuf::new();
-        let mount = Custom::start(arguments, |place| {
-            found = place.dir.join("grim");
-            compile("grim.c", &found);
+        let grim = Self::start_by(Belay::find().unwrap().command(), arguments, "-f");
+        grim.mount.serves();
+        grim
+    }
+
+    /// By a belay that has no CAP_KILL.
+    fn start_powerless(arguments: &[&str]) -> Self {
+        let belay = Belay::find().unwrap().command();
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-kill", "--inh-caps", "-kill"]).arg(belay.get_program());
+        command.envs(belay.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let grim = Self::start_by(command, arguments, "-f");
+        grim.mount.serves();
+        grim
+    }
+
+    /// By this command that runs belay, with that option of libfuse's.
+    fn start_by(command: Command, arguments: &[&str], option: &str) -> Self {
+        let mut program = PathBuf::new();
+        let mount = Custom::start_by(command, arguments, |place| {
+            program = place.dir.join("grim");
+            compile("grim.c", &program);
             let over = place.dir.join("over");
-            vec![found.clone().into(), over.into(), place.mountpoint.into(), "-f".into()]
+            let words: [OsString; 3] =
+                [program.clone().into(), over.into(), place.mountpoint.into()];
+            words.into_iter().chain(["-f".into(), option.into()]).collect()
         });
-        mount.serves();
-        Self { mount, program: found }
+        Self { mount, program }
     }
 
     fn does(&self, what: &str) {
@@ -134,4 +159,142 @@ fn s38_a_users_chain_of_forks_ends_with_its_generation() {
         }
     }
     user.stops_cleanly();
+}
+
+/// S107: a process of its own traces the daemon and keeps it in its death. It is dead all the same.
+#[test]
+fn s107_a_daemon_that_its_child_keeps_is_dead() {
+    let grim = Grim::start(&[]);
+    grim.does("traced");
+    let daemon = grim.mount.signal("daemon", Signal::KILL);
+    let path = grim.mount.at("file");
+    assert_eq!(call(move || fs::read_to_string(path).unwrap()).result(), "text");
+    assert!(wait_for_exit(daemon, LIMIT).unwrap(), "{}", grim.mount.log());
+    assert!(grim.mount.log().contains("traces it"), "{}", grim.mount.log());
+    grim.mount.serves();
+    assert_eq!(running(&grim.program), [grim.mount.pid("daemon")], "{}", grim.mount.log());
+    grim.mount.stop();
+}
+
+/// S107: the same when the daemon exits by itself, in which nobody sees that it is dead: belay can be stopped by force.
+#[test]
+fn s107_a_daemon_that_its_child_keeps_can_be_stopped() {
+    // By its first thread, which is the one that is traced.
+    let mut grim = Grim::start_by(Belay::find().unwrap().command(), &[], "-s");
+    grim.mount.serves();
+    grim.does("traced");
+    let daemon = grim.mount.pid("daemon");
+    let path = grim.mount.at("quits");
+    let caller = call(move || fs::create_dir(path));
+    assert!(until(|| state_of(daemon) == 't'), "{}", grim.mount.log());
+    Custom::belay(&["stop".as_ref(), "--force".as_ref(), grim.mount.mountpoint.as_os_str()]);
+    assert!(caller.result().is_err());
+    grim.mount.end();
+    assert!(wait_for_exit(daemon, LIMIT).unwrap(), "{}", grim.mount.log());
+    assert!(grim.mount.log().contains("which does not end: it is killed"), "{}", grim.mount.log());
+    assert!(!grim.mount.is_mounted());
+}
+
+/// S107: somebody else keeps it, whom belay does not end. One that exits by itself is found to be dead when it is to be ended.
+#[test]
+fn s107_a_daemon_that_somebody_keeps_is_dead() {
+    let arguments = ["--hang-timeout", "1s", "--max-crashes", "0"];
+    let grim = Grim::start_by(Belay::find().unwrap().command(), &arguments, "-s");
+    grim.mount.serves();
+    let over = grim.program.with_file_name("over");
+    for exits in [false, true] {
+        let daemon = grim.mount.pid("daemon");
+        let mut tracer = Command::new(&grim.program);
+        tracer.arg(&over).args(["trace", &daemon.to_string()]).stdout(Stdio::piped());
+        let mut tracer = tracer.spawn().unwrap();
+        assert_eq!(tracer.stdout.take().unwrap().read(&mut [0]).unwrap(), 1);
+        if exits {
+            let path = grim.mount.at("quits");
+            assert!(call(move || fs::create_dir(path)).result().is_err(), "{}", grim.mount.log());
+        } else {
+            kill(daemon, Signal::KILL).unwrap();
+        }
+        let path = grim.mount.at("file");
+        assert_eq!(call(move || fs::read_to_string(path).unwrap()).result(), "text");
+        assert_ne!(grim.mount.pid("daemon"), daemon);
+        assert_eq!(state_of(daemon), 't', "{}", grim.mount.log());
+        assert_eq!(grim.mount.log().matches("traces it").count(), 1 + usize::from(exits));
+        tracer.kill().unwrap();
+        tracer.wait().unwrap();
+        assert!(wait_for_exit(daemon, LIMIT).unwrap(), "{}", grim.mount.log());
+    }
+    grim.mount.serves();
+    grim.mount.stop();
+}
+
+/// S107: the core of a dead daemon goes to its own mount, where only its successor can take it.
+#[test]
+fn s107_a_core_that_goes_to_the_own_mount() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.starts_with(['|', '/', '@']) {
+        // Another pattern is for the whole machine, so that a test does not set one.
+        eprintln!("skipped: cores go to {pattern}");
+        return;
+    }
+    let grim = Grim::start(&["--max-crashes", "0"]);
+    grim.does("core");
+    let daemon = grim.mount.signal("daemon", Signal::SEGV);
+    let path = grim.mount.at("file");
+    assert_eq!(call(move || fs::read_to_string(path).unwrap()).result(), "text");
+    assert!(wait_for_exit(daemon, LIMIT).unwrap(), "{}", grim.mount.log());
+    let log = grim.mount.log();
+    assert!(log.contains("its core is being written") && log.contains("SIGSEGV"), "{log}");
+    grim.mount.serves();
+    grim.mount.stop();
+}
+
+/// S108: a daemon that has changed its user, and a belay that may not end it: that is said, and nobody waits for it.
+#[test]
+fn s108_a_daemon_that_belay_may_not_end() {
+    let mut grim = Grim::start_powerless(&["--hang-timeout", "1s"]);
+    assert!(grim.mount.log().contains("has no CAP_KILL"), "{}", grim.mount.log());
+    grim.does("user");
+    let daemon = grim.mount.pid("daemon");
+    grim.mount.wait_for("reason", |status| status["degraded_reasons"][0]["kind"] == "kill");
+    let crash = Custom::belay(&["crash".as_ref(), grim.mount.mountpoint.as_os_str()]);
+    let said = String::from_utf8_lossy(&crash.stderr);
+    assert!(!crash.status.success() && said.contains("not permitted"), "{said}");
+    // It would end by itself, as it is unmounted.
+    kill(daemon, Signal::STOP).unwrap();
+    Custom::belay(&["stop".as_ref(), "--force".as_ref(), grim.mount.mountpoint.as_os_str()]);
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let told = format!("process {daemon}, the daemon, lives on");
+    assert!(grim.mount.log().contains(&told), "{}", grim.mount.log());
+    assert!(!grim.mount.is_mounted());
+    kill(daemon, Signal::KILL).unwrap();
+    assert!(wait_for_exit(daemon, LIMIT).unwrap());
+}
+
+/// S108: such a daemon that nobody can tell from another any more, as the lease names somebody else, is given up.
+#[test]
+fn s108_a_daemon_gone_mad_that_belay_may_not_end() {
+    let mut grim = Grim::start_powerless(&[]);
+    grim.does("user");
+    let daemon = grim.mount.pid("daemon");
+    let lease = u64::from(std::process::id()); // generation 0
+    grim.mount.recorder().write_all_at(&lease.to_ne_bytes(), LEASE).unwrap();
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let told = format!("process {daemon}, the daemon, lives on");
+    assert!(grim.mount.log().contains(&told), "{}", grim.mount.log());
+    kill(daemon, Signal::KILL).unwrap();
+    assert!(wait_for_exit(daemon, LIMIT).unwrap());
+    mounts::unmount_by_force(&grim.mount.mountpoint);
+}
+
+/// L48: a daemon in a PID namespace of its own is refused at its first start.
+#[test]
+fn l48_a_pid_namespace_of_its_own_is_refused() {
+    let mut belay = Belay::find().unwrap().command();
+    belay.env("GRIM_NEWPID", "1");
+    let mut grim = Grim::start_by(belay, &[], "-f");
+    assert_eq!(grim.mount.end().code(), Some(1), "{}", grim.mount.log());
+    let log = grim.mount.log();
+    assert!(log.contains("PID namespace of its own") && !log.contains("generation 1"), "{log}");
+    assert!(!grim.mount.is_mounted());
+    assert!(until(|| running(&grim.program).is_empty()), "{log}");
 }

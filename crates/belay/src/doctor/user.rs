@@ -8,13 +8,22 @@ use std::fs;
 /// All of them.
 pub fn all() -> Vec<Finding> {
     if machine::may_mount() {
-        return vec![rights(), fusermount(), namespaces()];
+        return vec![rights(), ending(), fusermount(), namespaces()];
     }
     vec![mounting(), others(), tracing()]
 }
 
 fn rights() -> Finding {
     finding("right to mount", Level::Ok, "this process has CAP_SYS_ADMIN", "")
+}
+
+/// A daemon that gives up root is another user's process.
+fn ending() -> Finding {
+    let name = "right to end daemons";
+    if machine::may_lose_daemon() {
+        return finding(name, Level::Note, machine::NO_KILL, machine::NO_KILL_REMEDY);
+    }
+    finding(name, Level::Ok, "no daemon can get out of reach", "")
 }
 
 fn mounting() -> Finding {

@@ -22,7 +22,23 @@ fn parse_kernel(release: &str) -> (u32, u32) {
 /// Whether this process may mount by itself.
 pub use belay_supervisor::fusermount::may_mount;
 
-/// Refuses to start without the right to mount, by itself or through fusermount, and the device.
+/// What a belay that may not end all of its daemons cannot do.
+pub const NO_KILL: &str = "this process has no CAP_KILL: a daemon that changes its user cannot be ended when it hangs, nor restarted";
+/// What helps then.
+pub const NO_KILL_REMEDY: &str =
+    "give belay that capability (in a container: --cap-add KILL), or let the daemon keep its user";
+
+/// Whether its daemon may become another user's, and this process may not end that one.
+pub fn may_lose_daemon() -> bool {
+    use rustix::thread::CapabilitySet;
+    rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective.contains(CapabilitySet::SETUID)
+            && !sets.effective.contains(CapabilitySet::KILL)
+    })
+}
+
+/// Refuses to start without the right to mount, by itself or through fusermount, and the device. What lacks only for some daemons
+/// is said.
 ///
 /// # Errors
 /// Which is missing, and what to do.
@@ -30,7 +46,12 @@ pub fn check() -> Result<()> {
     if !may_mount() {
         super::helper::check()?;
     }
-    check_device(Path::new("/dev/fuse"))
+    check_device(Path::new("/dev/fuse"))?;
+    if may_lose_daemon() {
+        // No refusal: most daemons keep their user, and whether this one does nobody knows before it has.
+        tracing::warn!("{NO_KILL}; {NO_KILL_REMEDY}");
+    }
+    Ok(())
 }
 
 /// Refuses a device that cannot be opened.
