@@ -67,6 +67,8 @@ pub mod flags {
     /// The daemon has changed something in a way that is not seen to be part of a request (by a thread without one, by a
     /// shared mapping of a file): what is not seen of a request may have happened all the same.
     pub const UNSEEN: u64 = 1 << 8;
+    /// The daemon opens what a CREATE with O_APPEND makes without that flag: what it writes there goes where the kernel says.
+    pub const CREATES_PLAIN: u64 = 1 << 9;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is

@@ -52,7 +52,8 @@ impl<M: Memory> Session<M> {
                 && self
                     .store
                     .handle_by_key(write.fh)
-                    .is_some_and(|handle| self.store.open_facts(handle).flags & O_APPEND != 0)
+                    .map(|handle| self.store.open_facts(handle).flags)
+                    .is_some_and(|flags| flags & O_APPEND != 0 && !self.is_made_plain(flags))
         })
     }
 
@@ -175,7 +176,7 @@ impl<M: Memory> Session<M> {
                     (None, ..) => {
                         let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
                         let ids = self.injected_ids(entry.nodeid);
-                        let message = build::open(ids, flags & !crate::restore::ONCE_ONLY);
+                        let message = build::open(ids, self.flags_again(flags));
                         return Step::Inject(message, Injection::OpenCreated);
                     }
                     (Some(_), Widen::Undone, Some(mode)) => {

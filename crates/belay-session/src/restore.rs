@@ -7,7 +7,7 @@ use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use crate::tasks::ESTALE;
-use belay_recorder::control::Counter;
+use belay_recorder::control::{self, Counter};
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
 use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
 use belay_wire::request::HEADER;
@@ -18,10 +18,12 @@ const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const EROFS: i32 = 30;
 /// O_CREAT, O_EXCL, O_NOCTTY and O_TRUNC: what opening again must not do.
-pub(crate) const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
+const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
 /// The longest path that is restored.
 const MAX_DEPTH: usize = 4096;
 const O_ACCMODE: u32 = 3;
+const O_CREAT: u32 = 0o100;
+const O_APPEND: u32 = 0o2000;
 const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 
@@ -261,7 +263,7 @@ impl<M: Memory> Session<M> {
                 if let Some(Reopen::Open(mode)) = state {
                     self.reopening.insert(handle, Reopen::Opening(mode));
                 }
-                let mut flags = open.flags & !ONCE_ONLY;
+                let mut flags = self.flags_again(open.flags);
                 if self.read_only_handles.contains_key(&handle) {
                     flags &= !O_ACCMODE;
                 }
@@ -274,6 +276,18 @@ impl<M: Memory> Session<M> {
             }
         };
         Missed::Step(step)
+    }
+
+    /// The flags to open again with what was opened with `flags`.
+    pub(crate) fn flags_again(&self, flags: u32) -> u32 {
+        // What CREATE makes without O_APPEND, OPEN may open with it: the end of a file is not where each write of the kernel's goes.
+        let ignored = if self.is_made_plain(flags) { O_APPEND } else { 0 };
+        flags & !ONCE_ONLY & !ignored
+    }
+
+    /// Whether `flags` are those of a CREATE of a daemon that ignores O_APPEND there.
+    pub(crate) fn is_made_plain(&self, flags: u32) -> bool {
+        flags & O_CREAT != 0 && self.control().has(control::flags::CREATES_PLAIN)
     }
 
     pub(crate) fn reopened(&mut self, task: u64, handle: Handle, reply: &[u8]) {

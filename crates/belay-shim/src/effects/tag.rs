@@ -35,6 +35,8 @@ pub(crate) struct Tag {
     /// The thread has made an effectful call for it, of which something is there when the daemon is not any more;
     /// of a request that is not watched for that, it is not looked at.
     pub(crate) acted: bool,
+    /// It is a CREATE with O_APPEND.
+    pub(crate) appends: bool,
 }
 
 impl Tag {
@@ -45,6 +47,7 @@ impl Tag {
         state: State::Idle,
         shared: false,
         acted: false,
+        appends: false,
     };
 }
 

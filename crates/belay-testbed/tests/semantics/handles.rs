@@ -4,9 +4,14 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
+use belay_faults::{Plan, Point, Target, Tracer};
 use belay_testbed::Kind;
+use belay_wire::Opcode;
 
 use crate::common::{caching, call, content, held, low_level, uncached};
+use crate::custom::Custom;
+use crate::journal::{compile, dies_at};
+use crate::system::Map;
 
 /// S12: a handle is opened again without what opening does only once.
 #[test]
@@ -116,6 +121,57 @@ fn s17_appends_happen_once_under_kills() {
         assert!(fs::read_to_string(&path).unwrap() == expected, "after {kills} kills");
         assert!(kills > 0);
         bed.stop();
+    }
+}
+
+/// A daemon whose create ignores what its caller asked for, and a file that was made for appending.
+fn made_plainly() -> (Custom, File) {
+    let mount = Custom::start(&["--max-crashes", "0"], |place| {
+        let program = place.dir.join("plain");
+        compile("plain.c", &program);
+        vec![program.into(), place.behind.into(), place.mountpoint.into(), "-f".into()]
+    });
+    mount.serves();
+    let open = || OpenOptions::new().read(true).append(true).create(true).open(mount.at("log"));
+    let file = open().unwrap();
+    (mount, file)
+}
+
+/// S17: what is written through a map goes where it belongs, though the handle that the kernel takes was made for appending: to
+/// create ignores that in this daemon, and to open does not.
+#[test]
+fn s17_a_handle_is_made_again_as_it_was_made() {
+    let (mount, mut file) = made_plainly();
+    file.write_all(&[1; 8192]).unwrap();
+    mount.crash_and_recover();
+    let map = Map::new(&file, 4096).unwrap();
+    map.set(7, 2);
+    map.sync().unwrap();
+    drop((map, file));
+    let mut expected = vec![1; 8192];
+    expected[7] = 2;
+    assert!(fs::read(mount.behind.join("log")).unwrap() == expected, "{}", mount.log());
+    mount.stop();
+}
+
+/// S41: what such a handle's dead life has written is known again by a successor.
+#[test]
+fn s41_a_write_by_a_handle_that_is_made_again() {
+    for point in [Point::BeforeEffect(1), Point::AfterEffect(1), Point::BeforeReply] {
+        let (mount, mut file) = made_plainly();
+        file.write_all(b"one").unwrap();
+        let target = Target::any(&[Opcode::WRITE]);
+        let tracer = Tracer::attach(mount.pid("daemon"), Plan { target, fault: dies_at(point) });
+        let tracer = tracer.unwrap();
+        let writer = call(move || file.write(b" two").map(|done| (done, file)));
+        assert!(tracer.finish().unwrap().crashed, "{point:?}");
+        let (done, mut file) = writer.result().unwrap();
+        assert_eq!(done, 4, "{point:?}: {}", mount.log());
+        file.write_all(b" three").unwrap();
+        drop(file);
+        let text = fs::read_to_string(mount.behind.join("log")).unwrap();
+        assert_eq!(text, "one two three", "{point:?}: {}", mount.log());
+        mount.stop();
     }
 }
 

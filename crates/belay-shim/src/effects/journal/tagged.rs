@@ -19,11 +19,12 @@ impl Shim {
         message: &[u8],
     ) {
         let opcode = crate::device::opcode(message);
-        let truncates = || {
+        // Of an OPEN or CREATE.
+        let asks_for = |flag| {
             let flags = message.get(40..44).and_then(|bytes| bytes.try_into().ok());
-            flags.map_or(0, i32::from_ne_bytes) & libc::O_TRUNC != 0
+            flags.map_or(0, i32::from_ne_bytes) & flag != 0
         };
-        let changes = CHANGES.has(opcode) || (opcode == Opcode::OPEN && truncates());
+        let changes = CHANGES.has(opcode) || (opcode == Opcode::OPEN && asks_for(libc::O_TRUNC));
         let Some(slot) = slot.filter(|_| changes) else {
             tag::set(Tag { unique, opcode: opcode.0, state: State::Plain, ..Tag::IDLE });
             return;
@@ -37,7 +38,8 @@ impl Shim {
         if self.handed_over.load(Relaxed) {
             log.mark_opaque(unique);
         }
-        tag::set(Tag { unique, slot, opcode: opcode.0, state, ..Tag::IDLE });
+        let appends = opcode == Opcode::CREATE && asks_for(libc::O_APPEND);
+        tag::set(Tag { unique, slot, opcode: opcode.0, state, appends, ..Tag::IDLE });
     }
 
     /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.

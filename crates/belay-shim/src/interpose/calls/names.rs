@@ -3,8 +3,11 @@
 use super::{bytes, on_name, on_names, syscall};
 use crate::descriptors::names_changed;
 use crate::effects::journal::{About, Call, arguments, beyond, effect};
+use crate::effects::tag;
 use crate::real;
+use crate::start::shim;
 use belay_effects::Kind;
+use belay_recorder::control;
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 
 /// RENAME_EXCHANGE of renameat2(2).
@@ -36,6 +39,12 @@ pub(in crate::interpose) fn open_changing(
         about: About::Name(dir, path),
         length: 0,
     };
+    if tag::get().appends
+        && flags & (libc::O_CREAT | libc::O_APPEND) == libc::O_CREAT
+        && let Some(shim) = shim()
+    {
+        shim.control().raise(control::flags::CREATES_PLAIN);
+    }
     effect(call, make, again)
 }
 
