@@ -7,7 +7,8 @@
 //! that is on record gives what it gave then, since what it looked at may have changed by the
 //! request's own effects. An effect that failed has changed nothing, and is as loose: a daemon that
 //! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in its
-//! next life.
+//! next life. What was written to a place and cut may be left out as well: a daemon that finds a file as short as it is to be has
+//! no block to write before it cuts it.
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
@@ -58,6 +59,13 @@ fn has_changed(entry: &Entry) -> bool {
     kind.is_effect() && !failed
 }
 
+/// Whether an entry is of an effect that was carried out, and may be left out by who finds it done: made later after all, it
+/// changes nothing.
+fn may_be_left_out(entry: &Entry) -> bool {
+    let kind = Kind::from_number(entry.kind);
+    entry.outcome.is_some() && matches!(kind, Some(Kind::WriteAt | Kind::Truncate))
+}
+
 impl Cursor {
     /// Before the first entry.
     pub const START: Self = Self { at: 0 };
@@ -104,9 +112,29 @@ impl Cursor {
                 (false, false, _) => next = log.after(&entry),
                 // A read that was not made before this effect.
                 (false, true, false) => return Advice::Make,
+                (false, true, true) if kind == Kind::Truncate => {
+                    return self.advise_behind(log, &entry, digest);
+                }
                 (false, true, true) => return Advice::Diverged,
             }
         }
+    }
+
+    /// Looks up a cut behind `first`, which is another effect: it comes again if all before it may be left out.
+    fn advise_behind<M: Memory>(&mut self, log: &Log<'_, M>, first: &Entry, digest: u64) -> Advice {
+        let mut left_out = *first;
+        while !has_changed(&left_out) || may_be_left_out(&left_out) {
+            let Ok(Some(entry)) = log.after(&left_out) else { break };
+            if entry.kind == Kind::Truncate as u32 && entry.digest == digest {
+                self.pass(log, &entry);
+                return match entry.outcome {
+                    Some(_) => Advice::Recorded(entry),
+                    None => Advice::Unsettled(entry),
+                };
+            }
+            left_out = entry;
+        }
+        Advice::Diverged
     }
 
     /// Moves behind an entry.
@@ -119,9 +147,18 @@ impl Cursor {
 
     /// Whether all effects on record have come again.
     pub fn is_done<M: Memory>(&self, log: &Log<'_, M>) -> bool {
+        self.is_behind(log, |_| false)
+    }
+
+    /// Whether all effects on record have come again that may not be left out.
+    pub fn may_end<M: Memory>(&self, log: &Log<'_, M>) -> bool {
+        self.is_behind(log, may_be_left_out)
+    }
+
+    fn is_behind<M: Memory>(&self, log: &Log<'_, M>, is_needless: fn(&Entry) -> bool) -> bool {
         let mut next = log.entry(self.at);
         while let Ok(Some(entry)) = next {
-            if has_changed(&entry) {
+            if has_changed(&entry) && !is_needless(&entry) {
                 return false;
             }
             next = log.after(&entry);

@@ -104,6 +104,40 @@ fn writes_of_other_bytes_are_made_over_the_old_ones() {
 }
 
 #[test]
+fn what_was_written_before_a_cut_may_be_left_out() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    let begin = |last: Option<(i64, i32)>| {
+        log.begin(9);
+        log.append_done(&head(Kind::ReadAt, 1), &[], (10, 0)).expect("room");
+        log.append_done(&head(Kind::WriteAt, 2), &[], (10, 0)).expect("room");
+        match last {
+            Some(outcome) => log.append_done(&head(Kind::Truncate, 3), &[], outcome),
+            None => log.append(&head(Kind::Truncate, 3), &[]),
+        }
+        .expect("room");
+        Cursor::START
+    };
+    // The file is as short as it is to be: no block is read, nor written.
+    let mut cursor = begin(Some((0, 0)));
+    assert!(!cursor.is_done(&log) && cursor.may_end(&log));
+    assert_eq!(cursor.advise(&log, Kind::Truncate, 4), Advice::Diverged, "another length");
+    assert!(matches!(cursor.advise(&log, Kind::Truncate, 3), Advice::Recorded(_)));
+    assert!(cursor.is_done(&log));
+    let mut cursor = begin(None);
+    assert!(!cursor.may_end(&log), "nobody knows whether it was cut");
+    assert!(matches!(cursor.advise(&log, Kind::Truncate, 3), Advice::Unsettled(_)));
+    // Nothing else is left out.
+    log.begin(10);
+    log.append_done(&head(Kind::Mkdir, 2), &[], (0, 0)).expect("room");
+    log.append_done(&head(Kind::Truncate, 3), &[], (0, 0)).expect("room");
+    let mut cursor = Cursor::START;
+    assert!(!cursor.may_end(&log));
+    assert_eq!(cursor.advise(&log, Kind::Truncate, 3), Advice::Diverged);
+}
+
+#[test]
 fn what_was_appended_is_taken_back_if_it_is_the_end() {
     let entry = |outcome| Entry { at: 8, kind: 0, payload: 0, digest: 0, before: 100, outcome };
     let over = |kind, outcome, size| {

@@ -3,7 +3,8 @@
 //! When a thread that a fatal signal has reached takes a request from the device, and a page of
 //! its buffer is not in memory yet, the kernel cannot fault it in any more (get_user_pages gives
 //! EINTR) and ends the request with EIO (fs/fuse/dev.c, fuse_dev_do_read): the application sees
-//! the crash. Pages that are there are found without a fault, also by a dying thread.
+//! the crash. Pages that are there are found without a fault, also by a dying thread. A fork makes each page one to be copied when
+//! it is written next, which is such a fault: so all are brought in anew behind it.
 
 use crate::start::shim;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -59,6 +60,18 @@ fn first(range: (usize, usize)) {
     }
 }
 
+/// Has what the threads of this process read into be its own again behind each fork.
+pub(crate) fn watch_forks() {
+    extern "C" fn after() {
+        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, len) in &*seen {
+            now(*at, *len);
+        }
+    }
+    // SAFETY: the function has that signature and lives as long as the process; what it does the parent may do at any time.
+    unsafe { libc::pthread_atfork(None, Some(after), None) };
+}
+
 /// A thread of a successor that has nothing to do yet leaves the processor to those that answer
 /// what applications are waiting for, and to these: with a megabyte for each thread, this is half a
 /// millisecond of each thread's start.
@@ -88,11 +101,19 @@ impl Buffer {
         let at = memory.as_ptr() as usize + start;
         advise(at, whole, libc::MADV_HUGEPAGE);
         now(at, len);
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert((at, len));
         Self { memory, start, len }
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         self.memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let at = self.memory.as_ptr() as usize + self.start;
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&(at, self.len));
     }
 }
 

@@ -179,6 +179,7 @@ extern "C" fn begin() {
     clean_environment();
     crate::real::prepare();
     crate::descriptors::own_memory();
+    crate::populate::watch_forks();
     match attach(&setup) {
         Ok(shim) => {
             let _ = SHIM.set(Some(shim));

@@ -5,6 +5,7 @@
  * traced   starts a process that traces it, and lets it go no further when it ends
  * core     has its core written where it is mounted, when it dies
  * mortal   starts such a chain and dies when "file" is asked for, in this life and all that come
+ * child    starts a process that waits
  * quits    exits
  * user     becomes another user
  *     grim OVER trace PID
@@ -130,6 +131,11 @@ static int make_dir(const char *path, mode_t mode) {
     }
     if (!strcmp(name, "mortal") && creat(mortal, 0600) < 0)
         return -errno;
+    if (!strcmp(name, "child") && fork() == 0) {
+        while (!is_over())
+            usleep(10000);
+        _exit(0);
+    }
     if (!strcmp(name, "quits"))
         _exit(3);
     if (!strcmp(name, "user") && (setresgid(4321, 4321, 4321) || setresuid(4321, 4321, 4321)))

@@ -92,6 +92,22 @@ impl Grim {
     }
 }
 
+/// S3: a fork, which makes all memory shared for a while, has no request fail that a thread takes when the daemon is killed.
+#[test]
+fn s03_a_daemon_that_has_forked_is_killed_while_it_takes_requests() {
+    let grim = Grim::start(&["--max-crashes", "0"]);
+    for round in 0..25 {
+        grim.does("child");
+        let daemon = grim.mount.pid("daemon");
+        let path = grim.mount.at("file");
+        kill(daemon, Signal::KILL).unwrap();
+        let text = call(move || fs::read_to_string(path)).result();
+        assert_eq!(text.ok().as_deref(), Some("text"), "round {round}\n{}", grim.mount.log());
+        grim.mount.serves();
+    }
+    grim.mount.stop();
+}
+
 /// S38: processes that start the next one and end, faster than anybody can look, are gone before a successor answers.
 #[test]
 fn s38_a_chain_of_forks_ends_with_its_generation() {

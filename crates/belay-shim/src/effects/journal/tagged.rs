@@ -55,7 +55,7 @@ impl Shim {
         let error = match tag.state {
             State::Diverged => Some(libc::EIO),
             _ if tag.shared && self.area().log(tag.slot).is_diverged(unique) => Some(libc::EIO),
-            State::Replaying => self.cut_short(tag),
+            State::Replaying => self.cut_short(tag, failed),
             _ => None,
         };
         // What the thread does from now on it does not do for this request, whose slot may be another's
@@ -65,10 +65,10 @@ impl Shim {
     }
 
     /// A request that is done again is answered: before it has done what it had done before?
-    fn cut_short(&self, tag: Tag) -> Option<i32> {
+    fn cut_short(&self, tag: Tag, failed: bool) -> Option<i32> {
         let log = self.area().log(tag.slot);
         let cursor = Cursor::load(&log);
-        if cursor.is_done(&log) {
+        if cursor.is_done(&log) || !failed && cursor.may_end(&log) {
             return None;
         }
         let left = cursor.expected(&log).map_or("something else", Kind::name);
