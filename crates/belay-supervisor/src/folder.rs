@@ -6,9 +6,12 @@
 use crate::error::{Error, Result};
 use crate::private;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, mkdirat, openat, renameat, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -45,34 +48,32 @@ impl Folder {
     /// # Errors
     /// Those of [`Folder::own`] and mkdir(2).
     pub fn make_own(path: &Path) -> Result<Self> {
-        let failed =
-            |error: io::Error| Error::system("create", path.display().to_string(), error, REMEDY);
-        let whole = std::path::absolute(path).map_err(failed)?;
-        let mut missing = Vec::new();
-        let mut there = whole.as_path();
+        let failed = |error| creating(path, error);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut here = loop {
-            match openat(CWD, there, flags, Mode::empty()) {
-                Ok(folder) => break folder,
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
-            let (Some(name), Some(above)) = (there.file_name(), there.parent()) else {
-                return Err(failed(Errno::NOENT.into()));
-            };
-            missing.push(name);
-            there = above;
-        };
-        let Some(last) = missing.first().copied() else { return Self::own(path) };
+        let (mut here, missing) = nearest(path)?;
+        let Some(last) = missing.first() else { return Self::own(path) };
         // Nothing is made where another user chooses where that is.
         private::check_way(here.as_fd(), path, REMEDY)?;
         for name in missing.iter().skip(1).rev() {
-            make(here.as_fd(), name).map_err(|error| failed(error.into()))?;
-            here = openat(&here, *name, flags | OFlags::NOFOLLOW, Mode::empty())
-                .map_err(|error| failed(error.into()))?;
+            make(here.as_fd(), name).map_err(failed)?;
+            here = openat(&here, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(failed)?;
         }
-        make(here.as_fd(), last).map_err(|error| failed(error.into()))?;
+        make(here.as_fd(), last).map_err(failed)?;
         Self::checked(here.as_fd(), last, path)
+    }
+
+    /// Whether [`Folder::make_own`] would refuse it; nothing is made.
+    ///
+    /// # Errors
+    /// Those of [`Folder::make_own`].
+    pub fn check_own(path: &Path) -> Result<()> {
+        let (here, missing) = nearest(path)?;
+        if missing.is_empty() {
+            return Self::own(path).map(drop);
+        }
+        private::check_way(here.as_fd(), path, REMEDY)?;
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        accessat(&here, ".", may, AtFlags::EACCESS).map_err(|error| creating(path, error))
     }
 
     fn checked(at: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<Self> {
@@ -192,6 +193,30 @@ impl Folder {
     pub fn remove(&self, name: &str) {
         let _ = unlinkat(&self.fd, name, AtFlags::empty());
     }
+}
+
+/// The folder on the way to `path` that is there, and the names of what is missing below it, the last one first.
+fn nearest(path: &Path) -> Result<(OwnedFd, Vec<OsString>)> {
+    let whole = std::path::absolute(path)
+        .map_err(|error| Error::system("create", path.display().to_string(), error, REMEDY))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (mut missing, mut there) = (Vec::new(), whole.as_path());
+    loop {
+        match openat(CWD, there, flags, Mode::empty()) {
+            Ok(folder) => return Ok((folder, missing)),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(creating(path, error)),
+        }
+        let (Some(name), Some(above)) = (there.file_name(), there.parent()) else {
+            return Err(creating(path, Errno::NOENT));
+        };
+        missing.push(name.to_owned());
+        there = above;
+    }
+}
+
+fn creating(path: &Path, error: Errno) -> Error {
+    Error::system("create", path.display().to_string(), error, REMEDY)
 }
 
 fn make(at: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {

@@ -68,6 +68,14 @@ pub fn make_private(dir: &Path) -> Result<Folder> {
     Folder::make_own(dir)
 }
 
+/// Whether [`make_private`] would refuse it; nothing is made.
+///
+/// # Errors
+/// Those of [`make_private`].
+pub fn check_private(dir: &Path) -> Result<()> {
+    Folder::check_own(dir)
+}
+
 /// A new folder for a mount, locked.
 #[derive(Debug)]
 pub struct NewInstance {

@@ -1,6 +1,7 @@
 //! The mount table, and what can be done to the device without serving it.
 
 use crate::look::link_known;
+use crate::scout::Scouts;
 use crate::text::OsText;
 use crate::threads;
 use crate::unmount::{self, How, take_off};
@@ -13,6 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a mount must be in use to be taken as such.
@@ -356,18 +358,26 @@ pub fn resend(device: BorrowedFd<'_>) -> rustix::io::Result<()> {
 }
 
 /// Takes the mount out of the tree if it is still the one that belay holds; says whether it was. `device`: the held one.
-pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>) -> bool {
-    detach_within(fact, device, threads::PATIENCE)
+pub fn detach(fact: &MountFact, device: Option<BorrowedFd<'_>>, scouts: &Scouts) -> bool {
+    detach_within(fact, device, scouts, threads::PATIENCE).unwrap_or_else(|error| {
+        tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
+        false
+    })
 }
 
 /// The same; what the machine lacks for it now is waited for so long.
-fn detach_within(fact: &MountFact, device: Option<BorrowedFd<'_>>, patience: Duration) -> bool {
-    let off = || take_off(fact, How::Detached, |there, mount| fact.is_still(there, mount, device));
-    fact.may_be_taken()
-        && threads::patiently(patience, off).unwrap_or_else(|error| {
-            tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
-            false
-        })
+fn detach_within(
+    fact: &MountFact,
+    device: Option<BorrowedFd<'_>>,
+    scouts: &Scouts,
+    patience: Duration,
+) -> io::Result<bool> {
+    let still = |there: BorrowedFd<'_>, mount: &Mount| fact.is_still(there, mount, device);
+    let off = || take_off(fact, How::Detached, Some(scouts), still);
+    if !fact.may_be_taken() {
+        return Ok(false);
+    }
+    threads::patiently(patience, off)
 }
 
 /// How long a mount is waited for whose last unmount waits for somebody else.
@@ -377,21 +387,34 @@ const LAST: Duration = Duration::from_secs(1);
 /// a `fuseblk` mount asks its daemon, and waits for the answer before the kernel itself aborts the connection. Where that cannot be
 /// aborted, a thread waits that keeps nothing of it open: it goes on when the last holder of the device is gone.
 /// `patience`: how long what the machine lacks for that may be waited for, by the caller.
-pub fn abort_and_detach(fact: &MountFact, device: BorrowedFd<'_>, patience: Duration) {
+///
+/// # Errors
+/// Why it is not off yet, and nobody goes on with that.
+pub fn abort_and_detach(
+    fact: &MountFact,
+    device: BorrowedFd<'_>,
+    scouts: &Scouts,
+    patience: Duration,
+) -> io::Result<()> {
     abort(fact, || !is_disconnected(device));
     if is_disconnected(device) {
-        detach_within(fact, Some(device), patience);
-        return;
+        return detach_within(fact, Some(device), scouts, patience).map(drop);
     }
     if !fact.may_be_taken() {
-        return;
+        return Ok(());
+    }
+    // The thread goes the way itself, as it has nothing by which it could send others.
+    if let Some(mount) = uncovered(fact)?
+        && unmount::is_near(&mount, scouts) == Err(Errno::TIMEDOUT)
+    {
+        return Err(unmount::silent());
     }
     let (lacks, wait) = std::sync::mpsc::channel();
     let theirs = fact.clone();
     let work = move || {
         let off = || {
             let still = |there: BorrowedFd<'_>, mount: &Mount| theirs.is_still(there, mount, None);
-            let off = || take_off(&theirs, How::Detached, still);
+            let off = || take_off(&theirs, How::Detached, None, still);
             // Each try that fails for want of something is told: what waits for somebody else tells nothing.
             let done = belay_sys::without_descriptors(off).and_then(|done| done);
             if done.is_err() {
@@ -403,10 +426,9 @@ pub fn abort_and_detach(fact: &MountFact, device: BorrowedFd<'_>, patience: Dura
     };
     match threads::start_within(patience, "detach", work) {
         Ok(_) => while wait.recv_timeout(LAST).is_ok() {},
-        Err((error, _)) => {
-            tracing::warn!("{}: not unmounted yet: {error}", fact.mountpoint.show());
-        }
+        Err((error, _)) => return Err(error),
     }
+    Ok(())
 }
 
 /// What became of a mount that was to be taken off.
@@ -423,7 +445,12 @@ pub enum Removed {
 }
 
 /// Takes the held mount out of the tree: `lazy`, or if nobody uses it. `device`: the held one.
-pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> Removed {
+pub fn remove(
+    fact: &MountFact,
+    device: Option<BorrowedFd<'_>>,
+    scouts: &Scouts,
+    lazy: bool,
+) -> Removed {
     let covered = |upper| Removed::Not(in_the_way(&upper));
     match place(fact) {
         Place::Gone => return Removed::Before,
@@ -434,7 +461,8 @@ pub fn remove(fact: &MountFact, device: Option<BorrowedFd<'_>>, lazy: bool) -> R
     }
     let begin = Instant::now();
     let how = if lazy { How::Detached } else { How::Idle };
-    let off = || take_off(fact, how, |there, mount| fact.is_still(there, mount, device));
+    let still = |there: BorrowedFd<'_>, mount: &Mount| fact.is_still(there, mount, device);
+    let off = || take_off(fact, how, Some(scouts), still);
     loop {
         let off = match threads::patiently(LACK, off) {
             Ok(off) => off,
@@ -465,9 +493,10 @@ pub fn release(
     fact: MountFact,
     device: Option<OwnedFd>,
     daemon: crate::process::Watched,
+    scouts: Arc<Scouts>,
 ) -> io::Result<()> {
     let work = move || {
-        if remove(&fact, device.as_ref().map(AsFd::as_fd), false) == Removed::Now {
+        if remove(&fact, device.as_ref().map(AsFd::as_fd), &scouts, false) == Removed::Now {
             return;
         }
         // It would unmount what is at its place, and that is somebody else's.
@@ -615,8 +644,10 @@ mod tests {
     #[test]
     fn only_the_held_mount_is_detached() {
         let root = at(Path::new("/")).expect("a root");
-        assert!(!detach(&MountFact { device: "0:1".into(), ..MountFact::of(&root) }, None));
-        assert!(!detach(&MountFact::of(&root), None), "it is no FUSE mount");
+        let scouts = Scouts::default();
+        let other = MountFact { device: "0:1".into(), ..MountFact::of(&root) };
+        assert!(!detach(&other, None, &scouts));
+        assert!(!detach(&MountFact::of(&root), None, &scouts), "it is no FUSE mount");
         assert!(at(Path::new("/")).is_some());
     }
 

@@ -10,6 +10,7 @@ use crate::instances::LARGEST;
 use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
 use crate::process::{Exit, Watched, children, started};
+use crate::scout::Scouts;
 use crate::status::{Process, State, Status};
 use crate::threads;
 use serde::{Deserialize, Serialize};
@@ -107,7 +108,7 @@ impl Orphan {
 
     /// Takes it away: `lazy`, or if nobody uses it.
     pub fn remove(&self, lazy: bool) -> Removed {
-        mounts::remove(&self.mount, None, lazy)
+        mounts::remove(&self.mount, None, &Scouts::default(), lazy)
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::outside;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{FileType, Mode, OFlags, fstat, getxattr, openat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, getxattr, openat};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -101,7 +101,8 @@ fn may_be_exchanged(folder: BorrowedFd<'_>) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let Ok(stat) = fstat(folder) else { return true };
     if stat.st_uid != user && stat.st_uid != 0 {
-        return true;
+        // Group bits may be an ACL's mask as well.
+        return stat.st_mode & 0o022 != 0 || !is_outer_root(&stat);
     }
     if stat.st_mode & STICKY != 0 {
         return false;
@@ -125,6 +126,33 @@ fn may_be_exchanged(folder: BorrowedFd<'_>) -> bool {
         ACL_GROUP_OBJ => !Members::read().is_private(stat.st_gid, user),
         ACL_GROUP => !Members::read().is_private(*id, user),
         _ => false,
+    })
+}
+
+/// Whether a folder is this process's root directory, and belongs to somebody who has no number in this user namespace.
+///
+/// Such an owner may be any user outside, as all of them look the same. But whoever owns the root directory has made what this
+/// process runs in: its libraries, its programs and belay itself lie there, and may be exchanged by that one anyway. That is not
+/// so of any other folder: `/home` and a stranger's folder in it cannot be told apart by their owners.
+fn is_outer_root(stat: &Stat) -> bool {
+    let Ok(root) = rustix::fs::stat("/") else { return false };
+    (root.st_dev, root.st_ino) == (stat.st_dev, stat.st_ino) && is_unmapped(stat.st_uid)
+}
+
+/// Whether the kernel shows this number for those who have none in this user namespace, and nobody has it there.
+fn is_unmapped(user: u32) -> bool {
+    let text = |path: &str| fs::read_to_string(path).ok();
+    let stands_for_all = text("/proc/sys/kernel/overflowuid")
+        .is_some_and(|number| number.trim().parse::<u32>() == Ok(user));
+    stands_for_all && text("/proc/self/uid_map").is_some_and(|map| !is_mapped(&map, user))
+}
+
+/// Whether a map of users (user_namespaces(7)) gives somebody this number. What is not understood may.
+fn is_mapped(map: &str, user: u32) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().map_while(|n| n.parse().ok()).collect();
+        let [first, _, count] = numbers[..] else { return true };
+        (first..first.saturating_add(count)).contains(&user.into())
     })
 }
 
@@ -292,6 +320,18 @@ mod tests {
             ["passwd: files sss\n", "group: files [NOTFOUND=return] ldap", "initgroups:nis"]
         {
             assert!(!are_files(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_number_is_told_from_who_has_it() {
+        let alone = "         0       4322          1\n";
+        assert!(is_mapped(alone, 0) && !is_mapped(alone, 65534) && !is_mapped("", 65534));
+        let rootless = "0 1000 1\n1 100000 65536\n";
+        assert!(is_mapped(rootless, 65534) && !is_mapped(rootless, 65537));
+        assert!(is_mapped("0 0 4294967295\n", 65534));
+        for odd in ["0 0\n", "x 0 1\n", "0 1 2 3\n"] {
+            assert!(is_mapped(odd, 65534), "{odd}");
         }
     }
 

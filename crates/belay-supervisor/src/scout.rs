@@ -13,6 +13,7 @@ use crate::look::{Facts, Found, Links, There};
 use crate::process::{Watched, readable};
 use crate::rights;
 use crate::text::OsText;
+use crate::unmount;
 use belay_effects::finish::finish;
 use belay_recorder::{Capacity, Layout, Store};
 use belay_sys::{Mapping, mailbox};
@@ -49,6 +50,8 @@ const MAX_MESSAGE: usize = 64 << 10;
 enum Question {
     /// What is at a path, from a folder on if one comes along; of no path, what comes along.
     Look { path: OsText, links: Links },
+    /// The root of what is mounted at a path, and the folder that it is in, neither of which is asked for anything.
+    Root { path: OsText },
     /// Whether the device is in the mailbox.
     Device,
     /// What is in the image box.
@@ -66,6 +69,8 @@ enum Answer {
     There { facts: Facts, gained: Option<String> },
     /// It cannot be had.
     Not(i32),
+    /// With the folder, and what is mounted there.
+    Root,
     /// With the device, if it is there.
     Device,
     /// Device and inode number.
@@ -119,6 +124,22 @@ impl Scouts {
             },
             Sent::Back((Answer::Not(error), _)) => Found::Not(Errno::from_raw_os_error(error)),
             Sent::Back(_) | Sent::Away | Sent::Not(_) => Found::Unknown,
+        }
+    }
+
+    /// The folder that what is mounted at `path` is in, and its root, as [`unmount::walk`] gives them.
+    ///
+    /// # Errors
+    /// Those of openat(2); `ETIMEDOUT` if whoever serves a file system on the way does not answer.
+    pub fn root(&self, path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+        match self.ask(Question::Root { path: path.into() }, &[], LOOK) {
+            Sent::Back((Answer::Root, fds)) => match <[OwnedFd; 2]>::try_from(fds) {
+                Ok([folder, root]) => Ok((folder, root)),
+                Err(_) => Err(Errno::MFILE),
+            },
+            Sent::Back((Answer::Not(error), _)) => Err(Errno::from_raw_os_error(error)),
+            Sent::Back(_) | Sent::Away => Err(Errno::TIMEDOUT),
+            Sent::Not(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)),
         }
     }
 
@@ -295,6 +316,10 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
                 let gained = rights::gained_by(place.as_fd()).ok().flatten();
                 (Answer::There { facts, gained }, vec![place])
             }
+            Err(error) => failed(error),
+        },
+        (Question::Root { path }, _) => match unmount::walk(path.as_path()) {
+            Ok((folder, root)) => (Answer::Root, vec![folder, root]),
             Err(error) => failed(error),
         },
         (Question::Device, [mail, ..]) => {

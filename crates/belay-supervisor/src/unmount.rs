@@ -3,24 +3,38 @@
 //! Between the look at the mount table and the unmount, whoever owns a folder on the way can put another in its place. So a
 //! path is only where a mount is looked for: it is opened without following links, what is there must have the number that
 //! the mount table gives to the mount that is meant, and what is unmounted is that descriptor's, or the name in a parent
-//! that is held by descriptor. Opening a mount's root with `O_PATH` and reading its number (fdinfo) asks no daemon.
+//! that is held by descriptor. Opening a mount's root with `O_PATH` and reading its number (fdinfo) asks no daemon of it.
+//!
+//! The way there may ask whoever serves another file system, which the mount lies on; a parent that was held before is no help,
+//! as it is asked for the last name each time. So it is gone as far as the kernel knows it; all else is a scout's to go, who is
+//! waited for with a limit. Only threads of their own go it themselves.
 
 use crate::error::passes;
 use crate::fusermount;
+use crate::look::is_local;
 use crate::mounts::{self, Mount, MountFact};
+use crate::scout::Scouts;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, openat2, statx,
+};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 /// How often a mount is looked for again whose path leads elsewhere: each look costs microseconds, and somebody who exchanges
 /// folders all the time must be wrong once.
 const LOOKS: u32 = 1000;
+/// How often the kernel is asked for a way that it knows. What lies on file systems of this machine it always does, as the mount
+/// there keeps it.
+const KNOWN: u32 = 100;
+/// How many scouts are sent for one mount.
+const SENT: u32 = 3;
 
 /// How a mount is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +50,27 @@ pub enum How {
 /// Takes the held mount away, wherever it is now; says whether that was done. What has its numbers is opened, which keeps it
 /// there, and `is_still` asked whether it is the held one.
 ///
+/// `scouts` go where one may have to wait; without them, this thread goes there itself.
+///
 /// # Errors
-/// What the machine lacks for it now: a process, a thread, a descriptor, memory.
+/// What the machine lacks for it now: a process, a thread, a descriptor, memory; or [`ErrorKind::TimedOut`].
 pub fn take_off(
     fact: &MountFact,
     how: How,
+    scouts: Option<&Scouts>,
     is_still: impl Fn(BorrowedFd<'_>, &Mount) -> bool,
 ) -> io::Result<bool> {
     let mut last = Errno::INVAL;
+    let walk = Walk::by(scouts);
     for _ in 0..LOOKS {
         let mount = match mounts::uncovered(fact) {
             Ok(Some(mount)) => mount,
             Err(error) if passes(&error) => return Err(error),
             Ok(None) | Err(_) => return Ok(false),
         };
-        match take_off_if(&mount, how, |there| is_still(there, &mount)) {
+        match take_off_if(&mount, how, &walk, |there| is_still(there, &mount)) {
             Ok(()) => return Ok(true),
+            Err(Errno::TIMEDOUT) => return Err(silent()),
             // The held one is gone.
             Err(Errno::STALE) => return Ok(false),
             Err(why) if passes(&why.into()) => return Err(why.into()),
@@ -72,17 +91,72 @@ pub fn take_off(
 /// # Errors
 /// Those of openat(2) and umount(2); `EXDEV` if something else is there.
 pub fn take_off_once(mount: &Mount, how: How) -> rustix::io::Result<()> {
-    take_off_if(mount, how, |_| true)
+    take_off_if(mount, how, &Walk::by(None), |_| true)
+}
+
+/// What is said of a way that cannot be gone now.
+pub fn silent() -> io::Error {
+    let why = "whoever serves the file system that it lies on does not answer";
+    io::Error::new(ErrorKind::TimedOut, why)
+}
+
+/// Who goes the ways to mounts.
+#[derive(Debug)]
+struct Walk<'a> {
+    scouts: Option<&'a Scouts>,
+    /// How many may be sent still: whoever serves a file system may lead each of them elsewhere.
+    left: Cell<u32>,
+}
+
+impl<'a> Walk<'a> {
+    fn by(scouts: Option<&'a Scouts>) -> Self {
+        Self { scouts, left: Cell::new(SENT) }
+    }
+
+    /// The folder that the mount at `path` is in, and its root.
+    fn go(&self, path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+        let Some(scouts) = self.scouts else { return walk(path) };
+        for _ in 0..KNOWN {
+            match walk_known(path) {
+                // Also because somebody mounts or renames something anywhere.
+                Err(Errno::AGAIN) => {}
+                // Old kernels cannot be asked in this way, and filters of system calls may not let it through.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => break,
+                // Somebody else serves that.
+                Err(Errno::REMOTE) => break,
+                found => return found,
+            }
+        }
+        let Some(left) = self.left.get().checked_sub(1) else { return Err(Errno::TIMEDOUT) };
+        self.left.set(left);
+        scouts.root(path)
+    }
+}
+
+/// Whether the way to `mount` can be gone without waiting for anybody, as far as is known.
+///
+/// # Errors
+/// `ETIMEDOUT` if whoever serves a file system on it does not answer, `ESTALE` if it leads elsewhere.
+pub fn is_near(mount: &Mount, scouts: &Scouts) -> rustix::io::Result<bool> {
+    let walk = Walk::by(Some(scouts));
+    match open_root(mount, &walk) {
+        Ok(_) => Ok(walk.left.get() == SENT),
+        Err(why) if why == Errno::TIMEDOUT || passes(&why.into()) => Err(why),
+        Err(_) => Err(Errno::STALE),
+    }
 }
 
 fn take_off_if(
     mount: &Mount,
     how: How,
+    walk: &Walk<'_>,
     is_meant: impl FnOnce(BorrowedFd<'_>) -> bool,
 ) -> rustix::io::Result<()> {
     // Whatever stands in the way there (a mount of another user's, which refuses root) may be gone at the next look.
-    let (parent, name, there) =
-        open_root(mount).map_err(|why| if passes(&why.into()) { why } else { Errno::XDEV })?;
+    let (parent, name, there) = open_root(mount, walk).map_err(|why| match why {
+        why if why == Errno::TIMEDOUT || passes(&why.into()) => why,
+        _ => Errno::XDEV,
+    })?;
     if !is_meant(there.as_fd()) {
         return Err(Errno::STALE);
     }
@@ -112,15 +186,14 @@ fn take_off_if(
 }
 
 /// The root of a mount, and by what it is reached: its folder, and its name there.
-fn open_root(mount: &Mount) -> rustix::io::Result<(OwnedFd, OsString, OwnedFd)> {
+fn open_root(mount: &Mount, walk: &Walk<'_>) -> rustix::io::Result<(OwnedFd, OsString, OwnedFd)> {
     let path = Path::new(OsStr::from_bytes(&mount.mountpoint));
-    let (parent, name) = open_parent(path)?;
-    let there =
-        openat(&parent, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let (_, name) = split(path)?;
+    let (parent, there) = walk.go(path)?;
     if number(there.as_fd()) != Some(mount.id) {
         return Err(Errno::XDEV);
     }
-    Ok((parent, name, there))
+    Ok((parent, name.to_owned(), there))
 }
 
 /// The number of the mount that a descriptor is on, which no other mount ever gets; `None` before Linux 6.8. Asks no daemon.
@@ -132,27 +205,53 @@ pub fn unique(fd: BorrowedFd<'_>) -> Option<u64> {
     has(found.stx_mask).then_some(found.stx_mnt_id)
 }
 
-/// The same of `mount`, a line of this thread's mount table.
+/// The same of `mount`, a line of this thread's mount table. Nobody is asked for the way to it.
 pub fn unique_of(mount: &Mount) -> Option<u64> {
-    unique(open_root(mount).ok()?.2.as_fd())
+    if let Ok(found) = belay_sys::unique_number(mount.id) {
+        return found;
+    }
+    // What filters system calls may know no new ones.
+    let (_, there) = walk_known(Path::new(OsStr::from_bytes(&mount.mountpoint))).ok()?;
+    unique(there.as_fd()).filter(|_| number(there.as_fd()) == Some(mount.id))
 }
 
-/// The folder that `path` is in, opened without following a link anywhere, and the name in it. The root has none.
-fn open_parent(path: &Path) -> rustix::io::Result<(OwnedFd, OsString)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let (Some(parent), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute())
-    else {
-        return Err(Errno::INVAL);
-    };
-    let mut folder = open("/", flags, Mode::empty())?;
+const FOLDER: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const ROOT: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The folder that `path` is in, and its name there. The root has none.
+fn split(path: &Path) -> rustix::io::Result<(&Path, &OsStr)> {
+    let parts = path.parent().zip(path.file_name());
+    parts.filter(|_| path.is_absolute()).ok_or(Errno::INVAL)
+}
+
+/// The folder that `path` is in, and what is there, opened without following a link anywhere. Waits for whoever serves a file
+/// system on the way.
+pub(crate) fn walk(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (parent, name) = split(path)?;
+    let mut folder = open("/", FOLDER, Mode::empty())?;
     for part in parent.components() {
         match part {
             Component::RootDir => {}
-            Component::Normal(name) => folder = openat(&folder, name, flags, Mode::empty())?,
+            Component::Normal(name) => folder = openat(&folder, name, FOLDER, Mode::empty())?,
             _ => return Err(Errno::INVAL),
         }
     }
-    Ok((folder, name.to_owned()))
+    let there = openat(&folder, name, ROOT, Mode::empty())?;
+    Ok((folder, there))
+}
+
+/// The same as far as the kernel knows it, without asking anybody: `EAGAIN` if it does not, `EREMOTE` if others serve the folder.
+fn walk_known(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (parent, name) = split(path)?;
+    let known = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
+    let folder = openat2(CWD, parent, FOLDER, Mode::empty(), known)?;
+    // Who unmounts for this user goes the way once more.
+    if !is_local(&folder) {
+        return Err(Errno::REMOTE);
+    }
+    let there = openat2(&folder, name, ROOT, Mode::empty(), known)?;
+    Ok((folder, there))
 }
 
 /// The number of the mount that a descriptor is on.

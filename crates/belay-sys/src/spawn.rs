@@ -1,7 +1,7 @@
 //! What a child does between fork and exec: descriptors at fixed numbers, its own mount table.
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, openat2, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -9,6 +9,9 @@ use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+/// How often the kernel is asked for a name that it knows.
+const KNOWN: u32 = 100;
 
 /// How a successor is kept from seeing the mount that it is to serve.
 #[derive(Clone, Debug)]
@@ -19,6 +22,9 @@ pub struct PrivateMountNamespace {
     /// Major and minor number of the file system that is mounted there. If the way leads to another, the child fails with
     /// `ESTALE`.
     pub device: (u32, u32),
+    /// Whoever serves a file system on the way may be asked, and waited for. Else the way is gone only as far as the kernel
+    /// knows it, and the child fails with `ESTALE` if it does not.
+    pub may_wait: bool,
 }
 
 /// What [`prepare_child`] arranges in the child.
@@ -93,7 +99,9 @@ fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {
     match take_out(namespace) {
         Ok(()) => Ok(()),
         // The way leads elsewhere by now; whoever starts the child looks again.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => Err(Errno::STALE.into()),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::AGAIN) => {
+            Err(Errno::STALE.into())
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -103,11 +111,26 @@ fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {
 fn take_out(namespace: &PrivateMountNamespace) -> rustix::io::Result<()> {
     let Some((name, folders)) = namespace.way.split_last() else { return Ok(()) };
     let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let step = |folder: &OwnedFd, name: &CStr, flags| {
+        if namespace.may_wait {
+            return openat(folder, name, flags, Mode::empty());
+        }
+        let known = || openat2(folder, name, flags, Mode::empty(), ResolveFlags::CACHED);
+        // What is known is refused too while somebody mounts or renames something anywhere.
+        let mut found = known();
+        for _ in 0..KNOWN {
+            if found.as_ref().err() != Some(&Errno::AGAIN) {
+                break;
+            }
+            found = known();
+        }
+        found
+    };
     let mut folder = open(c"/", place | OFlags::DIRECTORY, Mode::empty())?;
     for name in folders {
-        folder = openat(&folder, name.as_c_str(), place | OFlags::DIRECTORY, Mode::empty())?;
+        folder = step(&folder, name, place | OFlags::DIRECTORY)?;
     }
-    let mount = openat(&folder, name.as_c_str(), place, Mode::empty())?;
+    let mount = step(&folder, name, place)?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let stat = statx(&mount, c"", flags, StatxFlags::empty())?;
     if (stat.stx_dev_major, stat.stx_dev_minor) != namespace.device {

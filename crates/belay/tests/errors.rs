@@ -3,6 +3,8 @@
 mod common;
 
 use common::{belay, can_mount, run, text};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Runs belay with a state directory of its own and a library that does nothing for a shim.
@@ -255,6 +257,48 @@ fn the_doctor_tells_what_it_finds() {
     check("/dev/fuse");
     check("right to mount");
     check("shim library");
+}
+
+/// Who is root in a user namespace alone has the state directory on a file system of its own, and the doctor says where it may
+/// not be.
+#[test]
+fn s58_state_directories_in_a_namespace_of_a_user() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let copy = dir.path().join("belay");
+    std::fs::copy(env!("CARGO_BIN_EXE_belay"), &copy).expect("copy");
+    let own = dir.path().join("own");
+    std::fs::create_dir(&own).expect("directory");
+    std::os::unix::fs::chown(&own, Some(4322), Some(4322)).expect("owner");
+    let found = |state: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "4322", "--regid", "4322", "--clear-groups"]);
+        command.args([
+            "unshare",
+            "-Urm",
+            "sh",
+            "-c",
+            "mount -t tmpfs none /mnt && exec \"$@\"",
+            "sh",
+        ]);
+        command.arg(&copy).args(["doctor", "--json"]).env("BELAY_STATE_DIR", state);
+        let output = run(&command);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|why| panic!("{why}: {}", text(&output)));
+        let checks = found["checks"].as_array().expect("checks");
+        checks.iter().find(|check| check["name"] == "state directory").expect("check").clone()
+    };
+    for place in ["/mnt/state", "/mnt/new/state"] {
+        let found = found(Path::new(place));
+        assert_eq!(found["level"], "ok", "{found}");
+    }
+    // Whose the folders above are nobody can tell.
+    let found = found(&own.join("state"));
+    assert_eq!(found["level"], "missing", "{found}");
+    assert!(found["remedy"].as_str().is_some_and(|text| text.contains("BELAY_STATE_DIR")));
 }
 
 #[test]

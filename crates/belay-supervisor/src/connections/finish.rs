@@ -1,5 +1,6 @@
 //! The end of a dead daemon's connections.
 
+use super::Held;
 use super::sftp::{self, Barrier};
 use crate::process::Watched;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,7 +38,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Ending {
-    connection: OwnedFd,
+    connection: Held,
     stage: Stage,
     /// When something last came from it.
     heard: Instant,
@@ -56,7 +57,7 @@ pub struct Finishing {
 }
 
 impl Finishing {
-    pub(super) fn begin(connections: Vec<OwnedFd>, rest: Vec<Watched>) -> Self {
+    pub(super) fn begin(connections: Vec<Held>, rest: Vec<Watched>) -> Self {
         let begin = Instant::now();
         let carriers = rest.iter().filter(|process| sftp::is_spoken_by(process));
         Self {
@@ -144,7 +145,7 @@ impl Finishing {
 }
 
 impl Ending {
-    fn begin(connection: OwnedFd, now: Instant) -> Self {
+    fn begin(connection: Held, now: Instant) -> Self {
         // A pipe is read only: its writer ends by itself, on the end of its own input.
         let stage = if is_socket(&connection) { Stage::Working } else { Stage::Closing };
         Self { connection, stage, heard: now }

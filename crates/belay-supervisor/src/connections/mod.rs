@@ -16,17 +16,48 @@ pub use finish::Finishing;
 use crate::look::Facts;
 use crate::process::{Watched, children, descendants};
 use pairs::{Asker, Peer};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Deref;
 
 /// Duplicates of a daemon's ends of its connections, by inode number.
 #[derive(Debug, Default)]
-pub struct Connections(BTreeMap<u64, OwnedFd>);
+pub struct Connections(BTreeMap<u64, Held>);
+
+/// A duplicate of an end of a connection.
+#[derive(Debug)]
+struct Held(OwnedFd);
+
+impl Drop for Held {
+    /// A daemon may have the close of a connection wait until all is delivered (SO_LINGER), and this may be the last one. What is
+    /// on its way is delivered without that as well. Where no time is given, a close does not wait and cuts off: that stays.
+    fn drop(&mut self) {
+        if let Ok(Some(time)) = sockopt::socket_linger(&self.0)
+            && !time.is_zero()
+        {
+            let _ = sockopt::set_socket_linger(&self.0, None);
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Connections {
     /// Whether there are none.
@@ -66,7 +97,8 @@ impl Connections {
             wanted.push(Wanted { number, kind, inode });
         }
         if !wanted.is_empty() {
-            self.0.extend(copy(&wanted));
+            let copies = copy(&wanted).into_iter();
+            self.0.extend(copies.map(|(inode, copy)| (inode, Held(copy))));
         }
         // One that is dying has closed nothing itself: its connections are what this is about.
         if has_descriptors(daemon.pid) && !daemon.is_dead() {
@@ -203,10 +235,9 @@ fn reads(pipe: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fd::AsFd;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Command, Stdio};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn refresh(connections: &mut Connections, daemon: &Watched) {
         connections.refresh(daemon, |wanted| copies(daemon.as_fd(), daemon.pid, wanted));
@@ -255,7 +286,7 @@ mod tests {
         let daemon = Watched::open(child.id()).expect("pidfd");
         let held = || {
             let (end, _) = std::os::unix::net::UnixStream::pair().expect("socketpair");
-            Connections(BTreeMap::from([(u64::MAX, end.into())]))
+            Connections(BTreeMap::from([(u64::MAX, Held(end.into()))]))
         };
         let mut connections = held();
         refresh(&mut connections, &daemon);
@@ -269,5 +300,41 @@ mod tests {
         child.wait().expect("wait");
         refresh(&mut connections, &daemon);
         assert!(!connections.is_empty());
+    }
+
+    /// The end of a connection whose close waits, and on which something is under way that nobody takes.
+    fn lingering() -> (Connections, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let end = std::net::TcpStream::connect(listener.local_addr().expect("address"));
+        let end = end.expect("connect");
+        let (peer, _) = listener.accept().expect("accept");
+        end.set_nonblocking(true).expect("nonblocking");
+        sockopt::set_socket_linger(&end, Some(LINGER)).expect("linger");
+        while (&end).write(&[0; 65_536]).is_ok() {}
+        (Connections(BTreeMap::from([(u64::MAX, Held(end.into()))])), peer)
+    }
+
+    const LINGER: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_last_close_of_a_connection_does_not_wait() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let daemon = Watched::open(child.id()).expect("pidfd");
+        let begin = Instant::now();
+        // One that a living daemon has closed, one of a dead daemon that never answered, and one that is finished.
+        let (mut closed, peer) = lingering();
+        refresh(&mut closed, &daemon);
+        assert!(closed.is_empty() && begin.elapsed() < LINGER / 2);
+        // What is on its way comes, and its end.
+        let mut rest = Vec::new();
+        (&peer).read_to_end(&mut rest).expect("all of it");
+        assert!(!rest.is_empty());
+        let (abandoned, _peer) = lingering();
+        abandoned.abandon(&[]);
+        let (finished, _peer) = lingering();
+        drop(finished.finish(Vec::new()));
+        assert!(begin.elapsed() < LINGER / 2);
+        child.kill().expect("kill");
+        child.wait().expect("wait");
     }
 }

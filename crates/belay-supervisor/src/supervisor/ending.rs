@@ -13,6 +13,7 @@ use crate::status::State;
 use belay_recorder::control::{ending, options};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a daemon may take to unmount by itself.
@@ -131,7 +132,8 @@ impl Supervisor {
         match (process.try_clone(), self.book.mount.clone()) {
             (Some(process), Some(mount)) => {
                 let device = belay_sys::dup_cloexec(self.device()).ok();
-                if let Err(error) = mounts::release(mount, device, process) {
+                let scouts = Arc::clone(&self.scouts);
+                if let Err(error) = mounts::release(mount, device, process, scouts) {
                     // Its time is not over: it is tried again in that.
                     self.lack.note(&format!("cannot start a thread that unmounts: {error}"));
                     return;
@@ -145,11 +147,17 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for what the machine lacks.
-    pub(super) fn take_mount_off(&self, patience: Duration) {
-        if let Some(mount) = &self.book.mount {
-            mounts::abort_and_detach(mount, self.device(), patience);
-        }
+    /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for what the machine lacks. Gives
+    /// what is to be said if the mount stays.
+    pub(super) fn take_mount_off(&self, patience: Duration) -> Option<String> {
+        let mount = self.book.mount.as_ref()?;
+        let done = mounts::abort_and_detach(mount, self.device(), &self.scouts, patience);
+        let why = done.err()?;
+        let why = format!(
+            "not unmounted yet: {why}; what is left there gives errors, and `belay stop` takes it away later"
+        );
+        tracing::warn!("{}: {why}", mount.mountpoint.show());
+        Some(why)
     }
 
     /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose server does not answer, which no
@@ -189,9 +197,10 @@ impl Supervisor {
         self.finished = Some(code);
         let lost = self.end_epochs(self.book.last_exit).err();
         let code = if lost.is_none() { code } else { code.max(1) };
+        let mut stays = None;
         if self.book.mount.is_some() && !self.book.gave_up {
             // Nothing else is left to be done, and it would stay behind.
-            self.take_mount_off(mounts::LACK);
+            stays = self.take_mount_off(mounts::LACK);
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
             for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
                 let _ = helper.signal(SIGKILL);
@@ -200,7 +209,7 @@ impl Supervisor {
         self.quell_at_the_end();
         self.backtraces.finish();
         instances::retire_held(&self.folder);
-        self.answer_ended(code, lost.as_deref());
+        self.answer_ended(code, lost.or(stays).as_deref());
         self.tell_keeper(&Note::Done { code });
         self.finished = Some(code);
     }

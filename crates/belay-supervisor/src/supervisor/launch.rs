@@ -15,6 +15,7 @@ use crate::mounts::{self, MountFact};
 use crate::process::{Exit, Watched, children_of_thread, started};
 use crate::text::OsText;
 use crate::threads::Bounded;
+use crate::unmount;
 use crate::verdict::Next;
 use belay_recorder::control::{Counter, options};
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
@@ -32,7 +33,7 @@ use std::path::{Component, Path};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a daemon finds the recorder; device and event counter follow. High, so that daemons which
 /// count on low numbers, or close them, are not disturbed.
@@ -41,6 +42,8 @@ const DESCRIPTORS: u64 = 200;
 const EXEC: Duration = Duration::from_secs(5);
 /// How often the way to the mountpoint is looked for again.
 const LOOKS: u32 = 100;
+/// For how long, at the most.
+const LOOKING: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     /// Starts the generation that the book names. A failure becomes a start failure or a crash.
@@ -106,17 +109,22 @@ impl Supervisor {
     }
 
     fn spawn(&mut self) -> io::Result<Watched> {
+        let begin = Instant::now();
         for _ in 0..LOOKS {
-            match self.spawn_once() {
+            match self.spawn_once(false) {
                 // Somebody has exchanged folders on the way to the mountpoint in that very moment.
                 Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {}
                 done => return done,
             }
+            if begin.elapsed() > LOOKING {
+                break;
+            }
         }
-        self.spawn_once()
+        self.spawn_once(true)
     }
 
-    fn spawn_once(&mut self) -> io::Result<Watched> {
+    /// `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
+    fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
         let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
             descriptor_numbers();
         let mut setup = ChildSetup {
@@ -153,7 +161,7 @@ impl Supervisor {
             // The successor must find its mountpoint as it was before the mount: a look at the
             // mount itself would wait for the very daemon that looks.
             if may_mount() {
-                setup.mount_namespace = Some(namespace_without(mount)?);
+                setup.mount_namespace = Some(self.namespace_without(mount, far)?);
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
@@ -193,8 +201,9 @@ impl Supervisor {
         }
         command.env("BELAY_SHIM", told);
         let apart = setup.mount_namespace.is_some();
+        let near = setup.mount_namespace.as_ref().is_none_or(|namespace| !namespace.may_wait);
         prepare_child(&mut command, setup);
-        let mut child = match is_local(&file.place) {
+        let mut child = match near && is_local(&file.place) {
             true => command.spawn()?,
             false => spawn_elsewhere(command)?,
         };
@@ -209,6 +218,34 @@ impl Supervisor {
             }
         }
         watched
+    }
+
+    /// A mount namespace without the held mount, if that can be seen in this one's.
+    fn namespace_without(&self, mount: &MountFact, far: bool) -> io::Result<PrivateMountNamespace> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
+        let part = |part: Component<'_>| match part {
+            Component::Normal(name) => Some(CString::new(name.as_bytes()).map_err(|_| wrong())),
+            _ => None,
+        };
+        let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+        let (major, minor) = mount.device.split_once(':').ok_or_else(wrong)?;
+        let device = (number(major)?, number(minor)?);
+        let Some(seen) = mounts::uncovered(mount)? else {
+            return Ok(PrivateMountNamespace { way: Vec::new(), device, may_wait: false });
+        };
+        let may_wait = match unmount::is_near(&seen, &self.scouts) {
+            Ok(near) => far || !near,
+            Err(Errno::TIMEDOUT) => {
+                let why = unmount::silent();
+                return Err(io::Error::other(format!("{}: {why}", mount.mountpoint.show())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let way = Path::new(&OsText::from_bytes(&seen.mountpoint).0)
+            .components()
+            .filter_map(part)
+            .collect::<io::Result<_>>()?;
+        Ok(PrivateMountNamespace { way, device, may_wait })
     }
 
     /// Whether the folder that was held before the mount is the one that the mount covers.
@@ -316,8 +353,8 @@ fn silent() -> io::Error {
     io::Error::other("whoever serves the file system that it is on does not answer")
 }
 
-/// Starts a program that somebody else serves: to read its first page is to wait for that one. A start that takes too long has
-/// failed, and what was started is killed.
+/// Starts a program that somebody else serves, or one whose mountpoint is on what somebody else serves: to read its first page,
+/// or to go the way there, is to wait for that one. A start that takes too long has failed, and what was started is killed.
 fn spawn_elsewhere(mut command: Command) -> io::Result<Child> {
     static STARTS: Bounded = Bounded::new();
     let number = Arc::new(AtomicU32::new(0));
@@ -333,25 +370,6 @@ fn spawn_elsewhere(mut command: Command) -> io::Result<Child> {
         }
         Err(silent())
     })
-}
-
-/// A mount namespace without the held mount, if that can be seen in this one's.
-fn namespace_without(mount: &MountFact) -> io::Result<PrivateMountNamespace> {
-    let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
-    let part = |part: Component<'_>| match part {
-        Component::Normal(name) => Some(CString::new(name.as_bytes()).map_err(|_| wrong())),
-        _ => None,
-    };
-    let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-    let (major, minor) = mount.device.split_once(':').ok_or_else(wrong)?;
-    let way = match mounts::uncovered(mount)? {
-        Some(seen) => Path::new(&OsText::from_bytes(&seen.mountpoint).0)
-            .components()
-            .filter_map(part)
-            .collect::<io::Result<_>>()?,
-        None => Vec::new(),
-    };
-    Ok(PrivateMountNamespace { way, device: (number(major)?, number(minor)?) })
 }
 
 /// Whether the mount covers a file, as its options say.

@@ -88,6 +88,6 @@ impl Supervisor {
         let fact = MountFact::of(mount);
         let left = self.leftovers();
         left.iter().any(|process| mounts::serves(process.pid, &mount.device))
-            && mounts::detach(&fact, None)
+            && mounts::detach(&fact, None, &self.scouts)
     }
 }

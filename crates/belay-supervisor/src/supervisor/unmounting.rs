@@ -11,10 +11,12 @@ use crate::clock;
 use crate::error::passes;
 use crate::mounts::{self, MountFact, Removed};
 use crate::protocol::{Answer, StopHow};
+use crate::scout::Scouts;
 use crate::{threads, users};
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGTERM;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -142,10 +144,11 @@ impl Supervisor {
         let event = belay_sys::dup_cloexec(self.committed.as_fd())?;
         let device = belay_sys::dup_cloexec(self.device())?;
         let (tell, removed) = channel();
+        let scouts = Arc::clone(&self.scouts);
         let work = move || {
             let removed = match how {
-                StopHow::Lazy => mounts::remove(&mount, Some(device.as_fd()), true),
-                _ => remove_unused(&mount, device.as_fd()),
+                StopHow::Lazy => mounts::remove(&mount, Some(device.as_fd()), &scouts, true),
+                _ => remove_unused(&mount, device.as_fd(), &scouts),
             };
             let _ = tell.send(removed);
             let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
@@ -198,11 +201,11 @@ impl Supervisor {
 }
 
 /// Takes the mount off if nobody uses it, and waits for the end of its connection.
-fn remove_unused(mount: &MountFact, device: BorrowedFd<'_>) -> Removed {
+fn remove_unused(mount: &MountFact, device: BorrowedFd<'_>, scouts: &Scouts) -> Removed {
     if mount.proven && stays(|| users::is_used_elsewhere(&mount.device)) {
         return Removed::InUse;
     }
-    let removed = mounts::remove(mount, Some(device), false);
+    let removed = mounts::remove(mount, Some(device), scouts, false);
     if matches!(removed, Removed::Now | Removed::Before) {
         await_end(mount, device);
     }

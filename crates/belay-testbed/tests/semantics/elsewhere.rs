@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use belay_testbed::process::{Process, kill, run};
 use belay_testbed::{Belay, Signal, mounts};
@@ -267,4 +268,83 @@ fn s53_a_successor_that_cannot_be_killed_is_left_behind() {
     stop_by_force(&forger.mount);
     forger.mount.end();
     forger.says("cannot be killed");
+}
+
+/// passthrough_ll, held on a place that somebody else serves.
+fn mounted_there(elsewhere: &Elsewhere) -> Custom {
+    let mountpoint = elsewhere.at("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let mut mount = Custom::start(&[], |place| {
+        let place = Place { mountpoint: &mountpoint, ..*place };
+        Custom::low_level_words(&place, &[])
+    });
+    mount.mountpoint = mountpoint;
+    mount.serves();
+    mount
+}
+
+/// What `belay stop WORDS` says of a mount where it is, and whether it succeeds.
+fn stops(mount: &Custom, words: &[&str]) -> (bool, String) {
+    let mut command = Belay::find().unwrap().command();
+    command.arg("stop").args(words).arg(&mount.mountpoint);
+    let output = run(command, 3 * LIMIT).unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Nobody answers on the way to the mount. What is left of it is dead, and goes when somebody does.
+fn is_left(elsewhere: &Elsewhere, mount: &Custom) {
+    assert!(mount.log().contains("does not answer"), "{}", mount.log());
+    elsewhere.answers();
+    assert!(mount.is_mounted(), "{}", mount.log());
+    let (done, said) = stops(mount, &[]);
+    assert!(done && !mount.is_mounted(), "{said}\n{}", mount.log());
+}
+
+/// S53, S60: the mountpoint is where nobody answers. A successor is waited for; belay itself answers, and can be ended.
+#[test]
+fn s60_a_mountpoint_where_nobody_answers() {
+    let elsewhere = Elsewhere::start();
+    let mut mount = mounted_there(&elsewhere);
+    let waits = |status: &Value| {
+        let why = status.pointer("/waiting/reason").and_then(Value::as_str).unwrap_or_default();
+        status["state"] == "waiting" && why.contains("does not answer")
+    };
+    elsewhere.falls_silent();
+    kill_daemon(&mount);
+    answers(&mount, "wait", waits);
+    elsewhere.answers();
+    mount.serves();
+    elsewhere.falls_silent();
+    kill_daemon(&mount);
+    answers(&mount, "wait", waits);
+    let (done, said) = stops(&mount, &["--force"]);
+    assert!(!done && said.contains("not unmounted yet"), "{said}");
+    mount.end();
+    is_left(&elsewhere, &mount);
+}
+
+/// S53: so it is while the daemon serves.
+#[test]
+fn s53_a_mountpoint_where_nobody_answers_holds_up_no_end() {
+    let elsewhere = Elsewhere::start();
+    let mut mount = mounted_there(&elsewhere);
+    elsewhere.falls_silent();
+    let (done, said) = stops(&mount, &[]);
+    assert!(!done && said.contains("does not answer"), "{said}");
+    let (done, said) = stops(&mount, &["--force"]);
+    assert!(!done && said.contains("not unmounted yet"), "{said}");
+    mount.end();
+    is_left(&elsewhere, &mount);
+    fs::remove_dir(&mount.mountpoint).unwrap();
+    let mut mount = mounted_there(&elsewhere);
+    // What the daemon does at its end waits there, too.
+    elsewhere.falls_silent();
+    mount.signal("daemon", Signal::STOP);
+    mount.signal("keeper", Signal::TERM);
+    answers(&mount, "answer", |status| status["state"] == "stopping");
+    // Those that come close together are one wish.
+    std::thread::sleep(Duration::from_millis(400));
+    mount.signal("keeper", Signal::TERM);
+    mount.end();
+    is_left(&elsewhere, &mount);
 }

@@ -3,7 +3,7 @@
 use super::{Finding, Level};
 use crate::preflight::{binary, helper, machine, mount_command, mountpoint, script, shim};
 use crate::profile;
-use belay_supervisor::Error;
+use belay_supervisor::{Error, instances};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,7 +14,13 @@ use std::process::Command;
 pub fn all(command: &[OsString]) -> Vec<Finding> {
     let mut findings = vec![kernel(), device()];
     findings.extend(super::user::all());
-    findings.extend([library(), control_files(), request_timeout(), open_files()]);
+    findings.extend([
+        library(),
+        state_directory(),
+        control_files(),
+        request_timeout(),
+        open_files(),
+    ]);
     if !command.is_empty() {
         findings.extend(daemon(command));
     }
@@ -39,6 +45,14 @@ pub(super) fn refusal(name: &'static str, error: &Error) -> Finding {
         Error::Refused { what, why, remedy } => {
             finding(name, Level::Missing, format!("{what}: {why}"), remedy)
         }
+    }
+}
+
+fn state_directory() -> Finding {
+    let dir = instances::default_state_dir();
+    match instances::check_private(&dir) {
+        Ok(()) => finding("state directory", Level::Ok, dir.display().to_string(), ""),
+        Err(error) => refusal("state directory", &error),
     }
 }
 
@@ -209,8 +223,7 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
                 "check that the mountpoint exists",
             ),
             Some(path) => {
-                let dir = belay_supervisor::instances::default_state_dir();
-                let instances = belay_supervisor::instances::list(&dir);
+                let instances = instances::list(&instances::default_state_dir());
                 match mountpoint::check(&path, &instances) {
                     Ok(()) => {
                         let found = format!("{} is free", path.display());

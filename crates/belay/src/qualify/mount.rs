@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use belay_supervisor::mounts::{self, Mount, MountFact};
 use belay_supervisor::process::{self, Watched};
+use belay_supervisor::scout::Scouts;
 use belay_supervisor::unmount::{How, take_off_once};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -48,7 +49,7 @@ pub fn unmount_by_force(mountpoint: &Path) {
             // Aborts too, where the control file system is not to be had.
             let _ = take_off_once(&mount, How::Forced);
         }
-        mounts::detach(&fact, None);
+        mounts::detach(&fact, None, &Scouts::default());
     }
 }
 
