@@ -111,6 +111,9 @@ pub struct Daemon {
     /// What it cannot do under belay, as belay itself reports it: then it is no bed for a soak.
     #[serde(default)]
     pub limit: String,
+    /// What does go wrong with it at times, as belay itself reports it then.
+    #[serde(default)]
+    pub caution: String,
 }
 
 /// Where `belay` is, and what else was built with it.

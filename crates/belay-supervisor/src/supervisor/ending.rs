@@ -1,5 +1,6 @@
 //! The end: asked for, by itself, or because nothing else is left.
 
+use super::undead::cannot_be_killed;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::fusermount;
@@ -164,11 +165,7 @@ impl Supervisor {
     /// signal ends. Of its own code nothing runs any more.
     fn leave_behind(&mut self) {
         if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
-            tracing::error!(
-                "process {} cannot be killed: it waits in the kernel, for a file system that does not answer. It is left behind, \
-                 and ends when that answers or is unmounted by force (`umount -f`)",
-                process.pid
-            );
+            tracing::error!("{}", cannot_be_killed(process.pid));
         }
         self.finish(1);
     }

@@ -42,7 +42,10 @@ impl Supervisor {
         if over >= PATIENCE {
             let why = match tracer(pid) {
                 Some(tracer) => format!("process {tracer} traces it, and keeps it"),
-                None => "its core is being written, to where nobody serves perhaps".to_owned(),
+                None if fact(pid, "CoreDumping:").as_deref() == Some("1") => {
+                    "its core is being written, to where nobody serves perhaps".to_owned()
+                }
+                None => cannot_be_killed(pid),
             };
             tracing::warn!("daemon {pid} is dead, but its process does not end: {why}");
             self.ended_at(pid, now.saturating_sub(over));
@@ -69,6 +72,14 @@ impl Supervisor {
             );
         }
     }
+}
+
+/// What is said of a process that a signal has killed, and that stays.
+pub(super) fn cannot_be_killed(pid: u32) -> String {
+    format!(
+        "process {pid} cannot be killed: it waits in the kernel, for a file system that does not answer. It is left behind, and \
+         ends when that answers or is unmounted by force (`umount -f`)"
+    )
 }
 
 /// Who traces process `pid`.
