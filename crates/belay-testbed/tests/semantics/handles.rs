@@ -174,8 +174,8 @@ fn s41_a_write_by_a_handle_that_is_made_again() {
         let tracer = Tracer::attach(mount.pid("daemon"), Plan { target, fault: dies_at(point) });
         let tracer = tracer.unwrap();
         let writer = call(move || file.write(b" two").map(|done| (done, file)));
-        assert!(tracer.finish().unwrap().crashed, "{point:?}");
         let (done, mut file) = writer.result().unwrap();
+        assert!(tracer.finish().unwrap().crashed, "{point:?}");
         assert_eq!(done, 4, "{point:?}: {}", mount.log());
         file.write_all(b" three").unwrap();
         drop(file);
