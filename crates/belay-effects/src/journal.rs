@@ -97,13 +97,7 @@ impl Cursor {
             let same = entry.kind == kind as u32 && entry.digest == digest;
             let effect = has_changed(&entry);
             match (same, effect, kind.is_effect()) {
-                (true, ..) => {
-                    self.pass(log, &entry);
-                    return match entry.outcome {
-                        Some(_) => Advice::Recorded(entry),
-                        None => Advice::Unsettled(entry),
-                    };
-                }
+                (true, ..) => return self.again(log, entry),
                 (false, true, true) if is_over(&entry, kind, digest) => {
                     self.pass(log, &entry);
                     return Advice::Over(entry);
@@ -126,15 +120,20 @@ impl Cursor {
         while !has_changed(&left_out) || may_be_left_out(&left_out) {
             let Ok(Some(entry)) = log.after(&left_out) else { break };
             if entry.kind == Kind::Truncate as u32 && entry.digest == digest {
-                self.pass(log, &entry);
-                return match entry.outcome {
-                    Some(_) => Advice::Recorded(entry),
-                    None => Advice::Unsettled(entry),
-                };
+                return self.again(log, entry);
             }
             left_out = entry;
         }
         Advice::Diverged
+    }
+
+    /// The call of an entry comes again.
+    fn again<M: Memory>(&mut self, log: &Log<'_, M>, entry: Entry) -> Advice {
+        self.pass(log, &entry);
+        match entry.outcome {
+            Some(_) => Advice::Recorded(entry),
+            None => Advice::Unsettled(entry),
+        }
     }
 
     /// Moves behind an entry.

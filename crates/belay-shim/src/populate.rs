@@ -24,7 +24,7 @@ const PUT_OFF: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// preloaded. A mark that is overwritten costs one look at [`SEEN`].
 static LAST: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
-/// All buffers seen, for daemons whose threads share them.
+/// All buffers seen, for daemons whose threads share them, and the shim's own.
 static SEEN: LazyLock<Mutex<HashSet<(usize, usize)>>> = LazyLock::new(Mutex::default);
 
 /// More different buffers than this are not those of a daemon that uses them again.
@@ -63,9 +63,11 @@ fn first(range: (usize, usize)) {
 /// Has what the threads of this process read into be its own again behind each fork.
 pub(crate) fn watch_forks() {
     extern "C" fn after() {
-        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, len) in &*seen {
-            now(*at, *len);
+        // A handler of a signal may fork while its own thread has the lock: it does not wait for that.
+        if let Ok(seen) = SEEN.try_lock() {
+            for (at, len) in &*seen {
+                now(*at, *len);
+            }
         }
     }
     // SAFETY: the function has that signature and lives as long as the process; what it does the parent may do at any time.

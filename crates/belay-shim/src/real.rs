@@ -208,7 +208,7 @@ real! {
     /// scandir(3), with its two functions.
     scandir(path: *const c_char, into: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int = c"scandir";
     /// statfs(2).
-    statfs(path: *const c_char, into: *mut c_void) -> c_int = c"statfs";
+    statfs(path: *const c_char, into: *mut libc::statfs) -> c_int = c"statfs";
     /// realpath(3).
     realpath(path: *const c_char, into: *mut c_char) -> *mut c_char = c"realpath";
     /// sigaction(2).

@@ -4,16 +4,11 @@
 use crate::handover::Descriptors;
 use crate::text::OsText;
 use belay_image::journal::{self, Behind, Error, Hold, Homes, HostFile, Kept, Recovered, Spot};
+use belay_sys::mailbox;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sendmsg, socketpair,
-};
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -161,20 +156,12 @@ impl ImageFds {
     }
 }
 
-/// One descriptor that keeps all of these open: a socket in which they lie, as a message that nobody takes out.
+/// One descriptor that keeps all of these open: a mailbox in which they lie, and that nobody looks into.
 fn in_one(fds: &[OwnedFd]) -> rustix::io::Result<OwnedFd> {
-    let (put, kept) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // One at a time: a message has room for few, and a full socket says so.
+    let (post, kept) = mailbox::for_image()?;
+    // One at a time: a message has room for one, and a full mailbox says so.
     for fd in fds {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let one = [fd.as_fd()];
-        if !control.push(SendAncillaryMessage::ScmRights(&one)) {
-            return Err(Errno::NOBUFS);
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&put, &[IoSlice::new(b"l")], &mut control, flags)?;
+        mailbox::leave(post.as_fd(), fd.as_fd())?;
     }
     Ok(kept)
 }

@@ -14,10 +14,9 @@ use crate::fusermount;
 use crate::look::is_local;
 use crate::mounts::{self, Mount, MountFact};
 use crate::scout::Scouts;
+use belay_sys::open_known;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, openat2, statx,
-};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::cell::Cell;
@@ -30,9 +29,6 @@ use std::path::{Component, Path};
 /// How often a mount is looked for again whose path leads elsewhere: each look costs microseconds, and somebody who exchanges
 /// folders all the time must be wrong once.
 const LOOKS: u32 = 1000;
-/// How often the kernel is asked for a way that it knows. What lies on file systems of this machine it always does, as the mount
-/// there keeps it.
-const KNOWN: u32 = 100;
 /// How many scouts are sent for one mount.
 const SENT: u32 = 3;
 
@@ -116,16 +112,12 @@ impl<'a> Walk<'a> {
     /// The folder that the mount at `path` is in, and its root.
     fn go(&self, path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
         let Some(scouts) = self.scouts else { return walk(path) };
-        for _ in 0..KNOWN {
-            match walk_known(path) {
-                // Also because somebody mounts or renames something anywhere.
-                Err(Errno::AGAIN) => {}
-                // Old kernels cannot be asked in this way, and filters of system calls may not let it through.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => break,
-                // Somebody else serves that.
-                Err(Errno::REMOTE) => break,
-                found => return found,
-            }
+        match walk_known(path) {
+            // Nobody knows it, or somebody else serves it.
+            Err(Errno::AGAIN | Errno::REMOTE) => {}
+            // Old kernels cannot be asked in this way, and filters of system calls may not let it through.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
+            found => return found,
         }
         let Some(left) = self.left.get().checked_sub(1) else { return Err(Errno::TIMEDOUT) };
         self.left.set(left);
@@ -244,13 +236,12 @@ pub(crate) fn walk(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 /// The same as far as the kernel knows it, without asking anybody: `EAGAIN` if it does not, `EREMOTE` if others serve the folder.
 fn walk_known(path: &Path) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (parent, name) = split(path)?;
-    let known = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
-    let folder = openat2(CWD, parent, FOLDER, Mode::empty(), known)?;
+    let folder = open_known(CWD, parent, FOLDER, ResolveFlags::NO_SYMLINKS)?;
     // Who unmounts for this user goes the way once more.
     if !is_local(&folder) {
         return Err(Errno::REMOTE);
     }
-    let there = openat2(&folder, name, ROOT, Mode::empty(), known)?;
+    let there = open_known(&folder, name, ROOT, ResolveFlags::NO_SYMLINKS)?;
     Ok((folder, there))
 }
 

@@ -7,6 +7,7 @@
 mod bare;
 mod directory;
 mod guard;
+mod known;
 mod locks;
 mod loops;
 pub mod mailbox;
@@ -21,6 +22,7 @@ mod spawn;
 pub use bare::without_descriptors;
 pub use directory::in_directory;
 pub use guard::is_lost;
+pub use known::open_known;
 pub use locks::{Lock, has_ranges, lock_range};
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;

@@ -1,7 +1,8 @@
 //! What a child does between fork and exec: descriptors at fixed numbers, its own mount table.
 
+use crate::known::open_known;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, openat2, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -9,9 +10,6 @@ use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-
-/// How often the kernel is asked for a name that it knows.
-const KNOWN: u32 = 100;
 
 /// How a successor is kept from seeing the mount that it is to serve.
 #[derive(Clone, Debug)]
@@ -115,16 +113,7 @@ fn take_out(namespace: &PrivateMountNamespace) -> rustix::io::Result<()> {
         if namespace.may_wait {
             return openat(folder, name, flags, Mode::empty());
         }
-        let known = || openat2(folder, name, flags, Mode::empty(), ResolveFlags::CACHED);
-        // What is known is refused too while somebody mounts or renames something anywhere.
-        let mut found = known();
-        for _ in 0..KNOWN {
-            if found.as_ref().err() != Some(&Errno::AGAIN) {
-                break;
-            }
-            found = known();
-        }
-        found
+        open_known(folder, name, flags, ResolveFlags::empty())
     };
     let mut folder = open(c"/", place | OFlags::DIRECTORY, Mode::empty())?;
     for name in folders {

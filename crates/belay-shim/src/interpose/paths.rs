@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 
 /// The stand-in for the path of a call, if it needs one.
 #[inline]
-pub(super) fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
+fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
     if path.is_null() {
         return None;
     }
@@ -182,22 +182,28 @@ pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut DIR {
 }
 
 macro_rules! spaces {
-    ($($name:ident)*) => {$(
-        /// statfs(2): on 64-bit machines both have one structure.
+    ($($name:ident: $space:ty => $real:ident;)*) => {$(
+        /// statfs(2), statvfs(3).
         ///
         /// # Safety
         /// As libc's.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(path: *const c_char, into: *mut c_void) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, into: *mut $space) -> c_int {
             replaced!(path, AT_FDCWD, path, true);
             // SAFETY: as above.
-            let make = || unsafe { real::statfs(path, into) as isize };
-            look(Kind::Statvfs, path, &[], (into, size_of::<libc::statfs>()), make)
+            let make = || unsafe { real::$real(path, into) as isize };
+            look(Kind::Statvfs, path, &[], (into.cast(), size_of::<$space>()), make)
         }
     )*};
 }
 
-spaces! { statfs statfs64 }
+// On 64-bit machines statfs and statfs64 have one structure.
+spaces! {
+    statfs: libc::statfs => statfs;
+    statfs64: libc::statfs => statfs;
+    statvfs: libc::statvfs => statvfs;
+    statvfs64: libc::statvfs => statvfs64;
+}
 
 /// scandir(3), which opens the directory by a function of libc's own.
 ///

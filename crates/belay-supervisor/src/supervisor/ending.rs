@@ -122,7 +122,7 @@ impl Supervisor {
         if stop.told || !self.may_stop() {
             return;
         }
-        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
+        let Some(process) = self.process() else {
             return;
         };
         if self.book.last_starts > 0 && mounts::is_disconnected(self.device()) {
@@ -164,7 +164,7 @@ impl Supervisor {
     /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose server does not answer, which no
     /// signal ends. Of its own code nothing runs any more.
     fn leave_behind(&mut self) {
-        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+        if let Some(process) = self.process() {
             tracing::error!("{}", cannot_be_killed(process.pid));
         }
         self.finish(1);
@@ -216,7 +216,7 @@ impl Supervisor {
         if self.options() & options::TRANSACTION == 0 {
             return;
         }
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        let process = self.process();
         if process.is_some_and(|process| !process.wait_end(DEATH)) {
             return; // it lives on without belay, and has what it had
         }

@@ -185,7 +185,7 @@ impl Supervisor {
             policy: self.config.policy.effective().to_owned(),
             policy_reason: self.policy_reason(),
             daemon: Daemon {
-                pid: self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid),
+                pid: self.process().map(|process| process.pid),
                 command: self.config.command_line(),
                 exit: self.book.last_exit,
             },

@@ -10,12 +10,17 @@ use rustix::io::Errno;
 use signal_hook::consts::SIGKILL;
 
 impl Supervisor {
+    /// The process of the daemon of now, be it one that does not serve yet.
+    pub(super) fn process(&self) -> Option<&Watched> {
+        self.daemon.as_ref().or(self.spawned.as_ref())
+    }
+
     /// Sends the daemon of now a signal.
     ///
     /// # Errors
     /// Those of the kernel, which are said; `ESRCH` if there is no daemon.
     pub(super) fn signal_daemon(&mut self, signal: i32) -> rustix::io::Result<()> {
-        let process = self.daemon.as_ref().or(self.spawned.as_ref()).ok_or(Errno::SRCH)?;
+        let process = self.process().ok_or(Errno::SRCH)?;
         let (pid, sent) = (process.pid, process.signal(signal));
         match sent {
             // No number of a signal: that is nothing of the daemon's.
@@ -32,7 +37,7 @@ impl Supervisor {
 
     /// Kills the last daemon of this mount. One that belay may not end is named, and left.
     pub(super) fn kill_last(&mut self) -> bool {
-        let pid = self.daemon.as_ref().or(self.spawned.as_ref()).map(|process| process.pid);
+        let pid = self.process().map(|process| process.pid);
         let killed = self.kill_daemon();
         if let Some(pid) = pid.filter(|_| !killed) {
             lives_on(pid, "the daemon, lives on without its mount");

@@ -234,7 +234,7 @@ impl Supervisor {
             if lease == next {
                 return true;
             }
-            let dead = self.daemon.as_ref().or(self.spawned.as_ref()).map(|watched| watched.pid);
+            let dead = self.process().map(|watched| watched.pid);
             if lease.generation == self.book.generation && lease.pid != 0 && dead != Some(lease.pid)
             {
                 let process = Watched::find(lease.pid);

@@ -32,7 +32,7 @@ fn age(seen: &mut Option<(u32, u64)>, pid: u32, is_so: bool, now: u64) -> u64 {
 impl Supervisor {
     /// Looks whether the daemon is dead, though its process is there, and whether it could be killed.
     pub(super) fn look_at_process(&mut self, now: u64) {
-        let process = self.daemon.as_ref().or(self.spawned.as_ref());
+        let process = self.process();
         let waits = self.launch_at.is_some() || self.finished.is_some();
         let Some(pid) = process.map(|process| process.pid).filter(|_| !waits) else { return };
         let wanted = self.is_being_killed() || self.book.stop.is_some_and(|stop| stop.at_once);

@@ -49,7 +49,7 @@ impl Supervisor {
             }
             return;
         }
-        let watched = self.daemon.as_ref().or(self.spawned.as_ref());
+        let watched = self.process();
         if let Some(pid) = watched.filter(|watched| watched.is_dead()).map(|watched| watched.pid) {
             self.ended(pid);
         }
@@ -79,7 +79,7 @@ impl Supervisor {
     /// The lease names `lost`, which may not have it. If that is a living process, the daemon has written it there: it is ended
     /// as one gone mad. Gives the process whose end it is; `None` if it cannot be ended, and the mount is given up.
     fn end_usurped(&mut self, lost: u32) -> Option<u32> {
-        let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) else {
+        let Some(process) = self.process() else {
             return Some(lost);
         };
         if Watched::open(lost).is_none_or(|other| other.is_dead()) {
@@ -94,7 +94,7 @@ impl Supervisor {
             return None;
         }
         tracing::warn!("daemon {pid} is ended: {why}");
-        if let Some(process) = self.daemon.as_ref().or(self.spawned.as_ref()) {
+        if let Some(process) = self.process() {
             process.wait_end(Duration::from_secs(2));
         }
         Some(pid)

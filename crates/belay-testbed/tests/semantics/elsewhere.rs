@@ -148,6 +148,22 @@ fn s60_an_image_below_its_own_mount() {
     mount.stop();
 }
 
+/// Nobody answers where a successor has to go: it is waited for until somebody does, and then once more.
+fn waits_for_answers(elsewhere: &Elsewhere, mount: &Custom) {
+    let waits = |status: &Value| {
+        let why = status.pointer("/waiting/reason").and_then(Value::as_str).unwrap_or_default();
+        status["state"] == "waiting" && why.contains("does not answer")
+    };
+    elsewhere.falls_silent();
+    kill_daemon(mount);
+    answers(mount, "wait", waits);
+    elsewhere.answers();
+    mount.serves();
+    elsewhere.falls_silent();
+    kill_daemon(mount);
+    answers(mount, "wait", waits);
+}
+
 /// S60: the daemon's program is where nobody answers. That is waited for, and is said.
 #[test]
 fn s60_a_program_where_nobody_answers() {
@@ -161,18 +177,7 @@ fn s60_a_program_where_nobody_answers() {
         words.into()
     });
     mount.serves();
-    let waits = |status: &Value| {
-        let why = status.pointer("/waiting/reason").and_then(Value::as_str).unwrap_or_default();
-        status["state"] == "waiting" && why.contains("does not answer")
-    };
-    elsewhere.falls_silent();
-    kill_daemon(&mount);
-    answers(&mount, "wait", waits);
-    elsewhere.answers();
-    mount.serves();
-    elsewhere.falls_silent();
-    kill_daemon(&mount);
-    answers(&mount, "wait", waits);
+    waits_for_answers(&elsewhere, &mount);
     mount.stop();
     mount.end();
 }
@@ -305,18 +310,7 @@ fn is_left(elsewhere: &Elsewhere, mount: &Custom) {
 fn s60_a_mountpoint_where_nobody_answers() {
     let elsewhere = Elsewhere::start();
     let mut mount = mounted_there(&elsewhere);
-    let waits = |status: &Value| {
-        let why = status.pointer("/waiting/reason").and_then(Value::as_str).unwrap_or_default();
-        status["state"] == "waiting" && why.contains("does not answer")
-    };
-    elsewhere.falls_silent();
-    kill_daemon(&mount);
-    answers(&mount, "wait", waits);
-    elsewhere.answers();
-    mount.serves();
-    elsewhere.falls_silent();
-    kill_daemon(&mount);
-    answers(&mount, "wait", waits);
+    waits_for_answers(&elsewhere, &mount);
     let (done, said) = stops(&mount, &["--force"]);
     assert!(!done && said.contains("not unmounted yet"), "{said}");
     mount.end();

@@ -8,7 +8,7 @@ use belay_faults::{Plan, Point, Target, Tracer};
 use belay_testbed::Kind;
 use belay_wire::Opcode;
 
-use crate::common::{caching, call, content, held, low_level, state_of, uncached, until};
+use crate::common::{caching, call, content, held, low_level, uncached};
 use crate::custom::Custom;
 use crate::journal::{compile, dies_at};
 use crate::system::Map;
@@ -154,22 +154,12 @@ fn s17_a_handle_is_made_again_as_it_was_made() {
     mount.stop();
 }
 
-/// Waits until all threads of a daemon wait: a reply is there before the call returns that gave it.
-fn rests(daemon: u32) {
-    assert!(until(|| {
-        let threads = fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten();
-        let threads = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
-        threads.into_iter().all(|thread| state_of(thread) == 'S')
-    }));
-}
-
 /// S41: what such a handle's dead life has written is known again by a successor.
 #[test]
 fn s41_a_write_by_a_handle_that_is_made_again() {
     for point in [Point::BeforeEffect(1), Point::AfterEffect(1), Point::BeforeReply] {
         let (mount, mut file) = made_plainly();
         file.write_all(b"one").unwrap();
-        rests(mount.pid("daemon"));
         let target = Target::any(&[Opcode::WRITE]);
         let tracer = Tracer::attach(mount.pid("daemon"), Plan { target, fault: dies_at(point) });
         let tracer = tracer.unwrap();

@@ -16,6 +16,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "text.h"
+
 static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
     (void)fi;
     memset(st, 0, sizeof *st);
@@ -25,16 +27,7 @@ static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi
     return strcmp(path, "/") && strcmp(path, "/file") ? -ENOENT : 0;
 }
 
-static int read_file(const char *path, char *buf, size_t size, off_t at, struct fuse_file_info *fi) {
-    (void)path, (void)fi;
-    if (at >= 4)
-        return 0;
-    size = size < (size_t)(4 - at) ? size : (size_t)(4 - at);
-    memcpy(buf, "text" + at, size);
-    return size;
-}
-
-static const struct fuse_operations operations = {.getattr = get_attr, .read = read_file};
+static const struct fuse_operations operations = {.getattr = get_attr, .read = read_text};
 
 static void want(int holds, const char *path, const char *what) {
     if (!holds)

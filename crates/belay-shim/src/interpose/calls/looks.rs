@@ -5,7 +5,6 @@ use super::image::image_end;
 use super::{bytes, syscall};
 use crate::effects::journal::{arguments, read};
 use crate::effects::{Policy, policy};
-use crate::interpose::paths::standin;
 use crate::real;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
@@ -177,34 +176,18 @@ pub unsafe extern "C-unwind" fn flistxattr(fd: c_int, into: *mut c_char, room: s
 }
 
 macro_rules! spaces {
-    ($($by_name:ident, $by_file:ident;)*) => {$(
-        /// statvfs(3).
-        ///
-        /// # Safety
-        /// As libc's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, into: *mut libc::statvfs) -> c_int {
-            let found = standin(AT_FDCWD, path, true);
-            let path = found.as_ref().map_or(path, |path| path.as_ptr());
-            // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
-            let make = || unsafe { real::$by_name(path, into) as isize };
-            look(Kind::Statvfs, path, &[], (into.cast(), size_of::<libc::statvfs>()), make)
-        }
-
+    ($($name:ident)*) => {$(
         /// fstatvfs(3).
         ///
         /// # Safety
         /// As libc's.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $by_file(fd: c_int, into: *mut libc::statvfs) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, into: *mut libc::statvfs) -> c_int {
             // SAFETY: the caller's arguments.
-            let make = || unsafe { real::$by_file(fd, into) as isize };
+            let make = || unsafe { real::$name(fd, into) as isize };
             look(Kind::Statvfs, std::ptr::null(), &[], (into.cast(), size_of::<libc::statvfs>()), make)
         }
     )*};
 }
 
-spaces! {
-    statvfs, fstatvfs;
-    statvfs64, fstatvfs64;
-}
+spaces! { fstatvfs fstatvfs64 }
