@@ -509,7 +509,7 @@ pub fn release(
             tracing::warn!("cannot signal process {}: {error}", daemon.pid);
         }
     };
-    threads::start_within(Duration::ZERO, "unmount", work).map(drop).map_err(|(error, _)| error)
+    threads::start_within(Duration::ZERO, "unmount", work).map_err(|(error, _)| error)
 }
 
 /// Aborts the connection through the FUSE control file system, so that every caller gets an error

@@ -3,9 +3,9 @@
 use crate::error::passes;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle, sleep};
+use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
 /// How long a thread is waited for.
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// Why it cannot be had, and what was to be done.
-pub fn start<F>(name: &str, work: F) -> Result<JoinHandle<()>, (io::Error, F)>
+pub fn start<F>(name: &str, work: F) -> Result<(), (io::Error, F)>
 where
     F: FnOnce() + Send + 'static,
 {
@@ -28,11 +28,7 @@ where
 ///
 /// # Errors
 /// Those of [`start`].
-pub fn start_within<F>(
-    patience: Duration,
-    name: &str,
-    work: F,
-) -> Result<JoinHandle<()>, (io::Error, F)>
+pub fn start_within<F>(patience: Duration, name: &str, work: F) -> Result<(), (io::Error, F)>
 where
     F: FnOnce() + Send + 'static,
 {
@@ -42,13 +38,21 @@ where
     let take = |from: &Mutex<Option<F>>| from.lock().unwrap_or_else(PoisonError::into_inner).take();
     loop {
         let theirs = Arc::clone(&shared);
+        let (held, let_go) = channel::<()>();
         let run = move || {
             if let Some(work) = take(&theirs) {
                 work();
             }
+            // The C library looks at a thread once more that it has let go, and crashes if that is gone (glibc, bug 19951): so none
+            // ends before.
+            let _ = let_go.recv();
         };
         match Builder::new().name(name.to_owned()).spawn(run) {
-            Ok(thread) => return Ok(thread),
+            Ok(thread) => {
+                drop(thread);
+                drop(held);
+                return Ok(());
+            }
             Err(error) if passes(&error) && Instant::now() < end => sleep(PAUSE),
             Err(error) => {
                 let Some(work) = take(&shared) else { continue };
@@ -130,6 +134,21 @@ pub fn beside(name: &str, work: impl FnOnce() + Send + 'static) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_is_let_go_ends_with_its_work() {
+        let (tell, told) = sync_channel(1);
+        let started = start("short", move || {
+            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero());
+        });
+        assert!(started.is_ok());
+        let task = format!("/proc/self/task/{}", told.recv().expect("its number"));
+        let end = Instant::now() + PATIENCE;
+        while std::path::Path::new(&task).exists() {
+            assert!(Instant::now() < end, "it stays");
+            sleep(PAUSE);
+        }
+    }
 
     #[test]
     fn who_does_not_come_back_is_not_waited_for_and_they_are_few() {
