@@ -15,7 +15,7 @@ use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
     push_direntplus,
 };
-use std::collections::HashSet;
+use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
 const ENOSYS: i32 = 38;
@@ -34,6 +34,8 @@ struct Item {
     ino: u64,
     kind: u32,
     name: Vec<u8>,
+    /// Its position, if an earlier reply has given it out: whoever has kept that comes back to it.
+    cookie: Option<u64>,
 }
 
 /// The rest of a directory stream that a successor continues.
@@ -83,18 +85,18 @@ impl<M: Memory> Session<M> {
         if asked.offset == 0 && !self.restored_dirs.is_empty() {
             self.restored_dirs.remove(&handle); // rewound: it is this generation's own now
         }
-        self.continue_at(handle, asked.offset);
+        let at = self.position(handle, asked.offset);
         let hides = self.hides();
         if opcode == Opcode::READDIR {
             if !hides {
-                self.append(handle, entries);
+                self.record_entries(handle, at, entries);
                 return Outgoing::Pass;
             }
             let kept = without_hidden(entries);
             if kept.is_empty() && !entries.is_empty() {
-                return self.read_on(slot, header.unique, opcode, entries);
+                return self.read_on(slot, header.unique, opcode, entries, at);
             }
-            self.append(handle, &kept);
+            self.record_entries(handle, at, &kept);
             return listing(header, &kept);
         }
         let (kept, stream) = self.plus_entries(node, entries, hides);
@@ -104,9 +106,9 @@ impl<M: Memory> Session<M> {
                 .flatten()
                 .copied()
                 .collect();
-            return self.read_on(slot, header.unique, opcode, &plain);
+            return self.read_on(slot, header.unique, opcode, &plain, at);
         }
-        self.append(handle, &stream);
+        self.record_entries(handle, at, &stream);
         listing(header, &kept)
     }
 
@@ -119,11 +121,22 @@ impl<M: Memory> Session<M> {
 
     /// All entries of a reply were hidden ones. An empty reply would mean the end of the
     /// directory, so the daemon is asked for what follows instead.
-    fn read_on(&mut self, slot: Slot, unique: u64, opcode: Opcode, entries: &[u8]) -> Outgoing {
+    /// What it says then goes on record at the same place, `at`.
+    fn read_on(
+        &mut self,
+        slot: Slot,
+        unique: u64,
+        opcode: Opcode,
+        entries: &[u8],
+        at: Option<usize>,
+    ) -> Outgoing {
         let (Some((request, asked)), Some(last)) = (self.asked(slot), Dirents::new(entries).last())
         else {
             return Outgoing::Pass;
         };
+        if let (Some(at), Some(handle)) = (at, self.store.handle_by_key(asked.fh)) {
+            self.cookies.set(handle, last.off, at);
+        }
         let ids = belay_wire::Ids {
             unique,
             nodeid: request.node,
@@ -142,12 +155,27 @@ impl<M: Memory> Session<M> {
         Outgoing::Swallow
     }
 
-    /// Records entries that a stream gives out.
-    fn append(&mut self, handle: Handle, entries: &[u8]) {
-        if let Some(cookie) = last_cookie(entries) {
-            self.cookies.set(handle, cookie);
+    /// Records entries that a stream gives out from position `at` on (its end, if that is not
+    /// known). What is on record behind them stays, for whoever has kept a position there. An entry
+    /// that is cut off at the end, as libfuse's high level sends it, is none.
+    fn record_entries(&mut self, handle: Handle, at: Option<usize>, entries: &[u8]) {
+        let Some((cookie, whole)) = last_cookie(entries) else { return };
+        let entries = entries.get(..whole).unwrap_or(entries);
+        let end = self.store.stream_len(handle);
+        let at = at.map_or(end, |at| at.min(end));
+        self.cookies.set(handle, cookie, at + entries.len());
+        if at == end {
             self.full |= !self.store.stream_append(handle, entries);
+            return;
         }
+        let known = self.store.stream_bytes(handle, at);
+        if known.starts_with(entries) {
+            return;
+        }
+        let later = Dirents::new(&known).filter(|item| item.off == cookie).last();
+        let later = later.and_then(|item| known.get(item.end..)).unwrap_or(&[]);
+        self.store.stream_truncate(handle, at);
+        self.full |= !self.store.stream_append(handle, &[entries, later].concat());
     }
 
     /// Translates READDIRPLUS entries. Gives them, and their plain parts for the stream.
@@ -190,29 +218,21 @@ impl<M: Memory> Session<M> {
         self.store.ever_hidden()
     }
 
-    /// The stream goes on at `cookie`: what was recorded behind that was not consumed.
-    fn continue_at(&mut self, handle: Handle, cookie: u64) {
+    /// Where the record of the stream goes on behind `cookie`. From the start on a listing is made
+    /// anew, so nothing is on record then.
+    fn position(&mut self, handle: Handle, cookie: u64) -> Option<usize> {
         if cookie == 0 {
             self.store.stream_truncate(handle, 0);
-            return;
+            return Some(0);
         }
-        if self.cookies.get(handle) == Some(cookie) {
-            return;
-        }
-        let batch = self.store.stream_batch(handle);
-        for from in [batch, 0] {
-            let bytes = self.store.stream_bytes(handle, from);
-            let mut end = None;
-            for item in Dirents::new(&bytes) {
-                if item.off == cookie {
-                    end = Some(from + item.end);
-                }
-            }
-            if let Some(end) = end {
-                self.store.stream_truncate(handle, end);
-                return;
-            }
-        }
+        self.cookies.get(handle, cookie).or_else(|| {
+            let batch = self.store.stream_batch(handle);
+            [batch, 0].into_iter().find_map(|from| {
+                let bytes = self.store.stream_bytes(handle, from);
+                let item = Dirents::new(&bytes).filter(|item| item.off == cookie).last()?;
+                Some(from + item.end)
+            })
+        })
     }
 
     /// The reply to a READDIR that a dead generation had given, where it is not known whether the
@@ -228,15 +248,18 @@ impl<M: Memory> Session<M> {
             0 => 0,
             cookie => Dirents::new(&bytes).filter(|item| item.off == cookie).last()?.end,
         };
-        let given = bytes.get(from..)?;
-        let mut body = Vec::new();
-        if request.opcode() == Opcode::READDIR {
-            body.extend_from_slice(given);
-        } else {
-            let none = EntryOut::default();
-            for item in Dirents::new(given) {
-                let (ino, off, kind) = (item.ino, item.off, item.type_);
-                push_direntplus(&mut body, usize::MAX, &none, ino, off, kind, item.name);
+        // More than it gave, perhaps: what comes behind that has been given out before.
+        let (mut body, limit) = (Vec::new(), asked.size as usize);
+        let none = EntryOut::default();
+        for item in Dirents::new(bytes.get(from..)?) {
+            let (ino, off, kind) = (item.ino, item.off, item.type_);
+            let fits = if request.opcode() == Opcode::READDIR {
+                push_dirent(&mut body, limit, ino, off, kind, item.name)
+            } else {
+                push_direntplus(&mut body, limit, &none, ino, off, kind, item.name)
+            };
+            if !fits {
+                break;
             }
         }
         self.activate(request.header.unique & !UNIQUE_RESEND, task.slot?);
@@ -284,7 +307,7 @@ impl<M: Memory> Session<M> {
         let limit = asked.size as usize;
         self.store.begin();
         while let Some(item) = rest.pending.get(at) {
-            let cookie = self.store.next_cookie(handle);
+            let cookie = item.cookie.unwrap_or_else(|| self.store.next_cookie(handle));
             let fits = if plus {
                 // Without a node id the kernel takes the name and looks up later.
                 let none = EntryOut::default();
@@ -295,23 +318,37 @@ impl<M: Memory> Session<M> {
             if !fits {
                 break;
             }
-            push_dirent(&mut stream, usize::MAX, item.ino, cookie, item.kind, &item.name);
+            if item.cookie.is_none() {
+                push_dirent(&mut stream, usize::MAX, item.ino, cookie, item.kind, &item.name);
+            }
             at += 1;
             rest.served = Some((cookie, at));
         }
         self.store.commit();
-        self.append(handle, &stream);
+        self.record_entries(handle, None, &stream);
         self.restored_dirs.insert(handle, Some(rest));
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 
-    /// What of the listing has not been given out when the stream stands at `cookie`.
+    /// What of the listing has not been given out when the stream stands at `cookie`: first what
+    /// an earlier reply gave out behind that, in its order and with its positions.
     fn find_pending(&mut self, handle: Handle, cookie: u64, rest: &mut Remainder) {
-        self.continue_at(handle, cookie);
+        let at = self.position(handle, cookie).unwrap_or(usize::MAX);
         let bytes = self.store.stream_bytes(handle, 0);
-        let given: HashSet<&[u8]> = Dirents::new(&bytes).map(|item| item.name).collect();
-        rest.pending =
-            rest.listing.iter().filter(|item| !given.contains(&item.name[..])).cloned().collect();
+        let (given, later) = bytes.split_at(at.min(bytes.len()));
+        let mut left: HashMap<&[u8], &Item> =
+            rest.listing.iter().map(|item| (&item.name[..], item)).collect();
+        for item in Dirents::new(given) {
+            left.remove(item.name);
+        }
+        rest.pending.clear();
+        for known in Dirents::new(later) {
+            if let Some(item) = left.remove(known.name) {
+                rest.pending.push(Item { cookie: Some(known.off), ..item.clone() });
+            }
+        }
+        let others = rest.listing.iter().filter(|item| left.contains_key(&item.name[..]));
+        rest.pending.extend(others.cloned());
         self.count(Counter::StreamsRestored);
     }
 
@@ -338,7 +375,7 @@ impl<M: Memory> Session<M> {
             let mut take = |ino, off, kind, name: &[u8]| {
                 rest.next = off;
                 if !is_hidden_name(name) {
-                    rest.listing.push(Item { ino, kind, name: name.to_vec() });
+                    rest.listing.push(Item { ino, kind, name: name.to_vec(), cookie: None });
                 }
             };
             if plus {

@@ -169,9 +169,38 @@ fn s20_seek_to_an_earlier_position() {
 
 /// S20: also those behind a position that was gone back to meanwhile.
 #[test]
-#[ignore = "bug: a position behind one that was sought back to, and a crash: the listing ends there"]
 fn s20_seek_back_and_forth() {
-    seek_to(&[100, 450, 20]);
+    seek_to(&[100, 450, 20, 300]);
+}
+
+/// S20: also if the daemon itself was read from there again, entries were removed since, and the
+/// next one has to know.
+#[test]
+fn s20_seek_back_and_read_without_a_crash() {
+    for bed in [uncached(), held(Kind::Bindfs, &[], &[]), held(Kind::Sshfs, &[], &[])] {
+        let mut expected = fill(&bed, 1200);
+        let dir = open(&bed.at("dir"));
+        let mut seen = Vec::new();
+        while seen.len() < 500 {
+            seen.extend(some(&dir, 2048));
+        }
+        seek(&dir, SeekFrom::Start(u64::try_from(seen[100].1).unwrap())).unwrap();
+        let gone = seen.remove(120).0;
+        fs::remove_file(bed.at("dir").join(&gone)).unwrap();
+        expected.remove(&gone);
+        some(&dir, 4096);
+        for at in [400, 50, 300] {
+            bed.crash_and_recover();
+            seek(&dir, SeekFrom::Start(u64::try_from(seen[at].1).unwrap())).unwrap();
+            let mut list: Vec<_> = seen[..=at].iter().map(|(name, _)| name.clone()).collect();
+            list.retain(|name| !name.starts_with('.'));
+            list.extend(rest(&dir, || ()));
+            list.retain(|name| *name != gone);
+            once_each(list, &expected);
+        }
+        drop(dir);
+        bed.stop();
+    }
 }
 
 /// S20: a listing that began under one daemon goes on under the third.
