@@ -8,7 +8,8 @@
 //! request's own effects. An effect that failed has changed nothing, and is as loose: a daemon that
 //! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in its
 //! next life. What was written to a place and cut may be left out as well: a daemon that finds a file as short as it is to be has
-//! no block to write before it cuts it.
+//! no block to write before it cuts it, and one that finds its last block filled up does not fill it up. A request that leaves the
+//! same however often it is done (WRITE, SETATTR) may go on from there by any such effect ([`Cursor::goes_on`]).
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
@@ -62,8 +63,12 @@ fn has_changed(entry: &Entry) -> bool {
 /// Whether an entry is of an effect that was carried out, and may be left out by who finds it done: made later after all, it
 /// changes nothing.
 fn may_be_left_out(entry: &Entry) -> bool {
-    let kind = Kind::from_number(entry.kind);
-    entry.outcome.is_some() && matches!(kind, Some(Kind::WriteAt | Kind::Truncate))
+    entry.outcome.is_some() && Kind::from_number(entry.kind).is_some_and(is_placed)
+}
+
+/// Whether such an effect leaves the same however often it is made.
+fn is_placed(kind: Kind) -> bool {
+    matches!(kind, Kind::WriteAt | Kind::Truncate)
 }
 
 impl Cursor {
@@ -106,21 +111,32 @@ impl Cursor {
                 (false, false, _) => next = log.after(&entry),
                 // A read that was not made before this effect.
                 (false, true, false) => return Advice::Make,
-                (false, true, true) if kind == Kind::Truncate => {
-                    return self.advise_behind(log, &entry, digest);
+                (false, true, true) if is_placed(kind) => {
+                    return self.advise_behind(log, &entry, kind, digest);
                 }
                 (false, true, true) => return Advice::Diverged,
             }
         }
     }
 
-    /// Looks up a cut behind `first`, which is another effect: it comes again if all before it may be left out.
-    fn advise_behind<M: Memory>(&mut self, log: &Log<'_, M>, first: &Entry, digest: u64) -> Advice {
+    /// Looks up a cut, or a write to a place, behind `first`, which is another effect: it comes again if all before it may be
+    /// left out.
+    fn advise_behind<M: Memory>(
+        &mut self,
+        log: &Log<'_, M>,
+        first: &Entry,
+        kind: Kind,
+        digest: u64,
+    ) -> Advice {
         let mut left_out = *first;
         while !has_changed(&left_out) || may_be_left_out(&left_out) {
             let Ok(Some(entry)) = log.after(&left_out) else { break };
-            if entry.kind == Kind::Truncate as u32 && entry.digest == digest {
+            if entry.kind == kind as u32 && entry.digest == digest {
                 return self.again(log, entry);
+            }
+            if is_over(&entry, kind, digest) {
+                self.pass(log, &entry);
+                return Advice::Over(entry);
             }
             left_out = entry;
         }
@@ -152,6 +168,16 @@ impl Cursor {
     /// Whether all effects on record have come again that may not be left out.
     pub fn may_end<M: Memory>(&self, log: &Log<'_, M>) -> bool {
         self.is_behind(log, may_be_left_out)
+    }
+
+    /// Whether a request that leaves the same however often it is done may go on with an effect that is not on record: it has
+    /// found what it had done before, and that was whole. From here on it is as new.
+    pub fn goes_on<M: Memory>(&mut self, log: &Log<'_, M>, kind: Kind) -> bool {
+        let goes_on = is_placed(kind) && self.may_end(log);
+        if goes_on {
+            *self = Self::END;
+        }
+        goes_on
     }
 
     fn is_behind<M: Memory>(&self, log: &Log<'_, M>, is_needless: fn(&Entry) -> bool) -> bool {

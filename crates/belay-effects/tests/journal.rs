@@ -96,7 +96,7 @@ fn writes_of_other_bytes_are_made_over_the_old_ones() {
     log.append_done(&head(Kind::WriteAt, of(2, 5)), &[], (10, 0)).expect("room");
     log.append_done(&head(Kind::Truncate, of(3, 5)), &[], (0, 0)).expect("room");
     let mut cursor = Cursor::START;
-    assert_eq!(cursor.advise(&log, Kind::WriteAt, of(2, 5)), Advice::Diverged, "another place");
+    assert_eq!(cursor.advise(&log, Kind::WriteAt, of(4, 5)), Advice::Diverged, "another place");
     assert!(matches!(cursor.advise(&log, Kind::WriteAt, of(1, 6)), Advice::Over(_)));
     assert!(matches!(cursor.advise(&log, Kind::WriteAt, of(2, 5)), Advice::Recorded(_)));
     assert_eq!(cursor.advise(&log, Kind::Truncate, of(3, 6)), Advice::Diverged, "no write");
@@ -128,6 +128,15 @@ fn what_was_written_before_a_cut_may_be_left_out() {
     let mut cursor = begin(None);
     assert!(!cursor.may_end(&log), "nobody knows whether it was cut");
     assert!(matches!(cursor.advise(&log, Kind::Truncate, 3), Advice::Unsettled(_)));
+    // The same goes for one write before another, which may have other bytes now.
+    let placed = |place: u64, bytes: u64| digest_of_write(place << 32, bytes);
+    log.begin(11);
+    log.append_done(&head(Kind::WriteAt, placed(1, 1)), &[], (10, 0)).expect("room");
+    log.append(&head(Kind::WriteAt, placed(2, 1)), &[]).expect("room");
+    let mut cursor = Cursor::START;
+    assert!(matches!(cursor.advise(&log, Kind::WriteAt, placed(2, 1)), Advice::Unsettled(_)));
+    let mut cursor = Cursor::START;
+    assert!(matches!(cursor.advise(&log, Kind::WriteAt, placed(2, 2)), Advice::Over(_)));
     // Nothing else is left out.
     log.begin(10);
     log.append_done(&head(Kind::Mkdir, 2), &[], (0, 0)).expect("room");
@@ -135,6 +144,27 @@ fn what_was_written_before_a_cut_may_be_left_out() {
     let mut cursor = Cursor::START;
     assert!(!cursor.may_end(&log));
     assert_eq!(cursor.advise(&log, Kind::Truncate, 3), Advice::Diverged);
+}
+
+#[test]
+fn what_leaves_the_same_goes_on_from_what_it_had_written() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    log.begin(9);
+    log.append_done(&head(Kind::WriteAt, 2), &[], (10, 0)).expect("room");
+    // The last block of the file is filled up: the next one is written, which is not on record yet.
+    let mut cursor = Cursor::START;
+    assert_eq!(cursor.advise(&log, Kind::WriteAt, 3 << 32), Advice::Diverged);
+    assert!(!cursor.goes_on(&log, Kind::Rename), "no write");
+    assert!(!cursor.is_at_end(&log));
+    assert!(cursor.goes_on(&log, Kind::WriteAt));
+    assert!(cursor.is_at_end(&log));
+    log.append(&head(Kind::WriteAt, 3 << 32), &[]).expect("room");
+    assert!(!Cursor::START.goes_on(&log, Kind::WriteAt), "nobody knows whether it was written");
+    log.begin(10);
+    log.append_done(&head(Kind::Rename, 2), &[], (0, 0)).expect("room");
+    assert!(!Cursor::START.goes_on(&log, Kind::WriteAt), "a name was changed");
 }
 
 #[test]

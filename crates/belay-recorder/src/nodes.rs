@@ -35,7 +35,7 @@ pub mod node_flags {
     pub const BOUND: u32 = 1 << 1;
     /// In the id index.
     pub const BY_ID: u32 = 1 << 2;
-    /// In the inode-number index (it has several links).
+    /// In the inode-number index (it has several links, or its number is pinned).
     pub const BY_INO: u32 = 1 << 3;
     /// The daemon numbers inodes by node id: applications see the key instead.
     pub const INO_IS_ID: u32 = 1 << 4;
@@ -52,7 +52,7 @@ pub mod node_flags {
     /// Position of the file type.
     pub const KIND_SHIFT: u32 = 8;
 }
-use node_flags::{BOUND, BY_ID, BY_INO, KIND_SHIFT, LIVE};
+use node_flags::{BOUND, BY_ID, BY_INO, INO_PINNED, KIND_SHIFT, LIVE};
 
 impl<M: Memory> Store<M> {
     #[inline]
@@ -128,13 +128,24 @@ impl<M: Memory> Store<M> {
     }
 
     /// A live node with several links, inode number `ino` and file type `kind`, that
-    /// `generation` does not know yet.
+    /// `generation` does not know yet. The number is the daemon's, and not one that was kept for
+    /// applications alone.
     pub fn unbound_by_ino(&self, generation: u32, ino: u64, kind: u32) -> Option<Node> {
         self.index_find(Index::Ino, ino_hash(ino), |item| {
             let node = Node(item);
             self.ino(node) == ino
                 && self.kind(node) == kind
+                && self.node_flags(node) & INO_PINNED == 0
                 && self.bound(node, generation).is_none()
+        })
+        .map(Node)
+    }
+
+    /// A live node that applications know by this number, whatever the daemon says
+    /// ([`INO_PINNED`], of those in the index).
+    pub fn pinned_by_ino(&self, ino: u64) -> Option<Node> {
+        self.index_find(Index::Ino, ino_hash(ino), |item| {
+            self.ino(Node(item)) == ino && self.node_flags(Node(item)) & INO_PINNED != 0
         })
         .map(Node)
     }
@@ -251,10 +262,15 @@ impl<M: Memory> Store<M> {
         self.word(self.node(node) + INO)
     }
 
-    /// Changes the inode number (a node in the inode-number index keeps its old one).
+    /// Changes the inode number.
     pub fn set_ino(&self, node: Node, ino: u64) {
-        if self.node_flags(node) & BY_INO == 0 {
-            self.set(self.node(node) + INO, ino);
+        let indexed = self.node_flags(node) & BY_INO != 0;
+        if indexed {
+            self.index_remove(Index::Ino, node.0);
+        }
+        self.set(self.node(node) + INO, ino);
+        if indexed {
+            self.index_insert(Index::Ino, node.0);
         }
     }
 

@@ -42,6 +42,9 @@ impl<M: Memory> Session<M> {
         let numbered = self.is_numbered(entry);
         if let Some(node) = self.store.node_by_id(self.generation, id) {
             if self.store.kind(node) == kind || node == Node::ROOT {
+                if self.renumbers(node, entry.attr.ino) {
+                    self.renumber(node, entry.attr.ino);
+                }
                 self.index_links(node, kind, entry.attr.nlink, numbered);
                 return Some(node);
             }
@@ -71,7 +74,7 @@ impl<M: Memory> Session<M> {
                 if self.store.node_flags(node) & node_flags::INO_IS_ID == 0
                     && self.store.ino(node) != entry.attr.ino
                 {
-                    self.store.node_flag(node, node_flags::INO_PINNED, true);
+                    self.pin(node);
                 }
                 self.count(Counter::NodesRestored);
                 node
@@ -82,9 +85,7 @@ impl<M: Memory> Session<M> {
                     self.full = true;
                     return None;
                 };
-                if numbered {
-                    self.store.set_ino(node, self.store.key(node));
-                }
+                self.number(node, numbered);
                 node
             }
         };
@@ -121,8 +122,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn is_same(&self, node: Node, kind: u32, entry: &EntryOut) -> bool {
         self.store.kind(node) == kind
             && (self.store.ino(node) == entry.attr.ino
-                || self.store.node_flags(node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED)
-                    != 0
+                || self.is_pinned(node)
                 || self.options & options::VOLATILE_INODES != 0)
     }
 
@@ -150,7 +150,7 @@ impl<M: Memory> Session<M> {
     /// Turns attributes of `node` into what applications have seen of it.
     pub(crate) fn present(&self, node: Node, attr: &mut Attr) {
         let flags = self.store.node_flags(node);
-        if flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0 {
+        if self.is_pinned(node) {
             attr.ino = self.store.ino(node);
         }
         if flags & node_flags::HIDDEN != 0 {

@@ -36,6 +36,7 @@
 //! | `order` | requests that must not overtake each other on their way there |
 //! | `rollforward` | issuing it again |
 //! | `readonly` | showing the last checkpoint, where that cannot be done |
+//! | `numbers` | inode numbers, in each life those that applications know |
 //! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
@@ -63,6 +64,7 @@ mod lost;
 mod message;
 mod met;
 mod notify;
+mod numbers;
 mod order;
 mod poison;
 mod readonly;

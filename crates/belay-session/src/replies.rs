@@ -267,27 +267,38 @@ impl<M: Memory> Session<M> {
     }
 
     fn on_attributes<'a>(
-        &self,
+        &mut self,
         opcode: Opcode,
         node: Option<Node>,
         header: &OutHeader,
         head: &[u8],
         body: impl FnOnce() -> Cow<'a, [u8]>,
     ) -> Outgoing {
-        let Some(node) = node.filter(|node| header.error == 0 && self.presents(*node)) else {
+        let Some(node) =
+            node.filter(|node| header.error == 0 && (self.volatile() || self.presents(*node)))
+        else {
             return Outgoing::Pass;
         };
         if header.len as usize > MAX_REPLY {
             return Outgoing::Pass;
         }
         let Some(mut message) = Message::new(head, &body()) else { return Outgoing::Pass };
-        if let Some(at) = attr_offset(opcode)
-            && let Some(mut attr) = message.get::<Attr>(at)
-        {
+        let Some(at) = attr_offset(opcode) else {
+            if self.presents(node)
+                && let Some(at) = belay_wire::reply::ino_offset(opcode)
+            {
+                message.patch(at, &self.store.ino(node));
+            }
+            return Outgoing::Replace(message);
+        };
+        if let Some(mut attr) = message.get::<Attr>(at) {
+            if self.renumbers(node, attr.ino) {
+                self.store.begin();
+                self.renumber(node, attr.ino);
+                self.store.commit();
+            }
             self.present(node, &mut attr);
             message.patch(at, &attr);
-        } else if let Some(at) = belay_wire::reply::ino_offset(opcode) {
-            message.patch(at, &self.store.ino(node));
         }
         Outgoing::Replace(message)
     }

@@ -215,7 +215,7 @@ impl<M: Memory> Session<M> {
         if self.store.ino(node) != entry.attr.ino
             && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
         {
-            self.store.node_flag(node, node_flags::INO_PINNED, true);
+            self.pin(node);
         }
         self.store.commit();
         if unknown {

@@ -526,9 +526,7 @@ impl Act {
             Self::Renumber { node, ino } => {
                 let node = state.node(*node);
                 node.flags |= INO_PINNED;
-                if node.flags & BY_INO == 0 {
-                    node.ino = *ino;
-                }
+                node.ino = *ino;
             }
             Self::Open { node, directory, bound } => {
                 assert!(!state.handles.contains_key(&out.key), "a key was given twice");
@@ -752,7 +750,16 @@ impl State {
             }
         }
         for ino in 0..INOS {
-            let shared = |node: &NodeState| node.ino == ino && node.flags & BY_INO != 0;
+            let shared =
+                |node: &NodeState| node.ino == ino && node.flags & (BY_INO | INO_PINNED) == BY_INO;
+            let pinned = |node: &NodeState| {
+                node.ino == ino && node.flags & (BY_INO | INO_PINNED) == BY_INO | INO_PINNED
+            };
+            let kept = store.pinned_by_ino(ino).map(|node| store.key(node));
+            match kept {
+                Some(key) => assert!(state.nodes.get(&key).is_some_and(pinned)),
+                None => assert!(!state.nodes.values().any(pinned)),
+            }
             let found = store.unbound_by_ino(u32::MAX, ino, 8).map(|node| store.key(node));
             match found {
                 Some(key) => assert!(state.nodes.get(&key).is_some_and(shared)),

@@ -1,5 +1,6 @@
 //! S7 to S11: names, nodes and inode numbers.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -183,4 +184,44 @@ fn s11_inode_numbers_stay() {
         drop(kept);
         bed.stop();
     }
+}
+
+/// S11: no number is two files', where a daemon makes its numbers of paths, and names are used again.
+#[test]
+fn s11_no_number_is_given_twice() {
+    let bed = held(Kind::Mergerfs, &["use_ino", "cache.attr=0", "cache.entry=0"], &[]);
+    let all = || -> Vec<_> {
+        let walk = ["a", "a/b", "a/b/c", "d", "e"].into_iter().map(|name| bed.at(name));
+        walk.filter_map(|path| Some((path.metadata().ok()?.ino(), path))).collect()
+    };
+    let check = |when: &str| {
+        let (seen, again) = (all(), all());
+        assert_eq!(seen, again, "{when}");
+        let numbers: BTreeSet<_> = seen.iter().map(|(ino, _)| *ino).collect();
+        assert_eq!(numbers.len(), seen.len(), "{when}: {seen:?}");
+    };
+    fs::create_dir(bed.at("b")).unwrap();
+    fs::rename(bed.at("b"), bed.at("a")).unwrap();
+    // Shown after the rename, so it stays.
+    let (shown, open) = (ino(&bed.at("a")), fs::File::open(bed.at("a")).unwrap());
+    bed.crash_and_recover();
+    assert_eq!((ino(&bed.at("a")), open.metadata().unwrap().ino()), (shown, shown));
+    for name in ["b", "c"] {
+        // Its number is made of this name, and not shown under another before the crash.
+        fs::create_dir(bed.at(name)).unwrap();
+        let to = if name == "b" { "a/b" } else { "a/b/c" };
+        fs::rename(bed.at(name), bed.at(to)).unwrap();
+        bed.crash_and_recover();
+        check("after a crash");
+        for again in ["d", "e"] {
+            let _ = fs::create_dir(bed.at(name));
+            check("with the name used again");
+            let _ = fs::rename(bed.at(name), bed.at(again));
+            check("and renamed");
+        }
+    }
+    bed.crash_and_recover();
+    check("after another crash");
+    drop(open);
+    bed.stop();
 }
