@@ -32,6 +32,8 @@ pub enum Kind {
     Program,
     /// Belay may not end the daemon, which has another user.
     Kill,
+    /// What the host has forbidden on a mount, or allowed again, does not hold for the daemon.
+    Mount,
 }
 
 impl From<Loss> for Kind {

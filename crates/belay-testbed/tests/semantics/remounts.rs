@@ -1,0 +1,221 @@
+//! S109: what the host forbids on a mount later (`mount -o remount,bind,ro`), or allows again, holds for successors too, though
+//! they have mount namespaces of their own (L11).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use belay_testbed::process::{kill, run_ok, wait_for_exit};
+use belay_testbed::{Belay, Kind, Signal, mounts};
+use rustix::fs::OFlags;
+use rustix::mount::{MountFlags, mount_remount};
+use serde_json::Value;
+
+use crate::common::{Held, LIMIT, caching, held, until};
+use crate::namespaces::{Places, Stopped, bare, mount, tool};
+
+/// A mount in the folder behind a held one.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn behind(bed: &Held) -> Self {
+        let path = bed.behind("disk");
+        mount(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        mounts::unmount_by_force(&self.0);
+    }
+}
+
+/// `mount -o remount,bind,...`.
+fn remount(path: &Path, options: &str) {
+    tool(&["mount", "-o", &format!("remount,bind,{options}")], path);
+}
+
+/// What a process sees of the uppermost mount at `path`: its options.
+fn options(pid: u32, path: &Path) -> Vec<String> {
+    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let mut lines = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let line = lines.rfind(|words| words.get(4).copied() == path.to_str());
+    let words = line.and_then(|words| words.get(5).copied()).unwrap_or_default();
+    words.split(',').map(ToOwned::to_owned).collect()
+}
+
+/// Waits until a process sees the mount at `path` with these options.
+fn await_options(pid: u32, path: &Path, wanted: &[&str]) {
+    let has = |seen: &[String]| wanted.iter().all(|word| seen.iter().any(|other| other == word));
+    let there = until(|| has(&options(pid, path)));
+    assert!(there, "{wanted:?}, but: {:?}", options(pid, path));
+}
+
+fn refused(path: &Path) -> Option<ErrorKind> {
+    fs::write(path, "text").err().map(|error| error.kind())
+}
+
+/// What the status says of copies that did not follow.
+fn told(status: &Value) -> Option<String> {
+    let reasons = status["degraded_reasons"].as_array()?;
+    let reason = reasons.iter().find(|reason| reason["kind"] == "mount")?;
+    Some(reason["what"].as_str()?.to_owned())
+}
+
+/// S109: read-only and back, by all ways, and the other prohibitions.
+#[test]
+fn s109_what_a_mount_forbids_reaches_successors() {
+    let (places, bed) = (Places::new(), held(Kind::Bindfs, &[], &[]));
+    let (disk, own) = (Disk::behind(&bed), places.path("own"));
+    mount(&own);
+    bed.crash_and_recover();
+    let pid = bed.pid("daemon");
+    let file = bed.at("disk/file");
+    assert_eq!(refused(&file), None);
+    // What a successor has changed itself is its own affair.
+    let number = pid.to_string();
+    tool(&["nsenter", "-t", &number, "-m", "mount", "-o", "remount,bind,noexec"], &own);
+    for (forbid, allow) in [("bind,ro", "bind,rw"), ("ro", "rw")] {
+        tool(&["mount", "-o", &format!("remount,{forbid}")], &disk.0);
+        await_options(pid, &disk.0, &["ro"]);
+        assert_eq!(refused(&file), Some(ErrorKind::ReadOnlyFilesystem));
+        tool(&["mount", "-o", &format!("remount,{allow}")], &disk.0);
+        await_options(pid, &disk.0, &["rw"]);
+        assert_eq!(refused(&file), None);
+    }
+    remount(&disk.0, "nosuid,nodev,noexec,nosymfollow");
+    await_options(pid, &disk.0, &["rw", "nosuid", "nodev", "noexec", "nosymfollow"]);
+    remount(&disk.0, "nosuid,nodev,exec,nosymfollow");
+    assert!(until(|| !options(pid, &disk.0).contains(&"noexec".to_owned())));
+    await_options(pid, &disk.0, &["rw", "nosuid", "nodev", "nosymfollow"]);
+    assert!(options(pid, &own).contains(&"noexec".to_owned()));
+    // In the next generation, and after a change of which its namespace was made.
+    remount(&disk.0, "ro");
+    bed.crash_and_recover();
+    assert_eq!(refused(&file), Some(ErrorKind::ReadOnlyFilesystem));
+    remount(&disk.0, "rw");
+    await_options(bed.pid("daemon"), &disk.0, &["rw"]);
+    assert_eq!(refused(&file), None);
+    drop(disk);
+    bed.stop();
+}
+
+/// S109: what a successor has open for writing keeps its copy as it was; that is told, and made up for as soon as it can be.
+#[test]
+fn s109_a_successor_that_writes_on_is_told() {
+    let bed = held(Kind::Bindfs, &[], &[]);
+    let disk = Disk::behind(&bed);
+    let path = bed.at("disk/file");
+    bed.crash_and_recover();
+    let place = disk.0.to_str().unwrap();
+    let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let mut file = open();
+    remount(&disk.0, "ro");
+    let status = bed.wait_for("reason", |status| told(status).is_some());
+    let what = told(&status).unwrap();
+    assert!(what.contains(place) && what.contains("belay restart"), "{what}");
+    file.write_all(b"text").unwrap();
+    drop(file);
+    bed.wait_for("end", |status| told(status).is_none());
+    await_options(bed.pid("daemon"), &disk.0, &["ro"]);
+    remount(&disk.0, "rw");
+    await_options(bed.pid("daemon"), &disk.0, &["rw"]);
+    // What is allowed again before it could be forbidden.
+    let file = open();
+    remount(&disk.0, "ro");
+    bed.wait_for("reason", |status| told(status).is_some());
+    remount(&disk.0, "rw");
+    bed.wait_for("end", |status| told(status).is_none());
+    // By a restart.
+    remount(&disk.0, "ro");
+    bed.wait_for("reason", |status| told(status).is_some());
+    let mut restart = Belay::find().unwrap().command();
+    restart.arg("restart").arg(bed.bed.mountpoint());
+    run_ok(restart, LIMIT).unwrap();
+    bed.wait_for("end", |status| told(status).is_none());
+    assert!(options(bed.pid("daemon"), &disk.0).contains(&"ro".to_owned()));
+    drop(file);
+    drop(disk);
+    bed.stop();
+}
+
+/// S109, S32: also what is forbidden while there is no supervisor, and what a dead one could not forbid.
+#[test]
+fn s109_what_a_mount_forbids_without_a_supervisor() {
+    let (places, bed) = (Places::new(), held(Kind::Bindfs, &[], &[]));
+    let (disk, other) = (Disk::behind(&bed), places.path("other"));
+    mount(&other);
+    bed.crash_and_recover();
+    let file = File::create(bed.at("disk/file")).unwrap();
+    let (daemon, supervisor) = (bed.pid("daemon"), bed.pid("supervisor"));
+    remount(&disk.0, "ro");
+    bed.wait_for("reason", |status| told(status).is_some());
+    let (keeper, stopped) = (Stopped::new(bed.pid("keeper")), Stopped::new(supervisor));
+    remount(&other, "ro,noexec");
+    kill(supervisor, Signal::KILL).unwrap();
+    assert!(wait_for_exit(supervisor, LIMIT).unwrap());
+    assert!(!options(daemon, &other).contains(&"ro".to_owned()), "somebody was quicker");
+    drop((keeper, stopped));
+    await_options(daemon, &other, &["ro", "noexec"]);
+    bed.wait_for("reason", |status| told(status).is_some());
+    drop(file);
+    await_options(daemon, &disk.0, &["ro"]);
+    bed.wait_for("end", |status| told(status).is_none());
+    drop(disk);
+    bed.stop();
+}
+
+/// S109: where mounts are shared, a new mount reaches successors as it was in its first instant: mount(8) forbids later.
+#[test]
+fn s109_new_mounts_that_forbid_reach_successors() {
+    let (places, bed) = (Places::new(), caching());
+    let shared = places.path("shared");
+    mount(&shared);
+    tool(&["mount", "--make-shared"], &shared);
+    let [from, to] = ["from", "to"].map(|name| shared.join(name));
+    for path in [&from, &to] {
+        fs::create_dir(path).unwrap();
+    }
+    bed.crash_and_recover();
+    let pid = bed.pid("daemon");
+    tool(&["mount", "--bind", "-o", "ro,noexec", from.to_str().unwrap()], &to);
+    await_options(pid, &to, &["ro", "noexec"]);
+    assert!(options(pid, &shared).contains(&"rw".to_owned()));
+    bed.stop();
+}
+
+/// S109: nobody waits on the way to a copy, for another daemon that hangs; what does not get there is told.
+#[test]
+fn s109_a_copy_behind_a_daemon_that_hangs_is_told() {
+    let (places, other, bed) = (Places::new(), bare(), caching());
+    let (inner, disk) = (other.root().join("inner"), places.path("disk"));
+    mount(&inner);
+    mount(&disk);
+    let path = OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits() as i32).open(&inner);
+    let root = path.unwrap();
+    bed.crash_and_recover();
+    let pid = bed.pid("daemon");
+    let hangs = Stopped::new(other.daemon_pid().unwrap());
+    // What the kernel knows of the way is forgotten.
+    crate::common::drop_caches();
+    let flags = MountFlags::BIND | MountFlags::RDONLY;
+    mount_remount(format!("/proc/self/fd/{}", root.as_raw_fd()), flags, "").unwrap();
+    let status = bed.wait_for("reason", |status| told(status).is_some());
+    assert!(told(&status).unwrap().contains(inner.to_str().unwrap()), "{status}");
+    assert!(options(pid, &inner).contains(&"rw".to_owned()));
+    remount(&disk, "ro");
+    await_options(pid, &disk, &["ro"]);
+    drop(hangs);
+    let mut restart = Belay::find().unwrap().command();
+    restart.arg("restart").arg(bed.bed.mountpoint());
+    run_ok(restart, LIMIT).unwrap();
+    bed.wait_for("end", |status| told(status).is_none());
+    assert!(options(bed.pid("daemon"), &inner).contains(&"ro".to_owned()));
+    drop(root);
+    tool(&["umount"], &inner);
+    bed.stop();
+    other.stop().unwrap();
+}
