@@ -13,7 +13,7 @@ use crate::common::{Held, LIMIT, caching, held, state_of, until};
 use crate::processes::{killed, ssh};
 
 /// A daemon that belay has nothing to do with.
-pub fn bare() -> Bed {
+fn bare() -> Bed {
     Bed::start(Kind::Bindfs, &Mode::Bare, &BedOptions::default()).unwrap()
 }
 

@@ -8,13 +8,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use belay_testbed::process::{kill, run_ok, wait_for_exit};
-use belay_testbed::{Belay, Kind, Signal, mounts};
+use belay_testbed::{Bed, BedOptions, Belay, Kind, Mode, Signal, mounts};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, mount_remount};
 use serde_json::Value;
 
 use crate::common::{Held, LIMIT, caching, held, until};
-use crate::namespaces::{Places, Stopped, bare, mount, tool};
+use crate::namespaces::{Places, Stopped, mount, tool};
 
 /// A mount in the folder behind a held one.
 struct Disk(PathBuf);
@@ -54,6 +54,12 @@ fn await_options(pid: u32, path: &Path, wanted: &[&str]) {
     assert!(there, "{wanted:?}, but: {:?}", options(pid, path));
 }
 
+fn restart(bed: &Held) {
+    let mut restart = Belay::find().unwrap().command();
+    restart.arg("restart").arg(bed.bed.mountpoint());
+    run_ok(restart, LIMIT).unwrap();
+}
+
 fn refused(path: &Path) -> Option<ErrorKind> {
     fs::write(path, "text").err().map(|error| error.kind())
 }
@@ -68,9 +74,11 @@ fn told(status: &Value) -> Option<String> {
 /// S109: read-only and back, by all ways, and the other prohibitions.
 #[test]
 fn s109_what_a_mount_forbids_reaches_successors() {
-    let (places, bed) = (Places::new(), held(Kind::Bindfs, &[], &[]));
-    let (disk, own) = (Disk::behind(&bed), places.path("own"));
+    let places = Places::new();
+    let own = places.path("own");
     mount(&own);
+    let bed = held(Kind::Bindfs, &[], &[]);
+    let disk = Disk::behind(&bed);
     bed.crash_and_recover();
     let pid = bed.pid("daemon");
     let file = bed.at("disk/file");
@@ -132,9 +140,7 @@ fn s109_a_successor_that_writes_on_is_told() {
     // By a restart.
     remount(&disk.0, "ro");
     bed.wait_for("reason", |status| told(status).is_some());
-    let mut restart = Belay::find().unwrap().command();
-    restart.arg("restart").arg(bed.bed.mountpoint());
-    run_ok(restart, LIMIT).unwrap();
+    restart(&bed);
     bed.wait_for("end", |status| told(status).is_none());
     assert!(options(bed.pid("daemon"), &disk.0).contains(&"ro".to_owned()));
     drop(file);
@@ -187,35 +193,50 @@ fn s109_new_mounts_that_forbid_reach_successors() {
     bed.stop();
 }
 
-/// S109: nobody waits on the way to a copy, for another daemon that hangs; what does not get there is told.
+/// S109: nobody waits on the way to a copy, for another daemon that hangs. What the kernel knows it gets to; else that is told.
 #[test]
 fn s109_a_copy_behind_a_daemon_that_hangs_is_told() {
-    let (places, other, bed) = (Places::new(), bare(), caching());
-    let (inner, disk) = (other.root().join("inner"), places.path("disk"));
-    mount(&inner);
+    let (places, bed) = (Places::new(), caching());
+    let other = |options: [&str; 2]| {
+        let daemon_opts = options.map(ToOwned::to_owned).to_vec();
+        let options = BedOptions { daemon_opts, ..BedOptions::default() };
+        Bed::start(Kind::PassthroughLl, &Mode::Bare, &options).unwrap()
+    };
+    let known = other(["cache=always", "timeout=86400"]);
+    let unknown = other(["cache=never", "timeout=0"]);
+    let disk = places.path("disk");
     mount(&disk);
-    let path = OpenOptions::new().read(true).custom_flags(OFlags::PATH.bits() as i32).open(&inner);
-    let root = path.unwrap();
+    let [near, far] = [&known, &unknown].map(|other| other.root().join("inner"));
+    let roots = [&near, &far].map(|inner| {
+        mount(inner);
+        let mut way = OpenOptions::new();
+        way.read(true).custom_flags(OFlags::PATH.bits() as i32).open(inner).unwrap()
+    });
     bed.crash_and_recover();
     let pid = bed.pid("daemon");
-    let hangs = Stopped::new(other.daemon_pid().unwrap());
-    // What the kernel knows of the way is forgotten.
-    crate::common::drop_caches();
-    let flags = MountFlags::BIND | MountFlags::RDONLY;
-    mount_remount(format!("/proc/self/fd/{}", root.as_raw_fd()), flags, "").unwrap();
+    let hang = [&known, &unknown].map(|other| Stopped::new(other.daemon_pid().unwrap()));
+    for root in &roots {
+        let link = format!("/proc/self/fd/{}", root.as_raw_fd());
+        mount_remount(link, MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+    }
     let status = bed.wait_for("reason", |status| told(status).is_some());
-    assert!(told(&status).unwrap().contains(inner.to_str().unwrap()), "{status}");
-    assert!(options(pid, &inner).contains(&"rw".to_owned()));
+    let what = told(&status).unwrap();
+    assert!(what.contains(far.to_str().unwrap()), "{what}");
+    assert!(!what.contains(near.to_str().unwrap()), "{what}");
+    await_options(pid, &near, &["ro"]);
+    assert!(options(pid, &far).contains(&"rw".to_owned()));
     remount(&disk, "ro");
     await_options(pid, &disk, &["ro"]);
-    drop(hangs);
-    let mut restart = Belay::find().unwrap().command();
-    restart.arg("restart").arg(bed.bed.mountpoint());
-    run_ok(restart, LIMIT).unwrap();
+    drop(hang);
+    restart(&bed);
     bed.wait_for("end", |status| told(status).is_none());
-    assert!(options(bed.pid("daemon"), &inner).contains(&"ro".to_owned()));
-    drop(root);
-    tool(&["umount"], &inner);
+    await_options(bed.pid("daemon"), &far, &["ro"]);
+    drop(roots);
+    for inner in [&near, &far] {
+        tool(&["umount"], inner);
+    }
     bed.stop();
-    other.stop().unwrap();
+    for other in [known, unknown] {
+        other.stop().unwrap();
+    }
 }
