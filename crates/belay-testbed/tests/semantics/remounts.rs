@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use belay_testbed::process::{kill, run_ok, wait_for_exit};
@@ -15,13 +15,17 @@ use serde_json::Value;
 
 use crate::common::{Held, LIMIT, caching, held, until};
 use crate::namespaces::{Places, Stopped, mount, tool};
+use crate::user::User;
 
 /// A mount in the folder behind a held one.
 struct Disk(PathBuf);
 
 impl Disk {
     fn behind(bed: &Held) -> Self {
-        let path = bed.behind("disk");
+        Self::at(bed.behind("disk"))
+    }
+
+    fn at(path: PathBuf) -> Self {
         mount(&path);
         Self(path)
     }
@@ -64,11 +68,21 @@ fn refused(path: &Path) -> Option<ErrorKind> {
     fs::write(path, "text").err().map(|error| error.kind())
 }
 
-/// What the status says of copies that did not follow.
-fn told(status: &Value) -> Option<String> {
+/// What the status says of copies that did not follow, if it names this one. There may be others, of other tests.
+fn told(status: &Value, place: &Path) -> Option<String> {
     let reasons = status["degraded_reasons"].as_array()?;
     let reason = reasons.iter().find(|reason| reason["kind"] == "mount")?;
-    Some(reason["what"].as_str()?.to_owned())
+    let what = reason["what"].as_str()?;
+    what.contains(&format!(" {} (", place.display())).then(|| what.to_owned())
+}
+
+/// Waits until the status says that of this one, and gives what it says; or until it does not.
+fn await_told(bed: &Held, place: &Path) -> String {
+    told(&bed.wait_for("reason", |status| told(status, place).is_some()), place).unwrap()
+}
+
+fn await_untold(bed: &Held, place: &Path) {
+    bed.wait_for("end of the reason", |status| told(status, place).is_none());
 }
 
 /// S109: read-only and back, by all ways, and the other prohibitions.
@@ -118,30 +132,28 @@ fn s109_a_successor_that_writes_on_is_told() {
     let disk = Disk::behind(&bed);
     let path = bed.at("disk/file");
     bed.crash_and_recover();
-    let place = disk.0.to_str().unwrap();
     let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
     let mut file = open();
     remount(&disk.0, "ro");
-    let status = bed.wait_for("reason", |status| told(status).is_some());
-    let what = told(&status).unwrap();
-    assert!(what.contains(place) && what.contains("belay restart"), "{what}");
+    let what = await_told(&bed, &disk.0);
+    assert!(what.contains("belay restart"), "{what}");
     file.write_all(b"text").unwrap();
     drop(file);
-    bed.wait_for("end", |status| told(status).is_none());
+    await_untold(&bed, &disk.0);
     await_options(bed.pid("daemon"), &disk.0, &["ro"]);
     remount(&disk.0, "rw");
     await_options(bed.pid("daemon"), &disk.0, &["rw"]);
     // What is allowed again before it could be forbidden.
     let file = open();
     remount(&disk.0, "ro");
-    bed.wait_for("reason", |status| told(status).is_some());
+    await_told(&bed, &disk.0);
     remount(&disk.0, "rw");
-    bed.wait_for("end", |status| told(status).is_none());
+    await_untold(&bed, &disk.0);
     // By a restart.
     remount(&disk.0, "ro");
-    bed.wait_for("reason", |status| told(status).is_some());
+    await_told(&bed, &disk.0);
     restart(&bed);
-    bed.wait_for("end", |status| told(status).is_none());
+    await_untold(&bed, &disk.0);
     assert!(options(bed.pid("daemon"), &disk.0).contains(&"ro".to_owned()));
     drop(file);
     drop(disk);
@@ -158,7 +170,7 @@ fn s109_what_a_mount_forbids_without_a_supervisor() {
     let file = File::create(bed.at("disk/file")).unwrap();
     let (daemon, supervisor) = (bed.pid("daemon"), bed.pid("supervisor"));
     remount(&disk.0, "ro");
-    bed.wait_for("reason", |status| told(status).is_some());
+    await_told(&bed, &disk.0);
     let (keeper, stopped) = (Stopped::new(bed.pid("keeper")), Stopped::new(supervisor));
     remount(&other, "ro,noexec");
     kill(supervisor, Signal::KILL).unwrap();
@@ -166,10 +178,10 @@ fn s109_what_a_mount_forbids_without_a_supervisor() {
     assert!(!options(daemon, &other).contains(&"ro".to_owned()), "somebody was quicker");
     drop((keeper, stopped));
     await_options(daemon, &other, &["ro", "noexec"]);
-    bed.wait_for("reason", |status| told(status).is_some());
+    await_told(&bed, &disk.0);
     drop(file);
     await_options(daemon, &disk.0, &["ro"]);
-    bed.wait_for("end", |status| told(status).is_none());
+    await_untold(&bed, &disk.0);
     drop(disk);
     bed.stop();
 }
@@ -219,9 +231,7 @@ fn s109_a_copy_behind_a_daemon_that_hangs_is_told() {
         let link = format!("/proc/self/fd/{}", root.as_raw_fd());
         mount_remount(link, MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
     }
-    let status = bed.wait_for("reason", |status| told(status).is_some());
-    let what = told(&status).unwrap();
-    assert!(what.contains(far.to_str().unwrap()), "{what}");
+    let what = await_told(&bed, &far);
     assert!(!what.contains(near.to_str().unwrap()), "{what}");
     await_options(pid, &near, &["ro"]);
     assert!(options(pid, &far).contains(&"rw".to_owned()));
@@ -229,7 +239,7 @@ fn s109_a_copy_behind_a_daemon_that_hangs_is_told() {
     await_options(pid, &disk, &["ro"]);
     drop(hang);
     restart(&bed);
-    bed.wait_for("end", |status| told(status).is_none());
+    await_untold(&bed, &far);
     await_options(bed.pid("daemon"), &far, &["ro"]);
     drop(roots);
     for inner in [&near, &far] {
@@ -239,4 +249,24 @@ fn s109_a_copy_behind_a_daemon_that_hangs_is_told() {
     for other in [known, unknown] {
         other.stop().unwrap();
     }
+}
+
+/// S109, S39: successors of ordinary users have no mounts of their own, so all holds at once.
+#[test]
+fn s109_ordinary_users_have_no_copies() {
+    let mut user = User::low_level(&[]);
+    let disk = Disk::at(user.behind.join("disk"));
+    fs::set_permissions(&disk.0, fs::Permissions::from_mode(0o777)).unwrap();
+    user.crash();
+    let writes = || {
+        let file = user.at("disk/file");
+        user.does(move || refused(&file))
+    };
+    assert_eq!(writes(), None);
+    remount(&disk.0, "ro");
+    assert_eq!(writes(), Some(ErrorKind::ReadOnlyFilesystem));
+    remount(&disk.0, "rw");
+    assert_eq!(writes(), None);
+    drop(disk);
+    user.stops_cleanly();
 }
