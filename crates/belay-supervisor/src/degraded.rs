@@ -32,7 +32,7 @@ pub enum Kind {
     Program,
     /// Belay may not end the daemon, which has another user.
     Kill,
-    /// What the host has forbidden on a mount, or allowed again, does not hold for the daemon.
+    /// The daemon writes on to a mount that the host has made read-only.
     Mount,
 }
 

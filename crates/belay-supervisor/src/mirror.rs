@@ -91,7 +91,7 @@ impl Mirror {
         Ok(Self { made, told })
     }
 
-    /// What of the host's mounts does not hold for the daemon, as its copies cannot be changed now.
+    /// Where the daemon writes on though the host forbids it.
     pub fn told(&self) -> Option<String> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

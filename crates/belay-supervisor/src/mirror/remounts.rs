@@ -4,8 +4,9 @@
 //! compared with what it was, and what has changed of a mount is changed of its copies, and nothing else: what a successor
 //! has forbidden or allowed itself is its own affair.
 //!
-//! A copy that is open for writing cannot become read-only, and the way to one may lead over a file system that somebody
-//! serves: then it is tried again for as long as it is so, and told.
+//! A copy that is open for writing cannot become read-only: that degrades the mount. The way to one may lead over a file
+//! system that somebody serves; whether the daemon has anything to do with that one nobody knows, so it is only said. Both are
+//! tried again for as long as it is so.
 //!
 //! Invariant: a mount is reached through a descriptor of its root, which is known to be that one's.
 
@@ -32,12 +33,13 @@ type Bans = u64;
 
 /// The flags, with what the mount table says where they are set, and what is said where they are not.
 const BANS: [(Bans, &str, &str); 5] = [
-    (0x1, "ro", "rw"),
+    (READ_ONLY, "ro", "rw"),
     (0x2, "nosuid", "suid"),
     (0x4, "nodev", "dev"),
     (0x8, "noexec", "exec"),
     (0x20_0000, "nosymfollow", "symfollow"),
 ];
+const READ_ONLY: Bans = 0x1;
 const ALL: Bans = 0x20_000f;
 
 /// A mount table, with what its mounts forbid.
@@ -86,6 +88,13 @@ pub struct Missed {
     id: u32,
     change: Bans,
     why: Errno,
+}
+
+impl Missed {
+    /// Whether it is in use, so that the daemon does what the host forbids.
+    fn writes(&self) -> bool {
+        self.why == Errno::BUSY
+    }
 }
 
 /// What has changed of the host's mounts, and has to be changed of their copies.
@@ -160,13 +169,22 @@ impl Remounts {
             if change == 0 {
                 continue;
             }
-            let done = root_of(copy, is_free(&here.mounts, copy.id)).and_then(|root| {
-                let done = belay_sys::change_mount(root.as_fd(), change & bans, change & !bans);
-                done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-            });
-            tracing::debug!("a copy of {}: {done:?}", show(original));
-            if let Err(why) = done {
-                missed.push(Missed { id: original.id, change, why });
+            let mut miss = |change, why| missed.push(Missed { id: original.id, change, why });
+            let root = match root_of(copy, is_free(&here.mounts, copy.id)) {
+                Ok(root) => root,
+                Err(why) => {
+                    miss(change, why);
+                    continue;
+                }
+            };
+            // Who uses it stands in the way of that one alone.
+            let parts = [change & !READ_ONLY, change & READ_ONLY];
+            for part in parts.into_iter().filter(|part| *part != 0) {
+                let done = belay_sys::change_mount(root.as_fd(), part & bans, part & !bans);
+                tracing::debug!("a copy of {}: {done:?}", show(original));
+                if let Err(error) = done {
+                    miss(part, Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                }
             }
         }
         Ok(missed)
@@ -192,35 +210,50 @@ impl Remounts {
     /// All namespaces have been looked at.
     pub fn note(&mut self, missed: &[Missed]) {
         for (id, late) in &mut self.late {
-            late.last = missed.iter().find(|missed| missed.id == *id).copied();
+            let those = || missed.iter().filter(|missed| missed.id == *id);
+            late.last = those().find(|missed| missed.writes()).or(those().next()).copied();
             late.missed = if late.last.is_some() { late.missed.saturating_add(1) } else { 0 };
             late.looks = late.looks.saturating_sub(1);
+        }
+        for (mount, late, missed) in self.staying() {
+            if late.missed == TOLD && !missed.writes() {
+                let bans = self.host.as_ref().map(|host| host.bans(mount)).unwrap_or_default();
+                let (words, why) = (words(missed.change, bans), reason(missed.why));
+                let place = show(mount);
+                tracing::warn!(
+                    "the mount {place} ({words}) is still for the daemon what it was before: {why}; `belay restart` sees to that"
+                );
+            }
         }
         self.late.retain(|_, late| late.looks > 0 || late.last.is_some());
     }
 
-    /// What is to be told of copies that cannot follow.
+    /// The host's mounts with copies that could not follow at several looks.
+    fn staying(&self) -> impl Iterator<Item = (&Mount, &Late, Missed)> {
+        let mounts = self.host.iter().flat_map(|host| &host.mounts);
+        mounts.filter_map(|mount| {
+            let late = self.late.get(&mount.id).filter(|late| late.missed >= TOLD)?;
+            Some((mount, late, late.last?))
+        })
+    }
+
+    /// Where the daemon writes on though the host forbids it, if it does.
     pub fn told(&self) -> Option<String> {
-        let host = self.host.as_ref()?;
-        let mut found: Vec<String> = Vec::new();
-        for mount in &host.mounts {
-            let late = self.late.get(&mount.id).filter(|late| late.missed >= TOLD);
-            if let Some(Missed { change, why, .. }) = late.and_then(|late| late.last) {
-                let words = words(change, host.bans(mount));
-                found.push(format!("{} ({words}: {})", show(mount), reason(why)));
-            }
+        let writes = self.staying().filter(|(.., missed)| missed.writes());
+        let mut places: Vec<String> = writes.map(|(mount, ..)| show(mount)).collect();
+        if places.is_empty() {
+            return None;
         }
-        let more = match found.len().saturating_sub(NAMED) {
+        let more = match places.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        found.truncate(NAMED);
-        (!found.is_empty()).then(|| {
-            format!(
-                "the daemon does not obey yet what has changed of these mounts; `belay restart` sees to that: {}{more}",
-                found.join(", ")
-            )
-        })
+        places.truncate(NAMED);
+        Some(format!(
+            "the daemon has files open for writing on what the host has made read-only since, and writes on; `belay \
+             restart` ends that: {}{more}",
+            places.join(", ")
+        ))
     }
 }
 
@@ -241,7 +274,6 @@ fn words(change: Bans, now: Bans) -> String {
 
 fn reason(why: Errno) -> String {
     match why {
-        Errno::BUSY => "it has files open there for writing".to_owned(),
         Errno::AGAIN => "the way there leads over what others serve".to_owned(),
         Errno::NOSYS => "that needs Linux 5.12".to_owned(),
         Errno::XDEV => "something is mounted over it".to_owned(),
@@ -339,8 +371,7 @@ mod tests {
         for _ in 0..2 * LOOKS {
             remounts.note(&missed);
         }
-        let told = remounts.told().expect("told");
-        assert!(told.ends_with(": /disk (ro: it has files open there for writing)"), "{told}");
+        assert!(remounts.told().is_some_and(|told| told.ends_with(": /disk")), "{remounts:?}");
         assert_eq!(remounts.pause(), Some(LATE));
         remounts.note(&[]);
         assert_eq!((remounts.told(), remounts.pause()), (None, None));
@@ -360,12 +391,20 @@ mod tests {
         for word in ["rw", "noexec,ro"] {
             remounts.see(Table::parse(lines(word).as_bytes()));
         }
-        let missed: Vec<_> = (0..9).map(|id| Missed { id, change: 9, why: Errno::AGAIN }).collect();
+        let missed = |why| (0..9).map(|id| Missed { id, change: 1, why }).collect::<Vec<_>>();
         for _ in 0..TOLD {
-            remounts.note(&missed);
+            remounts.note(&missed(Errno::BUSY));
         }
         let told = remounts.told().expect("told");
-        assert!(told.contains("/m0 (ro,noexec: ") && told.ends_with(", and 6 more"), "{told}");
-        assert!(!told.contains("/m3"), "{told}");
+        assert!(told.ends_with(": /m0, /m1, /m2, and 6 more"), "{told}");
+        remounts.note(&missed(Errno::AGAIN));
+        assert_eq!(remounts.told(), None, "nobody knows whether the daemon has to do with them");
+        assert!(remounts.pause().is_some());
+    }
+
+    #[test]
+    fn what_has_changed_is_named() {
+        assert_eq!(words(ALL, 0x9), "ro,suid,dev,noexec,symfollow");
+        assert_eq!(words(0, ALL), "");
     }
 }

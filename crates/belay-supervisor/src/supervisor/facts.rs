@@ -110,7 +110,7 @@ impl Supervisor {
         }
     }
 
-    /// Carries over what of the host's mounts does not hold for the daemon.
+    /// Carries over where the daemon writes on though the host forbids it.
     pub(super) fn hear_mirror(&mut self) {
         match self.mirror.told() {
             Some(what) => self.degrade(Kind::Mount, &what),
