@@ -101,6 +101,7 @@ fn s109_what_a_mount_forbids_reaches_successors() {
     let number = pid.to_string();
     tool(&["nsenter", "-t", &number, "-m", "mount", "-o", "remount,bind,noexec"], &own);
     for (forbid, allow) in [("bind,ro", "bind,rw"), ("ro", "rw")] {
+        bed.wait_until_closed();
         tool(&["mount", "-o", &format!("remount,{forbid}")], &disk.0);
         await_options(pid, &disk.0, &["ro"]);
         assert_eq!(refused(&file), Some(ErrorKind::ReadOnlyFilesystem));
@@ -114,6 +115,7 @@ fn s109_what_a_mount_forbids_reaches_successors() {
     assert!(until(|| !options(pid, &disk.0).contains(&"noexec".to_owned())));
     await_options(pid, &disk.0, &["rw", "nosuid", "nodev", "nosymfollow"]);
     assert!(options(pid, &own).contains(&"noexec".to_owned()));
+    bed.wait_until_closed();
     // In the next generation, and after a change of which its namespace was made.
     remount(&disk.0, "ro");
     bed.crash_and_recover();
