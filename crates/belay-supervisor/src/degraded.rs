@@ -32,6 +32,8 @@ pub enum Kind {
     Program,
     /// Belay may not end the daemon, which has another user.
     Kill,
+    /// The daemon writes on to a mount that the host has made read-only.
+    Mount,
 }
 
 impl From<Loss> for Kind {

@@ -1,26 +1,31 @@
-//! The host's unmounts, done again in the mount namespaces that belay has made.
+//! The host's unmounts and remounts, done again in the mount namespaces that belay has made.
 //!
 //! A successor lives in a mount namespace of its own (ARCHITECTURE.md), which has copies of all mounts
 //! that were there when it was started. Where the host's mounts are shared, as systemd makes them, a
 //! copy goes with its original. Where they are private, as in most containers, it would stay and keep
 //! the file system busy: a daemon would not learn that its mount is gone, a disk would never be free.
-//! What propagation does elsewhere is done by hand here, in a thread of its own.
+//! What propagation does elsewhere is done by hand here, in a thread of its own; and what it does nowhere: what the host
+//! forbids on a mount later, such as writing, is forbidden on its copies ([`remounts`]).
 //!
-//! Invariants: only a copy is unmounted, that is, what sits where the host had the same, and that has
-//! nothing on it which the host still has or never had; and never by a path that leads over a FUSE
-//! file system (or autofs), where the walk would wait for that daemon. Such a mount goes with the one
-//! that it is on.
+//! Invariants: only a copy is touched, that is, what sits where the host has or had the same; one is
+//! unmounted only if it has nothing on it which the host still has or never had; and never by a path
+//! that leads over a FUSE file system (or autofs), where the walk would wait for that daemon. Such a
+//! mount goes with the one that it is on.
 //!
 //! A namespace is found by the processes that live in it. No descriptor of it is kept: that would keep
 //! it, and all its copies, beyond their end.
 
+mod remounts;
+
+use crate::error::passes;
 use crate::folder::Folder;
 use crate::fusermount::may_mount;
 use crate::mounts::{Mount, parse_table};
 use crate::process::descendants;
 use crate::unmount::{How, take_off_once};
+use remounts::{Missed, Remounts, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::getppid;
@@ -34,8 +39,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often copies of a mount are looked for once it is gone, and how many times: a successor may
-/// have been about to start, a process about to be born.
+/// How often copies of a mount are looked for once it is gone or changed, and how many times: a
+/// successor may have been about to start, a process about to be born.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 8;
 /// Generations of which something may still be alive.
@@ -49,18 +54,23 @@ type Name = PathBuf;
 /// The namespaces that belay has made: the process each was made for, and the name.
 type Made = Vec<(u32, Name)>;
 
-/// Does the host's unmounts again in belay's namespaces.
+/// Does the host's unmounts and remounts again in belay's namespaces.
 #[derive(Debug)]
 pub struct Mirror {
     made: Arc<Mutex<Made>>,
+    told: Arc<Mutex<Option<String>>>,
 }
 
 impl Mirror {
     /// Begins to watch the host's mount table, if this process may unmount at all. `keeper` is the
     /// process that adopts what earlier supervisors have started; `folder`, the mount's, is where
-    /// they have left what was mounted. If the thread cannot be had, copies stay.
-    pub fn start(keeper: u32, folder: &Folder) -> Self {
-        let made = Arc::<Mutex<Made>>::default();
+    /// they have left what was mounted. At `event` is counted when there is something else to be
+    /// told. If the thread cannot be had, copies stay.
+    ///
+    /// # Errors
+    /// Those of duplicating a descriptor.
+    pub fn start(keeper: u32, folder: &Folder, event: &OwnedFd) -> io::Result<Self> {
+        let (made, told) = (Arc::<Mutex<Made>>::default(), Arc::default());
         // Opened here once, so that it is not made anew when the folder is being removed.
         let left = folder.open(LEFT, OFlags::RDWR | OFlags::CREATE);
         let watch = Watch {
@@ -69,13 +79,21 @@ impl Mirror {
             left: left.ok().map(File::from),
             originals: HashSet::new(),
             gone: Vec::new(),
+            remounts: Remounts::default(),
+            told: Arc::clone(&told),
+            event: event.try_clone()?,
         };
         if may_mount()
             && let Err((error, _)) = crate::threads::start("mirror", || watch.run())
         {
             tracing::debug!("cannot watch the mount table: {error}");
         }
-        Self { made }
+        Ok(Self { made, told })
+    }
+
+    /// Where the daemon writes on though the host forbids it.
+    pub fn told(&self) -> Option<String> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes down that process `pid` was started in a namespace of its own.
@@ -110,6 +128,10 @@ struct Watch {
     originals: HashSet<Mount>,
     /// What the host has unmounted, and how many looks for copies of it are left.
     gone: Vec<(Mount, u32)>,
+    /// What the host has forbidden or allowed on its mounts.
+    remounts: Remounts,
+    told: Arc<Mutex<Option<String>>>,
+    event: OwnedFd,
 }
 
 impl Watch {
@@ -128,6 +150,7 @@ impl Watch {
             && left.read_to_end(&mut earlier).is_ok()
         {
             self.originals.extend(parse_table(&earlier));
+            self.remounts.recall(&earlier);
         }
         loop {
             let read = || fs::read(path);
@@ -136,19 +159,19 @@ impl Watch {
             // changed: old kernels leave lines out then.
             if let Ok((first, second)) = &tables {
                 self.compare(parse_table(first), parse_table(second));
+                self.remounts.see(Table::parse(second));
             }
-            let waiting = !self.gone.is_empty();
-            if waiting {
-                self.clear();
+            if self.pause().is_some() {
+                self.look();
             }
             if let (Some(left), Ok((_, last))) = (&self.left, &tables) {
                 let length = last.len() as u64;
                 let kept = left.write_all_at(last, 0).and_then(|()| left.set_len(length));
                 tracing::trace!("the mount table is kept: {kept:?}");
             }
-            let pause = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+            let pause = self.pause().and_then(|pause| Timespec::try_from(pause).ok());
             let mut fds = [PollFd::new(&file, PollFlags::PRI)];
-            match poll(&mut fds, waiting.then_some(&pause)) {
+            match poll(&mut fds, pause.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::debug!("cannot watch the mount table: {error}");
@@ -169,17 +192,38 @@ impl Watch {
         self.originals.extend(first.into_iter().chain(second));
     }
 
-    /// Unmounts the copies of what is gone.
-    fn clear(&mut self) {
+    /// When to look at the namespaces again, if at all.
+    fn pause(&self) -> Option<Duration> {
+        if self.gone.is_empty() { self.remounts.pause() } else { Some(LOOK) }
+    }
+
+    /// Looks at the copies of what is gone or changed.
+    fn look(&mut self) {
+        let (mut missed, mut lacks) = (Vec::new(), false);
         for pid in self.residents() {
-            if let Err(error) = self.clear_in(pid) {
-                tracing::debug!("the mount namespace of process {pid}: {error}");
+            match self.look_in(pid) {
+                Ok(copies) => missed.extend(copies),
+                Err(error) => {
+                    tracing::debug!("the mount namespace of process {pid}: {error}");
+                    lacks |= passes(&error);
+                }
             }
         }
+        // A look that the machine could not afford was none.
+        if lacks {
+            return;
+        }
+        self.remounts.note(&missed);
         self.gone.retain_mut(|(_, looks)| {
             *looks -= 1;
             *looks > 0
         });
+        let told = self.remounts.told();
+        let mut before = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *before != told {
+            *before = told;
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
     }
 
     /// One living process of each namespace that belay has made.
@@ -205,27 +249,39 @@ impl Watch {
         found
     }
 
-    fn clear_in(&self, pid: u32) -> io::Result<()> {
+    /// In the namespace of a process; gives which copies could not be changed.
+    fn look_in(&self, pid: u32) -> io::Result<Vec<Missed>> {
         let path = format!("/proc/{pid}/ns/mnt");
         let namespace = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         belay_sys::in_mount_namespace(namespace.as_fd(), || {
-            let mut table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
-            // What is mounted on others comes after them.
-            let copies: Vec<u32> =
-                table.iter().rev().filter(|mount| self.is_gone(mount)).map(|m| m.id).collect();
-            for id in copies {
-                let Some(copy) = detachable(&table, id, |mount| self.is_gone(mount)) else {
-                    continue;
-                };
-                let done = take_off_once(copy, How::Detached);
-                tracing::debug!("process {pid}: a copy of an ended mount: {done:?}");
-                if done.is_ok() {
-                    let taken = subtree(&table, id);
-                    table.retain(|mount| !taken.contains(&mount.id));
-                }
-            }
-            Ok(())
+            // First, as it waits for nobody.
+            let missed = self.remounts.carry()?;
+            self.clear()?;
+            Ok(missed)
         })?
+    }
+
+    /// Unmounts the copies of what is gone in this thread's namespace.
+    fn clear(&self) -> io::Result<()> {
+        if self.gone.is_empty() {
+            return Ok(());
+        }
+        let mut table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
+        // What is mounted on others comes after them.
+        let copies: Vec<u32> =
+            table.iter().rev().filter(|mount| self.is_gone(mount)).map(|m| m.id).collect();
+        for id in copies {
+            let Some(copy) = detachable(&table, id, |mount| self.is_gone(mount)) else {
+                continue;
+            };
+            let done = take_off_once(copy, How::Detached);
+            tracing::debug!("a copy of an ended mount: {done:?}");
+            if done.is_ok() {
+                let taken = subtree(&table, id);
+                table.retain(|mount| !taken.contains(&mount.id));
+            }
+        }
+        Ok(())
     }
 
     fn is_gone(&self, mount: &Mount) -> bool {
@@ -241,6 +297,12 @@ fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option
     if !table.iter().filter(|mount| taken.contains(&mount.id)).all(gone) {
         return None;
     }
+    is_free(table, id).then_some(target)
+}
+
+/// Whether the path of mount `id` leads to it, and not over a FUSE file system.
+fn is_free(table: &[Mount], id: u32) -> bool {
+    let Some(target) = table.iter().find(|mount| mount.id == id) else { return false };
     let path = |mount: &Mount| Path::new(OsStr::from_bytes(&mount.mountpoint)).to_owned();
     let place = path(target);
     let on = |below: &Mount| {
@@ -251,19 +313,19 @@ fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option
     let root = |mount: &&Mount| {
         mount.mountpoint == b"/" && !on(mount).any(|upper| upper.mountpoint == b"/")
     };
-    let mut here = table.iter().find(root)?;
+    let mut next = table.iter().find(root);
     for _ in table {
+        let Some(here) = next else { break };
         if here.id == id {
-            let covered = on(here).any(|upper| upper.mountpoint == here.mountpoint);
-            return (!covered).then_some(target);
+            return !on(here).any(|upper| upper.mountpoint == here.mountpoint);
         }
         if here.is_fuse() || here.kind == "autofs" {
-            return None;
+            break;
         }
         let ahead = on(here).filter(|mount| place.starts_with(path(mount)));
-        here = ahead.min_by_key(|mount| mount.mountpoint.len())?;
+        next = ahead.min_by_key(|mount| mount.mountpoint.len());
     }
-    None
+    false
 }
 
 /// Mount `id` and all that is mounted on it.
@@ -332,6 +394,10 @@ mod tests {
             left: None,
             originals: HashSet::new(),
             gone: Vec::new(),
+            remounts: Remounts::default(),
+            told: Arc::default(),
+            event: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+                .expect("eventfd"),
         }
     }
 

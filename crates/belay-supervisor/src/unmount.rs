@@ -188,6 +188,21 @@ fn open_root(mount: &Mount, walk: &Walk<'_>) -> rustix::io::Result<(OwnedFd, OsS
     Ok((parent, name.to_owned(), there))
 }
 
+/// The root of `mount`, a line of this thread's mount table, if its path leads to it. The way there is gone as far as the kernel
+/// knows it, and farther only if it is `free`: nobody else serves what is on it.
+///
+/// # Errors
+/// Those of openat2(2); `EAGAIN` if the kernel does not know the way, `EXDEV` if something else is there.
+pub fn root_of(mount: &Mount, free: bool) -> rustix::io::Result<OwnedFd> {
+    let path = Path::new(OsStr::from_bytes(&mount.mountpoint));
+    let there = match open_known(CWD, path, ROOT, ResolveFlags::NO_SYMLINKS) {
+        Err(_) if free => walk(path)?.1,
+        found => found?,
+    };
+    let is_it = number(there.as_fd()) == Some(mount.id);
+    is_it.then_some(there).ok_or(Errno::XDEV)
+}
+
 /// The number of the mount that a descriptor is on, which no other mount ever gets; `None` before Linux 6.8. Asks no daemon.
 pub fn unique(fd: BorrowedFd<'_>) -> Option<u64> {
     const MNT_ID_UNIQUE: u32 = 0x4000;

@@ -26,7 +26,7 @@ pub use known::open_known;
 pub use locks::{Lock, has_ranges, lock_range};
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
-pub use mounts::unique_number;
+pub use mounts::{change_mount, unique_number};
 pub use namespace::in_mount_namespace;
 pub use place::Place;
 pub use signals::unblock_signals;

@@ -1,6 +1,8 @@
-//! What the kernel says of mounts by their numbers. No path is gone, so nobody is asked who serves a file system.
+//! What the kernel says of mounts by their numbers, and what is changed of one by a descriptor. No path is gone, so nobody is
+//! asked who serves a file system.
 
 use crate::raw::syscall;
+use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
 
 // The same on all machines (asm-generic/unistd.h); Linux 6.8.
@@ -85,6 +87,32 @@ fn id_of(unique: u64) -> io::Result<u32> {
     Ok(u32::from_ne_bytes([a, b, c, d]))
 }
 
+/// `struct mount_attr`.
+#[repr(C)]
+struct Attributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    users: u64,
+}
+
+/// Changes the mount of which `root` (`O_PATH` will do) is the root: sets its flags `set` and clears `clear`, which are
+/// `MOUNT_ATTR_*` of linux/mount.h. The file system is not asked, nor waited for.
+///
+/// # Errors
+/// Those of mount_setattr(2): `EBUSY` if it is to be read-only and somebody has it open for writing, `ENOSYS` before
+/// Linux 5.12.
+pub fn change_mount(root: BorrowedFd<'_>, set: u64, clear: u64) -> io::Result<()> {
+    let change = Attributes { set, clear, propagation: 0, users: 0 };
+    let (number, size) = (root.as_raw_fd(), size_of::<Attributes>());
+    let (flags, path) = (libc::AT_EMPTY_PATH, c"".as_ptr());
+    // SAFETY: an open descriptor, an empty string, and a structure of the size that is said, which the kernel reads; all live
+    // during the call.
+    let done =
+        unsafe { syscall(libc::SYS_mount_setattr, number, path, flags, &raw const change, size) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +131,14 @@ mod tests {
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSYS)),
         }
         assert_eq!(unique_number(u32::MAX).unwrap_or_default(), None);
+    }
+
+    #[test]
+    fn what_is_no_mount_is_not_changed() {
+        let file = tempfile::tempfile().expect("file");
+        let fd = rustix::fd::AsFd::as_fd(&file);
+        let code = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());
+        let refused = code(change_mount(fd, 8, 0));
+        assert!(matches!(refused, Some(libc::EINVAL | libc::EPERM | libc::ENOSYS)), "{refused:?}");
     }
 }

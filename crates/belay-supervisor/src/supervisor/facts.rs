@@ -110,6 +110,14 @@ impl Supervisor {
         }
     }
 
+    /// Carries over where the daemon writes on though the host forbids it.
+    pub(super) fn hear_mirror(&mut self) {
+        match self.mirror.told() {
+            Some(what) => self.degrade(Kind::Mount, &what),
+            None => self.restored(Kind::Mount),
+        }
+    }
+
     /// Why it is this policy, and what was seen of the daemon since that speaks against it.
     fn policy_reason(&self) -> String {
         let chosen = &self.config.policy_reason;

@@ -178,7 +178,7 @@ struct Supervisor {
     next_checkpoint: (u64, u64),
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
-    /// The committer counts here what it has done, and the waker what was refused. Not the daemon's counter: who shares one can fill it, or make it wait.
+    /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do. Not the daemon's counter: who shares one can fill it, or make it wait.
     committed: OwnedFd,
     waker: Waker,
     /// An epoch has taken more memory than short ones need.
@@ -187,7 +187,7 @@ struct Supervisor {
     store_folders: Vec<Option<OwnedFd>>,
     /// Since when the daemon has been writing what it holds, to end then.
     retiring_since: Option<u64>,
-    /// Does the host's unmounts again in the successors' namespaces.
+    /// Does the host's unmounts and remounts again in the successors' namespaces.
     mirror: Mirror,
     /// Some life of this daemon had connections.
     connects: bool,
@@ -262,7 +262,8 @@ impl Supervisor {
             .map_err(|e| Error::system("create", "an event counter", e, ""))?;
         let waker =
             Waker::start(&committed).map_err(|e| Error::system("start", "a thread", e, ""))?;
-        let mirror = Mirror::start(keeper_pid, &folder);
+        let mirror = Mirror::start(keeper_pid, &folder, &committed)
+            .map_err(|e| Error::system("duplicate", "an event counter", e, ""))?;
         let mut supervisor = Self {
             blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
             signals: Signals::catch()?,
@@ -403,6 +404,7 @@ impl Supervisor {
                 let _ = rustix::io::read(&self.committed, &mut [0_u8; 8]);
                 self.hear_committer();
                 self.nudge_if_refused();
+                self.hear_mirror();
             }
             if tokens.contains(&SIGNALS) {
                 self.take_signals();

@@ -18,6 +18,8 @@ const FIRST_ATTACH: Duration = Duration::from_secs(2);
 impl Supervisor {
     pub(super) fn take_over(&mut self) {
         self.book.takeovers += 1;
+        // Whoever looks at the copies now tells anew.
+        self.hear_mirror();
         if !self.control().is_valid() {
             self.give_up(DESTROYED);
             return;

@@ -17,27 +17,27 @@ fn bare() -> Bed {
     Bed::start(Kind::Bindfs, &Mode::Bare, &BedOptions::default()).unwrap()
 }
 
-fn tool(words: &[&str], path: &Path) {
+pub fn tool(words: &[&str], path: &Path) {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(path);
     run_ok(command, LIMIT).unwrap();
 }
 
 /// Mounts a tmpfs on `path`.
-fn mount(path: &Path) {
+pub fn mount(path: &Path) {
     fs::create_dir_all(path).unwrap();
     tool(&["mount", "-t", "tmpfs", "none"], path);
 }
 
 /// A directory for mounts, which end with it.
-struct Places(TempDir);
+pub struct Places(TempDir);
 
 impl Places {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(tempfile::Builder::new().prefix("belay-places-").tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().canonicalize().unwrap().join(name)
     }
 }
@@ -158,10 +158,10 @@ fn s34_unmounts_without_a_supervisor_are_made_up_for() {
 }
 
 /// A process that does not run, as long as this lives.
-struct Stopped(u32);
+pub struct Stopped(u32);
 
 impl Stopped {
-    fn new(pid: u32) -> Self {
+    pub fn new(pid: u32) -> Self {
         kill(pid, Signal::STOP).unwrap();
         assert!(until(|| state_of(pid) == 'T'));
         Self(pid)
