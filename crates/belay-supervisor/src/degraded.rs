@@ -30,8 +30,10 @@ pub enum Kind {
     Commit,
     /// The daemon's program is gone, or another one that does not serve: the daemon runs on from the one that did.
     Program,
-    /// Belay may not end the daemon, which has another user.
+    /// Belay may not end the daemon, which has another user; or has killed it, and it does not end.
     Kill,
+    /// A request went another way when it was done again after a crash, and failed. For good.
+    Request,
     /// The daemon writes on to a mount that the host has made read-only.
     Mount,
 }
@@ -43,6 +45,7 @@ impl From<Loss> for Kind {
             Loss::Options => Self::Options,
             Loss::Data => Self::Data,
             Loss::Handle => Self::Handle,
+            Loss::Request => Self::Request,
             Loss::Unstored | Loss::Stored => Self::Unstored,
         }
     }

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::private;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, mkdirat, openat, renameat, statat,
-    unlinkat,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, chmodat, fchmod, fstat, mkdirat,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -24,6 +24,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 const OWNERS: Mode = Mode::RWXU;
+const OWN_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const REMEDY: &str = "choose another place with --state-dir or BELAY_STATE_DIR";
 
 /// A folder, held.
@@ -51,14 +52,19 @@ impl Folder {
         let failed = |error| creating(path, error);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let (mut here, missing) = nearest(path)?;
-        let Some(last) = missing.first() else { return Self::own(path) };
+        let Some(last) = missing.first() else {
+            widen(here.as_fd());
+            return Self::own(path);
+        };
         // Nothing is made where another user chooses where that is.
         private::check_way(here.as_fd(), path, REMEDY)?;
         for name in missing.iter().skip(1).rev() {
             make(here.as_fd(), name).map_err(failed)?;
             here = openat(&here, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(failed)?;
+            widen(here.as_fd());
         }
         make(here.as_fd(), last).map_err(failed)?;
+        widen_at(here.as_fd(), last);
         Self::checked(here.as_fd(), last, path)
     }
 
@@ -125,7 +131,9 @@ impl Folder {
     pub fn mkdir(&self, name: &str) -> Result<()> {
         make(self.fd.as_fd(), OsStr::new(name)).map_err(|error| {
             Error::system("create", self.path.join(name).display().to_string(), error, REMEDY)
-        })
+        })?;
+        widen_at(self.fd.as_fd(), OsStr::new(name));
+        Ok(())
     }
 
     /// Where it was when it was opened.
@@ -153,8 +161,12 @@ impl Folder {
     /// Those of open(2).
     pub fn open(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
-            .map_err(|error| opening(&self.path.join(name), error))
+        let file = openat(&self.fd, name, flags, OWN_FILE)
+            .map_err(|error| opening(&self.path.join(name), error))?;
+        if flags.contains(OFlags::CREATE) {
+            allow_owner(file.as_fd());
+        }
+        Ok(file)
     }
 
     /// Writes a file so that a reader sees the old one or the new one, never a part.
@@ -168,7 +180,8 @@ impl Folder {
         };
         // One of that name is of a process that was this one's predecessor, and came to no end.
         remove();
-        let written = openat(&self.fd, &new, NEW, Mode::from_raw_mode(0o600))
+        let written = openat(&self.fd, &new, NEW, OWN_FILE)
+            .inspect(|file| allow_owner(file.as_fd()))
             .map_err(io::Error::from)
             .and_then(|file| File::from(file).write_all(bytes))
             .and_then(|()| Ok(renameat(&self.fd, &new, &self.fd, name)?));
@@ -226,6 +239,32 @@ fn make(at: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
     }
 }
 
+/// The umask has taken from a new file what its owner needs.
+fn allow_owner(file: BorrowedFd<'_>) {
+    let _ = fchmod(file, OWN_FILE);
+}
+
+/// A folder of this user's that its owner cannot use, as the umask has taken that from it when it was made, becomes one that its owner
+/// can use. What cannot be repaired is refused where it is opened.
+fn widen(folder: BorrowedFd<'_>) {
+    let Ok(stat) = fstat(folder) else { return };
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw()
+        && FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if is_own && stat.st_mode & OWNERS.bits() != OWNERS.bits() {
+        // By this name, as the descriptor may be one for a path only.
+        let here = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | OWNERS;
+        let _ = chmodat(CWD, here, mode, AtFlags::empty());
+    }
+}
+
+/// The same of the folder `name`, if that is one and no link.
+fn widen_at(at: BorrowedFd<'_>, name: &OsStr) {
+    if let Ok(folder) = openat(at, name, OPEN | OFlags::PATH, Mode::empty()) {
+        widen(folder.as_fd());
+    }
+}
+
 fn opening(path: &Path, error: Errno) -> Error {
     Error::system("open", path.display().to_string(), error, REMEDY)
 }
@@ -275,6 +314,24 @@ mod tests {
         assert!(!at("moved/mnt.1/note.json").exists());
         fs::rename(at("moved/mnt.1"), at("moved/mnt.2")).unwrap();
         assert!(folder.outside().is_none(), "it has another name");
+    }
+
+    #[test]
+    fn a_folder_that_its_owner_could_not_use_is_repaired() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("state");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        Folder::make_own(&path).unwrap();
+        for (narrow, wanted) in [(0, 0o700), (0o500, 0o700), (0o055, 0o755)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(narrow)).unwrap();
+            let folder = Folder::make_own(&path).unwrap();
+            assert_eq!(mode(&path), wanted);
+            folder.make("reports").unwrap();
+            fs::set_permissions(path.join("reports"), fs::Permissions::from_mode(narrow)).unwrap();
+            folder.make("reports").unwrap();
+            assert_eq!(mode(&path.join("reports")), wanted);
+        }
     }
 
     #[test]

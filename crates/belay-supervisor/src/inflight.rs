@@ -7,7 +7,7 @@
 use crate::autopsy::journal::Journal;
 use crate::clock;
 use belay_recorder::{InFlight, Layout, Memory, Slot, SlotState, Store};
-use belay_wire::{Opcode, Request, describe::describe};
+use belay_wire::{Opcode, describe::describe_parts};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 
@@ -134,19 +134,8 @@ impl Snapshot {
 }
 
 fn line(request: &InFlight, body: &[u8]) -> String {
-    let mut message = Vec::with_capacity(40 + body.len());
-    message.extend((40 + body.len() as u32).to_ne_bytes());
-    message.extend(request.opcode.to_ne_bytes());
-    message.extend(request.unique.to_ne_bytes());
-    message.extend(request.node.to_ne_bytes());
-    for word in [request.uid, request.gid, request.pid, 0] {
-        message.extend(word.to_ne_bytes());
-    }
-    message.extend(body);
-    match Request::parse(&message) {
-        Ok(parsed) => describe(&parsed),
-        Err(_) => format!("{} unique={}", Opcode(request.opcode), request.unique),
-    }
+    let who = [request.uid, request.gid, request.pid];
+    describe_parts(request.opcode, [request.unique, request.node], who, body)
 }
 
 /// How long each request has been in flight, as far as repeated looks tell.

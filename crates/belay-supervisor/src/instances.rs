@@ -10,7 +10,7 @@ use crate::orphans;
 use crate::outside;
 use crate::status::Status;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, chmodat, flock, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt, sockopt::Timeout,
@@ -102,6 +102,8 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     let control = UnixListener::bind(socket_path(&folder)).map_err(|error| {
         Error::system("listen in", folder.path().display().to_string(), error, WHERE)
     })?;
+    // The umask may have taken from it what its owner needs.
+    let _ = chmodat(&folder, SOCKET, Mode::RWXU, AtFlags::empty());
     control
         .set_nonblocking(true)
         .map_err(|error| Error::system("set up", "the control socket", error, ""))?;

@@ -292,6 +292,7 @@ pub fn end_of(pid: u32) -> Option<Exit> {
 /// A thread, as the kernel describes it.
 struct Thread {
     is_traced: bool,
+    is_uninterruptible: bool,
     flags: u32,
 }
 
@@ -304,8 +305,9 @@ impl Thread {
 
     fn read(stat: &str) -> Option<Self> {
         let mut words = stat.split_ascii_whitespace();
-        let is_traced = words.next()? == "t";
-        Some(Self { is_traced, flags: words.nth(5)?.parse().ok()? })
+        let state = words.next()?;
+        let flags = words.nth(5)?.parse().ok()?;
+        Some(Self { is_traced: state == "t", is_uninterruptible: state == "D", flags })
     }
 
     fn is_over(&self) -> bool {
@@ -324,6 +326,33 @@ fn threads(pid: u32) -> Vec<Thread> {
 pub fn fact(pid: u32, name: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned())
+}
+
+/// Whether process `pid` was sent SIGKILL, by whomever, and has not come to act on it. Of one that is dead it may be said as well.
+pub fn is_killed(pid: u32) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let pending = status.lines().filter_map(|line| {
+        let set = line.strip_prefix("ShdPnd:").or_else(|| line.strip_prefix("SigPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    pending.fold(0, |all, set| all | set) & KILL != 0
+}
+
+/// Whether a thread of process `pid` waits in the kernel for what no signal ends.
+pub fn is_uninterruptible(pid: u32) -> bool {
+    threads(pid).iter().any(|thread| thread.is_uninterruptible)
+}
+
+/// Whether the freezer of cgroup v1 holds process `pid`, as far as that is told; that of cgroup v2 lets those go that are killed.
+pub fn is_frozen(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let group = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|one| one == "freezer").then_some(path)
+    });
+    let state = |group| fs::read_to_string(format!("/sys/fs/cgroup/freezer{group}/freezer.state"));
+    group.is_some_and(|group| state(group).is_ok_and(|state| state.trim() != "THAWED"))
 }
 
 /// What the kernel says of process `pid`, from its state on.

@@ -52,6 +52,11 @@ pub fn survive_size_limit() -> Result<()> {
         .map_err(|error| Error::system("catch", "a signal", error, ""))
 }
 
+/// Ends this process as `signal` does if nobody catches it.
+pub fn end_by(signal: i32) {
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+}
+
 /// Has all signals come to this process, and to those that it starts, whoever has started it with what signals blocked: what is
 /// caught must come, and a page of a file that is gone must not end it. Gives the set of those that did not come, for the daemon.
 ///

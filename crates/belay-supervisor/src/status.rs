@@ -4,7 +4,7 @@
 //! [`SCHEMA_VERSION`] growing. All times are in microseconds unless the name says otherwise.
 
 use crate::blackout::Summary;
-use crate::degraded::Reason;
+use crate::degraded::{Kind, Reason};
 use crate::image::AtStart;
 use crate::ledger::ReadOnly;
 use crate::process::Exit;
@@ -285,6 +285,13 @@ impl Status {
     /// The same for people; empty if it is not known.
     pub fn shown(&self) -> String {
         self.place().map(|place| escaped(place.as_os_str())).unwrap_or_default()
+    }
+
+    /// What is said of a daemon that was killed and does not end; `None` if there is none.
+    pub fn stays(&self) -> Option<&str> {
+        let reason = self.degraded_reasons.iter().find(|reason| reason.kind == Kind::Kill)?;
+        let awaited = matches!(self.state, State::Recovering | State::Stopping);
+        awaited.then_some(reason.what.as_str())
     }
 
     /// The status for people, in some lines.

@@ -70,6 +70,23 @@ pub fn describe(request: &Request<'_>) -> String {
     line
 }
 
+/// The same of a request of which these are on record: its numbers, user, group and process, and its body.
+pub fn describe_parts(opcode: u32, [unique, node]: [u64; 2], who: [u32; 3], body: &[u8]) -> String {
+    let mut message = Vec::with_capacity(40 + body.len());
+    message.extend((40 + body.len() as u32).to_ne_bytes());
+    message.extend(opcode.to_ne_bytes());
+    message.extend(unique.to_ne_bytes());
+    message.extend(node.to_ne_bytes());
+    for word in who.into_iter().chain([0]) {
+        message.extend(word.to_ne_bytes());
+    }
+    message.extend(body);
+    match Request::parse(&message) {
+        Ok(parsed) => describe(&parsed),
+        Err(_) => format!("{} unique={unique}", Opcode(opcode)),
+    }
+}
+
 /// What is particular to the opcode; `None` if the body is too short for it.
 fn arguments(r: &Request<'_>) -> Option<String> {
     Some(match r.opcode() {

@@ -27,17 +27,29 @@ mod replay;
 mod size;
 
 use clap::Parser;
+use signal_hook::consts::SIGPIPE;
 use std::process::ExitCode;
 
 /// Does what the command line asks for; gives the exit status.
 #[must_use]
 pub fn run() -> ExitCode {
+    if let Err(error) = preflight::machine::check_stack() {
+        messages::say(&format!("belay: error: {error}\n"));
+        belay_supervisor::outgoing::finish();
+        return ExitCode::FAILURE;
+    }
     let cli = cli::Cli::parse();
     messages::start(&cli.command);
     let code = belay_supervisor::signals::survive_size_limit()
         .map_err(anyhow::Error::from)
         .and_then(|()| commands::run(cli.command));
     let code = match code {
+        // It ends as others do of whom nobody reads: by SIGPIPE, which shells do not tell.
+        Err(_) if messages::is_unheard() => {
+            belay_supervisor::outgoing::finish();
+            belay_supervisor::signals::end_by(SIGPIPE);
+            ExitCode::FAILURE
+        }
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
             messages::say(&format!("belay: error: {error:#}\n"));

@@ -6,6 +6,7 @@ use belay_supervisor::stderr::Polite;
 use belay_supervisor::text::printable;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tracing::{Event, Level, Subscriber, field::Field, field::Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -46,7 +47,7 @@ impl Write for Out {
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes);
-        io::stdout().write_all(printable(&text).as_bytes())
+        heard(io::stdout().write_all(printable(&text).as_bytes()))
     }
 
     fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
@@ -54,8 +55,24 @@ impl Write for Out {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
+        heard(io::stdout().flush())
     }
+}
+
+/// Nobody reads standard output any more.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+
+fn heard(written: io::Result<()>) -> io::Result<()> {
+    written.inspect_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            UNHEARD.store(true, Relaxed);
+        }
+    })
+}
+
+/// Whether standard output is a pipe that nobody reads any more, of which nobody is to be told.
+pub fn is_unheard() -> bool {
+    UNHEARD.load(Relaxed)
 }
 
 struct Lines;

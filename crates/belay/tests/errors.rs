@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{belay, can_mount, run, text};
+use common::{belay, can_hold, can_mount, run, text};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -169,27 +169,97 @@ fn the_doctor_refuses_what_run_refuses() {
     }
 }
 
+/// A start that lacks something of its own says so at once: another try would lack it as well.
+fn is_refused(limit: &str, remedy: &str) {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (behind, place) = (dir.path().join("behind"), dir.path().join("mnt"));
+    std::fs::create_dir(&behind).expect("mkdir");
+    std::fs::create_dir(&place).expect("mkdir");
+    let mut command = Command::new("prlimit");
+    command.arg(limit).arg(env!("CARGO_BIN_EXE_belay"));
+    command.args(["run", "--", "bindfs", "-f"]).arg(&behind).arg(&place);
+    command.env("BELAY_STATE_DIR", dir.path().join("state"));
+    let begin = std::time::Instant::now();
+    let output = run(&command);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{limit}: {text}");
+    assert!(text.starts_with("belay: error: ") && text.contains(remedy), "{limit}: {text}");
+    assert!(begin.elapsed().as_secs() < 10, "{limit}: {text}");
+}
+
 /// However few files may be open, the remedy is to have more.
 #[test]
 fn too_few_descriptors_are_said() {
-    if !can_mount() {
+    if !can_hold() {
         return;
     }
+    // With fewer not even the libraries come to be opened.
+    for limit in [4, 8, 16, 24, 30, 40, 60] {
+        is_refused(&format!("--nofile={limit}"), "ulimit -n");
+    }
+}
+
+/// A stack that is too small for belay, which would be ended by the kernel.
+#[test]
+fn too_small_a_stack_is_said() {
+    if !can_hold() {
+        return;
+    }
+    for limit in [64 << 10, 128 << 10] {
+        is_refused(&format!("--stack={limit}"), "ulimit -s");
+    }
+}
+
+/// Who reads no further is not told an error: belay ends as other tools do.
+#[test]
+fn a_pipe_that_nobody_reads_ends_it_quietly() {
+    use std::os::unix::process::ExitStatusExt;
     let dir = tempfile::tempdir().expect("tempdir");
-    let mut seen = 0;
-    for limit in 4..24 {
-        let mut command = Command::new("prlimit");
-        command.arg(format!("--nofile={limit}")).arg(env!("CARGO_BIN_EXE_belay"));
-        command.args(["run", "--", "/usr/bin/env", "true"]);
-        command.env("BELAY_STATE_DIR", dir.path().join("state"));
-        let text = text(&run(&command));
-        if text.contains("belay") && text.contains("Too many open files") && text.contains("cannot")
-        {
-            assert!(text.contains("ulimit -n"), "with {limit}: {text}");
-            seen += 1;
+    for words in
+        [&["status"][..], &["status", "--json"], &["doctor"], &["man"], &["completions", "bash"]]
+    {
+        let (read, write) = std::io::pipe().expect("pipe");
+        drop(read);
+        let mut command = belay();
+        command.args(words).env("BELAY_STATE_DIR", dir.path().join("state")).stdout(write);
+        let output = command.stderr(std::process::Stdio::piped()).output().expect("belay");
+        assert_eq!(text(&output), "", "{words:?}");
+        assert_eq!(output.status.signal(), Some(13), "{words:?}: {output:?}");
+    }
+}
+
+/// What belay makes is its owner's, whatever the umask; and so is a state directory that an earlier one has made too narrow.
+#[test]
+fn s58_a_state_directory_is_its_owners_whatever_the_umask() {
+    if !can_hold() {
+        return;
+    }
+    for user in ["0", "65534"] {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let home = dir.path().join("home");
+        std::fs::create_dir(&home).expect("mkdir");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).expect("chmod");
+        let owner = user.parse().ok();
+        std::os::unix::fs::chown(&home, owner, owner).expect("chown");
+        for left in [None, Some(0o000), Some(0o500)] {
+            let state = home.join("run/state");
+            if let Some(mode) = left {
+                std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode))
+                    .expect("chmod");
+            }
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c"]);
+            command.arg("umask 777; exec \"$0\" run -- true").arg(env!("CARGO_BIN_EXE_belay"));
+            let output = run(command.env("BELAY_STATE_DIR", &state));
+            let text = text(&output);
+            assert!(text.contains("did not mount anything"), "user {user}, {left:?}: {text}");
+            for made in [&state, &home.join("run")] {
+                let mode = std::fs::metadata(made).expect("made").permissions().mode();
+                assert_eq!(mode & 0o7777, 0o700, "user {user}, {left:?}: {}", made.display());
+            }
         }
     }
-    assert!(seen > 0, "nothing was ever said of open files");
 }
 
 #[test]

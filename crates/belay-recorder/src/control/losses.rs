@@ -24,6 +24,8 @@ pub enum Loss {
     Unstored = 5,
     /// What was told as that, in the same words, is stored now.
     Stored = 6,
+    /// A request failed that went another way when it was done again.
+    Request = 7,
 }
 
 impl<M: Memory> Control<'_, M> {
@@ -66,6 +68,7 @@ impl<M: Memory> Control<'_, M> {
             4 => Loss::Handle,
             5 => Loss::Unstored,
             6 => Loss::Stored,
+            7 => Loss::Request,
             _ => return None,
         };
         let mut text = vec![0; (low(facts) as usize).min(TEXT)];

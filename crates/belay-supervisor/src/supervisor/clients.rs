@@ -206,6 +206,9 @@ impl Supervisor {
 
     /// Sends a signal to the daemon on purpose.
     fn strike(&mut self, signal: i32, cause: Detection) -> Result<(), String> {
+        if let Some(why) = self.why_it_stays() {
+            return Err(why.to_owned());
+        }
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.complete) else {
             return Err("the daemon is not serving yet; try again".to_owned());
         };

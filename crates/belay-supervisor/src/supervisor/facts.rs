@@ -38,9 +38,9 @@ impl Supervisor {
             State::Stopping
         } else if self.waiting().is_some() {
             State::Waiting
-        } else if self.complete {
+        } else if self.complete && self.why_it_stays().is_none() {
             State::Serving
-        } else if self.book.crash.is_some() {
+        } else if self.book.crash.is_some() || self.complete {
             State::Recovering
         } else {
             State::Starting

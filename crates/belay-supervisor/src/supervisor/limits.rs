@@ -8,6 +8,9 @@ use crate::process::{is_stopped, resident_bytes};
 use belay_recorder::control::{Counter, Instant};
 use std::time::Duration;
 
+/// What is noted of a signal on request after which the daemon was killed all the same.
+const THEN: &str = ", then a hang (";
+
 impl Supervisor {
     /// Whether something must be looked at each second.
     pub(super) fn needs_ticks(&self) -> bool {
@@ -28,7 +31,7 @@ impl Supervisor {
             // It hangs because somebody has asked for it: no request is to blame.
             let detection = match (self.cause.take(), detection) {
                 (Some((Detection::Requested { signal }, _)), Detection::Hang { request }) => {
-                    Detection::Requested { signal: format!("{signal}, then a hang ({request})") }
+                    Detection::Requested { signal: format!("{signal}{THEN}{request})") }
                 }
                 (_, detection) => detection,
             };
@@ -39,7 +42,10 @@ impl Supervisor {
     /// Whether belay has killed the daemon, whose end is awaited. One that was given a signal on request may well live on,
     /// so no limit is lifted for that.
     pub(super) fn is_being_killed(&self) -> bool {
-        self.cause.as_ref().is_some_and(|(cause, _)| !matches!(cause, Detection::Requested { .. }))
+        self.cause.as_ref().is_some_and(|(cause, _)| match cause {
+            Detection::Requested { signal } => signal.contains(THEN),
+            _ => true,
+        })
     }
 
     fn late_start(&self) -> Option<Detection> {

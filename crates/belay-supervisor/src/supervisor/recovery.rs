@@ -56,6 +56,7 @@ impl Supervisor {
         self.count_forward(dead, blame, &detection);
         // Such a death counts against a request, and that has an end of its own.
         let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
+        self.process_is_gone();
         self.daemon = None;
         self.spawned = None;
         let left = self.left_by(Some(pid));

@@ -3,23 +3,37 @@
 //!
 //! The rule: a daemon is dead when none of its threads ever runs again ([`is_over`]). A successor may answer what its core waits
 //! for, and the fence ends a child that keeps it.
+//!
+//! One that was killed, and is neither dead nor ends, may come back to life in no way, but holds its mount up for as long as it is
+//! held up itself. That is said, and the mount counts as one that recovers.
 
+use super::clients::Wait;
 use super::{SECOND, Supervisor};
-use crate::process::{Watched, descendants, fact, is_kept, is_over};
+use crate::degraded::Kind;
+use crate::process::{
+    Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_uninterruptible,
+};
+use crate::protocol::Answer;
 use signal_hook::consts::SIGKILL;
 
 /// How long the end of a process that is over is waited for: most of them have just no processor.
 const PATIENCE: u64 = SECOND;
 /// How long one that was killed may take, before who traces it is ended, and once more before it is taken for dead.
 const DEATH: u64 = 2 * SECOND;
+/// How long one that was killed may take to act on it, before that is said.
+const SILENCE: u64 = 3 * SECOND;
 
 /// What was seen of the daemon's process.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Looks {
     /// The process that is over, and since when.
     over: Option<(u32, u64)>,
     /// The process that was killed, and since when.
     killed: Option<(u32, u64)>,
+    /// The process that has SIGKILL before it, and since when.
+    unheard: Option<(u32, u64)>,
+    /// It does not end: what is said of that.
+    stays: Option<String>,
 }
 
 /// For how long `pid` has been what it is now, which `seen` keeps.
@@ -54,9 +68,39 @@ impl Supervisor {
         if killed >= DEATH {
             self.end_tracer(pid);
         }
-        if self.complete {
+        let unheard = age(&mut self.process_looks.unheard, pid, !is_dead && is_killed(pid), now);
+        if unheard >= SILENCE {
+            self.stays(pid, unheard / SECOND);
+        } else if self.complete {
             self.look_whether_killable(pid);
         }
+    }
+
+    /// Why the daemon's process, which was killed, does not end; `None` if it is none of those.
+    pub(super) fn why_it_stays(&self) -> Option<&str> {
+        let unheard = self.process_looks.unheard.map(|(pid, _)| pid);
+        let stays = self.process_looks.stays.as_deref();
+        stays.filter(|_| unheard.is_some() && unheard == self.process().map(|process| process.pid))
+    }
+
+    /// The daemon was killed `seconds` ago and does not end: that is said, also to those who wait for its successor.
+    fn stays(&mut self, pid: u32, seconds: u64) {
+        let what = format!(
+            "daemon {pid} was killed {seconds} s ago and has not ended: {}. Its mount waits, and recovers when it has ended",
+            held_by(pid)
+        );
+        self.degrade(Kind::Kill, &what);
+        self.process_looks.stays = Some(what.clone());
+        self.answer_waiting(|wait| match wait {
+            Wait::Recovery(_) | Wait::Restart(_) => Some(Answer::Refused { why: what.clone() }),
+            _ => None,
+        });
+    }
+
+    /// The daemon has ended: what was said of its process is over.
+    pub(super) fn process_is_gone(&mut self) {
+        self.process_looks = Looks::default();
+        self.restored(Kind::Kill);
     }
 
     /// One that was about to end when it was killed is kept by its tracer for ever: a child of its own is ended.
@@ -76,10 +120,19 @@ impl Supervisor {
 
 /// What is said of a process that a signal has killed, and that stays.
 pub(super) fn cannot_be_killed(pid: u32) -> String {
-    format!(
-        "process {pid} cannot be killed: it waits in the kernel, for a file system that does not answer. It is left behind, and \
-         ends when that answers or is unmounted by force (`umount -f`)"
-    )
+    format!("process {pid} cannot be killed: {}. It is left behind, and ends then", held_by(pid))
+}
+
+/// What keeps a process that was killed from ending.
+fn held_by(pid: u32) -> &'static str {
+    if is_frozen(pid) {
+        "it is frozen (cgroup freezer), until it is thawed"
+    } else if is_uninterruptible(pid) {
+        "it is in uninterruptible sleep, until the disk or file system that it waits for answers, or is unmounted by force \
+         (`umount -f`)"
+    } else {
+        "it waits in the kernel, until that lets it go"
+    }
 }
 
 /// Who traces process `pid`.

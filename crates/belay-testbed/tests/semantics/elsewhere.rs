@@ -17,20 +17,30 @@ use crate::custom::{Custom, Place, low_level_program};
 use crate::journal::compile;
 
 /// A folder that a daemon shows which belay does not hold, and which may cease to answer.
-struct Elsewhere {
+pub struct Elsewhere {
     server: Process,
-    place: PathBuf,
+    pub place: PathBuf,
     _dir: TempDir,
 }
 
 impl Elsewhere {
-    fn start() -> Self {
+    pub fn start() -> Self {
+        Self::start_of(None)
+    }
+
+    /// One that shows another folder, and has to wait if that does not answer.
+    pub fn start_on(behind: &Path) -> Self {
+        Self::start_of(Some(behind))
+    }
+
+    fn start_of(other: Option<&Path>) -> Self {
         let dir =
             tempfile::Builder::new().prefix("belay-elsewhere-").tempdir_in("/dev/shm").unwrap();
         let path = dir.path().canonicalize().unwrap();
         let (behind, place) = (path.join("behind"), path.join("place"));
         fs::create_dir(&behind).unwrap();
         fs::create_dir(&place).unwrap();
+        let behind = other.unwrap_or(&behind);
         // What the kernel keeps of it would hide that nobody answers. It answers FLUSH, so each close waits.
         let source = format!("source={},cache=never,timeout=0", behind.display());
         let mut server = Command::new(low_level_program());
@@ -41,15 +51,15 @@ impl Elsewhere {
         elsewhere
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
 
-    fn falls_silent(&self) {
+    pub fn falls_silent(&self) {
         kill(self.server.pid(), Signal::STOP).unwrap();
     }
 
-    fn answers(&self) {
+    pub fn answers(&self) {
         kill(self.server.pid(), Signal::CONT).unwrap();
     }
 }

@@ -441,7 +441,7 @@ fn error_of<T: Debug>(result: io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
-/// S41: a successor that does something else for the request, behind an effect of the dead one.
+/// S41, L50: a successor that does something else for the request, behind an effect of the dead one.
 #[test]
 fn s41_who_does_something_else_fails() {
     let steps = Steps::high_level(&["pid"]);
@@ -457,6 +457,22 @@ fn s41_who_does_something_else_fails() {
     assert_eq!(error_of(caller.result()), libc::EIO);
     let status = steps.at_rest();
     assert_eq!(status["effects"]["diverged"], 1, "{status}");
+    // It is said at once, and stays in the status.
+    let reason = &status["degraded_reasons"][0];
+    assert_eq!(
+        (&reason["kind"], reason["what"].is_string()),
+        (&"request".into(), true),
+        "{status}"
+    );
+    let what = reason["what"].as_str().unwrap();
+    for part in ["MKDIR", "\"new\"", "EIO", "another way", "mkdir"] {
+        assert!(what.contains(part), "{part}: {what}");
+    }
+    assert!(
+        steps.mount.log().contains(&format!("warning: DEGRADED: {what}")),
+        "{}",
+        steps.mount.log()
+    );
     // What the first one made is there, and nothing of the second.
     assert_eq!(beside(&steps.mount.behind, "new"), [format!("new.{daemon}")]);
     let reports = PathBuf::from(status["report_dir"].as_str().unwrap());

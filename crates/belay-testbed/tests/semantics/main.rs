@@ -43,6 +43,7 @@ mod starts;
 mod strangers;
 mod transaction;
 mod triggers;
+mod unending;
 mod unmounting;
 mod unprivileged;
 mod unprivileged_ends;

@@ -111,6 +111,9 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             State::GaveUp => bail!(
                 "{place}: belay has given it up; clean up with `umount {place}`, then start it again"
             ),
+            _ if status.stays().is_some() => {
+                bail!("{place}: {}", status.stays().unwrap_or_default())
+            }
             _ if Instant::now() > end => {
                 bail!("{place}: still {} after a minute; see `belay status`", status.state.name())
             }

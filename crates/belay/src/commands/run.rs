@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
+    machine::check_descriptors()?;
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     mount_command::check(&options.command)?;
     let named = binary::find(name)?;

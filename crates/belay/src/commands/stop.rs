@@ -41,6 +41,12 @@ pub fn run(options: &Stop) -> Result<i32> {
         _ => StopHow::Unused,
     };
     let answer = ask(&instance, &status, how)?;
+    let in_use = answer == Some(Answer::InUse);
+    if let Some(why) = in_use.then(|| look(&instance)).flatten().and_then(|now| stays(&now)) {
+        bail!(
+            "{place}: it is in use, and goes on as before: {why}. `belay stop --force {quoted}` gives errors to those who use it"
+        );
+    }
     match answer {
         Some(Answer::Refused { why }) => bail!("{place}: cannot stop: {why}"),
         Some(Answer::InUse) => bail!(
@@ -102,9 +108,11 @@ fn ask(instance: &Instance, status: &Status, how: StopHow) -> Result<Option<Answ
             Ok(Some(answer)) => return Ok(Some(answer)),
             Ok(None) => {
                 asked = Ok(());
-                if let Some(what) = waits_for(instance) {
-                    end = Instant::now() + 2 * PATIENCE;
-                    if told.replace(what) != Some(what) {
+                if let Some((what, bounded)) = waits_for(instance) {
+                    if !bounded {
+                        end = Instant::now() + 2 * PATIENCE;
+                    }
+                    if told.replace(what.clone()) != Some(what.clone()) {
                         let (place, quoted) = (status.shown(), quoted(status));
                         say(&format!(
                             "belay: {place}: {what} (`belay stop --force {quoted}` ends it)\n"
@@ -146,15 +154,23 @@ fn look(instance: &Instance) -> Option<Box<Status>> {
     }
 }
 
-/// What is waited for that may take long.
-fn waits_for(instance: &Instance) -> Option<&'static str> {
+/// What is said of a daemon that was killed and does not end.
+fn stays(status: &Status) -> Option<String> {
+    status.stays().map(str::to_owned)
+}
+
+/// What is waited for that may take long; and whether belay itself waits no longer than its patience lasts.
+fn waits_for(instance: &Instance) -> Option<(String, bool)> {
     let status = look(instance)?;
-    if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
-        return Some("unmounted; waiting until what was acknowledged is written");
+    if let Some(why) = stays(&status) {
+        return Some((why, true));
     }
-    (status.state == State::Recovering).then_some(
-        "waiting for the daemon, which is being started again: who waits for an answer of it gets that first",
-    )
+    if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
+        let what = "unmounted; waiting until what was acknowledged is written";
+        return Some((what.to_owned(), false));
+    }
+    let what = "waiting for the daemon, which is being started again: who waits for an answer of it gets that first";
+    (status.state == State::Recovering).then(|| (what.to_owned(), false))
 }
 
 /// Takes away a mount that no belay holds any more; says whether it was one of belay's.

@@ -3,6 +3,7 @@
 use belay_supervisor::{Error, Result};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
 /// First kernel that can hand out requests again.
@@ -17,6 +18,43 @@ pub fn kernel() -> (u32, u32) {
 fn parse_kernel(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Files that keeper and supervisor have open of their own, with some to spare for those who ask them.
+const DESCRIPTORS: u64 = 64;
+/// What belay's first thread may take of its stack, with much to spare.
+const STACK: u64 = 512 << 10;
+
+/// Refuses a limit of open files that belay comes to by itself: another start would come to it as well.
+///
+/// # Errors
+/// Which limit, and what helps.
+pub fn check_descriptors() -> Result<()> {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < DESCRIPTORS => Err(Error::refused(
+            "the limit of open files",
+            format!(
+                "it is {limit}, and belay needs {DESCRIPTORS} at the least, besides what the daemon needs"
+            ),
+            "raise it: ulimit -n 20000",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a stack that belay would be ended for using.
+///
+/// # Errors
+/// The limit, and what helps.
+pub fn check_stack() -> Result<()> {
+    match getrlimit(Resource::Stack).current {
+        Some(limit) if limit < STACK => Err(Error::refused(
+            "the limit of the stack",
+            format!("it is {} KiB, and belay needs {} KiB at the least", limit >> 10, STACK >> 10),
+            "raise it: ulimit -s 8192",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether this process may mount by itself.

@@ -24,10 +24,11 @@ use crate::real;
 use crate::start::{Shim, shim};
 use belay_effects::Kind;
 use belay_effects::area::Tally;
-use belay_recorder::control::Decision;
-use belay_wire::Opcode;
+use belay_recorder::Store;
+use belay_recorder::control::{Decision, Loss};
+use belay_wire::{Opcode, describe::describe_parts};
 use libc::c_int;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Makes an effectful call, or takes what it gave before. `again` is what to do instead of `make` if
 /// it was made and opened something.
@@ -152,6 +153,17 @@ fn turn(tag: &Tag) -> Option<MutexGuard<'static, ()>> {
 }
 
 impl Shim {
+    /// The request with its arguments, as it is on record.
+    #[cold]
+    fn describe(&self, tag: &Tag) -> Option<String> {
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let request =
+            store.slot_request(tag.slot).filter(|request| request.unique == tag.unique)?;
+        let who = [request.uid, request.gid, request.pid];
+        let (body, _) = store.slot_body(tag.slot);
+        Some(describe_parts(request.opcode, [request.unique, request.node], who, &body))
+    }
+
     /// A request that is done again does something else: it fails, and that is said.
     #[cold]
     fn diverged(&self, mut tag: Tag, what: &str) {
@@ -168,5 +180,10 @@ impl Shim {
             errno: libc::EIO,
             text: format!("{} diverges when it is done again: {what}", Opcode(tag.opcode).name()),
         });
+        let name = Opcode(tag.opcode).name();
+        let which = self.describe(&tag).unwrap_or_else(|| format!("{name} unique={}", tag.unique));
+        let why = "failed with EIO, as it went another way when it was done again after a crash";
+        self.control().lose(Loss::Request, &format!("{which}: {why}: it {what}"));
+        self.tell();
     }
 }

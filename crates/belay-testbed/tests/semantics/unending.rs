@@ -1,0 +1,124 @@
+//! S110: daemons that a SIGKILL does not end for now: it is said, nobody waits for them without a word, and all goes on when they have
+//! ended.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use belay_testbed::process::wait_for_exit;
+use serde_json::Value;
+
+use crate::common::{LIMIT, call, number, until};
+use crate::custom::Custom;
+use crate::elsewhere::Elsewhere;
+
+/// The reason of that kind.
+fn reason(status: &Value) -> Option<&str> {
+    let reasons = status["degraded_reasons"].as_array()?;
+    reasons.iter().find(|reason| reason["kind"] == "kill")?["what"].as_str()
+}
+
+/// What `belay WORDS MOUNTPOINT` says as it fails.
+fn fails(mount: &Custom, words: &[&str]) -> String {
+    let words = words.iter().map(AsRef::as_ref);
+    let words: Vec<_> = words.chain([mount.mountpoint.as_os_str()]).collect();
+    let output = Custom::belay(&words);
+    assert!(!output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The daemon does not end from the next call on, for that reason; then it does.
+fn is_said(mount: &Custom, why: &str, hold: impl FnOnce(u32), let_go: impl FnOnce()) {
+    let daemon = mount.pid("daemon");
+    hold(daemon);
+    let path = mount.at("file");
+    let caller = call(move || fs::read_to_string(path));
+    // Who has it killed is told, and so is who asks later.
+    let said = fails(mount, &["crash"]);
+    assert!(said.contains("has not ended") && said.contains(why), "{said}");
+    let status = mount.wait_for("ticks", |status| {
+        // Whoever is killed by a limit besides is so once.
+        reason(status)
+            .is_some_and(|what| what.starts_with("daemon") && what.contains("killed 6 s ago"))
+    });
+    assert_eq!(status["state"], "recovering", "{status}");
+    assert_eq!(status["degraded"], true, "{status}");
+    assert_eq!(number(&status, "/crashes"), 0, "{status}");
+    let told = mount.log();
+    assert_eq!(told.matches("has not ended").count(), 1, "{told}");
+    assert!(told.contains("DEGRADED") && told.contains(why), "{told}");
+    for words in [&["crash"][..], &["restart"], &["stop"]] {
+        let said = fails(mount, words);
+        assert!(said.contains("has not ended") && said.contains(why), "{words:?}: {said}");
+    }
+    let_go();
+    assert_eq!(caller.result().unwrap(), "text", "{}", mount.log());
+    assert!(wait_for_exit(daemon, LIMIT).unwrap());
+    let status = mount.wait_for("recovery", |status| {
+        status["state"] == "serving" && status["crashes"] == 1 && status["degraded"] == false
+    });
+    let report = PathBuf::from(status["report_dir"].as_str().unwrap()).join("0001.json");
+    let mut detection = Value::Null;
+    assert!(until(|| {
+        let report = fs::read(&report).unwrap_or_default();
+        let report = serde_json::from_slice::<Value>(&report).unwrap_or_default();
+        detection = report["detection"].clone();
+        detection != Value::Null
+    }));
+    assert_eq!(detection["by"], "requested", "{detection}");
+    let signal = detection["signal"].as_str().unwrap();
+    assert_eq!(signal.matches("then a hang").count(), 1, "{signal}");
+    mount.serves();
+    mount.stop();
+}
+
+/// S110: it waits in the kernel for another file system, whose server has read what it asks for and does not answer.
+#[test]
+fn s110_a_daemon_in_uninterruptible_sleep() {
+    let far = Elsewhere::start();
+    let near = Elsewhere::start_on(&far.place);
+    let mount = Custom::start(&["--hang-timeout", "1s"], |place| {
+        let place = crate::custom::Place { behind: &near.place, ..*place };
+        fs::write(near.at("file"), "text").unwrap();
+        Custom::low_level_words(&place, &[])
+    });
+    mount.serves();
+    is_said(&mount, "uninterruptible sleep", |_| far.falls_silent(), || far.answers());
+}
+
+/// S110: it is frozen. Only the freezer of cgroup v1 holds one that was killed.
+#[test]
+fn s110_a_frozen_daemon() {
+    let freezer = Path::new("/sys/fs/cgroup/freezer");
+    if !freezer.join("cgroup.procs").is_file() {
+        eprintln!(
+            "skipped: no freezer of cgroup v1 (the test above holds a daemon in another way)"
+        );
+        return;
+    }
+    let group = Group(freezer.join(format!("belay-test-{}", std::process::id())));
+    fs::create_dir(&group.0).unwrap();
+    let mount = Custom::low_level(&["--hang-timeout", "1s"], &[]);
+    let freeze = |daemon: u32| {
+        fs::write(group.0.join("cgroup.procs"), daemon.to_string()).unwrap();
+        group.becomes("FROZEN");
+        let state = || fs::read_to_string(group.0.join("freezer.state")).unwrap();
+        assert!(until(|| state().trim() == "FROZEN"));
+    };
+    is_said(&mount, "cgroup freezer", freeze, || group.becomes("THAWED"));
+}
+
+/// A group of processes to freeze.
+struct Group(PathBuf);
+
+impl Group {
+    fn becomes(&self, state: &str) {
+        fs::write(self.0.join("freezer.state"), state).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.becomes("THAWED");
+        until(|| fs::remove_dir(&self.0).is_ok());
+    }
+}
