@@ -72,8 +72,9 @@ pub fn describe(request: &Request<'_>) -> String {
 
 /// The same of a request of which these are on record: its numbers, user, group and process, and its body.
 pub fn describe_parts(opcode: u32, [unique, node]: [u64; 2], who: [u32; 3], body: &[u8]) -> String {
-    let mut message = Vec::with_capacity(40 + body.len());
-    message.extend((40 + body.len() as u32).to_ne_bytes());
+    let length = body.len().saturating_add(40);
+    let mut message = Vec::with_capacity(length);
+    message.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
     message.extend(opcode.to_ne_bytes());
     message.extend(unique.to_ne_bytes());
     message.extend(node.to_ne_bytes());

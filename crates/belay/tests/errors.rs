@@ -251,6 +251,7 @@ fn s58_a_state_directory_is_its_owners_whatever_the_umask() {
             let mut command = Command::new("setpriv");
             command.args(["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c"]);
             command.arg("umask 777; exec \"$0\" run -- true").arg(env!("CARGO_BIN_EXE_belay"));
+            command.env("HOME", &home).env_remove("XDG_CONFIG_HOME");
             let output = run(command.env("BELAY_STATE_DIR", &state));
             let text = text(&output);
             assert!(text.contains("did not mount anything"), "user {user}, {left:?}: {text}");

@@ -85,10 +85,11 @@ impl Supervisor {
 
     /// The daemon was killed `seconds` ago and does not end: that is said, also to those who wait for its successor.
     fn stays(&mut self, pid: u32, seconds: u64) {
-        let what = format!(
-            "daemon {pid} was killed {seconds} s ago and has not ended: {}. Its mount waits, and recovers when it has ended",
-            held_by(pid)
-        );
+        let mut what =
+            format!("daemon {pid} was killed {seconds} s ago and has not ended: {}", held_by(pid));
+        if self.book.stop.is_none() {
+            what += ". Its mount waits, and recovers when it has ended";
+        }
         self.degrade(Kind::Kill, &what);
         self.process_looks.stays = Some(what.clone());
         self.answer_waiting(|wait| match wait {

@@ -114,9 +114,11 @@ fn ask(instance: &Instance, status: &Status, how: StopHow) -> Result<Option<Answ
                     }
                     if told.replace(what.clone()) != Some(what.clone()) {
                         let (place, quoted) = (status.shown(), quoted(status));
-                        say(&format!(
-                            "belay: {place}: {what} (`belay stop --force {quoted}` ends it)\n"
-                        ));
+                        let hint = match how {
+                            StopHow::Force => String::new(),
+                            _ => format!(" (`belay stop --force {quoted}` ends it)"),
+                        };
+                        say(&format!("belay: {place}: {what}{hint}\n"));
                     }
                 }
             }
