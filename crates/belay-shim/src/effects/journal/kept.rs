@@ -129,11 +129,12 @@ impl Shim {
         if self.options & (options::WATCHED | options::LOSES_UNCONNECTED) == 0 {
             return;
         }
-        let nothing_left = self.is_watched(tag) && !tag.acted && self.is_trusted(tag);
-        if nothing_left && !STORES.has(Opcode(tag.opcode)) {
+        let opcode = Opcode(tag.opcode);
+        let nothing_left = || !tag.acted && self.is_watched(tag) && self.is_trusted(tag);
+        if LEAVES.has(opcode) && nothing_left() {
             self.kept(tag);
         } else {
-            self.left(tag.unique, Opcode(tag.opcode), nothing_left);
+            self.left(tag.unique, opcode, nothing_left);
         }
     }
 
@@ -173,13 +174,16 @@ impl Shim {
     /// The daemon answers with success what may have stored a file (unless that `did_nothing`), or may have left something of
     /// it on its way.
     #[inline]
-    pub(super) fn left(&self, unique: u64, opcode: Opcode, did_nothing: bool) {
+    pub(super) fn left(&self, unique: u64, opcode: Opcode, did_nothing: impl FnOnce() -> bool) {
         let sends = self.options & options::LOSES_UNCONNECTED != 0;
-        if !sends && !self.control().has(flags::KEEPS_WRITES) {
-            return;
-        }
-        if LEAVES.has(opcode) || STORES.has(opcode) {
-            self.note_left(unique, opcode, did_nothing);
+        let matters =
+            if self.options & options::WATCHED != 0 && self.control().has(flags::KEEPS_WRITES) {
+                LEAVES.has(opcode) || STORES.has(opcode)
+            } else {
+                sends && (opcode == Opcode::WRITE || STORES.has(opcode))
+            };
+        if matters {
+            self.note_left(unique, opcode, STORES.has(opcode) && did_nothing());
         }
     }
 
