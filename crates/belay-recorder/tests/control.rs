@@ -271,7 +271,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 8));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 9));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
