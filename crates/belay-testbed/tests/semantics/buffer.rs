@@ -277,7 +277,14 @@ impl Upload {
         Self::start_as(&["--max-crashes", "0"], "alone")
     }
 
-    /// The same, with arguments; what it is given to write it writes to what dies with it, too.
+    /// The same; it stores when a file is closed, and not by a flush.
+    pub fn unknown_by_close() -> Self {
+        let upload = Self::unknown();
+        fs::write(upload.control.join("close"), "").unwrap();
+        upload
+    }
+
+    /// The same as the first, with arguments; what it is given to write it writes to what dies with it, too.
     pub fn aside(arguments: &[&str]) -> Self {
         Self::start_as(&[&["--max-crashes", "0"], arguments].concat(), "aside")
     }
