@@ -32,6 +32,8 @@ pub enum Kind {
     Program,
     /// Belay may not end the daemon, which has another user.
     Kill,
+    /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
+    Policy,
 }
 
 impl From<Loss> for Kind {

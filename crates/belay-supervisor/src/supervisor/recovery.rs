@@ -294,6 +294,7 @@ impl Supervisor {
         } else if ready || open != 0 {
             self.complete = true;
             self.hold_connections();
+            self.begin_to_look_at_opened();
             self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
             self.pursue_stop();
