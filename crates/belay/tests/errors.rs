@@ -217,13 +217,13 @@ fn the_doctor_names_what_starts_others() {
     let (_, found) = check(&["script", "-c", &daemon.join(" ")]);
     assert!(found.is_some());
     let script = dir.path().join("fs.py");
-    std::fs::write(&script, "#!/usr/bin/env python3\n").expect("write");
+    std::fs::write(&script, "#!/usr/bin/python3\n").expect("write");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let script = script.to_str().expect("a name in UTF-8");
     for daemon in [
         &daemon[..],
         &["bindfs", "-f", "-o", "fsname=cat", "/bin/cat", place],
-        &["python3", script, place],
+        &["/usr/bin/python3", script, place],
         &[script, "cat", place],
         &["sshfs", "cat:", place],
     ] {
