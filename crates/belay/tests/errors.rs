@@ -214,8 +214,11 @@ fn the_doctor_names_what_starts_others() {
         assert!(remedy.contains("belay run -- bindfs"), "{remedy}");
     }
     // One word that is a whole command line.
-    let (_, found) = check(&["script", "-c", &daemon.join(" ")]);
-    assert!(found.is_some());
+    let line = daemon.join(" ");
+    for wrapper in [&["script", "-c", &line][..], &["watch", &line]] {
+        assert!(check(wrapper).1.is_some(), "{wrapper:?}");
+        assert!(run(belay().args(["doctor", "--"]).args(wrapper)).status.success(), "{wrapper:?}");
+    }
     let script = dir.path().join("fs.py");
     std::fs::write(&script, "#!/usr/bin/python3\n").expect("write");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("chmod");

@@ -212,7 +212,10 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
         Err(error) => refusal("daemon", &error),
     }];
     findings.extend(may_lose);
-    findings.extend(starter(name, command));
+    let starter = starter(name, command);
+    // Whose arguments are its own.
+    let doubted = starter.is_some();
+    findings.extend(starter);
     if !machine::may_mount() && !helper::allows_others() && asks_for_others(command) {
         findings.push(finding(
             "other users",
@@ -221,7 +224,7 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
             "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)",
         ));
     }
-    if let Some(word) = mountpoint::missing(command) {
+    if let Some(word) = mountpoint::missing(command).filter(|_| !doubted) {
         findings.push(finding(
             "mountpoint",
             Level::Missing,
