@@ -34,6 +34,8 @@ pub enum Kind {
     Kill,
     /// The daemon writes on to a mount that the host has made read-only.
     Mount,
+    /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
+    Policy,
 }
 
 impl From<Loss> for Kind {
