@@ -5,6 +5,7 @@
 
 use super::Supervisor;
 use crate::clock;
+use crate::degraded::Kind;
 use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
 use crate::ledger::{Detection, Forward, ReadOnly};
@@ -84,6 +85,10 @@ impl Supervisor {
                 "{place} is read-only from now on, as it was at the last checkpoint: {reason}. What was acknowledged since \
                  could not be kept: {why}"
             ),
+        }
+        if let Err(why) = &kept {
+            let what = format!("what was acknowledged since the last checkpoint is lost: {why}");
+            self.lost(Kind::Data, &what);
         }
         let oplog = kept.ok().map(|path| path.display().to_string());
         let read_only = ReadOnly { reason, oplog, operations };
