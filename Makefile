@@ -98,7 +98,7 @@ demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KIL
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
 
 .PHONY: test
-test: setup format lint build-checked unit doc soak-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
+test: setup format lint build-checked unit doc daemons-page-check soak-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
 	@echo 'test runs:'
 	@grep '^test result:' $(CHECKED)/tests.log
@@ -155,6 +155,10 @@ certify: setup build ## Have `belay qualify` say which policy each of these daem
 .PHONY: daemons-page
 daemons-page: build-checked ## Write docs/daemons.md from the results of zoo and certify
 	$(CHECKED)/belay-chaos zoo-page
+
+.PHONY: daemons-page-check
+daemons-page-check:
+	@$(CHECKED)/belay-chaos zoo-page --check
 
 .PHONY: powercuts
 powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)

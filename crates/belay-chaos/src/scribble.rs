@@ -32,15 +32,17 @@ enum Held {
     Journal,
     Transaction,
     Epoch,
+    Buffer,
 }
 
 impl Held {
-    fn kind(self) -> Kind {
-        match self {
+    fn kind(self) -> Result<Kind> {
+        Ok(match self {
             Self::Reconcile | Self::Journal => Kind::Bindfs,
             Self::Transaction => Kind::Ntfs3g,
             Self::Epoch => Kind::Fuse2fsExt4,
-        }
+            Self::Buffer => Kind::parse("fuse-zip")?,
+        })
     }
 
     fn name(self) -> String {
@@ -55,7 +57,7 @@ pub struct ScribbleArgs {
     #[arg(long, default_value_t = 100)]
     times: u64,
     /// Policies
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Held::Reconcile, Held::Journal, Held::Transaction, Held::Epoch])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Held::Reconcile, Held::Journal, Held::Transaction, Held::Epoch, Held::Buffer])]
     policies: Vec<Held>,
     /// Seed of what is written where [default: random]
     #[arg(long)]
@@ -79,12 +81,12 @@ pub fn run(args: &ScribbleArgs) -> Result<bool> {
     let mut good = true;
     for held in &args.policies {
         let mut toll = Toll::default();
+        let number = held.kind()?.number();
         for time in 0..args.times {
             if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
                 return Ok(false);
             }
-            let mut rng =
-                ChaCha12Rng::seed_from_u64(seed.wrapping_add(time) ^ held.kind().number() << 40);
+            let mut rng = ChaCha12Rng::seed_from_u64(seed.wrapping_add(time) ^ number << 40);
             if let Err(why) = scribble(*held, &mut rng, &mut toll) {
                 good = false;
                 println!(
@@ -109,7 +111,7 @@ pub fn run(args: &ScribbleArgs) -> Result<bool> {
 
 /// One mount, from its start to its end.
 fn scribble(held: Held, rng: &mut ChaCha12Rng, toll: &mut Toll) -> Result<()> {
-    let kind = held.kind();
+    let kind = held.kind()?;
     let options = BedOptions { image_mib: 32, ..BedOptions::default() };
     let policy = ["--policy".to_owned(), held.name(), "--max-crashes=5".to_owned()];
     let bed = Bed::start(kind, &Mode::Held { extra_args: policy.to_vec() }, &options)?;

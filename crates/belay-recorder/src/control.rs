@@ -11,16 +11,18 @@ mod checkpoints;
 mod decisions;
 mod ends;
 mod faults;
+mod kept;
 mod losses;
 pub use checkpoints::{Checkpoints, FlushBy};
 pub use decisions::Decision;
 pub use ends::ending;
+pub use kept::{Kept, KeptPath};
 pub use losses::Loss;
 
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 8;
+pub const VERSION: u64 = 9;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -47,6 +49,7 @@ const W_VIOLATION: usize = 256; // generation that it is of, then a string of up
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
 const W_LOSSES: usize = 1536; // 16 of 32 words
+const W_KEPT: usize = 2048; // further ones | paths, then up to 15 of 32 words
 
 /// Things that happened, set by the shim and never taken back within a mount.
 pub mod flags {
@@ -62,7 +65,7 @@ pub mod flags {
     pub const LINKS_APART: u64 = 1 << 5;
     /// The daemon gave an inode number that is not its node id, so its numbers are the files' own.
     pub const OWN_INODES: u64 = 1 << 6;
-    /// The daemon has answered a WRITE of which nothing was seen to leave it.
+    /// The daemon has answered a WRITE, or a change of names, of which nothing was seen to leave it.
     pub const KEEPS_WRITES: u64 = 1 << 7;
     /// The daemon has changed something in a way that is not seen to be part of a request (by a thread without one, by a
     /// shared mapping of a file): what is not seen of a request may have happened all the same.

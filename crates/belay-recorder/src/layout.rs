@@ -113,7 +113,7 @@ pub struct Layout {
 impl Layout {
     /// Lays out a recorder.
     pub const fn new(capacity: Capacity) -> Self {
-        let undo = 4 * PAGE; // the control block comes first
+        let undo = 5 * PAGE; // the control block comes first
         let scaled = capacity.nodes / 32;
         let undo_pairs = if scaled > UNDO_PAIRS { scaled } else { UNDO_PAIRS };
         let store = undo + page(1 + 2 * undo_pairs);

@@ -49,6 +49,8 @@ pub mod node_flags {
     pub const KEPT: u32 = 1 << 12;
     /// The daemon has answered a WRITE of it, and has not been heard to have it from its server that it arrived.
     pub const SENT: u32 = 1 << 13;
+    /// With [`KEPT`]: something of it was seen to leave the daemon by a later WRITE.
+    pub const LEFT: u32 = 1 << 14;
     /// Position of the file type.
     pub const KIND_SHIFT: u32 = 8;
 }

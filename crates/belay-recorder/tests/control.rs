@@ -4,8 +4,8 @@
 mod common;
 
 use belay_recorder::control::{
-    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Lease, Loss, MAGIC,
-    ending, flags,
+    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Kept, Lease, Loss,
+    MAGIC, ending, flags,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
 use belay_recorder::{Blame, Capacity, Control, Layout, Memory};
@@ -271,7 +271,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 8));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 9));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
@@ -405,4 +405,35 @@ fn what_is_known_of_an_end_is_of_one_generation() {
     assert_eq!(control.ending(1), 0);
     control.note_ending(1, ending::UNMOUNTS);
     assert_eq!((control.ending(0), control.ending(1)), (0, ending::UNMOUNTS));
+}
+
+#[test]
+fn what_is_kept_is_found_or_left_out() {
+    let memory = Shared((0..LAYOUT.words).map(|_| AtomicU64::new(0)).collect());
+    let control = Control::new(&memory, LAYOUT);
+    let mut kept = Kept::default();
+    for path in ["a", "a/b", "ab", "c"] {
+        kept.add(9, path.into());
+    }
+    kept.add(1, b"c".to_vec()); // it is there
+    kept.add(1, vec![b'x'; 249]); // longer than a record
+    control.set_kept(&kept);
+    assert!(control.kept() == kept && kept.more == 1 && kept.list().len() == 4);
+    assert!(kept.rename(b"a", b"new") && !kept.rename(b"nothing", b"c"));
+    let paths = |kept: &Kept| kept.list().iter().map(|one| one.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(&kept), [&b"new"[..], b"new/b", b"ab"]);
+    control.set_kept(&kept);
+    assert_eq!(control.kept(), kept);
+    (0..40).for_each(|n| kept.add(1, format!("{n}").into()));
+    assert_eq!((kept.list().len(), kept.more), (15, 29));
+    kept.clear(|opcode| opcode == 9);
+    assert_eq!((kept.list().len(), kept.more, kept.find(b"ab")), (12, 0, None));
+    control.set_kept(&kept);
+    assert_eq!(control.kept(), kept);
+    // Whatever is there, it is bounded.
+    for word in 2048..2560 {
+        memory.store(word, u64::MAX);
+    }
+    let kept = control.kept();
+    assert!(kept.list().len() == 15 && kept.list().iter().all(|one| one.path.len() == 248));
 }

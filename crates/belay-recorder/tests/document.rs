@@ -141,7 +141,7 @@ fn areas_follow_one_another_as_the_formulae_say() {
         } = capacity;
         assert_eq!(layout.undo_pairs, 8192.max(n / 32));
         let sizes = [
-            2048,
+            2560,
             page(1 + 2 * layout.undo_pairs),
             512,
             page(256 * 64),

@@ -69,6 +69,7 @@ impl<M: Memory> Session<M> {
                 }
             }
             Opcode::UNLINK | Opcode::RMDIR => {
+                self.unkeep(node, first);
                 self.unname(node, first);
             }
             Opcode::RENAME => {

@@ -81,6 +81,7 @@ mod vouch;
 
 pub use direct::{Direct, Expected};
 pub use faults::describe_reply;
+pub use kept::{LEAVES, STORES};
 pub use message::{Message, Outgoing};
 pub use requests::Incoming;
 pub use session::{KICK, Phase, Session, Work};

@@ -36,6 +36,8 @@ pub enum Kind {
     Request,
     /// The daemon writes on to a mount that the host has made read-only.
     Mount,
+    /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
+    Policy,
 }
 
 impl From<Loss> for Kind {

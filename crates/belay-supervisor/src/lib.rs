@@ -26,6 +26,8 @@
 //! | `programs` | which file a program is, and whether belay's library is in a process |
 //! | [`rights`] | which programs are not started, as they would run with other rights |
 //! | [`outside`] | how files are read that others may have made |
+//! | [`contents`] | what a file holds, by its first bytes |
+//! | `opened` | which disk image a process has open |
 //! | [`look`] | what is at a path, without waiting for whoever serves it |
 //! | [`scout`] | what may wait for ever for a file system, done by a process apart |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
@@ -48,6 +50,7 @@ pub mod clock;
 mod committer;
 pub mod config;
 mod connections;
+pub mod contents;
 pub mod degraded;
 pub mod error;
 pub mod folder;
@@ -64,6 +67,7 @@ pub mod look;
 mod memfile;
 mod mirror;
 pub mod mounts;
+mod opened;
 pub mod orphans;
 pub mod outgoing;
 pub mod outside;

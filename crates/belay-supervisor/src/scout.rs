@@ -10,6 +10,7 @@
 
 use crate::connections::{self, Wanted};
 use crate::look::{Facts, Found, Links, There};
+use crate::opened;
 use crate::process::{Watched, readable};
 use crate::rights;
 use crate::text::OsText;
@@ -58,6 +59,8 @@ enum Question {
     Image,
     /// These descriptors of the process that comes along.
     Copies { pid: u32, wanted: Vec<Wanted> },
+    /// The disk image that the process that comes along has open for writing.
+    Opened { pid: u32 },
     /// Carry out what the last daemon had committed: the recorder comes along, and the image box.
     Finish,
 }
@@ -77,6 +80,8 @@ enum Answer {
     Image(Option<(u64, u64)>),
     /// With the copies, of which these are the inode numbers.
     Copies(Vec<u64>),
+    /// Its path, and what it holds.
+    Opened(Option<(OsText, String)>),
     /// How many transactions there were, or why not.
     Finish(Result<usize, String>),
 }
@@ -174,6 +179,15 @@ impl Scouts {
             }
         }
         copies
+    }
+
+    /// The disk image that `daemon` has open for writing, and what it holds; of several, one.
+    pub fn opened(&self, daemon: &Watched) -> Sent<Option<(OsText, String)>> {
+        match self.ask(Question::Opened { pid: daemon.pid }, &[daemon.as_fd()], LOOK) {
+            Sent::Back((Answer::Opened(found), _)) => Sent::Back(found),
+            Sent::Back(_) | Sent::Away => Sent::Away,
+            Sent::Not(error) => Sent::Not(error),
+        }
     }
 
     /// Carries out what the last daemon had committed; gives how many transactions there were.
@@ -335,6 +349,9 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
             let copies = connections::copies(daemon.as_fd(), *pid, wanted);
             let (inodes, copies) = copies.into_iter().unzip();
             (Answer::Copies(inodes), copies)
+        }
+        (Question::Opened { pid }, [daemon, ..]) => {
+            (Answer::Opened(opened::image(daemon.as_fd(), *pid)), Vec::new())
         }
         (Question::Finish, [recorder, mail, ..]) => {
             (Answer::Finish(carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())

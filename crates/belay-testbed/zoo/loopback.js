@@ -38,7 +38,7 @@ const ops = {
 }
 
 let served = false
-const fuse = new Fuse(mountpoint, ops, { allowOther: true, defaultPermissions: true, timeout: false,
+const fuse = new Fuse(mountpoint, ops, { allowOther: process.getuid() === 0, defaultPermissions: true, timeout: false,
   attrTimeout: '0', entryTimeout: '0', acAttrTimeout: '0' })
 const end = () => fuse.unmount(() => process.exit(0))
 fuse.mount(error => {

@@ -6,6 +6,7 @@ use belay_image::journal::{
     Behind, Contents, Error, Found, Hold, Homes, How, Kept, Recovered, plan,
 };
 use belay_oplog::kept;
+use belay_supervisor::contents::{self, Contents as Holds};
 use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
@@ -205,7 +206,7 @@ pub fn prepare(
     }
     let path = match wishes.image {
         Some(path) => path.to_path_buf(),
-        None => only(named(command), command)?,
+        None => only(command)?,
     };
     let journals = Journals::find(&path, wishes.journal, false)?;
     journals.check_free(instances)?;
@@ -265,19 +266,22 @@ fn settle(journals: Journals) -> Result<(Homes, AtStart)> {
     Ok((homes, at_start.unwrap_or_default()))
 }
 
-/// The files and block devices in a daemon's command line: arguments that are one, else what options name.
+/// The files and block devices in a daemon's command line: those that arguments are, then those that options name.
 pub fn named(command: &[OsString]) -> Vec<PathBuf> {
+    let (mut found, options) = told_apart(command);
+    found.extend(options);
+    found
+}
+
+/// The same: arguments that are one, and those that options name.
+fn told_apart(command: &[OsString]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let arguments = command.get(1..).unwrap_or_default();
     let is_image = |path: &&Path| {
         path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
     };
     let words = arguments.iter().map(Path::new).filter(is_image).map(Path::to_path_buf);
-    let mut found: Vec<PathBuf> = words.collect();
-    if found.is_empty() {
-        let values = arguments.iter().flat_map(|word| values(word));
-        found.extend(values.map(Path::new).filter(is_image).map(Path::to_path_buf));
-    }
-    found
+    let values = arguments.iter().flat_map(|word| values(word)).map(Path::new);
+    (words.collect(), values.filter(is_image).map(Path::to_path_buf).collect())
 }
 
 /// The directories in a daemon's command line: arguments, and what options name.
@@ -287,9 +291,12 @@ pub fn directories(command: &[OsString]) -> impl Iterator<Item = PathBuf> + '_ {
     named.map(Path::new).filter(|path| path.is_dir()).map(Path::to_path_buf)
 }
 
-/// The files in a daemon's command line, by paths that stay true when it changes its working directory.
+/// The files that a daemon stores into, by paths that stay true when it changes its working directory: arguments, else what
+/// options name, which mostly say how, not where.
 pub fn stores(command: &[OsString]) -> Vec<OsText> {
-    let files = named(command).into_iter().filter(|path| path.is_file());
+    let (words, options) = told_apart(command);
+    let named = if words.is_empty() { options } else { words };
+    let files = named.into_iter().filter(|path| path.is_file());
     files.filter_map(|path| std::path::absolute(path).ok()).map(OsText::from).collect()
 }
 
@@ -301,7 +308,18 @@ fn values(word: &OsStr) -> impl Iterator<Item = &OsStr> {
     })
 }
 
-fn only(mut found: Vec<PathBuf>, command: &[OsString]) -> Result<PathBuf> {
+/// The image: the one file system among the files that are named. What an option names may be there for something else, and a
+/// file system may be one that nobody knows; so an argument is it, if there is but one.
+fn only(command: &[OsString]) -> Result<PathBuf> {
+    let (words, options) = told_apart(command);
+    let all = words.iter().chain(&options);
+    let known = all.filter(|path| matches!(contents::of(path), Ok(Holds::FileSystem(_))));
+    let known: Vec<_> = known.cloned().collect();
+    let mut found = match known.len() {
+        1 => known,
+        _ if words.is_empty() => options,
+        _ => words,
+    };
     match (found.pop(), found.pop()) {
         (Some(one), None) => Ok(one),
         (Some(other), Some(one)) => bail!(
@@ -347,13 +365,21 @@ mod tests {
         std::fs::write(&two, "").unwrap();
         let found = |line: String| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            only(named(&words), &words)
+            only(&words)
         };
         let dir = dir.path().display();
         assert_eq!(found(format!("{two} -o rw,x=1 {one} {dir}")).unwrap(), Path::new(&one));
-        // Behind an option only if there is nothing else.
+        // Of what nobody knows, an argument comes before what an option names.
         assert_eq!(found(format!("d -o key={two} {one} {dir}")).unwrap(), Path::new(&one));
         assert_eq!(found(format!("d -o rw,dev={two},x {dir}")).unwrap(), Path::new(&two));
+        // What holds a file system is the image, wherever it is named.
+        let disk = path("disk");
+        let mut text = vec![0; 4096];
+        text[3..11].copy_from_slice(b"NTFS    ");
+        std::fs::write(&disk, text).unwrap();
+        for line in [format!("d {one} -o dev={disk}"), format!("d --disk={disk} {one} {two}")] {
+            assert_eq!(found(format!("{line} {dir}")).unwrap(), Path::new(&disk), "{line}");
+        }
         for line in [format!("{one} {dir}"), format!("d {one} {two} {dir}")] {
             assert!(found(line).unwrap_err().to_string().contains("--image"));
         }

@@ -16,7 +16,6 @@
 
 mod cli;
 mod commands;
-mod contents;
 mod doctor;
 mod image;
 mod messages;

@@ -187,6 +187,73 @@ fn is_refused(limit: &str, remedy: &str) {
     assert!(begin.elapsed().as_secs() < 10, "{limit}: {text}");
 }
 
+/// A name that is looked for from the working directory on is one like any other.
+#[test]
+fn the_doctor_misses_a_relative_mountpoint() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join("rd")).expect("mkdir");
+    let mut command = belay();
+    command.args(["doctor", "--", "bindfs", "rd", "nope"]).current_dir(dir.path());
+    let output = run(&command);
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("/nope is not there") && text.contains("mkdir"), "{text}");
+}
+
+/// Programs that start others, which nobody has a list of, are told by what they are: not by their names.
+#[test]
+fn the_doctor_names_what_starts_others() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let place = dir.path().to_str().expect("a name in UTF-8");
+    let check = |words: &[&str]| {
+        let output = run(belay().args(["doctor", "--json", "--"]).args(words));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("json");
+        let checks = found["checks"].as_array().expect("checks").clone();
+        let named = |name: &str| checks.iter().find(|check| check["name"] == name).cloned();
+        (named("daemon").expect("the check"), named("wrapper"))
+    };
+    let copy = dir.path().join("nobody-knows-it");
+    std::fs::copy("/usr/bin/flock", &copy).expect("copy");
+    let copy = copy.to_str().expect("a name in UTF-8");
+    let daemon = ["bindfs", "-f", "/etc", place];
+    for wrapper in [
+        &["flock", "/tmp/x"][..],
+        &[copy, "/tmp/x"],
+        &["chroot", "/"],
+        &["prlimit", "--nofile=20000"],
+        &["setarch", "-R"],
+        &["choom", "-n", "0", "--"],
+        &["xargs"],
+    ] {
+        let (checked, found) = check(&[wrapper, &daemon].concat());
+        let found = found.unwrap_or_else(|| panic!("{wrapper:?}: {checked}"));
+        assert_eq!(found["level"], "note", "{found}");
+        let remedy = found["remedy"].as_str().expect("a remedy");
+        assert!(remedy.contains("belay run -- bindfs"), "{remedy}");
+    }
+    // One word that is a whole command line.
+    let line = daemon.join(" ");
+    for wrapper in [&["script", "-c", &line][..], &["watch", &line]] {
+        assert!(check(wrapper).1.is_some(), "{wrapper:?}");
+        assert!(run(belay().args(["doctor", "--"]).args(wrapper)).status.success(), "{wrapper:?}");
+    }
+    let script = dir.path().join("fs.py");
+    std::fs::write(&script, "#!/usr/bin/python3\n").expect("write");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let script = script.to_str().expect("a name in UTF-8");
+    for daemon in [
+        &daemon[..],
+        &["bindfs", "-f", "-o", "fsname=cat", "/bin/cat", place],
+        &["/usr/bin/python3", script, place],
+        &[script, "cat", place],
+        &["sshfs", "cat:", place],
+    ] {
+        let (checked, found) = check(daemon);
+        assert!(found.is_none(), "{daemon:?}: {found:?}");
+        assert_eq!(checked["level"], "ok", "{daemon:?}: {checked}");
+    }
+}
+
 /// However few files may be open, the remedy is to have more.
 #[test]
 fn too_few_descriptors_are_said() {

@@ -40,6 +40,9 @@ pub struct ZooArgs {
     /// Keep the results in this file, as JSON; what is known of other daemons stays in it, and of the same ones is added up
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Forget what the file says of these daemons: it tells of code that has been mended
+    #[arg(long, requires = "json")]
+    anew: bool,
 }
 
 /// What became of one daemon, in all runs that are kept.
@@ -62,10 +65,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds an earlier run. What went wrong in one is not kept once the daemon has been tried again.
+    /// Adds an earlier run, what went wrong in it as well.
     fn add(&mut self, earlier: &Self) {
-        if earlier.failure.is_some() {
-            return;
+        if self.failure.is_none() {
+            self.failure.clone_from(&earlier.failure);
+        }
+        self.divergences += earlier.divergences;
+        if self.policy.is_empty() {
+            self.policy.clone_from(&earlier.policy);
         }
         if earlier.kills > self.kills {
             self.blackout_us.0 = earlier.blackout_us.0;
@@ -142,19 +149,47 @@ pub fn run(args: &ZooArgs) -> Result<bool> {
         good &= whole;
         held += u64::from(whole);
         if let Some(path) = &args.json {
-            keep(path, kind.name(), user, result)?;
+            keep(path, kind.name(), user, result, args.anew)?;
         }
     }
     println!("{held} daemons held by {user} through all kills, without a divergence");
     Ok(good)
 }
 
-fn keep(path: &Path, name: &str, user: &str, mut result: Outcome) -> Result<()> {
+fn keep(path: &Path, name: &str, user: &str, mut result: Outcome, anew: bool) -> Result<()> {
     let mut all: Results = results::read(path)?;
     let by_user = all.entry(name.to_owned()).or_default();
-    if let Some(earlier) = by_user.get(user) {
+    if let Some(earlier) = by_user.get(user)
+        && !anew
+    {
         result.add(earlier);
     }
     by_user.insert(user.to_owned(), result);
     results::write(path, &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_stays_on_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("soak.json");
+        let run = |kills, failure: Option<&str>| Outcome {
+            kills,
+            divergences: u64::from(failure.is_some()),
+            failure: failure.map(str::to_owned),
+            ..Outcome::default()
+        };
+        keep(&path, "one", "root", run(30, Some("bad")), false).expect("kept");
+        keep(&path, "one", "root", run(70, None), false).expect("kept");
+        let known =
+            |path: &Path| results::read::<Results>(path).expect("results")["one"]["root"].clone();
+        let all = known(&path);
+        assert_eq!((all.kills, all.divergences, all.failure.as_deref()), (100, 1, Some("bad")));
+        keep(&path, "one", "root", run(5, None), true).expect("kept");
+        let all = known(&path);
+        assert_eq!((all.kills, all.divergences, all.failure), (5, 0, None));
+    }
 }

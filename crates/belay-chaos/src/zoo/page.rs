@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use belay_testbed::zoo::{Work, Zoo};
 use minijinja::{Environment, context};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::certify::{Certificate, Certificates};
 use super::{Outcome, Results, results};
@@ -26,6 +26,18 @@ pub struct PageArgs {
     check: bool,
 }
 
+/// A run of `away`, of what its result holds.
+#[derive(Serialize, Deserialize)]
+struct Outages {
+    mounts: u64,
+    outages: u64,
+    broken: u64,
+    longest_away_s: f64,
+    writes: u64,
+    reads: u64,
+    failures: Vec<String>,
+}
+
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -36,6 +48,9 @@ struct Row {
     work: &'static str,
     limit: String,
     caution: String,
+    /// What keeps ordinary users from running it is not belay's.
+    root_only: bool,
+    reads: bool,
     root: Option<Outcome>,
     user: Option<Outcome>,
     certificate: Option<Certificate>,
@@ -61,6 +76,7 @@ pub fn run(args: &PageArgs) -> Result<bool> {
 fn render(folder: &Path) -> Result<String> {
     let soaks: Results = results::read(&folder.join("soak.json"))?;
     let certificates: Certificates = results::read(&folder.join("certificates.json"))?;
+    let outages: Vec<Outages> = results::read(&folder.join("away.json"))?;
     let rows: Vec<Row> = Zoo::all()
         .map(|zoo| {
             let daemon = zoo.daemon();
@@ -81,6 +97,8 @@ fn render(folder: &Path) -> Result<String> {
                 },
                 limit: daemon.limit.clone(),
                 caution: daemon.caution.clone(),
+                root_only: daemon.root_only,
+                reads: daemon.work == Work::Read,
                 root,
                 user,
                 certificate: certificates.get(&daemon.name).cloned(),
@@ -94,5 +112,5 @@ fn render(folder: &Path) -> Result<String> {
     environment.set_keep_trailing_newline(true);
     environment.add_template("page", TEMPLATE).context("the page's template")?;
     let template = environment.get_template("page").context("the page's template")?;
-    template.render(context! { rows }).context("rendering the page")
+    template.render(context! { rows, outages }).context("rendering the page")
 }

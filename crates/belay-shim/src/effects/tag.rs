@@ -32,8 +32,8 @@ pub(crate) struct Tag {
     pub(crate) state: State,
     /// Several threads work on the request.
     pub(crate) shared: bool,
-    /// The thread has made an effectful call for it, of which something is there when the daemon is not any more;
-    /// of a request that is not watched for that, it is not looked at.
+    /// The thread has made an effectful call for it, of which something is there when the daemon is not any more, or may
+    /// have; of a request that is not watched for that, it is not looked at.
     pub(crate) acted: bool,
     /// It is a CREATE with O_APPEND.
     pub(crate) appends: bool,

@@ -366,6 +366,7 @@ unsafe fn spawned(
     start: impl FnOnce(*mut pid_t, Strings) -> c_int,
 ) -> c_int {
     crate::effects::journal::beyond();
+    crate::effects::journal::left();
     crate::positions::hand_all_back();
     let Some(shim) = shim() else { return start(pid, envp) };
     // SAFETY: the caller's arguments.

@@ -5,7 +5,7 @@ use super::calls::files::{read_here, write_here};
 use super::calls::image::{image_here, is_read_by, passes_by};
 use super::calls::memory::parts;
 use crate::descriptors::{is_device, is_image};
-use crate::effects::{Policy, policy};
+use crate::effects::{Policy, journal, policy};
 use crate::pipes;
 use crate::real;
 use crate::start::shim;
@@ -18,6 +18,8 @@ const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
 const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, FICLONE, FICLONERANGE, 0xc018_9436];
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
+/// Kinds of ioctl(2) (`_IOC_TYPE`) that change nothing anywhere: of terminals and of all descriptors ('T'), of random numbers.
+const ASKS: [u8; 2] = [b'T', b'R'];
 
 /// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
 pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
@@ -190,6 +192,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
             shim.reads_wait(); // looks, and notes it
         }
         return done;
+    }
+    if !ASKS.contains(&((request >> 8) as u8)) && !is_device(fd) {
+        journal::told(fd);
     }
     // A disk can be told to discard; most of what it is asked changes nothing.
     let changes = CHANGES.contains(&request) || policy() == Policy::Transaction;

@@ -2,7 +2,7 @@
 //! must not be used so.
 
 use crate::descriptors;
-use crate::effects::{Policy, policy};
+use crate::effects::{Policy, journal, policy};
 use crate::real;
 use crate::start::shim;
 use libc::{FILE, c_char, c_int};
@@ -12,11 +12,16 @@ use std::os::fd::BorrowedFd;
 
 /// Whether a stream on that file is refused, with errno set.
 fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: *const c_char) -> bool {
-    let (Policy::Epoch, Some(shim), false) = (policy(), shim(), mode.is_null()) else {
+    let (Policy::Epoch | Policy::Journal, Some(shim), false) = (policy(), shim(), mode.is_null())
+    else {
         return false;
     };
     // SAFETY: the mode of a stream is a C string, readable during the call.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    if policy() == Policy::Journal {
+        journal::stream(mode);
+        return false;
+    }
     let reads = mode.starts_with(b"r") && !mode.contains(&b'+');
     stat().is_ok_and(|stat| shim.epoch_refuses_stream(&stat, reads))
 }

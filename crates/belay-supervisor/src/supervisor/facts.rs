@@ -17,7 +17,7 @@ use belay_recorder::control::{Counter, Loss, flags, options};
 use std::sync::Arc;
 
 /// What is said once of a daemon that was seen to do that.
-const KEEPS_WRITES: &str = "this daemon answers writes and keeps them to itself: they are lost if it dies before it stores them; use --policy \
+const KEEPS_WRITES: &str = "this daemon answers changes and keeps them to itself: they are lost if it dies before it stores them; use --policy \
                             buffer, or let `belay qualify` find the policy";
 
 impl Supervisor {

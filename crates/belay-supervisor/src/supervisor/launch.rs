@@ -58,6 +58,7 @@ impl Supervisor {
         self.choose_program();
         self.tidy_mailbox();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
+        self.begin_to_look_for_stray();
         self.record_looks = Looks::default();
         self.calm_event();
         self.control().clear_instants();

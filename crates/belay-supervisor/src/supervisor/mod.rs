@@ -42,6 +42,7 @@ mod launch;
 mod limits;
 mod link;
 mod nudge;
+mod opened;
 mod patience;
 mod program;
 mod quell;
@@ -178,7 +179,8 @@ struct Supervisor {
     next_checkpoint: (u64, u64),
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
-    /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do. Not the daemon's counter: who shares one can fill it, or make it wait.
+    /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
+    /// that it is back. Not the daemon's counter: who shares one can fill it, or make it wait.
     committed: OwnedFd,
     waker: Waker,
     /// An epoch has taken more memory than short ones need.
@@ -196,6 +198,10 @@ struct Supervisor {
     launch_at: Option<u64>,
     /// When to look next whether what was started has loaded the shim.
     next_unheld: Option<u64>,
+    /// Whether another program has mounted while the first daemon starts.
+    stray: stray::Looks,
+    /// Looks at what a daemon has open of which nobody has said what it works on.
+    opened: opened::Looks,
     /// When to conclude a recovery that has come to its end, and when that was.
     conclude_at: Option<(u64, u64)>,
     /// Why the daemon is about to die, and when that was caused.
@@ -301,6 +307,8 @@ impl Supervisor {
             next_client: FIRST_CLIENT,
             launch_at: None,
             next_unheld: None,
+            stray: stray::Looks::default(),
+            opened: opened::Looks::default(),
             conclude_at: None,
             cause: None,
             adopted: false,
@@ -405,6 +413,7 @@ impl Supervisor {
                 self.hear_committer();
                 self.nudge_if_refused();
                 self.hear_mirror();
+                self.hear_of_opened();
             }
             if tokens.contains(&SIGNALS) {
                 self.take_signals();
@@ -496,6 +505,8 @@ impl Supervisor {
             self.next_committer(),
             self.next_commit_look(),
             self.next_unheld,
+            self.next_stray_look(),
+            self.next_look_at_opened(),
             self.next_unmount_try(),
         ];
         for at in looks.into_iter().flatten() {
@@ -538,6 +549,8 @@ impl Supervisor {
         self.nudge_in_time(now);
         self.end_vain_nudge(now);
         self.look_for_unheld(now);
+        self.look_for_stray(now);
+        self.look_at_opened(now);
         if self.next_record_look(now) <= now {
             // Nothing tells of either.
             self.check_record(now);

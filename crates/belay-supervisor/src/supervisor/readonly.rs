@@ -5,9 +5,11 @@
 
 use super::Supervisor;
 use crate::clock;
+use crate::degraded::Kind;
 use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
 use crate::ledger::{Detection, Forward, ReadOnly};
+use crate::process::Exit;
 use belay_oplog::kept::Head;
 use belay_recorder::Blame;
 use belay_recorder::control::Instant;
@@ -17,6 +19,8 @@ use std::time::Duration;
 
 /// Roll-forwards that may fail by the daemon's own doing.
 const OWN: u32 = 2;
+/// The exit code of a daemon whose shim does not let it begin.
+const REFUSED: i32 = 125;
 /// How long a disk may take for what was acknowledged, if it has given no answer for long.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -35,6 +39,12 @@ impl Supervisor {
         } else if !failed && self.control().instant(Instant::Open) != 0 {
             self.book.forward = Forward::default();
         }
+    }
+
+    /// Whether a life ended before it was `ready` as its shim refuses what is on record: then any other would.
+    pub(super) fn is_record_spoilt(&self, ready: bool, exit: Exit) -> bool {
+        let refused = !ready && exit == Exit::Code(REFUSED) && self.has_epochs();
+        refused && Acknowledged::read(&self.memory, self.layout).is_err()
     }
 
     /// Makes the mount read-only if that is all that is left. `looping`: belay would give it up.
@@ -75,6 +85,10 @@ impl Supervisor {
                 "{place} is read-only from now on, as it was at the last checkpoint: {reason}. What was acknowledged since \
                  could not be kept: {why}"
             ),
+        }
+        if let Err(why) = &kept {
+            let what = format!("what was acknowledged since the last checkpoint is lost: {why}");
+            self.lost(Kind::Data, &what);
         }
         let oplog = kept.ok().map(|path| path.display().to_string());
         let read_only = ReadOnly { reason, oplog, operations };

@@ -109,7 +109,8 @@ impl Supervisor {
             self.finish(0);
             return;
         }
-        let mut looping = self.is_crash_loop();
+        let spoilt = self.is_record_spoilt(ready, exit);
+        let mut looping = self.is_crash_loop() || spoilt;
         looping &= !self.consider_read_only(looping);
         let mut patient = true;
         let too_large = self.trim_record();
@@ -135,6 +136,10 @@ impl Supervisor {
         } else if looping {
             let lives = self.book.unproductive.max(self.book.idle);
             self.give_up(&match lives {
+                _ if spoilt => {
+                    "what is on record of it is damaged, so no daemon can go on from that"
+                        .to_owned()
+                }
                 0 => {
                     "daemons were killed for ten minutes before they served one request".to_owned()
                 }
@@ -295,6 +300,7 @@ impl Supervisor {
         } else if ready || open != 0 {
             self.complete = true;
             self.hold_connections();
+            self.begin_to_look_at_opened();
             self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
             self.pursue_stop();

@@ -1,12 +1,16 @@
 //! Starts that come to nothing, and what they leave behind: a command that is no daemon, but starts one.
 //!
-//! Invariant: nothing is taken away but what a process serves that this start has left.
+//! Invariant: nothing is taken away but what a process serves that this start has left, or started. While what was started lives, that is
+//! no process that belay could hold: none that has the recorder in memory, and so may be the daemon in a moment.
 
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::mounts::{self, Mount, MountFact};
-use crate::process::Exit;
+use crate::process::{Exit, maps_file};
 use crate::text::command_line;
+use belay_recorder::control::InitState;
+use belay_sys::mailbox::has_mail;
+use rustix::fd::AsFd;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,6 +19,16 @@ use std::time::Duration;
 
 /// How long what has been left behind may take to mount.
 const MOUNTS: u64 = SECOND;
+/// How often it is looked whether another program has mounted, while what was started lives.
+const LOOKS: u64 = SECOND / 5;
+
+/// Looks for what another program has mounted, until the daemon has.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    next: Option<u64>,
+    /// What was there at the last look. One is not enough: a process is neither the one nor the other program for an instant.
+    seen: Option<String>,
+}
 
 impl Supervisor {
     /// The first daemon ended without a mount.
@@ -24,17 +38,8 @@ impl Supervisor {
         let said = self.said();
         let exit = exit.told();
         if let Some(mount) = self.stray_mount() {
-            let place = Path::new(OsStr::from_bytes(&mount.mountpoint));
-            let quoted = command_line([place.as_os_str()]);
-            let done = if self.takes_stray(&mount) {
-                "has unmounted it".to_owned()
-            } else {
-                format!("does not hold: unmount it (`umount {quoted}`)")
-            };
-            tracing::error!(
-                "{command}: it {exit} and left a mount at {quoted}, which another program serves and belay {done}. Name that \
-                 program itself"
-            );
+            let taken = self.takes_stray(&mount);
+            tell_of_stray(&command, &format!("{exit} and left"), &mount, taken);
         } else if explain {
             tracing::error!(
                 "{command}: it {exit} and did not mount anything: {said}. Is it a FUSE \
@@ -90,4 +95,83 @@ impl Supervisor {
         left.iter().any(|process| mounts::serves(process.pid, &mount.device))
             && mounts::detach(&fact, None, &self.scouts)
     }
+
+    /// What was started has not mounted: it is looked whether another program does.
+    pub(super) fn begin_to_look_for_stray(&mut self) {
+        let first = self.book.generation == 0;
+        self.stray = Looks { next: first.then(|| clock::now().saturating_add(LOOKS)), seen: None };
+    }
+
+    /// When to look next.
+    pub(super) fn next_stray_look(&self) -> Option<u64> {
+        self.stray.next
+    }
+
+    /// Looks whether what was started waits for another program that has mounted in its place, and refuses it then.
+    pub(super) fn look_for_stray(&mut self, now: u64) {
+        if self.stray.next.is_none_or(|at| at > now) {
+            return;
+        }
+        self.stray.next = None;
+        self.adopt_device();
+        let mounted = self.book.mount.is_some() || mounts::was_mounted(self.device());
+        let begun =
+            self.control().init_state() != InitState::None || has_mail(self.fds.mail.as_fd());
+        if self.book.generation > 0 || self.finished.is_some() || mounted || begun {
+            return;
+        }
+        let found = self.stray_of_another();
+        let device = found.as_ref().map(|mount| mount.device.clone());
+        let again = device.is_some() && self.stray.seen == device;
+        self.stray = Looks { next: Some(now.saturating_add(LOOKS)), seen: device };
+        if let Some(mount) = found.filter(|_| again) {
+            self.stray.next = None;
+            self.refuse_stray(&mount);
+        }
+    }
+
+    /// What is at the mountpoint, if it came since the start, and is served by a process that belay does not hold.
+    fn stray_of_another(&mut self) -> Option<Mount> {
+        let mount = mounts::at(self.place()?.as_path()).filter(Mount::is_fuse)?;
+        if self.book.others.contains(&mount.device) {
+            return None;
+        }
+        let mut serving = self.leftovers();
+        serving.retain(|process| mounts::serves(process.pid, &mount.device));
+        // What cannot be seen now may be.
+        let held = |pid: u32| maps_file(pid, self.fds.recorder.as_fd()).unwrap_or(true);
+        let other = !serving.is_empty() && !serving.iter().any(|process| held(process.pid));
+        other.then_some(mount)
+    }
+
+    /// Ends what was started, and takes away what it has had mounted.
+    fn refuse_stray(&mut self, mount: &Mount) {
+        // Before its end, which may be that of who serves the mount.
+        let fact = MountFact::of(mount);
+        self.kill_last();
+        let taken = mounts::detach(&fact, None, &self.scouts);
+        let command = self.config.command_line();
+        tell_of_stray(
+            &command,
+            "has not mounted anything itself, and waits while there is",
+            mount,
+            taken,
+        );
+        self.finish(1);
+    }
+}
+
+/// Says that `command` has had another program mount. `how`: it did what, in front of "a mount at".
+fn tell_of_stray(command: &str, how: &str, mount: &Mount, taken: bool) {
+    let place = Path::new(OsStr::from_bytes(&mount.mountpoint));
+    let quoted = command_line([place.as_os_str()]);
+    let done = if taken {
+        "belay has unmounted it".to_owned()
+    } else {
+        format!("belay does not hold it: unmount it (`umount {quoted}`)")
+    };
+    tracing::error!(
+        "{command}: it {how} a mount at {quoted}, which another program serves, and {done}. Name that program \
+         itself"
+    );
 }

@@ -72,6 +72,7 @@ impl Supervisor {
             self.mirror.note(pid);
         }
         self.daemon = Some(watched);
+        self.begin_to_look_for_stray();
         if self.book.spawned != Some(pid) {
             self.book.background = Some(known);
             self.keep_book();

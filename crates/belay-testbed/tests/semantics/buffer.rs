@@ -277,7 +277,14 @@ impl Upload {
         Self::start_as(&["--max-crashes", "0"], "alone")
     }
 
-    /// The same, with arguments; what it is given to write it writes to what dies with it, too.
+    /// The same; it stores when a file is closed, and not by a flush.
+    pub fn unknown_by_close() -> Self {
+        let upload = Self::unknown();
+        fs::write(upload.control.join("close"), "").unwrap();
+        upload
+    }
+
+    /// The same as the first, with arguments; what it is given to write it writes to what dies with it, too.
     pub fn aside(arguments: &[&str]) -> Self {
         Self::start_as(&[&["--max-crashes", "0"], arguments].concat(), "aside")
     }
@@ -579,4 +586,41 @@ fn a_file_of_any_length(flushed: bool) {
     assert_eq!(upload.behind("small").as_deref(), Some("small"));
     assert_well(&upload.mount);
     unmount(upload.mount);
+}
+
+/// S77: nobody waits for daemons that cannot start, as what was acknowledged and not stored is damaged: the mount becomes read-only, as
+/// it is stored, and that is said at once.
+#[test]
+fn s77_a_damaged_record_is_not_waited_for() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let archive = dir.path().join("a.zip");
+    let start = || {
+        serving(Custom::start(&[], |place| {
+            vec!["fuse-zip".into(), "-f".into(), archive.clone().into(), place.mountpoint.into()]
+        }))
+    };
+    let mount = start();
+    fs::write(mount.at("stored"), "stored").unwrap();
+    let ended = unmount(mount);
+    drop(ended);
+    let mut mount = start();
+    fs::write(mount.at("lost"), "lost").unwrap();
+    // Which half of the op-log is in use.
+    let words = belay_recorder::Layout::new(belay_recorder::Capacity::MOUNT).epochs
+        + belay_image::overlay::Capacity::MOUNT.words();
+    mount.recorder().write_at(&u64::MAX.to_ne_bytes(), words as u64 * 8).unwrap();
+    mount.signal("daemon", Signal::KILL);
+    mount.wait_for("the end of changes", |status| {
+        status["state"] == "serving" && !status["read_only"].is_null()
+    });
+    assert_eq!(fs::read_to_string(mount.at("stored")).unwrap(), "stored", "{}", mount.log());
+    // The kernel may remember it for a moment.
+    assert!(until(|| !mount.at("lost").exists()), "{}", mount.log());
+    let error = fs::write(mount.at("new"), "new").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS), "{}", mount.log());
+    assert!(mount.log().contains("op-log is damaged"), "{}", mount.log());
+    let status = mount.status().unwrap();
+    assert_eq!(status["degraded_reasons"][0]["kind"], "data", "{status}");
+    mount.tool(&["umount"]);
+    mount.end();
 }

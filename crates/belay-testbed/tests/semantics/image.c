@@ -1,5 +1,6 @@
 /* A daemon on an image, in which a few bytes say which directories there are:
  *     image IMAGE MOUNTPOINT [OPTIONS]
+ *     image -e MOUNTPOINT [OPTIONS]        the variable IMAGE names it
  * A directory's first letter is its place among the first 4096 bytes. Making it writes the 1 MiB blocks behind these, each
  * full of that letter: 70 for a name that begins with "b", three for others; and reads them all again before it answers.
  * One that begins with "v": a child that has its memory has closed the image before that. */
@@ -8,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -64,7 +66,7 @@ int main(int argc, char **argv) {
     static const struct fuse_operations operations = {
         .init = start, .getattr = get_attr, .mkdir = make_dir,
     };
-    if (argc < 3 || (image = open(argv[1], O_RDWR | O_CLOEXEC)) < 0)
+    if (argc < 3 || (image = open(strcmp(argv[1], "-e") ? argv[1] : getenv("IMAGE"), O_RDWR | O_CLOEXEC)) < 0)
         return 2;
     argv[1] = argv[0];
     return fuse_main(argc - 1, argv + 1, &operations, NULL);

@@ -709,6 +709,84 @@ fn s76_effects_that_are_not_seen_are_asked_for() {
     assert_eq!(rows, [8], "{}", steps.mount.log());
 }
 
+/// S76: an image that no argument names is seen when the daemon has it open, and what helps is said, once. What is no file system,
+/// or is only open because somebody has opened it on the mount, is none.
+#[test]
+fn s76_an_image_that_no_argument_names_is_told() {
+    let file = |place: &Place<'_>, magic: &[u8]| {
+        let mut head = vec![0; 4096];
+        head[3..3 + magic.len()].copy_from_slice(magic);
+        let path = place.dir.join("image");
+        fs::write(&path, &head).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(4096 + (70 << 20)).unwrap();
+        path
+    };
+    let dir = tempfile::Builder::new().prefix("belay-image-").tempdir_in("/dev/shm").unwrap();
+    let image = dir.path().join("image");
+    for (magic, arguments) in
+        [(&b"NTFS    "[..], &[][..]), (b"NTFS    ", &["--policy", "journal"]), (b"no image", &[])]
+    {
+        let mount = Custom::start_with(&[("IMAGE", &image)], arguments, |place| {
+            let program = place.dir.join("unknown");
+            compile("image.c", &program);
+            fs::rename(file(place, magic), &image).unwrap();
+            vec![program.into(), "-e".into(), place.mountpoint.into(), "-f".into()]
+        });
+        let status = mount.wait_for("service", |status| status["state"] == "serving");
+        let why = status["policy_reason"].as_str().unwrap();
+        assert_eq!(status["policy"], "journal", "{status}");
+        assert!(!arguments.is_empty() || why.contains("no disk image in its arguments"), "{why}");
+        fs::create_dir(mount.at("a")).unwrap();
+        let is_told = magic == b"NTFS    " && arguments.is_empty();
+        if is_told {
+            let status = mount.wait_for("the reason", |status| status["degraded"] == true);
+            let reasons = status["degraded_reasons"].as_array().unwrap();
+            let what = reasons[0]["what"].as_str().unwrap();
+            assert_eq!((reasons.len(), &reasons[0]["kind"]), (1, &"policy".into()), "{status}");
+            for part in [image.to_str().unwrap(), "NTFS", "--image", "--policy epoch"] {
+                assert!(what.contains(part), "{part}: {what}");
+            }
+        }
+        for _ in 0..2 {
+            mount.crash_and_recover();
+        }
+        let status = mount.status().unwrap();
+        assert_eq!(status["degraded"], is_told, "{status}");
+        let told = mount.log().matches("DEGRADED").count();
+        assert_eq!(told, usize::from(is_told), "{}", mount.log());
+        mount.stop();
+    }
+}
+
+/// S76: an image that somebody uses on the mount is not the daemon's own.
+#[test]
+fn s76_an_image_on_the_mount_is_not_the_daemons() {
+    let mount = Custom::start(&[], |place| {
+        let program = place.dir.join("unknown");
+        fs::copy("/usr/bin/bindfs", &program).unwrap();
+        let mut head = vec![0; 4096];
+        head[3..11].copy_from_slice(b"NTFS    ");
+        fs::write(place.behind.join("image"), head).unwrap();
+        vec![program.into(), "-f".into(), place.behind.into(), place.mountpoint.into()]
+    });
+    let mut file = None;
+    assert!(until(|| {
+        file = File::options().read(true).write(true).open(mount.at("image")).ok();
+        file.is_some()
+    }));
+    let file = file.unwrap();
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(1500)); // nothing is to come
+        mount.crash_and_recover();
+        (&file).write_all(b"x").unwrap();
+    }
+    let status = mount.status().unwrap();
+    assert_eq!((&status["policy"], &status["degraded"]), (&"journal".into(), &false.into()));
+    assert!(!mount.log().contains("DEGRADED"), "{}", mount.log());
+    drop(file);
+    mount.stop();
+}
+
 /// S76: the status says which policy was chosen, and why.
 #[test]
 fn s76_status_says_why() {
@@ -716,7 +794,7 @@ fn s76_status_says_why() {
     let status = steps.at_rest();
     assert_eq!(status["policy"], "journal");
     let why = status["policy_reason"].as_str().unwrap();
-    assert!(why.starts_with("auto: ") && why.contains("no disk image"), "{why}");
+    assert!(why.starts_with("auto: ") && why.contains("no disk image in its arguments"), "{why}");
     let chosen = Steps::high_level(&[]);
     assert_eq!(chosen.at_rest()["policy_reason"], "--policy");
 }

@@ -212,14 +212,16 @@ fn s60_what_is_in_the_way_of_a_start_is_said() {
     late.mount.stop();
 }
 
-/// S101: a program that is no daemon and starts one leaves no mount behind, whether it waits for that or not.
+/// S101: a program that is no daemon and starts one leaves no mount behind, whether it waits for that or not, and also if both
+/// stay.
 #[test]
 fn s101_what_starts_a_daemon_leaves_no_mount() {
     const STARTER: &str = "import subprocess, sys
-child = subprocess.Popen(['bindfs'] + sys.argv[2:])
-if sys.argv[1] == 'waits': child.wait()
+stays = ['-f'] if sys.argv[1] == 'stays' else []
+child = subprocess.Popen(['bindfs'] + stays + sys.argv[2:])
+if sys.argv[1] != 'ends': child.wait()
 ";
-    for how in ["waits", "ends"] {
+    for how in ["waits", "ends", "stays"] {
         let mut mount = Custom::start(&[], |place| {
             let words = ["/usr/bin/python3", "-c", STARTER, how].map(OsString::from);
             words.into_iter().chain([place.behind.into(), place.mountpoint.into()]).collect()
@@ -229,4 +231,27 @@ if sys.argv[1] == 'waits': child.wait()
         assert!(until(said), "{how}: {}", mount.log());
         assert!(!mount.is_mounted(), "{how}: {}", mount.log());
     }
+}
+
+/// S101: the same of a program that is there to start others, and waits for them.
+#[test]
+fn s101_a_starter_that_stays_is_refused_at_once() {
+    let mut mount = Custom::start(&[], |place| {
+        let lock = place.dir.join("lock");
+        let words = ["/usr/bin/flock".into(), lock.into(), "bindfs".into(), "-f".into()];
+        words.into_iter().chain([place.behind.into(), place.mountpoint.into()]).collect()
+    });
+    assert_eq!(mount.end().code(), Some(1), "{}", mount.log());
+    let log = mount.log();
+    assert!(log.contains("flock") && log.contains("and belay has unmounted it"), "{log}");
+    assert!(!mount.is_mounted(), "{log}");
+    // Nobody is left who could mount it once more.
+    let name = mount.mountpoint.as_os_str().as_encoded_bytes();
+    let serves = || {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let mut lines = lines.filter(|line| line.starts_with(b"bindfs\0"));
+        lines.any(|line| line.windows(name.len()).any(|part| part == name))
+    };
+    assert!(until(|| !serves()), "{log}");
 }

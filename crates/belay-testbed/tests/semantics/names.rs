@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 
 use belay_testbed::Kind;
+use serde_json::Value;
 
-use crate::common::{caching, drop_caches, held, low_level, names, uncached};
+use crate::common::{caching, drop_caches, held, low_level, names, uncached, until};
+use crate::custom::Custom;
 
 fn ino(path: &std::path::Path) -> u64 {
     fs::symlink_metadata(path).unwrap().ino()
@@ -224,4 +228,45 @@ fn s11_no_number_is_given_twice() {
     check("after another crash");
     drop(open);
     bed.stop();
+}
+
+/// A mountpoint whose name is no UTF-8: it is held, shown, crashed and stopped by that name.
+#[test]
+fn a_mountpoint_of_any_bytes() {
+    let name = std::ffi::OsStr::from_bytes(b"mnt-\xff\xfe");
+    let mut place = PathBuf::new();
+    let mut mount = Custom::start(&[], |given| {
+        place = given.dir.join(name);
+        fs::create_dir(&place).unwrap();
+        vec!["bindfs".into(), "-f".into(), given.behind.into(), place.clone().into()]
+    });
+    assert!(until(|| fs::read(place.join("file")).is_ok_and(|text| text == b"text")));
+    let ask = |words: &[&str]| {
+        let words: Vec<_> = words.iter().map(AsRef::as_ref).chain([place.as_os_str()]).collect();
+        let output = Custom::belay(&words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = r"mnt-\xff\xfe";
+    assert!(ask(&["status"]).contains(shown));
+    let file = fs::File::open(place.join("file")).unwrap();
+    ask(&["crash", "--count", "2"]);
+    let status: Value = serde_json::from_str(&ask(&["status", "--json"])).unwrap();
+    let status = if status.is_array() { status[0].clone() } else { status };
+    assert_eq!((&status["state"], &status["crashes"]), (&"serving".into(), &2.into()), "{status}");
+    let bytes = serde_json::to_value(place.as_os_str().as_bytes()).unwrap();
+    assert_eq!(status["mountpoint_bytes"], bytes, "{status}");
+    let mut text = [0; 4];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"text");
+    // A second one is refused by the name of the first.
+    let other = ["run", "--", "bindfs", "-f", "/etc"].map(std::ffi::OsStr::new);
+    let other = Custom::belay(&[&other[..], &[place.as_os_str()]].concat());
+    let said = String::from_utf8(other.stderr).unwrap();
+    assert!(!other.status.success() && said.contains("mnt-"), "{said}");
+    ask(&["restart"]);
+    drop(file);
+    ask(&["stop"]);
+    assert!(mount.end().success(), "{}", mount.log());
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
 }

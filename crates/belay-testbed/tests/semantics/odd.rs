@@ -3,7 +3,7 @@
 //! have in one life what they had in another.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -232,6 +232,62 @@ fn s74_daemons_that_refuse_root() {
     assert!(until(|| names(&mount.behind) == ["file"]), "{:?}", names(&mount.behind));
     let status = mount.status().unwrap();
     assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
+}
+
+/// S19, S74: a private map of a file, closed meanwhile, on a daemon that refuses everybody but its user: right after a crash
+/// its pages are there as before, those that were changed as well, and nobody dies of SIGBUS.
+#[test]
+fn s74_private_maps_on_daemons_that_refuse_root() {
+    const READER: &str = "import mmap, os, sys
+PAGE = 4096
+fd = os.open(sys.argv[1], os.O_RDONLY)
+all = mmap.mmap(fd, 64 * PAGE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+os.close(fd)
+all[0] = ord('c')
+for line in iter(sys.stdin.readline, ''):
+    all.madvise(mmap.MADV_DONTNEED, PAGE, 63 * PAGE)
+    pages = ''.join(chr(all[page * PAGE]) for page in range(64))
+    print(pages, flush=True)
+";
+    let mount = odd(&[], &["user=4321"]);
+    fs::set_permissions(&mount.behind, PermissionsExt::from_mode(0o777)).unwrap();
+    let expected: Vec<u8> = (0..64).map(|page| b'A' + page % 26).collect();
+    let text: Vec<u8> = expected.iter().flat_map(|letter| vec![*letter; 4096]).collect();
+    fs::write(mount.behind.join("mapped"), text).unwrap();
+    fs::set_permissions(mount.behind.join("mapped"), PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(fs::read(mount.at("mapped")).is_err(), "root is not refused");
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=4321",
+        "--regid=4321",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+        READER,
+    ]);
+    command.arg(mount.at("mapped")).stderr(Stdio::inherit());
+    let mut user = crate::common::start(&mut command);
+    let mut input = user.child().stdin.take().unwrap();
+    let mut output = BufReader::new(user.child().stdout.take().unwrap());
+    let mut pages = || {
+        input.write_all(b"\n").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let expected = format!("c{}", String::from_utf8(expected[1..].to_vec()).unwrap());
+    assert_eq!(pages(), expected, "{}", mount.log());
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        crate::common::drop_caches();
+        assert_eq!(pages(), expected, "{}", mount.log());
+    }
+    let status = mount.status().unwrap();
+    assert_eq!(status["degraded"], false, "{status}");
+    assert_eq!(number(&status, "/requests/failed"), 0, "{}", mount.log());
+    drop((input, output, user));
+    mount.wait_for("release", |status| status["open_handles"] == 0);
+    mount.stop();
 }
 
 /// S75, L35: a daemon that refuses what it allowed before: it is said which file, and why; what it still allows works, and

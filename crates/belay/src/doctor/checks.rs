@@ -1,7 +1,7 @@
 //! The checks.
 
 use super::{Finding, Level};
-use crate::preflight::{binary, helper, machine, mount_command, mountpoint, script, shim};
+use crate::preflight::{binary, helper, machine, mount_command, mountpoint, script, shim, wrapper};
 use crate::profile;
 use belay_supervisor::{Error, instances};
 use rustix::process::{Resource, getrlimit};
@@ -177,6 +177,19 @@ fn asks_for_others(command: &[OsString]) -> bool {
     has("allow_other") || has("allow_root") || (is_bindfs && !has("no-allow-other"))
 }
 
+/// The command's first word looks like a program that starts the daemon.
+fn starter(name: &OsStr, command: &[OsString]) -> Option<Finding> {
+    let path = binary::find(name).ok()?;
+    let is_known =
+        binary::is_wrapper(&path) || profile::find(&path).is_ok_and(|found| found.is_some());
+    let call = wrapper::remedy(&path, command).filter(|_| !is_known)?;
+    let found = format!(
+        "{} has nothing of FUSE in it and looks like a program that starts another one, which would not be held",
+        path.display()
+    );
+    Some(finding(super::WRAPPER, Level::Note, found, &format!("start belay by it: {call}")))
+}
+
 fn daemon(command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = mount_command::check(command)
@@ -199,6 +212,10 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
         Err(error) => refusal("daemon", &error),
     }];
     findings.extend(may_lose);
+    let starter = starter(name, command);
+    // Whose arguments are its own.
+    let doubted = starter.is_some();
+    findings.extend(starter);
     if !machine::may_mount() && !helper::allows_others() && asks_for_others(command) {
         findings.push(finding(
             "other users",
@@ -207,7 +224,7 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
             "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)",
         ));
     }
-    if let Some(word) = mountpoint::missing(command) {
+    if let Some(word) = mountpoint::missing(command).filter(|_| !doubted) {
         findings.push(finding(
             "mountpoint",
             Level::Missing,

@@ -13,6 +13,9 @@ use std::io::Write;
 /// Version of the JSON.
 const SCHEMA_VERSION: u32 = 1;
 
+/// The check whose note means that this may not be the daemon.
+const WRAPPER: &str = "wrapper";
+
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,7 +62,12 @@ pub fn run(options: &Doctor) -> Result<i32> {
             writeln!(out, "         -> {}", finding.remedy)?;
         }
     }
-    let verdict = if able { "belay can work here" } else { "belay cannot work here yet" };
+    let doubted = findings.iter().any(|finding| finding.name == WRAPPER);
+    let verdict = match (able, doubted) {
+        (true, false) => "belay can work here",
+        (true, true) => "belay can work here, but probably not on this program: see the note",
+        (false, _) => "belay cannot work here yet",
+    };
     writeln!(out, "{verdict}")?;
     Ok(i32::from(!able))
 }

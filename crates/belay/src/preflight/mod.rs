@@ -9,3 +9,4 @@ pub mod mountpoint;
 pub mod place;
 pub mod script;
 pub mod shim;
+pub mod wrapper;

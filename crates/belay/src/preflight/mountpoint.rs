@@ -32,11 +32,16 @@ enum Found {
 
 fn look(command: &[OsString]) -> Option<Found> {
     let mut doubtful = None;
+    // What is behind the mountpoint is an option, or its value.
+    let mut is_last = true;
     for pair in command.windows(2).rev() {
         let [before, word] = pair else { continue };
         if word.as_bytes().starts_with(b"-") || before == "-o" {
             continue;
         }
+        let may_be_value = may_take_value(before);
+        let may_be_place = is_path(word) || (is_last && !may_be_value && is_name(word));
+        is_last &= may_be_value;
         let path = mounts::resolve_untouched(Path::new(word));
         if mounts::at(&path).is_some_and(|mount| mount.is_fuse()) {
             return Some(Found::There(path));
@@ -45,11 +50,11 @@ fn look(command: &[OsString]) -> Option<Found> {
         match path.canonicalize() {
             Ok(real) if real.is_dir() => return Some(Found::There(real)),
             Ok(_) => continue,
-            Err(_) if !is_path(word) || path.symlink_metadata().is_ok() => continue,
+            Err(_) if !may_be_place || path.symlink_metadata().is_ok() => continue,
             Err(_) => {}
         }
         // A file of which an option says that it is to be made is not there either.
-        match may_take_value(before) {
+        match may_be_value {
             false => return Some(Found::Missing(path)),
             true => doubtful = doubtful.or(Some(Found::Missing(path))),
         }
@@ -60,6 +65,11 @@ fn look(command: &[OsString]) -> Option<Found> {
 /// Whether that word cannot be anything but a path.
 fn is_path(word: &OsStr) -> bool {
     word.as_bytes().starts_with(b"/") || word.as_bytes().starts_with(b".")
+}
+
+/// Whether that word may be a path from the working directory on, and not a host, an address, or something that is set.
+fn is_name(word: &OsStr) -> bool {
+    !word.is_empty() && !word.as_bytes().iter().any(|byte| b":=@".contains(byte))
 }
 
 /// Whether the next word may belong to this option. It does not to those that all daemons have (`-f`, `-d`, `-s`), nor if this
@@ -127,8 +137,32 @@ mod tests {
             assert_eq!(missing(&words(there)), None, "{there}");
             assert_eq!(guess(&words(there)), Some("/usr".into()), "{there}");
         }
-        for none in ["d", "d -o a=/no/such", "d no/such"] {
+        for none in ["d", "d -o a=/no/such", "d -f", "d -p 22", "d host:dir", "d --name none -f"] {
             assert_eq!(missing(&words(none)), None, "{none}");
+        }
+    }
+
+    /// A name is looked for from the working directory on, as the daemon does.
+    #[test]
+    fn a_relative_mountpoint_that_is_not_there_is_noticed() {
+        let here = std::path::absolute("nope").unwrap();
+        for line in
+            ["bindfs /etc nope", "bindfs /etc nope -o ro", "d -f nope", "d nope", "d -- nope -p 22"]
+        {
+            assert_eq!(missing(&words(line)), Some(here.clone()), "{line}");
+            assert_eq!(guess(&words(line)), None, "{line}");
+        }
+        // What comes before the last word, belongs to an option, or is no path, is none.
+        for there in [
+            "s3fs nope /usr",
+            "s3fs /usr --name nope",
+            "sshfs /usr -p 22",
+            "d /usr host:nope",
+            "d /usr nope=1",
+            "d nope /usr /etc/passwd",
+        ] {
+            assert_eq!(missing(&words(there)), None, "{there}");
+            assert_eq!(guess(&words(there)), Some("/usr".into()), "{there}");
         }
     }
 }

@@ -5,9 +5,9 @@
 //! writes late, if it can be ended and started again, which any can.
 
 use super::checkpoint::FlushName;
-use crate::contents::{self, Contents};
 use crate::image;
 use belay_supervisor::config::Policy;
+use belay_supervisor::contents::{self, Contents};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,10 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
         }
     }
     match images.pop() {
-        None => Guess::new(Policy::Journal, "it has no disk image, so its effects are calls"),
+        None => Guess::new(
+            Policy::Journal,
+            "no disk image in its arguments, so its effects are taken to be calls",
+        ),
         Some((path, _)) if !images.is_empty() => Guess::new(
             Policy::Journal,
             format!("{} is not its only disk image; --image names the one", path.display()),
@@ -151,6 +154,20 @@ mod tests {
         assert_eq!(decide(format!("d -o ro {ext} /mnt")), (Policy::Journal, None));
         assert_eq!(decide(format!("d -oro,x {ext} /mnt")), (Policy::Journal, None));
         assert_eq!(decide(format!("d {ext} {ntfs} /mnt")), (Policy::Journal, None));
+        // An option names the image, and an argument something else that is there.
+        for line in [
+            format!("d /etc/passwd -o dev={ext} /mnt"),
+            format!("d /etc/passwd --disk={ext} /mnt"),
+            format!("d {} -orw,dev={ext} /mnt", zip.display()),
+            format!("d {} -o dev={ext} /mnt", squash.display()),
+        ] {
+            assert_eq!(decide(line.clone()), (Policy::Epoch, image("ext")), "{line}");
+        }
+        assert_eq!(decide(format!("d {ntfs} -o dev={ext} /mnt")), (Policy::Journal, None));
+        assert_eq!(
+            decide(format!("d /etc/passwd -o db={} /mnt", base.display())).0,
+            Policy::Reconcile
+        );
         for other in [&squash, &zip] {
             assert_eq!(decide(format!("d {} /mnt", other.display())), (Policy::Journal, None));
         }

@@ -25,15 +25,22 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("archivemount", include_str!("../../../../profiles/archivemount.toml")),
     ("avfs", include_str!("../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../profiles/bindfs.toml")),
+    ("convmvfs", include_str!("../../../../profiles/convmvfs.toml")),
+    ("disorderfs", include_str!("../../../../profiles/disorderfs.toml")),
+    ("encfs", include_str!("../../../../profiles/encfs.toml")),
+    ("fuse-overlayfs", include_str!("../../../../profiles/fuse-overlayfs.toml")),
     ("fuse-zip", include_str!("../../../../profiles/fuse-zip.toml")),
     ("fuse2fs", include_str!("../../../../profiles/fuse2fs.toml")),
     ("fusefat", include_str!("../../../../profiles/fusefat.toml")),
     ("libfuse-examples", include_str!("../../../../profiles/libfuse-examples.toml")),
-    ("fuse-overlayfs", include_str!("../../../../profiles/fuse-overlayfs.toml")),
+    ("loggedfs", include_str!("../../../../profiles/loggedfs.toml")),
     ("mergerfs", include_str!("../../../../profiles/mergerfs.toml")),
+    ("mhddfs", include_str!("../../../../profiles/mhddfs.toml")),
     ("ntfs-3g", include_str!("../../../../profiles/ntfs-3g.toml")),
     ("s3fs", include_str!("../../../../profiles/s3fs.toml")),
+    ("securefs", include_str!("../../../../profiles/securefs.toml")),
     ("sshfs", include_str!("../../../../profiles/sshfs.toml")),
+    ("unionfs", include_str!("../../../../profiles/unionfs.toml")),
 ];
 
 /// A profile, and where it was found.

@@ -1,7 +1,7 @@
 //! The disk image among a daemon's arguments, and copies of it to work on. The original is only ever read.
 
-use crate::contents::{self, Contents};
 use anyhow::{Context, Result, bail, ensure};
+use belay_supervisor::contents::{self, Contents};
 use belay_supervisor::outside;
 use rustix::fs::{SeekFrom, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;

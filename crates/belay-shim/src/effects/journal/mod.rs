@@ -8,15 +8,18 @@
 //! | [`replay`] | how an effectful call is logged, and what becomes of it when it comes again |
 //! | [`reads`] | the same of reads |
 //! | [`kept`] | what a daemon answers and keeps to itself |
+//! | [`temporary`] | files that nobody finds in a later life |
 
 mod call;
 mod kept;
 mod reads;
 mod replay;
 mod tagged;
+mod temporary;
 
 pub(crate) use call::{About, Call, arguments};
-pub(crate) use kept::{is_all_seen, mapping, unseen};
+pub(crate) use kept::{is_all_seen, left, mapping, stream, told, unseen};
+pub(crate) use temporary::drawn;
 
 use super::tag::{self, State, Tag};
 use super::{Policy, policy};
@@ -55,12 +58,12 @@ pub(crate) fn effect(
     match (tag.state, shim()) {
         (State::Logged | State::Replaying, Some(shim)) => {
             let call = call();
+            // Of what belay looks at besides the daemon sees nothing: its errno stays.
+            let errno = real::errno();
             if !tag.acted && shim.is_watched(&tag) && kept::lasts(&call) {
                 tag.acted = true;
                 tag::set(tag);
             }
-            // Of what belay looks at besides the daemon sees nothing: its errno stays.
-            let errno = real::errno();
             let result = shim.effect(
                 tag,
                 &call,
@@ -82,6 +85,14 @@ pub(crate) fn effect(
         (State::Diverged, _) => fail(),
         (State::Idle, Some(shim)) => {
             shim.untagged();
+            make()
+        }
+        (State::Plain, Some(shim)) if !tag.acted && shim.is_watched(&tag) => {
+            let errno = real::errno();
+            if kept::lasts(&call()) {
+                left();
+            }
+            real::set_errno(errno);
             make()
         }
         _ => make(),

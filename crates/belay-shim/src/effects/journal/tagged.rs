@@ -115,7 +115,7 @@ impl Shim {
         let opcode = session.opcode_in_hand(unique);
         drop(session);
         if let Some(opcode) = opcode.filter(|_| !failed) {
-            self.look_for_stored(unique, opcode);
+            self.left(unique, opcode, || false);
         }
         if opcode.is_some_and(|opcode| CHANGES.has(opcode)) {
             self.void_all();

@@ -1,13 +1,14 @@
 //! Calls that a journal cannot hold: files whose names are drawn at random or that have none, and
 //! processes. A changing request that makes one is reconciled.
 
-use crate::effects::journal::beyond;
+use crate::effects::journal::{beyond, drawn, left};
 use crate::positions;
 use crate::real;
 use libc::{FILE, c_char, c_int, c_uint, pid_t};
+use std::ffi::CStr;
 
 macro_rules! passed_on {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty $(, after $before:path)?;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty $(, after $($before:path),+)?;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
@@ -15,43 +16,80 @@ macro_rules! passed_on {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             beyond();
-            $($before();)?
+            $($($before();)+)?
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::$name($($arg),*) }
         }
     )*};
 }
 
-passed_on! {
+/// Draws a name at random, by `make`, into `template`.
+fn draw<T>(template: *mut c_char, make: impl FnOnce() -> T, failed: impl Fn(&T) -> bool) -> T {
+    beyond();
+    let made = make();
+    // SAFETY: a C string of the caller's, which the call has filled in.
+    if !failed(&made) && !drawn(unsafe { CStr::from_ptr(template) }) {
+        left();
+    }
+    made
+}
+
+macro_rules! drawn_files {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(template: *mut c_char, $($arg: $ty),*) -> c_int {
+            // SAFETY: the caller's arguments, unchanged.
+            draw(template, || unsafe { real::$name(template, $($arg),*) }, |fd| *fd < 0)
+        }
+    )*};
+}
+
+drawn_files! {
     /// mkstemp(3).
-    mkstemp(template: *mut c_char) -> c_int;
+    mkstemp();
     /// mkstemp(3).
-    mkstemp64(template: *mut c_char) -> c_int;
+    mkstemp64();
     /// mkostemp(3).
-    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    mkostemp(flags: c_int);
     /// mkostemp(3).
-    mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    mkostemp64(flags: c_int);
     /// mkstemps(3).
-    mkstemps(template: *mut c_char, suffix: c_int) -> c_int;
+    mkstemps(suffix: c_int);
     /// mkostemps(3).
-    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
-    /// mkdtemp(3).
-    mkdtemp(template: *mut c_char) -> *mut c_char;
+    mkostemps(suffix: c_int, flags: c_int);
+}
+
+/// mkdtemp(3).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller's arguments, unchanged.
+    draw(template, || unsafe { real::mkdtemp(template) }, |path| path.is_null())
+}
+
+passed_on! {
     /// tmpfile(3).
     tmpfile() -> *mut FILE;
     /// memfd_create(2).
     memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     /// fork(2).
-    fork() -> pid_t, after positions::hand_all_back;
+    fork() -> pid_t, after left, positions::hand_all_back;
     /// system(3).
-    system(command: *const c_char) -> c_int, after positions::hand_all_back;
+    system(command: *const c_char) -> c_int, after left, positions::hand_all_back;
     /// popen(3).
-    popen(command: *const c_char, mode: *const c_char) -> *mut FILE, after positions::hand_all_back;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE, after left, positions::hand_all_back;
 }
 
 /// The same before vfork(2). Where that is.
 extern "C" fn before_vfork() -> usize {
     beyond();
+    left();
     positions::hand_all_back();
     real::vfork_address()
 }

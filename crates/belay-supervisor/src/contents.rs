@@ -1,7 +1,7 @@
 //! What a file holds, by its first bytes: a file system that a daemon may work on, or something else that is named in the
 //! same place (an archive, a database, a key).
 
-use belay_supervisor::outside;
+use crate::outside;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

@@ -1,0 +1,113 @@
+//! A daemon of which nobody has said what it works on, and that was seen to have a disk image open: no argument has named it, so
+//! its policy is not for one.
+//!
+//! Invariant: what the daemon has open for somebody on the mount is not taken for its own: it is looked when nobody has anything
+//! open there, before and after.
+
+use super::{SECOND, Supervisor};
+use crate::clock;
+use crate::config::Policy;
+use crate::degraded::Kind;
+use crate::scout::Sent;
+use crate::text::{OsText, command_line};
+use crate::threads;
+use belay_recorder::Store;
+use rustix::fd::AsFd;
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How often it is looked until a look tells.
+const LOOKS: u64 = SECOND;
+/// How many looks there are at the most: a mount on which somebody has always something open is let be.
+const MOST: u32 = 60;
+
+/// What was seen: nothing, if it could not be looked.
+type Seen = Option<Option<(OsText, String)>>;
+
+/// Looks at what the daemon has open.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    next: Option<u64>,
+    done: u32,
+    /// One that is away will say so here.
+    away: Option<Receiver<Seen>>,
+}
+
+impl Supervisor {
+    /// A daemon serves for the first time that this supervisor knows of.
+    pub(super) fn begin_to_look_at_opened(&mut self) {
+        let is_for_images =
+            matches!(self.config.policy, Policy::Epoch | Policy::Transaction | Policy::Buffer);
+        // Else somebody has decided who knows.
+        if self.config.unproven && !is_for_images {
+            self.opened = Looks { next: Some(clock::now()), ..Looks::default() };
+        }
+    }
+
+    /// When to look next.
+    pub(super) fn next_look_at_opened(&self) -> Option<u64> {
+        self.opened.next
+    }
+
+    /// Has somebody look who may wait.
+    pub(super) fn look_at_opened(&mut self, now: u64) {
+        if self.opened.next.is_none_or(|at| at > now) {
+            return;
+        }
+        self.opened.done += 1;
+        self.opened.next = (self.opened.done < MOST).then_some(now.saturating_add(LOOKS));
+        if self.opened.away.is_some() || !self.is_at_rest() {
+            return;
+        }
+        let Some(daemon) = self.daemon.as_ref().and_then(|daemon| daemon.try_clone()) else {
+            return;
+        };
+        let Ok(wake) = belay_sys::dup_cloexec(self.committed.as_fd()) else { return };
+        let (tell, told) = channel();
+        let scouts = Arc::clone(&self.scouts);
+        let look = move || {
+            let seen = match scouts.opened(&daemon) {
+                Sent::Back(found) => Some(found),
+                Sent::Away | Sent::Not(_) => None,
+            };
+            let _ = tell.send(seen);
+            let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
+        };
+        if threads::start_within(Duration::ZERO, "opened", look).is_ok() {
+            self.opened.away = Some(told);
+        }
+    }
+
+    /// Whoever looked may be back.
+    pub(super) fn hear_of_opened(&mut self) {
+        let Some(seen) = self.opened.away.as_ref().map(Receiver::try_recv) else { return };
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(std::sync::mpsc::TryRecvError::Empty) => return,
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => None,
+        };
+        self.opened.away = None;
+        let Some(seen) = seen.filter(|_| self.is_at_rest()) else { return };
+        self.opened.next = None;
+        if let Some((path, holds)) = seen {
+            let quoted = command_line([OsStr::new(&path.0)]);
+            let policy = self.config.policy.effective();
+            self.lost(
+                Kind::Policy,
+                &format!(
+                    "the daemon writes to the disk image {quoted} ({holds}), which no argument of its names alone, so that it \
+                     is held under the policy {policy}: what it has acknowledged and keeps in its memory is lost if it dies. \
+                     Start it with `--policy epoch --image {quoted}`"
+                ),
+            );
+        }
+    }
+
+    /// Whether the daemon serves, and nobody has anything open on the mount or asks for it.
+    fn is_at_rest(&self) -> bool {
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        self.complete && store.handles_live() == 0 && self.requests().count() == 0
+    }
+}
