@@ -303,8 +303,9 @@ fn s58_a_state_directory_is_its_owners_whatever_the_umask() {
     }
     for user in ["0", "65534"] {
         let dir = tempfile::tempdir().expect("tempdir");
-        let home = dir.path().join("home");
+        let (home, device) = (dir.path().join("home"), dir.path().join("device"));
         std::fs::create_dir(&home).expect("mkdir");
+        std::fs::create_dir(&device).expect("mkdir");
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).expect("chmod");
         let owner = user.parse().ok();
@@ -315,9 +316,15 @@ fn s58_a_state_directory_is_its_owners_whatever_the_umask() {
                 std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode))
                     .expect("chmod");
             }
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c"]);
-            command.arg("umask 777; exec \"$0\" run -- true").arg(env!("CARGO_BIN_EXE_belay"));
+            // In a mount namespace of its own, where everybody may open the device.
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-euc"]).arg(
+                "mount -t tmpfs none \"$3\"; mknod -m 666 \"$3/fuse\" c 10 229
+                 mount --bind \"$3/fuse\" /dev/fuse
+                 exec setpriv --reuid \"$1\" --regid \"$1\" --clear-groups \\
+                   sh -c 'umask 777; exec \"$0\" run -- true' \"$2\"",
+            );
+            command.args(["sh", user, env!("CARGO_BIN_EXE_belay")]).arg(&device);
             command.env("HOME", &home).env_remove("XDG_CONFIG_HOME");
             let output = run(command.env("BELAY_STATE_DIR", &state));
             let text = text(&output);
