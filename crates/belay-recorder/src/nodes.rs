@@ -35,7 +35,8 @@ pub mod node_flags {
     pub const BOUND: u32 = 1 << 1;
     /// In the id index.
     pub const BY_ID: u32 = 1 << 2;
-    /// In the inode-number index (it has several links, or its number is pinned).
+    /// In the inode-number index (it has several links, its number is pinned, or it is a directory
+    /// whose number may be another's in the next life).
     pub const BY_INO: u32 = 1 << 3;
     /// The daemon numbers inodes by node id: applications see the key instead.
     pub const INO_IS_ID: u32 = 1 << 4;
@@ -143,11 +144,16 @@ impl<M: Memory> Store<M> {
         .map(Node)
     }
 
-    /// A live node that applications know by this number, whatever the daemon says
-    /// ([`INO_PINNED`], of those in the index).
-    pub fn pinned_by_ino(&self, ino: u64) -> Option<Node> {
+    /// A live node in the inode-number index with this number that is not `node`, and that counts.
+    pub fn other_by_ino(
+        &self,
+        node: Node,
+        ino: u64,
+        counts: impl Fn(Node) -> bool,
+    ) -> Option<Node> {
         self.index_find(Index::Ino, ino_hash(ino), |item| {
-            self.ino(Node(item)) == ino && self.node_flags(Node(item)) & INO_PINNED != 0
+            let other = Node(item);
+            other != node && self.ino(other) == ino && counts(other)
         })
         .map(Node)
     }

@@ -62,8 +62,13 @@ impl<M: Memory> Session<M> {
                 self.opened(node, flags, header, message, 16, directory)?;
             }
             Opcode::SETATTR => {
-                if let (Some(at), true) = (attr_offset(opcode), self.presents(node)) {
+                if let Some(at) = attr_offset(opcode)
+                    && (self.volatile() || self.presents(node))
+                {
                     let mut attr: Attr = message.get(at)?;
+                    if self.renumbers(node, attr.ino) {
+                        self.renumber(node, attr.ino);
+                    }
                     self.present(node, &mut attr);
                     message.patch(at, &attr);
                 }

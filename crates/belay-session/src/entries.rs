@@ -74,7 +74,7 @@ impl<M: Memory> Session<M> {
                 if self.store.node_flags(node) & node_flags::INO_IS_ID == 0
                     && self.store.ino(node) != entry.attr.ino
                 {
-                    self.pin(node);
+                    self.pin(node, entry.attr.ino);
                 }
                 self.count(Counter::NodesRestored);
                 node

@@ -81,9 +81,14 @@ impl<M: Memory> Session<M> {
         let mut kept = self.control().kept();
         match opcode {
             Opcode::UNLINK | Opcode::RMDIR => {
-                if !kept.find(&path).is_some_and(|by| MAKES.has(Opcode(by))) {
-                    kept.remove(&path);
-                    kept.add(opcode.0, path);
+                match kept.find(&path) {
+                    Some(by) if MAKES.has(Opcode(by)) => {}
+                    // It may be one that found no room when it was made: nothing is said in doubt.
+                    None if kept.more > 0 => kept.more -= 1,
+                    _ => {
+                        kept.remove(&path);
+                        kept.add(opcode.0, path);
+                    }
                 }
             }
             Opcode::RENAME | Opcode::RENAME2 => {

@@ -7,6 +7,7 @@
 //! on seeing what they saw last. Then the daemon knows nothing of a number that is in use, and may
 //! give it to another file, which is given its key instead.
 
+use crate::entries::DIRECTORY;
 use crate::session::Session;
 use belay_recorder::control::options;
 use belay_recorder::{Memory, Node, node_flags};
@@ -22,10 +23,39 @@ impl<M: Memory> Session<M> {
         self.store.node_flags(node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0
     }
 
-    /// Applications go on seeing the recorded number. Part of a change.
-    pub(crate) fn pin(&self, node: Node) {
+    /// Applications go on seeing the recorded number of a node for which the daemon has the number `own` now, unless the recorded
+    /// one is another's as well: then they see that of the daemon, or the key. Part of a change.
+    pub(crate) fn pin(&self, node: Node, own: u64) {
+        let is_anothers = |other| self.is_kept_number(other) || self.is_directory(other);
+        if self.store.other_by_ino(node, self.store.ino(node), is_anothers).is_some() {
+            if !self.is_taken(node, own) {
+                self.store.set_ino(node, own);
+                self.index(node);
+                return;
+            }
+            self.store.set_ino(node, self.store.key(node));
+        }
+        self.keep_number(node);
+    }
+
+    fn keep_number(&self, node: Node) {
         self.store.node_flag(node, node_flags::INO_PINNED, true);
         self.store.index_by_ino(node);
+    }
+
+    fn is_kept_number(&self, node: Node) -> bool {
+        self.store.node_flags(node) & node_flags::INO_PINNED != 0
+    }
+
+    fn is_directory(&self, node: Node) -> bool {
+        self.store.kind(node) == DIRECTORY
+    }
+
+    /// Directories are looked for by their numbers: no two names lead to one, so no two have one number.
+    fn index(&self, node: Node) {
+        if self.volatile() && self.is_directory(node) {
+            self.store.index_by_ino(node);
+        }
     }
 
     /// This life's daemon gives a new node its number. Part of a change.
@@ -34,7 +64,9 @@ impl<M: Memory> Session<M> {
             self.store.set_ino(node, self.store.key(node));
         } else if self.volatile() && self.is_taken(node, self.store.ino(node)) {
             self.store.set_ino(node, self.store.key(node));
-            self.pin(node);
+            self.keep_number(node);
+        } else {
+            self.index(node);
         }
     }
 
@@ -51,14 +83,20 @@ impl<M: Memory> Session<M> {
     /// next life. Part of a change.
     pub(crate) fn renumber(&self, node: Node, ino: u64) {
         if self.is_taken(node, ino) {
-            self.pin(node);
+            self.pin(node, ino);
         } else {
             self.store.set_ino(node, ino);
+            self.index(node);
         }
     }
 
-    /// Whether applications know another node by this number, of which the daemon knows nothing.
+    /// Whether applications know another node by this number, of which the daemon knows nothing: it is kept for that one, or will be
+    /// when this life is asked for it.
     fn is_taken(&self, node: Node, ino: u64) -> bool {
-        self.store.pinned_by_ino(ino).is_some_and(|other| other != node)
+        let is_taken = |other| {
+            self.is_kept_number(other)
+                || self.is_directory(other) && self.store.bound(other, self.generation).is_none()
+        };
+        self.store.other_by_ino(node, ino, is_taken).is_some()
     }
 }

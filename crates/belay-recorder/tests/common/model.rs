@@ -755,7 +755,9 @@ impl State {
             let pinned = |node: &NodeState| {
                 node.ino == ino && node.flags & (BY_INO | INO_PINNED) == BY_INO | INO_PINNED
             };
-            let kept = store.pinned_by_ino(ino).map(|node| store.key(node));
+            let kept = store
+                .other_by_ino(Node::ROOT, ino, |n| store.node_flags(n) & INO_PINNED != 0)
+                .map(|node| store.key(node));
             match kept {
                 Some(key) => assert!(state.nodes.get(&key).is_some_and(pinned)),
                 None => assert!(!state.nodes.values().any(pinned)),

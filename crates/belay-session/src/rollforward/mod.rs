@@ -324,7 +324,7 @@ impl<M: Memory> Session<M> {
             // applications go on seeing the first.
             let numbered = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
             if self.store.ino(node) != ino && !numbered {
-                self.pin(node);
+                self.pin(node, ino);
             }
             self.store.commit();
         }

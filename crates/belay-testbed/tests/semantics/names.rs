@@ -230,6 +230,36 @@ fn s11_no_number_is_given_twice() {
     bed.stop();
 }
 
+/// S11: nor where the one that had the number before has not been asked for in this life, or two have it on record.
+#[test]
+fn s11_a_number_of_before_is_given_to_nobody_else() {
+    let bed = held(Kind::Mergerfs, &["use_ino", "cache.attr=0", "cache.entry=0"], &[]);
+    let differ = |one: &str, other: &str| {
+        let (one, other) = (ino(&bed.at(one)), ino(&bed.at(other)));
+        assert_ne!(one, other);
+        (one, other)
+    };
+    // The old directory is held, so the kernel does not ask for it anew.
+    fs::create_dir(bed.at("b")).unwrap();
+    let open = fs::File::open(bed.at("b")).unwrap();
+    fs::rename(bed.at("b"), bed.at("a")).unwrap();
+    bed.crash_and_recover();
+    fs::create_dir(bed.at("b")).unwrap();
+    let seen = differ("b", "a");
+    bed.crash_and_recover();
+    assert_eq!(differ("b", "a"), seen);
+    // Both on record under one number.
+    fs::create_dir(bed.at("c")).unwrap();
+    let both = fs::File::open(bed.at("c")).unwrap();
+    fs::rename(bed.at("c"), bed.at("d")).unwrap();
+    fs::create_dir(bed.at("c")).unwrap();
+    let again = fs::File::open(bed.at("c")).unwrap();
+    bed.crash_and_recover();
+    differ("d", "c");
+    drop((open, both, again));
+    bed.stop();
+}
+
 /// A mountpoint whose name is no UTF-8: it is held, shown, crashed and stopped by that name.
 #[test]
 fn a_mountpoint_of_any_bytes() {

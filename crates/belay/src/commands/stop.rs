@@ -164,12 +164,12 @@ fn stays(status: &Status) -> Option<String> {
 /// What is waited for that may take long; and whether belay itself waits no longer than its patience lasts.
 fn waits_for(instance: &Instance) -> Option<(String, bool)> {
     let status = look(instance)?;
-    if let Some(why) = stays(&status) {
-        return Some((why, true));
-    }
     if status.epoch.as_ref().is_some_and(|epoch| epoch.storing) {
         let what = "unmounted; waiting until what was acknowledged is written";
         return Some((what.to_owned(), false));
+    }
+    if let Some(why) = stays(&status) {
+        return Some((why, true));
     }
     let what = "waiting for the daemon, which is being started again: who waits for an answer of it gets that first";
     (status.state == State::Recovering).then(|| (what.to_owned(), false))
