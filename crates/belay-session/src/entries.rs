@@ -1,7 +1,7 @@
 //! Which node a directory entry is: the place where one kernel inode stays one.
 
 use crate::session::Session;
-use belay_recorder::control::{Counter, flags, options};
+use belay_recorder::control::{Counter, flags};
 use belay_recorder::{Memory, Node, node_flags};
 use belay_wire::{Attr, EntryOut};
 
@@ -121,9 +121,7 @@ impl<M: Memory> Session<M> {
     /// Whether what a successor shows under an old node's name can be that node.
     pub(crate) fn is_same(&self, node: Node, kind: u32, entry: &EntryOut) -> bool {
         self.store.kind(node) == kind
-            && (self.store.ino(node) == entry.attr.ino
-                || self.is_pinned(node)
-                || self.options & options::VOLATILE_INODES != 0)
+            && (self.store.ino(node) == entry.attr.ino || self.is_pinned(node) || self.volatile())
     }
 
     /// Records the name; what it meant before loses it.

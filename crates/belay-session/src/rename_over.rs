@@ -6,8 +6,7 @@ use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Step, Task, Wait};
-use belay_recorder::control::options;
-use belay_recorder::{Memory, Node, node_flags};
+use belay_recorder::{Memory, Node};
 use belay_wire::abi::OutHeader;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build};
 
@@ -78,15 +77,11 @@ impl<M: Memory> Session<M> {
 
     /// Whether two nodes can be links of one file: unless their inode numbers are different and mean something.
     fn may_be_one_file(&self, one: Node, other: Node) -> bool {
-        let numbers_mean_nothing = |node| {
-            let flags = self.store.node_flags(node);
-            flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0
-        };
         self.store.kind(one) == self.store.kind(other)
             && (self.store.ino(one) == self.store.ino(other)
-                || numbers_mean_nothing(one)
-                || numbers_mean_nothing(other)
-                || self.options & options::VOLATILE_INODES != 0)
+                || self.is_pinned(one)
+                || self.is_pinned(other)
+                || self.volatile())
     }
 
     /// A rename over an open file has failed (`error`: the reply's): the file's hidden second name goes again, or its first

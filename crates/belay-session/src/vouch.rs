@@ -12,7 +12,7 @@ use crate::restore::Missed;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::Counter;
-use belay_recorder::{Memory, Node, node_flags};
+use belay_recorder::{Memory, Node};
 use belay_wire::{EntryOut, Opcode, Request, build};
 
 /// How many files are asked for, at most.
@@ -123,9 +123,7 @@ impl<M: Memory> Session<M> {
         let open = self.store.live_handles().map(|handle| self.store.open_facts(handle).node);
         let mut ways: Vec<Vec<(Vec<u8>, Node)>> = Vec::new();
         for node in open.chain(self.store.some_nodes()).take(NODES) {
-            let meaningless = node_flags::INO_IS_ID | node_flags::INO_PINNED;
-            if self.store.kind(node) == DIRECTORY || self.store.node_flags(node) & meaningless != 0
-            {
+            if self.store.kind(node) == DIRECTORY || self.is_pinned(node) {
                 continue;
             }
             let known = |way: &Vec<(Vec<u8>, Node)>| way.last().is_some_and(|last| last.1 == node);

@@ -6,7 +6,7 @@ use crate::message::{COUNTED, count_of, read, target_dir};
 use crate::session::Session;
 use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
 use belay_recorder::control::flags;
-use belay_recorder::{Dentry, Memory, Node, node_flags};
+use belay_recorder::{Dentry, Memory, Node};
 use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In};
 use belay_wire::{EntryOut, Opcode, Request};
 use smallvec::SmallVec;
@@ -93,9 +93,7 @@ impl<M: Memory> Session<M> {
 
     /// The number of the file that a node is, the same for all of its links: its inode number, if the daemon has such.
     fn file_of(&self, key: u64) -> [u64; 2] {
-        let node = self.store.node_by_key(key).filter(|node| {
-            self.store.node_flags(*node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED) == 0
-        });
+        let node = self.store.node_by_key(key).filter(|node| !self.is_pinned(*node));
         match node.filter(|_| self.control().has(flags::OWN_INODES)) {
             Some(node) => [self.store.ino(node) | INODE, 0],
             // Another node may be the same file: what is between is not to be passed over.

@@ -172,8 +172,7 @@ impl<M: Memory> Session<M> {
                 forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
             }
         }
-        let numbers_last =
-            self.control().has(flags::OWN_INODES) && self.options & options::VOLATILE_INODES == 0;
+        let numbers_last = self.control().has(flags::OWN_INODES) && !self.volatile();
         if entry.attr.mode != facts.entry.mode {
             Err("it made something of another kind or mode")
         } else if numbers_last && entry.attr.ino != facts.entry.ino {
