@@ -269,6 +269,10 @@ pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<Mo
         let all = || table.iter().filter(of_connection);
         return all().find(|m| m.mountpoint == told).or_else(|| all().next()).map(fact);
     }
+    // The device of a kernel that names connections has none yet: that of the mount is still on its way here.
+    if !was_mounted(device) {
+        return None;
+    }
     guess(&table, told, before).map(|(mount, proven)| MountFact { proven, ..fact(mount) })
 }
 

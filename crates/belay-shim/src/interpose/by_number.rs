@@ -1,6 +1,7 @@
 //! syscall(2): calls that libc has no function for, or that a program makes by their numbers all the same. Those that have
 //! a function here are taken for it; all others go on as they came.
 
+use super::mount_api::{fsconfig, fsmount, fsopen, mount_setattr, move_mount};
 use super::open::openat2;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, msghdr, off_t, size_t, stat};
 use libc::{mode_t, timespec};
@@ -125,6 +126,14 @@ by_number! {
     SYS_memfd_create(name: *const c_char, flags: c_uint) => libc::memfd_create(name, flags);
     SYS_mount(source: *const c_char, target: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) =>
         libc::mount(source, target, kind, flags, data);
+    SYS_fsopen(kind: *const c_char, flags: c_uint) => fsopen(kind, flags);
+    SYS_fsconfig(fd: c_int, command: c_uint, key: *const c_char, value: *const c_void, aux: c_int) =>
+        fsconfig(fd, command, key, value, aux);
+    SYS_fsmount(fd: c_int, flags: c_uint, attributes: c_uint) => fsmount(fd, flags, attributes);
+    SYS_move_mount(from: c_int, path: *const c_char, to: c_int, to_path: *const c_char, flags: c_uint) =>
+        move_mount(from, path, to, to_path, flags);
+    SYS_mount_setattr(fd: c_int, path: *const c_char, how: c_uint, attributes: *mut c_void, size: size_t) =>
+        mount_setattr(fd, path, how, attributes, size);
     SYS_umount2(target: *const c_char, flags: c_int) => libc::umount2(target, flags);
     #[cfg(target_arch = "x86_64")]
     SYS_open(path: *const c_char, flags: c_int, mode: mode_t) => libc::open(path, flags, mode);

@@ -39,11 +39,7 @@ pub unsafe extern "C-unwind" fn mount(
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::mount(source, target, kind, mount_flags, data) };
     if result == 0 {
-        let control = shim.control();
-        control.set_mount(bytes(target), bytes(data.cast()));
-        control.raise(flags::MOUNTED);
-        shim.mailbox.settle();
-        shim.tell();
+        shim.note_mounted(bytes(target), bytes(data.cast()));
     }
     result
 }

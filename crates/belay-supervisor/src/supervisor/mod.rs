@@ -36,6 +36,7 @@ mod clients;
 mod ending;
 mod facts;
 mod fence;
+mod finding;
 mod kill;
 mod last_commit;
 mod launch;
@@ -199,6 +200,7 @@ struct Supervisor {
     /// When to look next whether what was started has loaded the shim.
     next_unheld: Option<u64>,
     /// Whether another program has mounted while the first daemon starts.
+    finding: finding::Looks,
     stray: stray::Looks,
     /// Looks at what a daemon has open of which nobody has said what it works on.
     opened: opened::Looks,
@@ -307,6 +309,7 @@ impl Supervisor {
             next_client: FIRST_CLIENT,
             launch_at: None,
             next_unheld: None,
+            finding: finding::Looks::default(),
             stray: stray::Looks::default(),
             opened: opened::Looks::default(),
             conclude_at: None,
@@ -505,6 +508,7 @@ impl Supervisor {
             self.next_committer(),
             self.next_commit_look(),
             self.next_unheld,
+            self.next_look_for_mount(),
             self.next_stray_look(),
             self.next_look_at_opened(),
             self.next_unmount_try(),
@@ -549,6 +553,7 @@ impl Supervisor {
         self.nudge_in_time(now);
         self.end_vain_nudge(now);
         self.look_for_unheld(now);
+        self.look_for_mount(now);
         self.look_for_stray(now);
         self.look_at_opened(now);
         if self.next_record_look(now) <= now {

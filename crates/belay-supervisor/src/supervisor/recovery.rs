@@ -301,6 +301,7 @@ impl Supervisor {
             self.complete = true;
             self.hold_connections();
             self.begin_to_look_at_opened();
+            self.begin_to_look_for_mount(clock::now());
             self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
             self.pursue_stop();
@@ -327,6 +328,7 @@ impl Supervisor {
     /// The successor has settled all that was in flight at `open_ns`.
     fn recovered(&mut self, open_ns: u64) {
         self.complete = true;
+        self.begin_to_look_for_mount(clock::now());
         self.conclude_at = None;
         self.note_fenced();
         self.hold_connections();

@@ -361,20 +361,4 @@ impl Supervisor {
             self.adopt_device();
         }
     }
-
-    /// Finds the mount in the mount table, if it is not known yet.
-    pub(super) fn find_mount(&mut self) {
-        // Also if the mount is known: it is in the table before its device is in the mailbox.
-        self.adopt_device();
-        if self.book.mount.is_some() {
-            return;
-        }
-        let told = self.control().mountpoint();
-        if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
-            tracing::debug!("mounted at {}", fact.mountpoint.show());
-            self.book.mount = Some(fact);
-            self.keep_book();
-            self.note_mount();
-        }
-    }
 }

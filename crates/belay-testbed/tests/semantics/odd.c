@@ -8,12 +8,15 @@
  * links        opens no file for writing that has several links (rofiles-fuse)
  * copies       gives directories other inode numbers in each life (overlays that copy them up)
  * order        numbers inodes in the order in which it meets them (fuseiso)
+ * steps        mounts by fsopen(2), fsmount(2) and move_mount(2)
+ * late         the same, but serves before its file system has a place: it gets one when "go" is in BACKING
  * Its node ids count up from 2 in each life: they are paths to it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -320,7 +323,42 @@ static void serve(void) {
     }
 }
 
+/* The file system that fsmount(2) has made, to be moved to its place. */
+static int tree = -1;
+
+static int make_tree(void) {
+    char number[20];
+    int context = fsopen("fuse", FSOPEN_CLOEXEC);
+    snprintf(number, sizeof number, "%d", device);
+    if (context < 0 || fsconfig(context, FSCONFIG_SET_STRING, "fd", number, 0) ||
+        fsconfig(context, FSCONFIG_SET_STRING, "rootmode", "40000", 0) ||
+        fsconfig(context, FSCONFIG_SET_STRING, "user_id", "0", 0) ||
+        fsconfig(context, FSCONFIG_SET_STRING, "group_id", "0", 0) ||
+        fsconfig(context, FSCONFIG_SET_FLAG, "allow_other", NULL, 0) ||
+        fsconfig(context, FSCONFIG_SET_STRING, "subtype", "odd", 0) ||
+        fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+        return -1;
+    tree = fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    close(context);
+    return tree < 0 ? -1 : 0;
+}
+
+static int move_tree(const char *place) {
+    int moved = move_mount(tree, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH);
+    close(tree);
+    return moved;
+}
+
+static void *move_late(void *place) {
+    while (faccessat(backing, "go", F_OK, 0))
+        usleep(10000);
+    if (move_tree(place))
+        abort();
+    return NULL;
+}
+
 int main(int argc, char **argv) {
+    int steps = 0, late = 0;
     const struct rlimit none = {0, 0};
     char options[200];
     setrlimit(RLIMIT_CORE, &none);
@@ -334,11 +372,21 @@ int main(int argc, char **argv) {
         links |= !strcmp(argv[i], "links");
         copies |= !strcmp(argv[i], "copies");
         order |= !strcmp(argv[i], "order");
+        late |= !strcmp(argv[i], "late");
+        steps |= late | !strcmp(argv[i], "steps");
     }
     backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
-    if (backing < 0 || device < 0 || mount("odd", argv[2], "fuse.odd", MS_NOSUID | MS_NODEV, options) < 0) {
+    pthread_t mover;
+    int failed = backing < 0 || device < 0;
+    if (!failed && late)
+        failed = make_tree() || pthread_create(&mover, NULL, move_late, argv[2]);
+    else if (!failed && steps)
+        failed = make_tree() || move_tree(argv[2]);
+    else if (!failed)
+        failed = mount("odd", argv[2], "fuse.odd", MS_NOSUID | MS_NODEV, options);
+    if (failed) {
         perror("odd");
         return 1;
     }

@@ -9,6 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use belay_testbed::process::run;
 use belay_testbed::{Belay, Signal};
 
@@ -18,15 +20,20 @@ use crate::journal::compile;
 
 /// A mount by `odd.c` with these habits.
 fn odd(arguments: &[&str], habits: &[&str]) -> Custom {
-    let mount = Custom::start(arguments, |place| {
+    let mount = start_odd(arguments, habits);
+    assert!(until(|| mount.is_mounted()), "{}", mount.log());
+    mount.wait_for("service", |status| status["state"] == "serving");
+    mount
+}
+
+/// The same, which may not serve yet.
+fn start_odd(arguments: &[&str], habits: &[&str]) -> Custom {
+    Custom::start(arguments, |place| {
         let program = place.dir.join("odd");
         compile("odd.c", &program);
         let words = [program.into(), place.behind.into(), place.mountpoint.into()];
         words.into_iter().chain(habits.iter().map(Into::into)).collect()
-    });
-    assert!(until(|| mount.is_mounted()), "{}", mount.log());
-    mount.wait_for("service", |status| status["state"] == "serving");
-    mount
+    })
 }
 
 /// Does all that such a daemon can, and gives what was seen of it. `crash` is called in between.
@@ -158,6 +165,41 @@ fn s83_daemons_that_must_have_been_asked_for_a_name() {
     compare(&["--no-resend"], &["known"]);
     compare(&["--policy", "reconcile"], &["known", "plus"]);
     compare(&["--inode-numbers", "volatile"], &["known", "order"]);
+}
+
+/// S112: a daemon that mounts in steps (fsopen, fsconfig, fsmount, move_mount).
+#[test]
+fn s112_daemons_that_mount_in_steps() {
+    compare(&[], &["steps"]);
+    compare(&["--no-resend"], &["known", "steps"]);
+}
+
+/// S112: the kernel asks the daemon before its file system has a place. That is found when it comes, and nothing else tells of it.
+#[test]
+fn s112_a_place_that_comes_after_the_first_answers() {
+    let mount = start_odd(&[], &["late"]);
+    let status = || {
+        serde_json::from_slice::<Value>(
+            &Custom::belay(&["status".as_ref(), "--json".as_ref()]).stdout,
+        )
+    };
+    let serves = || {
+        let all = status().unwrap();
+        let place = mount.mountpoint.to_str().unwrap();
+        all["mounts"].as_array().unwrap().iter().any(|status| {
+            status["daemon"]["command"].as_str().unwrap().contains(place)
+                && status["state"] == "serving"
+        })
+    };
+    assert!(until(serves), "{}", mount.log());
+    assert!(!mount.is_mounted());
+    fs::write(mount.behind.join("go"), "").unwrap();
+    mount.wait_for("place", |status| status["state"] == "serving");
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        assert_eq!(names(&mount.mountpoint), ["file", "go"]);
+    }
+    mount.stop();
 }
 
 /// S83: a kernel that knows the root's attributes opens it without asking for them.

@@ -1,0 +1,59 @@
+//! Where the held file system is mounted.
+//!
+//! A daemon may serve before there is such a place: the kernel asks it as soon as the file system is made, which may be put in
+//! its place later, also by another call (fsmount(2), move_mount(2)).
+
+use super::{SECOND, Supervisor};
+use crate::mounts;
+
+/// The first pause between two looks at the mount table, and the longest.
+const FIRST: u64 = SECOND / 100;
+const LONGEST: u64 = 10 * SECOND;
+
+/// Looks for the place of a file system that is served, and in no place yet.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// When to look next, and the pause after that.
+    next: Option<(u64, u64)>,
+}
+
+impl Supervisor {
+    /// Finds the mount in the mount table, if it is not known yet.
+    pub(super) fn find_mount(&mut self) {
+        // Also if the mount is known: it is in the table before its device is in the mailbox.
+        self.adopt_device();
+        if self.book.mount.is_some() {
+            return;
+        }
+        let told = self.control().mountpoint();
+        if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
+            tracing::debug!("mounted at {}", fact.mountpoint.show());
+            self.book.mount = Some(fact);
+            self.finding.next = None;
+            self.keep_book();
+            self.note_mount();
+        }
+    }
+
+    /// The daemon serves: from now on nothing tells where, if that is not known yet.
+    pub(super) fn begin_to_look_for_mount(&mut self, now: u64) {
+        let unknown = self.book.mount.is_none();
+        self.finding.next = unknown.then(|| (now.saturating_add(FIRST), FIRST));
+    }
+
+    /// When to look next.
+    pub(super) fn next_look_for_mount(&self) -> Option<u64> {
+        self.finding.next.map(|(at, _)| at)
+    }
+
+    /// Looks if it is time to.
+    pub(super) fn look_for_mount(&mut self, now: u64) {
+        let Some((_, pause)) = self.finding.next.filter(|(at, _)| *at <= now) else { return };
+        let pause = pause.saturating_mul(2).min(LONGEST);
+        self.finding.next = Some((now.saturating_add(pause), pause));
+        self.find_mount();
+        if self.book.mount.is_some() {
+            self.pursue_stop();
+        }
+    }
+}
