@@ -15,6 +15,7 @@
 //! A namespace is found by the processes that live in it. No descriptor of it is kept: that would keep
 //! it, and all its copies, beyond their end.
 
+pub(crate) mod copies;
 mod remounts;
 
 use crate::error::passes;

@@ -6,7 +6,8 @@
 
 use crate::asker;
 use crate::folder::Folder;
-use crate::instances::LARGEST;
+use crate::instances::{Instance, LARGEST};
+use crate::mirror::copies;
 use crate::mounts::{self, MountFact, Removed};
 use crate::outside;
 use crate::process::{Exit, Watched, children, started};
@@ -106,10 +107,24 @@ impl Orphan {
         self.status.state == State::Dead
     }
 
-    /// Takes it away: `lazy`, or if nobody uses it.
-    pub fn remove(&self, lazy: bool) -> Removed {
-        mounts::remove(&self.mount, None, &Scouts::default(), lazy)
+    /// Takes it away: `lazy`, or if nobody uses it. Of its copies those go as well that daemons of dead belays have in their mount
+    /// namespaces, as far as these are `known`.
+    pub fn remove(&self, lazy: bool, known: &[Instance]) -> Removed {
+        let removed = mounts::remove(&self.mount, None, &Scouts::default(), lazy);
+        if removed == Removed::Now {
+            let dead = known.iter().filter(|instance| !instance.alive);
+            copies::take_off(&self.mount, dead.filter_map(|instance| daemon_of(&instance.dir)));
+        }
+        removed
     }
+}
+
+/// The daemon of the folder `dir`, which nobody holds, if it lives.
+fn daemon_of(dir: &Path) -> Option<u32> {
+    let Note { mount, status, .. } = read(dir)?;
+    // What is unmounted already may have a copy left, which keeps its daemon.
+    let last = status.daemon.pid.filter(|pid| mounts::serves(*pid, &mount.device));
+    last.or_else(|| mounts::is_there(&mount).then(|| server(&mount)).flatten())
 }
 
 /// The process that serves the mount, if it can be seen. Others may have its device as well: what is left of a daemon before,

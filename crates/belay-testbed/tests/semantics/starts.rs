@@ -249,6 +249,28 @@ fn s33_belay_is_killed_at_a_successors_start() {
     }
 }
 
+/// S33, L11: daemons whose belays are dead do not keep each other's mounts, though each has a copy of the other's in its mount
+/// namespace.
+#[test]
+fn s33_daemons_without_their_belays_end_with_their_mounts() {
+    let mut mounts = [(); 2].map(|()| Custom::low_level(&[], &[]));
+    mounts.iter().for_each(Custom::crash_and_recover);
+    for mount in &mut mounts {
+        // In this order: a stopped process that its group's last parent leaves has the kernel hang up on all of the group.
+        let belay = ["supervisor", "keeper"].map(|role| mount.pid(role));
+        for signal in [Signal::STOP, Signal::KILL] {
+            belay.iter().for_each(|pid| kill(*pid, signal).unwrap());
+        }
+        mount.end();
+        mount.wait_for("word", |status| status["state"] == "unheld");
+    }
+    let daemons = mounts.each_ref().map(|mount| mount.pid("daemon"));
+    for (mount, daemon) in mounts.iter().zip(daemons) {
+        mount.ask(&["stop"]);
+        assert!(wait_for_exit(daemon, LIMIT).unwrap(), "{}", mount.log());
+    }
+}
+
 /// S33, S38: a successor that must wait for what the dead daemon left behind ends with its mount all the same.
 #[test]
 fn s33_belay_is_killed_with_children_left() {

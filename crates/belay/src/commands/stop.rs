@@ -180,7 +180,8 @@ fn clear(instance: &Instance, options: &Stop) -> Result<bool> {
     let Some(orphan) = orphans::of(&instance.dir, None) else { return Ok(false) };
     let place = orphan.status.shown();
     // Who has something open on a dead mount gets errors already.
-    match orphan.remove(orphan.is_dead() || options.force || options.lazy) {
+    let lazy = orphan.is_dead() || options.force || options.lazy;
+    match orphan.remove(lazy, &instances::list(&options.state.path())) {
         Removed::Now | Removed::Before => {
             instances::retire(&instance.dir);
             Ok(true)

@@ -97,7 +97,7 @@ fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
         let orphan = orphans::of(&instance.dir, Some(&[path.to_owned()]));
         let Some(orphan) = orphan.filter(orphans::Orphan::is_dead) else { continue };
         let shown = text::escaped(path.as_os_str());
-        match orphan.remove(true) {
+        match orphan.remove(true, instances) {
             Removed::Now => {
                 say(&format!(
                     "belay: {shown}: took away the dead mount of a belay that was killed\n"
