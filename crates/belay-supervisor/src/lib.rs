@@ -86,6 +86,7 @@ pub mod stderr;
 pub mod supervisor;
 pub mod text;
 pub mod threads;
+pub mod turn;
 pub mod unmount;
 pub mod users;
 pub mod verdict;

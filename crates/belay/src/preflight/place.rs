@@ -5,9 +5,8 @@ use belay_supervisor::instances::{self, Instance};
 use belay_supervisor::mounts::Removed;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::{State, Status};
+use belay_supervisor::turn::Turn;
 use belay_supervisor::{Error, Result, mounts, orphans, text};
-use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,12 +19,6 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Between two looks: nothing that ends tells those who wait for it.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Nobody else decides about a place of this state directory while this is held.
-#[derive(Debug)]
-pub struct Turn {
-    _dir: OwnedFd,
-}
-
 /// Who has a mountpoint.
 #[derive(Debug)]
 pub enum Holder {
@@ -36,18 +29,17 @@ pub enum Holder {
 }
 
 /// Waits until nobody has `path`, and takes the turn: until it is given back, no other `belay run` of this state directory takes
-/// a place. What starts then must have written down where before.
+/// that place. What starts then must have written down where before.
 ///
 /// # Errors
 /// Who has the place, and what to do; those of opening the state directory.
 pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
     check_beside(state_dir, path)?;
-    instances::make_private(state_dir)?;
     let begin = Instant::now();
     let mut told = false;
     loop {
-        let waits_for = match turn(state_dir)? {
-            None => "another `belay run` that is just starting".to_owned(),
+        let waits_for = match Turn::take(state_dir, path)? {
+            None => "another `belay run` that is just starting there".to_owned(),
             Some(turn) => match free(path, &instances::list(state_dir)) {
                 None => return Ok(turn),
                 Some(Holder::Stays(why)) => return Err(why),
@@ -110,20 +102,6 @@ fn free(path: &Path, instances: &[Instance]) -> Option<Holder> {
         instances::retire(&instance.dir);
     }
     holder(path, instances)
-}
-
-// On the directory itself: there is nothing to leave behind.
-fn turn(state_dir: &Path) -> Result<Option<Turn>> {
-    let wrap = |what, error: rustix::io::Errno| {
-        Error::system(what, state_dir.display().to_string(), error, "")
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = open(state_dir, flags, Mode::empty()).map_err(|error| wrap("open", error))?;
-    match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Turn { _dir: dir })),
-        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
-        Err(error) => Err(wrap("lock", error)),
-    }
 }
 
 /// Who has `path`, if anybody does. What is mounted there is not touched.
