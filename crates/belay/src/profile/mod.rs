@@ -28,6 +28,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("convmvfs", include_str!("../../../../profiles/convmvfs.toml")),
     ("disorderfs", include_str!("../../../../profiles/disorderfs.toml")),
     ("encfs", include_str!("../../../../profiles/encfs.toml")),
+    ("exfat-fuse", include_str!("../../../../profiles/exfat-fuse.toml")),
     ("fuse-overlayfs", include_str!("../../../../profiles/fuse-overlayfs.toml")),
     ("fuse-zip", include_str!("../../../../profiles/fuse-zip.toml")),
     ("fuse2fs", include_str!("../../../../profiles/fuse2fs.toml")),
