@@ -8,6 +8,7 @@
  * links        opens no file for writing that has several links (rofiles-fuse)
  * copies       gives directories other inode numbers in each life (overlays that copy them up)
  * order        numbers inodes in the order in which it meets them (fuseiso)
+ * sync         has the kernel wait for the answer to INIT before mount(2) comes back, where it can (Linux 6.18)
  * steps        mounts by fsopen(2), fsmount(2) and move_mount(2)
  * late         the same, but serves before its file system has a place: it gets one when "go" is in BACKING
  * Its node ids count up from 2 in each life: they are paths to it. */
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -357,10 +359,22 @@ static void *move_late(void *place) {
     return NULL;
 }
 
+/* FUSE_DEV_IOC_SYNC_INIT */
+#define SYNC_INIT _IO(229, 3)
+
+static char *mounted_at, options[200];
+
+static void *mount_beside(void *unused) {
+    if (mount("odd", mounted_at, "fuse.odd", MS_NOSUID | MS_NODEV, options) < 0) {
+        perror("odd: mount");
+        exit(1);
+    }
+    return unused;
+}
+
 int main(int argc, char **argv) {
-    int steps = 0, late = 0;
+    int steps = 0, late = 0, sync = 0;
     const struct rlimit none = {0, 0};
-    char options[200];
     setrlimit(RLIMIT_CORE, &none);
     umask(0);
     for (int i = 3; i < argc; i++) {
@@ -373,6 +387,7 @@ int main(int argc, char **argv) {
         copies |= !strcmp(argv[i], "copies");
         order |= !strcmp(argv[i], "order");
         late |= !strcmp(argv[i], "late");
+        sync |= !strcmp(argv[i], "sync");
         steps |= late | !strcmp(argv[i], "steps");
     }
     backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -380,10 +395,15 @@ int main(int argc, char **argv) {
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
     pthread_t mover;
     int failed = backing < 0 || device < 0;
+    mounted_at = argv[2];
+    if (!failed && sync && ioctl(device, SYNC_INIT) < 0)
+        sync = 0;
     if (!failed && late)
         failed = make_tree() || pthread_create(&mover, NULL, move_late, argv[2]);
     else if (!failed && steps)
         failed = make_tree() || move_tree(argv[2]);
+    else if (!failed && sync)
+        failed = pthread_create(&mover, NULL, mount_beside, NULL);
     else if (!failed)
         failed = mount("odd", argv[2], "fuse.odd", MS_NOSUID | MS_NODEV, options);
     if (failed) {

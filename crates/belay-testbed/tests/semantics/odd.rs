@@ -174,6 +174,13 @@ fn s112_daemons_that_mount_in_steps() {
     compare(&["--no-resend"], &["known", "steps"]);
 }
 
+/// S112: the kernel may wait for the answer to INIT before mount(2) comes back (Linux 6.18): a second thread mounts then.
+#[test]
+fn s112_daemons_that_mount_while_they_serve() {
+    compare(&[], &["sync"]);
+    compare(&["--no-resend"], &["known", "sync"]);
+}
+
 /// S112: the kernel asks the daemon before its file system has a place. That is found when it comes, and nothing else tells of it.
 #[test]
 fn s112_a_place_that_comes_after_the_first_answers() {
