@@ -167,23 +167,23 @@ fn s83_daemons_that_must_have_been_asked_for_a_name() {
     compare(&["--inode-numbers", "volatile"], &["known", "order"]);
 }
 
-/// S112: a daemon that mounts in steps (fsopen, fsconfig, fsmount, move_mount).
+/// S113: a daemon that mounts in steps (fsopen, fsconfig, fsmount, move_mount).
 #[test]
-fn s112_daemons_that_mount_in_steps() {
+fn s113_daemons_that_mount_in_steps() {
     compare(&[], &["steps"]);
     compare(&["--no-resend"], &["known", "steps"]);
 }
 
-/// S112: the kernel may wait for the answer to INIT before mount(2) comes back (Linux 6.18): a second thread mounts then.
+/// S113: the kernel may wait for the answer to INIT before mount(2) comes back (Linux 6.18): a second thread mounts then.
 #[test]
-fn s112_daemons_that_mount_while_they_serve() {
+fn s113_daemons_that_mount_while_they_serve() {
     compare(&[], &["sync"]);
     compare(&["--no-resend"], &["known", "sync"]);
 }
 
-/// S112: the kernel asks the daemon before its file system has a place. That is found when it comes, and nothing else tells of it.
+/// S113: the kernel asks the daemon before its file system has a place. That is found when it comes, and nothing else tells of it.
 #[test]
-fn s112_a_place_that_comes_after_the_first_answers() {
+fn s113_a_place_that_comes_after_the_first_answers() {
     let mount = start_odd(&[], &["late"]);
     let status = || {
         serde_json::from_slice::<Value>(
