@@ -124,6 +124,9 @@ pub struct Config {
     pub volatile_inodes: bool,
     /// What gives the daemon its names, if that is a file which nobody changes: they may be trusted instead of numbers.
     pub medium: Option<Medium>,
+    /// Why the program is probably no FUSE daemon, and what to do: said if it mounts nothing.
+    #[serde(default)]
+    pub doubt: Option<String>,
     /// More messages.
     pub verbose: u8,
     /// Process id of the keeper that the user started.

@@ -36,6 +36,9 @@ pub struct Book {
     pub crashes: u64,
     /// Of these: those that the user asked for.
     pub planned: u64,
+    /// Of these: restarts.
+    #[serde(default)]
+    pub restarts: u64,
     /// How often a new supervisor took over.
     pub takeovers: u64,
     /// Consecutive lives without a served request.

@@ -43,6 +43,7 @@
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
+pub mod allow_other;
 pub mod asker;
 pub mod autopsy;
 pub mod blackout;

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::status::Status;
+use crate::text;
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -116,8 +117,8 @@ impl Client {
     pub fn ask(&mut self, ask: &Ask, limit: Option<Duration>) -> Result<Answer> {
         self.send(ask)?;
         self.wait(limit)?.ok_or_else(|| {
-            let why =
-                format!("it has not answered within {} s", limit.unwrap_or_default().as_secs());
+            let limit = text::span(limit.unwrap_or_default());
+            let why = format!("it has not answered within {limit}");
             Error::refused("the supervisor", why, "see `belay status`, then try again")
         })
     }

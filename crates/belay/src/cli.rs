@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Hold the mount of a FUSE daemon: when it crashes, applications wait a few milliseconds and go on.
 #[derive(Debug, Parser)]
-#[command(name = "belay", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "belay", version, propagate_version = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -122,9 +122,20 @@ pub enum Command {
         /// For which shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write those of all commands into a directory.
+    /// Print a manual page, or write all of them into a directory.
+    #[command(
+        long_about = "Print a manual page, or write all of them into a directory.\n\n\
+        Without COMMAND it is belay's own page. With --dir, the directory is made if it is not there, and what was written \
+        is said.",
+        after_help = "Examples:\n  belay man run | man -l -\n  \
+        belay man --dir /usr/local/share/man/man1"
+    )]
     Man {
-        /// The directory.
+        /// The command, such as `run`; or, as `--dir` has it, the path of a directory.
+        #[arg(conflicts_with = "dir")]
+        command: Option<PathBuf>,
+        /// Write the pages of belay and of all commands into this directory.
+        #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
     /// The supervisor (for belay itself).
@@ -430,6 +441,8 @@ pub struct Replay {
 /// `belay doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
+    #[command(flatten)]
+    pub state: StateDir,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -168,6 +168,7 @@ impl Supervisor {
             generation: self.book.generation,
             crashes: self.book.crashes,
             planned: self.book.planned,
+            restarts: self.book.restarts,
             blackout_us: self.blackouts.summary(),
             requests: Requests {
                 in_flight: self.requests().count(),

@@ -72,6 +72,11 @@ impl Supervisor {
         };
         match self.spawn() {
             Ok(watched) => {
+                tracing::debug!(
+                    "generation {} is process {}",
+                    self.book.generation,
+                    watched.pid
+                );
                 self.book.spawned = Some(watched.pid);
                 self.book.background = None;
                 self.book.life.process_started = started(watched.pid).unwrap_or(0);
@@ -83,11 +88,6 @@ impl Supervisor {
                 self.daemon = None;
                 self.spawned = Some(watched);
                 self.keep_book();
-                tracing::debug!(
-                    "generation {} is process {:?}",
-                    self.book.generation,
-                    self.book.spawned
-                );
             }
             Err(error) => self.not_started(&error),
         }

@@ -16,6 +16,7 @@
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`stray`] | starts that come to nothing |
+//! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
 //! | [`clients`] | the control socket |
 //! | [`buffer`] | what is different without an image |
@@ -30,6 +31,7 @@
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
 //! be a deadlock as soon as the daemon is dead.
 
+mod advice;
 pub mod buffer;
 mod checkpoints;
 mod clients;

@@ -196,7 +196,11 @@ impl Supervisor {
 
     fn count_worth(&mut self, worth: Worth, tried: bool, blame: Blame, detection: &Detection) {
         match detection {
-            Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
+            Detection::Requested { .. } => self.book.planned += 1,
+            Detection::Restart => {
+                self.book.planned += 1;
+                self.book.restarts += 1;
+            }
             // The daemon is not to blame for these.
             Detection::Takeover | Detection::Checkpoint => {}
             _ => match worth {

@@ -2,7 +2,7 @@
 
 use crate::cli::Run;
 use crate::image::{self, Wishes};
-use crate::preflight::{binary, machine, mount_command, mountpoint, place, script, shim};
+use crate::preflight::{binary, doubt, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::config::{Config, Medium, VERSION};
@@ -20,6 +20,7 @@ pub fn run(options: &Run) -> Result<i32> {
     let named = binary::find(name)?;
     let (program, words) = script::resolve(named.clone(), &options.command)?;
     binary::check(&program)?;
+    doubt::check_wrapper(&program, &options.command)?;
     machine::check()?;
     let shim = shim::find()?;
     let state_dir = options.state.path();
@@ -83,6 +84,7 @@ pub fn run(options: &Run) -> Result<i32> {
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         medium: chosen.medium.and_then(|path| Medium::look(&path).ok()),
+        doubt: doubt::of(&options.command).map(|doubt| doubt.told()),
         verbose: options.verbose,
         keeper_pid: std::process::id(),
         bystanders: process::children(std::process::id()),

@@ -2,6 +2,7 @@
 //! the next step.
 
 pub mod binary;
+pub mod doubt;
 pub mod helper;
 pub mod machine;
 pub mod mount_command;

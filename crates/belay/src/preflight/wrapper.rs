@@ -22,6 +22,9 @@ const MOST: usize = 64;
 const WORDS: [&[u8]; 6] =
     [b"/dev/fuse", b"libfuse", b"fusermount", b"fuse_main", b"fuse_session_", b"fuse_mount"];
 
+/// What a program has in its file that loads others.
+const LOADS: &[u8] = b"dlopen";
+
 /// How belay is to be called, if `program`, which is the file that the command's first word stands for, looks like one that starts the
 /// daemon.
 pub fn remedy(program: &Path, command: &[OsString]) -> Option<String> {
@@ -67,6 +70,13 @@ fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a program has anything of FUSE in it, or what it does may be elsewhere: in what it loads, as interpreters do.
+pub fn may_be_daemon(program: &Path) -> bool {
+    let words = |bytes: &[u8]| WORDS.iter().chain([&LOADS]).any(|word| has(bytes, word));
+    let Ok(bytes) = read(program, LARGEST) else { return true };
+    bytes.is_none_or(|bytes| words(&bytes))
 }
 
 fn has_words(path: &Path) -> bool {
