@@ -52,6 +52,9 @@ pub struct Book {
     /// Which program serves, and which does not.
     #[serde(default)]
     pub program: Program,
+    /// It was said that the mount serves.
+    #[serde(default)]
+    pub has_served: bool,
     /// The process that came to serve last.
     #[serde(default)]
     pub served_pid: Option<u32>,

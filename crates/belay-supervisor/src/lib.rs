@@ -46,6 +46,7 @@
 pub mod allow_other;
 pub mod asker;
 pub mod autopsy;
+pub mod background;
 pub mod blackout;
 pub mod clock;
 mod committer;

@@ -36,6 +36,8 @@ pub enum Ask {
     Restart,
     /// Make a checkpoint; answered when it is safe.
     Checkpoint,
+    /// Say when the mount serves; answered at once if it does.
+    Serving,
 }
 
 /// What becomes of a mount that is in use when it is to be stopped.
@@ -63,6 +65,11 @@ pub enum Answer {
         generation: u32,
         /// Its blackout in microseconds.
         blackout_us: u64,
+    },
+    /// The mount serves.
+    Serving {
+        /// Where, for people.
+        mountpoint: String,
     },
     /// A checkpoint is on the image, durably.
     Safe {

@@ -117,6 +117,9 @@ pub struct Status {
     /// How many could not be.
     #[serde(default)]
     pub reports_failed: u64,
+    /// What belay and the daemon have said in the background; `null` in the foreground.
+    #[serde(default)]
+    pub log: Option<String>,
     /// Something was lost, or cannot be kept now: there are reasons below.
     pub degraded: bool,
     /// Whether the kernel resends requests; if not, belay keeps copies.
@@ -429,6 +432,9 @@ impl Status {
             n => format!(", {n} more could not be written"),
         };
         writeln!(out, "  reports     {} in {}{failed}", self.reports, self.report_dir)?;
+        if let Some(log) = &self.log {
+            writeln!(out, "  log         {log}")?;
+        }
         match self.state {
             State::Dead => writeln!(
                 out,
@@ -537,6 +543,7 @@ mod tests {
             report_dir: "/run/belay/x/reports".into(),
             reports: 2,
             reports_failed: 0,
+            log: Some("/run/belay/x/log".into()),
             degraded: true,
             resend: true,
             read_only: Some(ReadOnly {
@@ -580,7 +587,8 @@ mod tests {
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","policy_reason":"--policy","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,
-            r#""report_dir":"/run/belay/x/reports","reports":2,"reports_failed":0,"degraded":true,"resend":true,"#,
+            r#""report_dir":"/run/belay/x/reports","reports":2,"reports_failed":0,"log":"/run/belay/x/log","#,
+            r#""degraded":true,"resend":true,"#,
             r#""read_only":{"reason":"r","oplog":"/i.belay-oplog","operations":7},"#,
             r#""degraded_reasons":[{"kind":"data","what":"w","since":"2026-11-20T12:10:22.083Z"}],"#,
             r#""degraded_unlisted":3,"#,

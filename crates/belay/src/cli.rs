@@ -27,11 +27,13 @@ pub enum Command {
     #[command(
         long_about = "Start a FUSE daemon and keep its mount through every crash.\n\n\
         Everything after `--` is the daemon's own command line, as you would type it without \
-        belay. belay stays in the foreground, also for daemons that go into the background. Its \
+        belay. belay stays in the foreground, also for daemons that go into the background, and says when the mount serves; \
+        with --background it returns then. Its \
         exit status is that of the daemon's last clean exit. Ctrl-C, SIGTERM and SIGHUP unmount; a second \
         one does so by force. Any other signal that ends it, such as SIGQUIT, leaves the mount held in \
         the background, until `belay stop`.",
-        after_help = "Example: belay run -- sshfs host:/data /mnt/data"
+        after_help = "Examples:\n  belay run -- sshfs host:/data /mnt/data\n  \
+        belay run --background -- bindfs /srv/data /mnt/data"
     )]
     Run(Box<Run>),
     /// Show held mounts: state, crashes, blackouts.
@@ -246,6 +248,15 @@ pub struct Run {
     /// Whether the daemon gives files the same inode numbers in each of its lives.
     #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
     pub inode_numbers: NumbersName,
+    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is 0 then; a start that
+    /// fails is told as in the foreground, by its messages and the exit status. A daemon that asks at the terminal (for a
+    /// password) cannot be started so.
+    #[arg(short, long)]
+    pub background: bool,
+    /// With --background: where messages and the daemon's words go; of a file that becomes long the beginning is taken away
+    /// [default: `log` in the mount's folder, which `belay status` names].
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub log_file: Option<PathBuf>,
     /// More messages; twice for even more.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

@@ -183,6 +183,10 @@ impl Supervisor {
         }
         command.args(words);
         command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+        if self.config.log.is_some() {
+            // What it writes there is belay's to keep short, too.
+            command.stdout(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+        }
         command.env("LD_PRELOAD", self.preload(shim));
         command.env("BELAY_PRELOAD", &self.config.preload.0);
         let mut told = format!(

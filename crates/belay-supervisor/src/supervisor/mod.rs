@@ -15,6 +15,7 @@
 //! | [`undead`] | daemons that are dead while their process stays |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
+//! | [`serving`] | what is said when the mount serves first |
 //! | [`stray`] | starts that come to nothing |
 //! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
@@ -51,6 +52,7 @@ mod quell;
 mod readonly;
 mod record;
 mod recovery;
+mod serving;
 mod stray;
 mod takeover;
 mod undead;
@@ -237,6 +239,7 @@ impl Supervisor {
     fn new(fds: Descriptors, link: Link, keeper_pid: u32) -> Result<Self> {
         let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
         check_version(&config)?;
+        config.mind_log();
         let layout = Layout::new(Capacity::MOUNT);
         // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
         let memory = match Mapping::new(fds.recorder.as_fd(), layout.bytes()) {

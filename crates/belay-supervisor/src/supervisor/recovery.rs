@@ -307,6 +307,7 @@ impl Supervisor {
             self.begin_to_look_at_opened();
             self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
+            self.tell_serving();
             self.pursue_stop();
         }
     }
@@ -359,6 +360,7 @@ impl Supervisor {
         self.book.last_blackout_us = blackout;
         self.keep_book();
         self.answer_recovered(blackout);
+        self.tell_serving();
         let path = self.write_report(&crash, Outcome::Recovered, Some(blackout));
         let shown = path.map(|path| format!("; report {}", path.display())).unwrap_or_default();
         tracing::info!(

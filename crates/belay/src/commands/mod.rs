@@ -1,5 +1,6 @@
 //! The commands, each a function from its options to an exit code.
 
+mod background;
 mod checkpoint;
 mod crash;
 mod manual;
