@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 /// What is missing.
-pub const MISSING: &str = "this daemon asks for -o allow_other, which /etc/fuse.conf does not allow, so it cannot mount";
+pub const MISSING: &str =
+    "this daemon asks for -o allow_other, which /etc/fuse.conf does not allow, so it cannot mount";
 /// What helps.
 pub const REMEDY: &str = "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)";
 

@@ -124,7 +124,6 @@ pub fn leave_session() {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

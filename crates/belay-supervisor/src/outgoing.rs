@@ -125,7 +125,9 @@ pub fn keep_short() {
 
 /// Takes the beginning of a log away, if it is long. Who writes to it at the same time adds to what is left, before or after.
 fn cut(log: BorrowedFd<'_>) {
-    let Ok(length) = fstat(log).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else { return };
+    let Ok(length) = fstat(log).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else {
+        return;
+    };
     if length <= LONGEST {
         return;
     }

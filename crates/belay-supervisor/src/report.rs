@@ -166,7 +166,7 @@ impl Report {
             let kept = match oplog {
                 Some(path) => {
                     let kept = text::acknowledged_since(*operations);
-                        format!("the {kept} kept in {path}")
+                    format!("the {kept} kept in {path}")
                 }
                 None => "what was acknowledged since could not be kept".to_owned(),
             };

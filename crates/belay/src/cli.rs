@@ -41,12 +41,14 @@ pub enum Command {
         With --json: one object {schema_version, mounts: [...]}, each mount with at least \
         schema_version, mountpoint, mountpoint_bytes, state (starting, serving, recovering, waiting, stopping, gave-up, dead, \
         unheld), \
-        generation, crashes, planned, blackout_us {count, median, p99, max, last}, requests \
+        generation, crashes, planned, restarts, blackout_us {count, median, p99, max, last}, requests \
         {in_flight, total, reissued, reconciled, recorded, failed, poisoned}, restored {nodes, handles, \
         locks, streams, renumbered}, effects, image, epoch, nodes_cached, open_handles, policy, policy_reason, daemon {pid, command, exit}, \
-        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, reports_failed, degraded, \
+        supervisor {pid}, keeper {pid}, takeovers, uptime_seconds, report_dir, reports, reports_failed, log, degraded, \
         degraded_reasons, degraded_unlisted, resend, read_only, failed_starts, waiting (all in docs/status-json.md). With MOUNT, the object of that mount alone. Fields may be added; schema_version \
-        grows when one goes or changes its meaning.")]
+        grows when one goes or changes its meaning.\n\n\
+        Exit status: 0 if it is shown, also if there is no mount; 1 if belay holds none at MOUNT, or one says nothing of \
+        itself; 3 if the state directory that was named is not there.")]
     Status(Status),
     /// Unmount, and end the daemon and belay.
     #[command(long_about = "Unmount, and end the daemon and belay.\n\n\
@@ -180,6 +182,13 @@ pub struct StateDir {
 }
 
 impl StateDir {
+    /// Whether somebody has named one that is not there. The one that is taken otherwise is made by the first `belay run`.
+    pub fn is_missing(&self) -> bool {
+        let by_variable = || std::env::var_os("BELAY_STATE_DIR").is_some_and(|dir| !dir.is_empty());
+        let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        (self.dir.is_some() || by_variable()) && self.path().symlink_metadata().is_err_and(is_gone)
+    }
+
     /// The directory, absolute as far as that can be had.
     pub fn path(&self) -> PathBuf {
         let dir = self.dir.clone().unwrap_or_else(belay_supervisor::instances::default_state_dir);

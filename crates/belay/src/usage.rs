@@ -49,8 +49,7 @@ fn daemon(words: &[OsString], refused: &str) -> Option<String> {
     let rest = words.get(1..).filter(|rest| rest.first().is_some_and(|word| word == refused))?;
     binary::find(OsStr::new(refused)).ok()?;
     let belay = ["belay", "run", "--"].map(OsStr::new);
-    let all: Vec<&OsStr> =
-        belay.into_iter().chain(rest.iter().map(OsString::as_os_str)).collect();
+    let all: Vec<&OsStr> = belay.into_iter().chain(rest.iter().map(OsString::as_os_str)).collect();
     Some(format!("belay has no command `{refused}`; to hold that daemon: `{}`", shown(&all)))
 }
 
@@ -85,7 +84,8 @@ mod tests {
             let said = said(line).unwrap_or_else(|| panic!("{line}"));
             assert_eq!(said, format!("write `--` before the daemon's command: `{corrected}`"));
         }
-        for line in ["belay run --nope bindfs", "belay stop /a /b", "belay status /a /b", "belay run -o x"]
+        for line in
+            ["belay run --nope bindfs", "belay stop /a /b", "belay status /a /b", "belay run -o x"]
         {
             assert_eq!(said(line), None, "{line}");
         }
@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn a_daemon_in_the_place_of_a_command_is_known() {
-        assert!(said("belay cat -f /a").is_some_and(|text| text.contains("`belay run -- cat -f /a`")));
+        assert!(
+            said("belay cat -f /a").is_some_and(|text| text.contains("`belay run -- cat -f /a`"))
+        );
         assert_eq!(said("belay no-such-command"), None);
     }
 }

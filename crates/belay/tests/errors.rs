@@ -107,6 +107,7 @@ fn wrong_options_are_explained() {
 fn mounts_that_are_not_held_are_named() {
     for command in ["status", "stop", "crash", "restart"] {
         fails(&[command, "/no/such"], &["/no/such: belay holds no mount there", "belay status"]);
+        fails(&[command, "/no/such"], &["state directory", "is not there"]);
     }
 }
 
@@ -451,8 +452,99 @@ fn completions_and_manual_pages_are_made() {
     let output = run(belay().args(["completions", "bash"]));
     assert!(output.status.success() && text(&output).contains("belay"));
     let dir = tempfile::tempdir().expect("tempdir");
-    let output = run(belay().arg("man").arg(dir.path()));
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(dir.path().join("belay-run.1").exists());
-    assert!(!dir.path().join("belay-supervise.1").exists());
+    for (words, place) in [(&["man"][..], "old"), (&["man", "--dir"], "new")] {
+        let place = dir.path().join(place);
+        let output = run(belay().args(words).arg(&place));
+        assert!(output.status.success(), "{}", text(&output));
+        assert!(text(&output).contains("manual pages written"), "{}", text(&output));
+        assert!(place.join("belay.1").exists() && place.join("belay-run.1").exists());
+        assert!(!place.join("belay-supervise.1").exists() && !place.join("belay-help.1").exists());
+    }
+    // A command's page is printed, and no folder of its name is made.
+    let mut command = Command::new("sh");
+    command.args(["-euc", "cd \"$1\"; exec \"$0\" man run"]).arg(env!("CARGO_BIN_EXE_belay"));
+    let output = run(command.arg(dir.path()));
+    assert!(text(&output).contains(".TH belay-run 1"), "{}", text(&output));
+    assert!(text(&output).contains(r"\fB\-\-\fR \fICMD\fR..."), "{}", text(&output));
+    assert!(!dir.path().join("run").exists());
+    fails(&["man", "rum"], &["belay has no command rum", "belay man --dir rum"]);
+}
+
+#[test]
+fn help_is_a_command_too() {
+    for words in [&["help"][..], &["help", "run"], &["help", "man"]] {
+        let (said, same) = (run(belay().args(words)), {
+            let mut command = belay();
+            run(command.args(words.get(1..).unwrap_or_default()).arg("--help"))
+        });
+        assert!(said.status.success(), "{words:?}: {}", text(&said));
+        assert_eq!(text(&said), text(&same), "{words:?}");
+    }
+}
+
+#[test]
+fn the_dashes_before_a_daemons_command_are_asked_for() {
+    for command in ["run", "doctor", "qualify"] {
+        let words = [command, "bindfs", "-f", "/a", "/b"];
+        fails(&words, &[&format!("`belay {command} -- bindfs -f /a /b`"), "write `--`"]);
+    }
+    fails(&["cat", "-f", "/a"], &["belay has no command `cat`", "`belay run -- cat -f /a`"]);
+    assert_eq!(run(belay().args(["run", "bindfs"])).status.code(), Some(2));
+}
+
+/// What has nothing to do with FUSE is not said to be a daemon that can be held.
+#[test]
+fn the_doctor_knows_what_is_no_daemon() {
+    let output = run(belay().args(["doctor", "--", "ls"]));
+    let said = text(&output);
+    assert!(said.contains("/ls does not look like a FUSE daemon"), "{said}");
+    assert!(
+        !said.contains("can be held") && said.contains("probably not on this program"),
+        "{said}"
+    );
+}
+
+/// The state directory that is looked at is the one that `belay run` would have.
+#[test]
+fn the_doctor_looks_at_the_named_state_directory() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let place = dir.path().join("place");
+    let output = run(belay().args(["doctor", "--state-dir"]).arg(&place));
+    let line = format!("state directory: {}", place.display());
+    assert!(text(&output).contains(&line), "{}", text(&output));
+}
+
+/// Each reason why belay holds no mount at a place is said as what it is.
+#[test]
+fn why_nothing_is_held_is_said() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (state, missing) = (dir.path().join("state"), dir.path().join("missing"));
+    std::fs::create_dir(&state).expect("mkdir");
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    let status = |state: &Path, words: &[&str]| {
+        let mut command = belay();
+        command
+            .arg("status")
+            .args(words)
+            .arg("--state-dir")
+            .arg(state)
+            .env_remove("BELAY_STATE_DIR");
+        let output = run(&command);
+        (output.status.code(), text(&output))
+    };
+    for words in [&[][..], &["/no/such"], &["--json"]] {
+        let (code, said) = status(&missing, words);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("missing is not there"), "{said}");
+    }
+    let (code, said) = status(&state, &[]);
+    assert!(code == Some(0) && said.contains("belay holds no mount"), "{said}");
+    let (code, said) = status(&state, &["/no/such"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nothing is mounted there, and holds none at all"), "{said}");
+    let (_, said) = status(&state, &["/proc"]);
+    assert!(said.contains("a proc file system is mounted there"), "{said}");
+    // By the variable as well.
+    let output = run(belay().arg("status").env("BELAY_STATE_DIR", &missing));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
 }

@@ -72,11 +72,7 @@ impl Supervisor {
         };
         match self.spawn() {
             Ok(watched) => {
-                tracing::debug!(
-                    "generation {} is process {}",
-                    self.book.generation,
-                    watched.pid
-                );
+                tracing::debug!("generation {} is process {}", self.book.generation, watched.pid);
                 self.book.spawned = Some(watched.pid);
                 self.book.background = None;
                 self.book.life.process_started = started(watched.pid).unwrap_or(0);

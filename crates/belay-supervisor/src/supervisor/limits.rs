@@ -82,10 +82,8 @@ impl Supervisor {
             return Some(Detection::Hang { request });
         }
         let age = self.unknown_for().filter(|age| over(*age))?;
-        let request = format!(
-            "the kernel has requests that were read, and not begun with for {}",
-            span(age)
-        );
+        let request =
+            format!("the kernel has requests that were read, and not begun with for {}", span(age));
         Some(Detection::Hang { request })
     }
 

@@ -66,7 +66,9 @@ impl Supervisor {
         let what = kept.as_ref().ok().zip(record).and_then(|(kept, record)| kept.describe(record));
         let reason = match (own.max(all), what) {
             (0, _) => "daemons did not come to do again what was acknowledged".to_owned(),
-            (times, None) => format!("doing again what was acknowledged failed {}", count(times.into(), "time")),
+            (times, None) => {
+                format!("doing again what was acknowledged failed {}", count(times.into(), "time"))
+            }
             (times, Some(what)) => {
                 let times = count(times.into(), "time");
                 format!("doing again what was acknowledged failed {times}, last at {what}")

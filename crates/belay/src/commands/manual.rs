@@ -106,7 +106,11 @@ mod tests {
         for name in ["belay-run", "belay-qualify"] {
             assert!(synopsis(name).ends_with(r" \-\- CMD..."), "{}", synopsis(name));
         }
-        assert!(synopsis("belay-doctor").ends_with(r" [\-\- CMD...]"), "{}", synopsis("belay-doctor"));
+        assert!(
+            synopsis("belay-doctor").ends_with(r" [\-\- CMD...]"),
+            "{}",
+            synopsis("belay-doctor")
+        );
         assert!(synopsis("belay-replay").ends_with("[MOUNT] "), "{}", synopsis("belay-replay"));
     }
 }

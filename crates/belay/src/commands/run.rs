@@ -39,6 +39,9 @@ pub fn run(options: &Run) -> Result<i32> {
     };
     let chosen = profile::choose(&asked, &named, &options.command, options.image.as_deref())?;
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.reason);
+    if let Some(replacing) = &chosen.replacing {
+        tracing::info!("{replacing}");
+    }
     if let Some(loses) = &chosen.loses {
         tracing::info!("{}; {}", loses.what, loses.remedy);
     }

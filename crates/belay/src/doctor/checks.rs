@@ -4,12 +4,14 @@ use super::{Finding, Level};
 use crate::preflight::doubt::{self, Doubt};
 use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
 use crate::profile;
+use belay_supervisor::text::span;
 use belay_supervisor::{Error, allow_other, instances};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// All checks, those of a daemon if a command is given.
 pub fn all(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
@@ -128,7 +130,10 @@ fn request_timeout() -> Finding {
         Some(seconds) => finding(
             "request timeout",
             Level::Note,
-            format!("the kernel aborts a mount when a request takes {seconds} s, crashes included"),
+            format!(
+                "the kernel aborts a mount when a request takes {}, crashes included",
+                span(Duration::from_secs(seconds))
+            ),
             "sysctl fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0",
         ),
     }

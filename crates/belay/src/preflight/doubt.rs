@@ -76,7 +76,9 @@ pub fn check_wrapper(path: &Path, command: &[OsString]) -> Result<()> {
     let name = path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned();
     let remedy = match wrapper::remedy(path, command) {
         Some(call) => format!("start belay by it: `{call}`"),
-        None => format!("name the daemon itself, and start belay by {name}: `{name} belay run -- DAEMON ...`"),
+        None => format!(
+            "name the daemon itself, and start belay by {name}: `{name} belay run -- DAEMON ...`"
+        ),
     };
     let why = "it starts another program, which would not be held";
     Err(Error::refused(path.display().to_string(), why, remedy))
