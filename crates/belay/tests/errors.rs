@@ -289,7 +289,7 @@ fn a_pipe_that_nobody_reads_ends_it_quietly() {
         let (read, write) = std::io::pipe().expect("pipe");
         drop(read);
         let mut command = belay();
-        command.args(words).env("BELAY_STATE_DIR", dir.path().join("state")).stdout(write);
+        command.args(words).env("BELAY_STATE_DIR", dir.path()).stdout(write);
         let output = command.stderr(std::process::Stdio::piped()).output().expect("belay");
         assert_eq!(text(&output), "", "{words:?}");
         assert_eq!(output.status.signal(), Some(13), "{words:?}: {output:?}");
