@@ -131,6 +131,22 @@ fn it_returns_when_the_mount_serves() {
     assert!(log.exists());
 }
 
+/// A mount whose belay does not answer is named by its mountpoint, wherever its state is.
+#[test]
+fn a_mount_that_says_nothing_is_named() {
+    if !can_hold() {
+        return;
+    }
+    let held = common::Held::start(&[], &["-f"]);
+    let supervisor = held.pid("supervisor");
+    common::signal(supervisor, rustix::process::Signal::STOP);
+    let output = run(&held.belay(&["status"]));
+    common::signal(supervisor, rustix::process::Signal::CONT);
+    let said = text(&output);
+    let named = format!("warning: the supervisor of {} ", held.mount.display());
+    assert!(said.contains(&named) && said.contains("no answer within 5s"), "{said}");
+}
+
 /// A start that fails is told as in the foreground, and leaves nothing.
 #[test]
 fn a_start_that_fails_is_told() {

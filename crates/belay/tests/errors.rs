@@ -492,6 +492,82 @@ fn the_dashes_before_a_daemons_command_are_asked_for() {
     assert_eq!(run(belay().args(["run", "bindfs"])).status.code(), Some(2));
 }
 
+/// A mountpoint that is missing is named, with the command that makes it.
+#[test]
+fn a_study_names_the_directory_that_is_missing() {
+    if !can_hold() {
+        return;
+    }
+    let words = ["qualify", "--no-profile", "--", "bindfs", "/etc", "/no/such"];
+    fails(&words, &["/no/such is not there", "mkdir -p /no/such", "--mountpoint"]);
+    let words = ["qualify", "--no-profile", "--mountpoint", "/no/such", "--", "bindfs", "/etc"];
+    fails(&words, &["--mountpoint /no/such: there is no such directory", "mkdir -p /no/such"]);
+}
+
+/// A profile that takes the place of one that belay brings along is not taken without a word.
+#[test]
+fn a_profile_that_replaces_another_is_said() {
+    if !can_hold() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let profiles = dir.path().join("belay/profiles");
+    std::fs::create_dir_all(&profiles).expect("mkdir");
+    let text = "programs = [\"bindfs\"]\npolicy = \"reconcile\"\n";
+    std::fs::write(profiles.join("mine.toml"), text).expect("write");
+    let mount = dir.path().join("mount");
+    std::fs::create_dir(&mount).expect("mkdir");
+    let start = |options: &[&str]| {
+        let mut command = belay();
+        command.arg("run").args(options).args(["--", "bindfs", "/no/such"]).arg(&mount);
+        command.env("XDG_CONFIG_HOME", dir.path()).env("BELAY_STATE_DIR", dir.path().join("state"));
+        text_of(&command)
+    };
+    let said = start(&[]);
+    assert!(said.contains("policy reconcile, as ") && said.contains("mine.toml says"), "{said}");
+    assert!(said.contains("instead of the built-in profile bindfs (policy journal)"), "{said}");
+    assert!(!start(&["--policy", "journal"]).contains("instead of"));
+}
+
+fn text_of(command: &Command) -> String {
+    text(&run(command))
+}
+
+/// What an ordinary user lacks for a daemon that others are to see is said when its start fails of that.
+#[test]
+fn what_allow_other_takes_is_said() {
+    if !can_hold() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (home, device) = (dir.path().join("home"), dir.path().join("device"));
+    for place in [&home, &device, &home.join("source"), &home.join("mount")] {
+        std::fs::create_dir(place).expect("mkdir");
+        std::os::unix::fs::chown(place, Some(4323), Some(4323)).expect("chown");
+    }
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    std::fs::write(dir.path().join("fuse.conf"), "#user_allow_other\n").expect("write");
+    // In a mount namespace of its own, where everybody may open the device.
+    let start = |daemon: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-euc"]).arg(
+            "mount -t tmpfs none \"$1\"; mknod -m 666 \"$1/fuse\" c 10 229
+             mount --bind \"$1/fuse\" /dev/fuse; mount --bind \"$2\" /etc/fuse.conf; shift 2
+             exec setpriv --reuid 4323 --regid 4323 --clear-groups \"$0\" run -- \"$@\"",
+        );
+        command.arg(env!("CARGO_BIN_EXE_belay")).arg(&device).arg(dir.path().join("fuse.conf"));
+        command.args(daemon).arg(home.join("source")).arg(home.join("mount"));
+        text_of(command.env("HOME", &home).env("BELAY_STATE_DIR", home.join("state")))
+    };
+    for daemon in [&["bindfs", "-f"][..], &["bindfs", "-f", "--no-allow-other", "-o", "allow_root"]]
+    {
+        let said = start(daemon);
+        assert!(said.contains("add a line user_allow_other to /etc/fuse.conf"), "{said}");
+    }
+    let said = start(&["bindfs", "-f", "--no-allow-other", "-o", "no_such_option"]);
+    assert!(said.contains("Not started again") && !said.contains("user_allow_other"), "{said}");
+}
+
 /// What has nothing to do with FUSE is not said to be a daemon that can be held.
 #[test]
 fn the_doctor_knows_what_is_no_daemon() {
@@ -541,7 +617,7 @@ fn why_nothing_is_held_is_said() {
     assert!(code == Some(0) && said.contains("belay holds no mount"), "{said}");
     let (code, said) = status(&state, &["/no/such"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("nothing is mounted there, and holds none at all"), "{said}");
+    assert!(said.contains("nothing is mounted there, and no other mount is held"), "{said}");
     let (_, said) = status(&state, &["/proc"]);
     assert!(said.contains("a proc file system is mounted there"), "{said}");
     // By the variable as well.

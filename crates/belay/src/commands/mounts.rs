@@ -196,7 +196,7 @@ fn why_none(state: &StateDir, place: &Path) -> String {
         );
     }
     let none =
-        if all.iter().any(|instance| instance.alive) { "" } else { ", and holds none at all" };
+        if all.iter().any(|instance| instance.alive) { "" } else { ", and no other mount is held" };
     format!(
         "nothing is mounted there{none} (state directory {shown}); see `belay status` for all mounts"
     )

@@ -36,7 +36,7 @@ pub struct Doubt {
 impl Doubt {
     /// As one sentence.
     pub fn told(&self) -> String {
-        format!("{}: {}", self.found, self.remedy)
+        format!("{}; {}", self.found, self.remedy)
     }
 }
 

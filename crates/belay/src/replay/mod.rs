@@ -106,7 +106,8 @@ pub fn run(options: &Replay) -> Result<i32> {
     show.end(&file, &counts, left)?;
     let again = || {
         let words = [file.path.as_os_str(), mount.as_os_str()];
-        format!("belay replay {}", command_line(words))
+        let anywhere = if options.anywhere { " --anywhere" } else { "" };
+        format!("belay replay{anywhere} {}", command_line(words))
     };
     if let Some(stopped) = stopped {
         bail!(
