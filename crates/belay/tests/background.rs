@@ -85,9 +85,9 @@ fn end(mut child: Child) -> Option<i32> {
     }
 }
 
-/// When it has returned, the mount serves; it is held like any other, and `belay stop` says that it has ended it.
+/// S112: when it has returned, the mount serves; it is held like any other, and `belay stop` says that it has ended it.
 #[test]
-fn it_returns_when_the_mount_serves() {
+fn s112_it_returns_when_the_mount_serves() {
     if !can_hold() {
         return;
     }
@@ -147,9 +147,9 @@ fn a_mount_that_says_nothing_is_named() {
     assert!(said.contains(&named) && said.contains("no answer within 5s"), "{said}");
 }
 
-/// A start that fails is told as in the foreground, and leaves nothing.
+/// S112: a start that fails is told as in the foreground, and leaves nothing.
 #[test]
-fn a_start_that_fails_is_told() {
+fn s112_a_start_that_fails_is_told() {
     if !can_hold() {
         return;
     }
@@ -171,9 +171,9 @@ fn a_start_that_fails_is_told() {
     assert!(!output.status.success() && text(&output).contains("no such program"));
 }
 
-/// A terminal that is closed ends what was started on it, but for this.
+/// S112: a terminal that is closed ends what was started on it, but for this.
 #[test]
-fn it_outlives_its_terminal() {
+fn s112_it_outlives_its_terminal() {
     if !can_hold() || run(Command::new("script").arg("--version")).stdout.is_empty() {
         return;
     }
@@ -210,9 +210,9 @@ fn it_outlives_its_terminal() {
     assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
 }
 
-/// Ctrl-C while the daemon starts means the mount that is to be.
+/// S112: Ctrl-C while the daemon starts means the mount that is to be.
 #[test]
-fn a_start_is_broken_off() {
+fn s112_a_start_is_broken_off() {
     if !can_hold() {
         return;
     }
