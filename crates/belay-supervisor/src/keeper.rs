@@ -14,6 +14,7 @@ use crate::process::{Exit, Exited, Watched, reap};
 use crate::programs;
 use crate::signals::Signals;
 use crate::supervisor::SLACK;
+use crate::text::bytes;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -75,8 +76,11 @@ pub fn prepare(
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
     if json.len() > LONGEST {
-        let why =
-            format!("belay would have to note {} bytes, and notes {LONGEST} at most", json.len());
+        let why = format!(
+            "belay would have to note {} of it, and notes {} at most",
+            bytes(json.len() as u64),
+            bytes(LONGEST as u64)
+        );
         let remedy = "name less, or put options into a file, if the daemon reads any";
         return Err(Error::refused("the command line", why, remedy));
     }

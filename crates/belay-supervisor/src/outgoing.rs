@@ -4,6 +4,7 @@
 //! how much it takes. So a thread writes, and takes what it writes from a queue of limited length. What finds no room there
 //! is lost, counted, and said to be lost as soon as somebody reads again.
 
+use crate::text::counted;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{fstat, ftruncate};
@@ -48,9 +49,9 @@ impl Queue {
     fn pop(&mut self) -> Vec<u8> {
         if self.bytes.is_empty() && self.lost > 0 {
             let lost = std::mem::take(&mut self.lost);
-            let said = format!(
-                "\nbelay: warning: {lost} lines are missing here: nobody has read standard error\n"
-            );
+            let lost = counted(lost, "line is", "lines are");
+            let said =
+                format!("\nbelay: warning: {lost} missing here: nobody has read standard error\n");
             self.bytes.extend(said.as_bytes());
         }
         let length = self.bytes.len().min(CHUNK);

@@ -206,7 +206,8 @@ pub fn span(time: Duration) -> String {
                 rest => format!("{}.{rest}s", tenths / 10),
             }
         }
-        _ => humantime::format_duration(Duration::from_secs((millis + 500) / 1000)).to_string(),
+        _ => humantime::format_duration(Duration::from_secs(millis.saturating_add(500) / 1000))
+            .to_string(),
     }
 }
 

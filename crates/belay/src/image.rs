@@ -249,9 +249,9 @@ fn tell_kept(image: &Image, owner: u32, file: &Path) {
     match left() {
         Ok(0) => {}
         Ok(left) => tracing::warn!(
-            "{image} lacks {left} operations that were acknowledged before and are kept in {shown}: once it is \
-             mounted, `belay replay {shown} MOUNTPOINT` applies them (`--list` shows them; remove the file if you \
-             do not need them)"
+            "{image} lacks {}, acknowledged before and kept in {shown}: once it is mounted, `belay replay {shown} \
+             MOUNTPOINT` applies what is left (`--list` shows it; remove the file if you do not need it)",
+            text::count(left as u64, "operation")
         ),
         Err(why) => {
             tracing::warn!(

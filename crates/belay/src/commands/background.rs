@@ -9,6 +9,7 @@ use belay_supervisor::handover::Descriptors;
 use belay_supervisor::instances;
 use belay_supervisor::process::Watched;
 use belay_supervisor::protocol::{Answer, Ask, Client};
+use belay_supervisor::signals::is_ignored;
 use belay_supervisor::threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -55,8 +56,8 @@ impl Background {
     /// Gives it the mount whose folder is `dir`, and waits until that serves. Gives belay's exit code.
     pub fn wait(self, fds: Descriptors, dir: &Path) -> Result<i32> {
         let Self { keeper, log } = self;
+        pass_signals_on(&keeper.child)?;
         let child = keeper.hand_over(fds)?;
-        pass_signals_on(&child)?;
         let served = serves(dir);
         let code = match &served {
             Some(_) => 0,
@@ -108,7 +109,8 @@ fn ended(mut child: Child) -> i32 {
 /// Who ends this process means the mount, which is none yet.
 fn pass_signals_on(child: &Child) -> Result<()> {
     let Some(keeper) = Watched::open(child.id()) else { return Ok(()) };
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals = Signals::new(heard)?;
     let work = move || {
         for _ in signals.forever() {
             let _ = keeper.signal(SIGTERM);
