@@ -251,7 +251,7 @@ fn tell_kept(image: &Image, owner: u32, file: &Path) {
         Ok(left) => tracing::warn!(
             "{image} lacks {}, acknowledged before and kept in {shown}: once it is mounted, `belay replay {shown} \
              MOUNTPOINT` applies what is left (`--list` shows it; remove the file if you do not need it)",
-            text::count(left as u64, "operation")
+            text::count(left, "operation")
         ),
         Err(why) => {
             tracing::warn!(
