@@ -245,7 +245,7 @@ fn in_the_foreground_it_is_said_when_the_mount_serves() {
         return;
     }
     let held = common::Held::start(&["-v"], &["-f"]);
-    let line = format!("belay: mounted at {}: daemon (process ", held.mount.display());
+    let line = format!("belay: mounted at {}: daemon is held\n", held.mount.display());
     assert!(held.log().contains(&line), "{}", held.log());
     assert!(!held.log().contains("Some("), "{}", held.log());
     assert!(held.ask(&["crash"]).status.success());

@@ -17,10 +17,9 @@ impl Supervisor {
             self.keep_book();
             let place = self.mountpoint();
             let place = if place.is_empty() { "a place that is not known" } else { &place };
-            let pid = self.process().map(|process| format!(" (process {})", process.pid));
             let name = self.config.command.first().map(|name| name.show()).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();
-            tracing::info!("mounted at {place}: {name}{} is held", pid.unwrap_or_default());
+            tracing::info!("mounted at {place}: {name} is held");
         }
         let serving = self.serving();
         self.answer_waiting(|wait| if wait == Wait::Serving { serving.clone() } else { None });
