@@ -498,6 +498,8 @@ fn a_study_names_the_directory_that_is_missing() {
     if !can_hold() {
         return;
     }
+    let words = ["qualify", "--no-profile", "--", "nice", "bindfs", "/etc", "/no/such"];
+    fails(&words, &["starts another program", "`nice belay qualify -- bindfs /etc /no/such`"]);
     let words = ["qualify", "--no-profile", "--", "bindfs", "/etc", "/no/such"];
     fails(&words, &["/no/such is not there", "mkdir -p /no/such", "--mountpoint"]);
     let words = ["qualify", "--no-profile", "--mountpoint", "/no/such", "--", "bindfs", "/etc"];

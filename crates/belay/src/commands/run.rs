@@ -22,7 +22,7 @@ pub fn run(options: &Run) -> Result<i32> {
     let named = binary::find(name)?;
     let (program, words) = script::resolve(named.clone(), &options.command)?;
     binary::check(&program)?;
-    doubt::check_wrapper(&program, &options.command)?;
+    doubt::check_wrapper(&program, &options.command, "run")?;
     machine::check()?;
     let shim = shim::find()?;
     let state_dir = options.state.path();

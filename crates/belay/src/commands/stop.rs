@@ -90,7 +90,7 @@ fn end(options: &Stop, instance: &Instance, status: &Status) -> Result<bool> {
         None if status.epoch.is_none() => Ok(true),
         None => bail!(
             "{place}: it has ended, and nobody was there any more to say whether all that it had acknowledged is stored; what \
-             its `belay run` said last tells that"
+             its `belay run` said last, or its log, tells that"
         ),
         Some(other) => {
             tracing::debug!("{other:?}");

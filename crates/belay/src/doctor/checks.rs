@@ -173,7 +173,7 @@ fn daemon(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
         .and_then(|()| binary::find(name))
         .and_then(|path| script::resolve(path, command))
         .and_then(|(path, _)| binary::check(&path).map(|()| path))
-        .and_then(|path| doubt::check_wrapper(&path, command).map(|()| path));
+        .and_then(|path| doubt::check_wrapper(&path, command, "run").map(|()| path));
     let doubt = doubt::of(command);
     let mut may_lose = None;
     let mut findings = vec![match checked {

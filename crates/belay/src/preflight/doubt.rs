@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// What is said of the latter, and what to do.
 pub const NO_DAEMON: (&str, &str) = (
-    "does not look like a FUSE daemon: there is no word of FUSE in it (libfuse, /dev/fuse)",
+    "does not look like a FUSE daemon: there is no word of FUSE (libfuse, /dev/fuse) in it and its libraries",
     "name the program that mounts, with its arguments",
 );
 
@@ -65,19 +65,22 @@ pub fn of(command: &[OsString]) -> Option<Doubt> {
     })
 }
 
-/// Refuses a program that is known to start others.
+/// Refuses a program that is known to start others. `by`: the command of belay's that it was given to.
 ///
 /// # Errors
 /// What to write instead.
-pub fn check_wrapper(path: &Path, command: &[OsString]) -> Result<()> {
+pub fn check_wrapper(path: &Path, command: &[OsString], by: &str) -> Result<()> {
     if !binary::is_wrapper(path) {
         return Ok(());
     }
     let name = path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned();
     let remedy = match wrapper::remedy(path, command) {
-        Some(call) => format!("start belay by it: `{call}`"),
+        Some(call) => {
+            let call = call.replacen("belay run --", &format!("belay {by} --"), 1);
+            format!("start belay by it: `{call}`")
+        }
         None => format!(
-            "name the daemon itself, and start belay by {name}: `{name} belay run -- DAEMON ...`"
+            "name the daemon itself, and start belay by {name}: `{name} belay {by} -- DAEMON ...`"
         ),
     };
     let why = "it starts another program, which would not be held";

@@ -4,6 +4,7 @@
 pub mod binary;
 pub mod doubt;
 pub mod helper;
+pub mod libraries;
 pub mod machine;
 pub mod mount_command;
 pub mod mountpoint;

@@ -25,7 +25,7 @@ mod table;
 pub use options::Options;
 
 use crate::messages::{Out, say};
-use crate::preflight::{binary, machine, mountpoint, script, shim};
+use crate::preflight::{binary, doubt, machine, mountpoint, script, shim};
 use crate::profile::{Buffer, InodeNumbers, Profile};
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
@@ -54,7 +54,9 @@ use tempfile::TempDir;
 pub fn run(options: &Options) -> Result<i32> {
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
-    binary::check(&script::resolve(program.clone(), &options.command)?.0)?;
+    let started = script::resolve(program.clone(), &options.command)?.0;
+    binary::check(&started)?;
+    doubt::check_wrapper(&started, &options.command, "qualify")?;
     machine::check()?;
     shim::find()?;
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
