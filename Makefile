@@ -252,7 +252,7 @@ install: build ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for
 	  '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
 	install -m 755 $(RELEASE)/belay '$(DESTDIR)$(PREFIX)/bin/belay'
 	install -m 755 $(RELEASE)/libbelay_shim.so '$(DESTDIR)$(PREFIX)/lib/belay/libbelay_shim.so'
-	$(RELEASE)/belay man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	$(RELEASE)/belay man --dir '$(DESTDIR)$(PREFIX)/share/man/man1'
 	$(RELEASE)/belay completions bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/belay'
 	$(RELEASE)/belay completions zsh > '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_belay'
 	$(RELEASE)/belay completions fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/belay.fish'

@@ -124,6 +124,12 @@ pub struct Config {
     pub volatile_inodes: bool,
     /// What gives the daemon its names, if that is a file which nobody changes: they may be trusted instead of numbers.
     pub medium: Option<Medium>,
+    /// Why the program is probably no FUSE daemon, and what to do: said if it mounts nothing.
+    #[serde(default)]
+    pub doubt: Option<String>,
+    /// Where belay and the daemon talk to, if they are in the background.
+    #[serde(default)]
+    pub log: Option<OsText>,
     /// More messages.
     pub verbose: u8,
     /// Process id of the keeper that the user started.
@@ -136,6 +142,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// Has what this process says go to the log, where there is one, as to a file of limited length.
+    pub fn mind_log(&self) {
+        if self.log.is_some() {
+            crate::outgoing::keep_short();
+        }
+    }
+
     /// The hang limit.
     pub fn hang_timeout(&self) -> Option<Duration> {
         self.hang_timeout_ms.map(Duration::from_millis)

@@ -179,6 +179,8 @@ pub enum Note {
         /// Signals that asked belay to stop, so far.
         stops: u32,
     },
+    /// First message to a keeper in the background, with the descriptors of a mount that is to be.
+    Begin,
     /// The supervisor has taken over and works.
     Working,
     /// The supervisor has another journal than before; with the descriptors.

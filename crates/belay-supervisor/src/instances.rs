@@ -3,12 +3,14 @@
 //! A folder's `lock` is locked by its keeper and supervisor; a folder that nobody locks is dead. A directory of another form
 //! of name is none of belay's; of one without a lock nothing is removed but what a folder has before it gets one.
 
+use crate::background::LOG;
 use crate::config::Config;
 use crate::error::{Error, Result, passes};
 use crate::folder::Folder;
 use crate::orphans;
 use crate::outside;
 use crate::status::Status;
+use crate::text::escaped;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, chmodat, flock, open};
 use rustix::io::Errno;
@@ -139,7 +141,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// Those of connect(2); if somebody else listens there, or nobody takes the connection.
 pub fn connect(dir: &Path) -> Result<UnixStream> {
-    let object = || format!("the supervisor of {}", dir.display());
+    let object = || format!("the supervisor of {}", shown(dir));
     let failed =
         |error: std::io::Error| Error::system("connect to", object(), error, "see `belay status`");
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -203,6 +205,14 @@ impl Instance {
     pub fn last_status(&self) -> Option<Status> {
         serde_json::from_slice(&own_file(&self.dir.join("last-status.json"))?).ok()
     }
+}
+
+/// What a folder is for, for people: the mountpoint, as far as it is noted, and the folder.
+pub fn shown(dir: &Path) -> String {
+    let instance = Instance { dir: dir.to_owned(), alive: true };
+    let place = instance.config().and_then(|config| config.guessed_mountpoint);
+    let place = place.map(|place| format!("{} ", escaped(&place.0))).unwrap_or_default();
+    format!("{place}(folder {})", dir.display())
 }
 
 /// A file that belay has written into a folder.
@@ -282,8 +292,7 @@ pub(crate) fn retire_held(folder: &Folder) {
     }
 }
 
-/// Removes what a folder needed for life; its reports stay, and the folder with them. A folder
-/// without reports goes.
+/// Removes what a folder needed for life; its reports and its log stay, and the folder with them. A folder without them goes.
 pub fn retire(dir: &Path) {
     let _ = fs::remove_file(dir.join(SOCKET));
     let _ = fs::remove_file(dir.join(crate::mirror::LEFT));
@@ -291,7 +300,8 @@ pub fn retire(dir: &Path) {
     let _ = fs::remove_dir(dir.join(STANDIN));
     orphans::forget(dir);
     let reports = fs::read_dir(dir.join(REPORTS)).is_ok_and(|mut dir| dir.next().is_some());
-    if !reports && !orphans::is_there(dir) {
+    let log = fs::metadata(dir.join(LOG)).is_ok_and(|meta| meta.len() > 0);
+    if !reports && !log && !orphans::is_there(dir) {
         remove(dir);
     }
 }

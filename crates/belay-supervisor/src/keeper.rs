@@ -2,6 +2,7 @@
 //!
 //! It is the process that the user started. When it is killed, the supervisor starts a new one.
 
+use crate::background;
 use crate::clock;
 use crate::config::{Config, Medium, Policy, VERSION};
 use crate::error::{Error, Result};
@@ -13,6 +14,7 @@ use crate::process::{Exit, Exited, Watched, reap};
 use crate::programs;
 use crate::signals::Signals;
 use crate::supervisor::SLACK;
+use crate::text::bytes;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -74,8 +76,11 @@ pub fn prepare(
     let json = serde_json::to_vec_pretty(config)
         .map_err(|e| Error::refused("configuration", e.to_string(), ""))?;
     if json.len() > LONGEST {
-        let why =
-            format!("belay would have to note {} bytes, and notes {LONGEST} at most", json.len());
+        let why = format!(
+            "belay would have to note {} of it, and notes {} at most",
+            bytes(json.len() as u64),
+            bytes(LONGEST as u64)
+        );
         let remedy = "name less, or put options into a file, if the daemon reads any";
         return Err(Error::refused("the command line", why, remedy));
     }
@@ -168,29 +173,43 @@ pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
     Ok(keeper.keep())
 }
 
-/// The keeper that a supervisor starts after the death of the last one; its standard input is the
-/// link. Gives belay's exit code.
+/// The keeper that a supervisor starts after the death of the last one, or that `belay run --background` starts; its standard
+/// input is the link. Gives belay's exit code.
 ///
 /// # Errors
 /// If the link brings no descriptors.
 pub fn run_inherited() -> Result<i32> {
     become_subreaper()?;
     let link = Link::from_stdin()?;
-    let Received::WithDescriptors(Note::Hello { stops, .. }, fds) = link.receive(true) else {
-        return Err(Error::refused(
-            "keep",
-            "no supervisor is at standard input",
-            "this command is for belay itself: use `belay run`",
-        ));
+    let Received::WithDescriptors(note, fds) = link.receive(true) else {
+        return Err(nobody_there());
     };
     // Standard input was the link, which must be held once only, or its end goes unnoticed.
     let _ = rustix::stdio::dup2_stdin(&fds.stdin);
     let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
+    config.mind_log();
+    let stops = match note {
+        Note::Hello { stops, .. } => stops,
+        Note::Begin => {
+            drop(link);
+            background::leave_session();
+            return run(&config, fds);
+        }
+        _ => return Err(nobody_there()),
+    };
     let mut keeper = Keeper::new(config.verbose, fds)?;
     keeper.stops = stops;
     keeper.worked = true;
     keeper.link = Some(link);
     Ok(keeper.keep())
+}
+
+fn nobody_there() -> Error {
+    Error::refused(
+        "keep",
+        "no supervisor is at standard input",
+        "this command is for belay itself: use `belay run`",
+    )
 }
 
 /// Makes this process the parent of all orphans among its descendants.
@@ -214,12 +233,17 @@ pub fn start_self(role: &str, verbose: u8, hello: &Note, fds: &Descriptors) -> R
     };
     // Sent first: the message waits in the socket, so the new process never waits for us.
     ours.send_descriptors(hello, fds).map_err(|e| wrap(e.into()))?;
-    // /proc/self/exe is this program even if its file was replaced or removed meanwhile.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("belay").arg(role).stdin(Stdio::from(theirs.into_fd()));
-    command.args(std::iter::repeat_n("-v", usize::from(verbose)));
-    let child = command.spawn().map_err(wrap)?;
+    let mut command = self_as(role, verbose);
+    let child = command.stdin(Stdio::from(theirs.into_fd())).spawn().map_err(wrap)?;
     Ok((ours, child.id()))
+}
+
+/// This very program with the hidden subcommand `role`, even if its file was replaced or removed meanwhile.
+pub fn self_as(role: &str, verbose: u8) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("belay").arg(role);
+    command.args(std::iter::repeat_n("-v", usize::from(verbose)));
+    command
 }
 
 struct Keeper {

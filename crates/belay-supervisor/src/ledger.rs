@@ -36,6 +36,9 @@ pub struct Book {
     pub crashes: u64,
     /// Of these: those that the user asked for.
     pub planned: u64,
+    /// Of these: restarts.
+    #[serde(default)]
+    pub restarts: u64,
     /// How often a new supervisor took over.
     pub takeovers: u64,
     /// Consecutive lives without a served request.
@@ -49,6 +52,9 @@ pub struct Book {
     /// Which program serves, and which does not.
     #[serde(default)]
     pub program: Program,
+    /// It was said that the mount serves.
+    #[serde(default)]
+    pub has_served: bool,
     /// The process that came to serve last.
     #[serde(default)]
     pub served_pid: Option<u32>,

@@ -43,8 +43,10 @@
 //! | [`mounts`], [`process`], [`inflight`], [`stderr`] | views of the kernel, processes, recorder |
 #![forbid(unsafe_code)]
 
+pub mod allow_other;
 pub mod asker;
 pub mod autopsy;
+pub mod background;
 pub mod blackout;
 pub mod clock;
 mod committer;

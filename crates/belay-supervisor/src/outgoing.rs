@@ -4,9 +4,13 @@
 //! how much it takes. So a thread writes, and takes what it writes from a queue of limited length. What finds no room there
 //! is lost, counted, and said to be lost as soon as somebody reads again.
 
+use crate::text::counted;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, write};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{fstat, ftruncate};
+use rustix::io::{Errno, pread, write};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,9 +49,9 @@ impl Queue {
     fn pop(&mut self) -> Vec<u8> {
         if self.bytes.is_empty() && self.lost > 0 {
             let lost = std::mem::take(&mut self.lost);
-            let said = format!(
-                "\nbelay: warning: {lost} lines are missing here: nobody has read standard error\n"
-            );
+            let lost = counted(lost, "line is", "lines are");
+            let said =
+                format!("\nbelay: warning: {lost} missing here: nobody has read standard error\n");
             self.bytes.extend(said.as_bytes());
         }
         let length = self.bytes.len().min(CHUNK);
@@ -82,6 +86,9 @@ impl Shared {
             queue.writing = true;
             drop(queue);
             write_out(&bytes, |n| self.lock().written += n as u64);
+            if SHORT.load(Relaxed) {
+                cut(rustix::stdio::stderr());
+            }
         }
     }
 }
@@ -102,6 +109,37 @@ fn write_out(mut bytes: &[u8], mut count: impl FnMut(usize)) {
             }
             Ok(_) | Err(_) => return,
         }
+    }
+}
+
+/// Standard error is a file that is belay's to keep short.
+static SHORT: AtomicBool = AtomicBool::new(false);
+/// How long such a file becomes.
+const LONGEST: u64 = 4 << 20;
+/// What is left of it then: its end.
+const LEFT: u64 = 1 << 20;
+
+/// Standard error is a log that grows for as long as the mount is there: from now on the beginning of it goes when it is long.
+pub fn keep_short() {
+    SHORT.store(true, Relaxed);
+}
+
+/// Takes the beginning of a log away, if it is long. Who writes to it at the same time adds to what is left, before or after.
+fn cut(log: BorrowedFd<'_>) {
+    let Ok(length) = fstat(log).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else {
+        return;
+    };
+    if length <= LONGEST {
+        return;
+    }
+    let mut bytes = vec![0; usize::try_from(LEFT).unwrap_or_default()];
+    let read = pread(log, &mut bytes, length.saturating_sub(LEFT)).unwrap_or(0);
+    let rest = bytes.get(..read).unwrap_or_default();
+    let line = rest.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    // One that is no file of this kind stays as it is.
+    if ftruncate(log, 0).is_ok() {
+        let _ = write(log, b"belay: what was said before was too much to be kept\n");
+        let _ = write(log, rest.get(line..).unwrap_or_default());
     }
 }
 
@@ -158,6 +196,27 @@ mod tests {
             }
             out.extend(bytes);
         }
+    }
+
+    #[test]
+    fn of_a_long_log_the_end_is_left() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("log");
+        let log = std::fs::File::options().read(true).append(true).create(true).open(&path);
+        let log = log.expect("open");
+        let line = "a line that tells something\n";
+        let put = |bytes: &[u8]| std::io::Write::write_all(&mut &log, bytes);
+        put(line.as_bytes()).expect("write");
+        cut(std::os::fd::AsFd::as_fd(&log));
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), line);
+        for _ in 0..=LONGEST / (line.len() as u64) {
+            put(line.as_bytes()).expect("write");
+        }
+        put(b"the last one\n").expect("write");
+        cut(std::os::fd::AsFd::as_fd(&log));
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert!(text.len() as u64 <= LEFT + 100 && text.ends_with("the last one\n"));
+        assert!(text.lines().skip(1).all(|rest| rest == "the last one" || rest == line.trim_end()));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! limit. A pipe, a device or an endless file in its place is an error, not a reader that hangs. What it is, and whose, is known
 //! before it is opened ([`Place`]).
 
+use crate::text;
 use belay_sys::Place;
 use rustix::fs::{CWD, FileType, OFlags};
 use std::fs::File;
@@ -29,7 +30,7 @@ pub fn read(path: &Path, from: From, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = open_regular(path, from)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if read as u64 > most {
-        return Err(io::Error::other(format!("it has more than {most} bytes")));
+        return Err(io::Error::other(format!("it has more than {}", text::bytes(most))));
     }
     Ok(bytes)
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::status::Status;
+use crate::text;
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,6 +36,8 @@ pub enum Ask {
     Restart,
     /// Make a checkpoint; answered when it is safe.
     Checkpoint,
+    /// Say when the mount serves; answered at once if it does.
+    Serving,
 }
 
 /// What becomes of a mount that is in use when it is to be stopped.
@@ -62,6 +65,11 @@ pub enum Answer {
         generation: u32,
         /// Its blackout in microseconds.
         blackout_us: u64,
+    },
+    /// The mount serves.
+    Serving {
+        /// Where, for people.
+        mountpoint: String,
     },
     /// A checkpoint is on the image, durably.
     Safe {
@@ -116,8 +124,8 @@ impl Client {
     pub fn ask(&mut self, ask: &Ask, limit: Option<Duration>) -> Result<Answer> {
         self.send(ask)?;
         self.wait(limit)?.ok_or_else(|| {
-            let why =
-                format!("it has not answered within {} s", limit.unwrap_or_default().as_secs());
+            let limit = text::span(limit.unwrap_or_default());
+            let why = format!("it has not answered within {limit}");
             Error::refused("the supervisor", why, "see `belay status`, then try again")
         })
     }

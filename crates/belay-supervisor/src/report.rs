@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::ledger::{Detection, ReadOnly};
 use crate::process::Exit;
-use crate::text::line as one_line;
+use crate::text::{self, line as one_line};
 use belay_recorder::control::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -165,7 +165,8 @@ impl Report {
         if let Some(ReadOnly { reason, oplog, operations }) = &self.read_only {
             let kept = match oplog {
                 Some(path) => {
-                    format!("the {operations} operations acknowledged since are kept in {path}")
+                    let kept = text::acknowledged_since(*operations);
+                    format!("the {kept} kept in {path}")
                 }
                 None => "what was acknowledged since could not be kept".to_owned(),
             };
@@ -262,10 +263,13 @@ pub fn show_detection(detection: &Detection) -> String {
         Detection::NotStarted { why } => format!("the start, which failed: {why}"),
         Detection::Hang { request } => format!("a request in flight for too long: {request}"),
         Detection::Memory { bytes, limit } => {
-            format!("its memory: {bytes} bytes, which is more than {limit} (--memory-limit)")
+            let [bytes, limit] = [bytes, limit].map(|number| text::bytes(*number));
+            format!("its memory: {bytes}, which is more than {limit} (--memory-limit)")
         }
         Detection::Recorder { bytes, on_record } => format!(
-            "the memory that it shares with belay: {bytes} bytes, of which {on_record} can be on record"
+            "the memory that it shares with belay: {}, of which {} can be on record",
+            text::bytes(*bytes),
+            text::bytes(*on_record)
         ),
         Detection::Unheld { why } => format!("its being held by nobody: {why}"),
         Detection::GaveUp => "its unmounting and ending, which nobody had asked for".to_owned(),

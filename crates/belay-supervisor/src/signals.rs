@@ -66,7 +66,8 @@ pub fn unblock() -> Result<u64> {
     belay_sys::unblock_signals().map_err(|error| Error::system("unblock", "signals", error, ""))
 }
 
-fn is_ignored(signal: i32) -> bool {
+/// Whether whoever has started this process has had it ignore that signal (nohup).
+pub fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);

@@ -8,12 +8,13 @@ use crate::degraded::{Kind, Reason};
 use crate::image::AtStart;
 use crate::ledger::ReadOnly;
 use crate::process::Exit;
-use crate::text::{counted, escaped};
+use crate::text::{self, count, escaped};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Version of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -74,6 +75,9 @@ pub struct Status {
     pub crashes: u64,
     /// Of these: crashes and restarts that the user asked for.
     pub planned: u64,
+    /// Of these: restarts.
+    #[serde(default)]
+    pub restarts: u64,
     /// Blackouts.
     pub blackout_us: Summary,
     /// Requests.
@@ -113,6 +117,9 @@ pub struct Status {
     /// How many could not be.
     #[serde(default)]
     pub reports_failed: u64,
+    /// What belay and the daemon have said in the background; `null` in the foreground.
+    #[serde(default)]
+    pub log: Option<String>,
     /// Something was lost, or cannot be kept now: there are reasons below.
     pub degraded: bool,
     /// Whether the kernel resends requests; if not, belay keeps copies.
@@ -308,11 +315,17 @@ impl Status {
         let b = &self.blackout_us;
         let r = &self.requests;
         let pid = self.daemon.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        let uptime =
-            humantime::format_duration(std::time::Duration::from_secs(self.uptime_seconds));
+        let uptime = span(self.uptime_seconds);
         writeln!(out, "{place}")?;
         writeln!(out, "  state       {}, generation {}", self.state.name(), self.generation)?;
-        writeln!(out, "  crashes     {} ({} asked for)", self.crashes, self.planned)?;
+        // A restart that was asked for is no crash to people.
+        let crashes = self.crashes.saturating_sub(self.restarts);
+        let planned = self.planned.saturating_sub(self.restarts);
+        write!(out, "  crashes     {crashes} ({planned} asked for)")?;
+        match self.restarts {
+            0 => writeln!(out)?,
+            restarts => writeln!(out, ", besides {}", count(restarts, "restart"))?,
+        }
         writeln!(
             out,
             "  blackout    median {} us, p99 {} us, max {} us, last {} us",
@@ -326,20 +339,24 @@ impl Status {
         )?;
         writeln!(
             out,
-            "  restored    {} nodes, {} handles, {} locks, {} directory streams",
-            self.restored.nodes, self.restored.handles, self.restored.locks, self.restored.streams
+            "  restored    {}, {}, {}, {}",
+            count(self.restored.nodes, "node"),
+            count(self.restored.handles, "handle"),
+            count(self.restored.locks, "lock"),
+            count(self.restored.streams, "directory stream")
         )?;
         if self.restored.renumbered > 0 {
             writeln!(
                 out,
-                "  numbers     {} directories had other inode numbers, and were known by files in them",
-                self.restored.renumbered
+                "  numbers     {} had other inode numbers, and were known by files in them",
+                text::counted(self.restored.renumbered, "directory", "directories")
             )?;
         }
         writeln!(
             out,
-            "  held        {} nodes, {} open handles",
-            self.nodes_cached, self.open_handles
+            "  held        {}, {}",
+            count(self.nodes_cached, "node"),
+            count(self.open_handles, "open handle")
         )?;
         writeln!(out, "  daemon      {} (process {pid})", self.daemon.command)?;
         if let Some(exit) = self.daemon.exit {
@@ -361,19 +378,20 @@ impl Status {
         if self.policy == "journal" {
             writeln!(
                 out,
-                "  journal     {} calls replayed, {} probed, {} requests diverged, {} by unknown \
-                 threads",
-                e.replayed,
+                "  journal     {} replayed, {} probed, {} diverged, {} by unknown threads",
+                count(e.replayed, "call"),
                 e.probed,
-                e.diverged,
+                count(e.diverged, "request"),
                 e.untagged + e.handed_over
             )?;
         }
         if self.policy == "transaction" {
             writeln!(
                 out,
-                "  image       {} transactions, {} of them finished after a crash, {} too long",
-                e.committed, e.finished, e.torn
+                "  image       {}, {} of them finished after a crash, {} too long",
+                count(e.committed, "transaction"),
+                e.finished,
+                e.torn
             )?;
         }
         if let Some(image) = &self.image {
@@ -388,16 +406,15 @@ impl Status {
             )?;
         }
         if let Some(e) = &self.epoch {
-            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let last = e
                 .last_commit_seconds
-                .map_or_else(|| "none yet".to_owned(), |seconds| format!("{seconds} s ago"));
+                .map_or_else(|| "none yet".to_owned(), |seconds| format!("{} ago", span(seconds)));
             writeln!(
                 out,
-                "  epoch       {:.1} MiB dirty, {} requests ({:.1} MiB) in the op-log; by {}, last commit {last}, {} failed",
-                mib(e.dirty_bytes),
-                e.log_records,
-                mib(e.log_bytes),
+                "  epoch       {} dirty, {} ({}) in the op-log; by {}, last commit {last}, {} failed",
+                text::bytes(e.dirty_bytes),
+                count(e.log_records, "request"),
+                text::bytes(e.log_bytes),
                 e.flush,
                 e.failed
             )?;
@@ -405,8 +422,9 @@ impl Status {
         if let Some(forward) = self.epoch.as_ref().and_then(|epoch| epoch.rolling_forward) {
             writeln!(
                 out,
-                "              rolling forward: {} of {} requests",
-                forward.record, forward.of
+                "              rolling forward: {} of {}",
+                forward.record,
+                count(forward.of, "request")
             )?;
         }
         let failed = match self.reports_failed {
@@ -414,6 +432,9 @@ impl Status {
             n => format!(", {n} more could not be written"),
         };
         writeln!(out, "  reports     {} in {}{failed}", self.reports, self.report_dir)?;
+        if let Some(log) = &self.log {
+            writeln!(out, "  log         {log}")?;
+        }
         match self.state {
             State::Dead => writeln!(
                 out,
@@ -440,8 +461,8 @@ impl Status {
             match &read_only.oplog {
                 Some(path) => writeln!(
                     out,
-                    "              {} operations acknowledged since are in {path}: see `belay replay --help`",
-                    read_only.operations
+                    "              {} in {path}: see `belay replay --help`",
+                    text::acknowledged_since(read_only.operations)
                 )?,
                 None => writeln!(out, "              what was acknowledged since is not kept")?,
             }
@@ -456,9 +477,12 @@ impl Status {
     }
 }
 
+fn span(seconds: u64) -> String {
+    text::span(Duration::from_secs(seconds))
+}
+
 impl Wait {
     fn render_to(&self, out: &mut String, place: &str) -> std::fmt::Result {
-        let span = |seconds| humantime::format_duration(std::time::Duration::from_secs(seconds));
         writeln!(out, "  WAITING     the daemon does not start: {}", self.reason)?;
         for line in &self.words {
             writeln!(out, "              it says: {line}")?;
@@ -473,7 +497,7 @@ impl Wait {
         writeln!(
             out,
             "              {} failed in {}, {next}; gives up in {}; `belay restart {place}` tries at once",
-            counted(self.tries.into(), "start", "starts"),
+            count(self.tries.into(), "start"),
             span(self.since_seconds),
             span(self.left_seconds)
         )
@@ -494,6 +518,7 @@ mod tests {
             generation: 2,
             crashes: 2,
             planned: 1,
+            restarts: 0,
             blackout_us: Summary { count: 2, median: 900, p99: 1000, max: 1000, last: 900 },
             requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
@@ -518,6 +543,7 @@ mod tests {
             report_dir: "/run/belay/x/reports".into(),
             reports: 2,
             reports_failed: 0,
+            log: Some("/run/belay/x/log".into()),
             degraded: true,
             resend: true,
             read_only: Some(ReadOnly {
@@ -550,7 +576,7 @@ mod tests {
         // SCHEMA_VERSION and say so in the changelog.
         let expected = concat!(
             r#"{"schema_version":1,"mountpoint":"/mnt/data","mountpoint_bytes":null,"state":"gave-up","generation":2,"#,
-            r#""crashes":2,"planned":1,"#,
+            r#""crashes":2,"planned":1,"restarts":0,"#,
             r#""blackout_us":{"count":2,"median":900,"p99":1000,"max":1000,"last":900},"#,
             r#""requests":{"in_flight":1,"total":10,"reissued":0,"reconciled":0,"recorded":0,"#,
             r#""failed":0,"poisoned":0},"restored":{"nodes":0,"handles":0,"locks":0,"streams":0,"renumbered":0},"#,
@@ -561,7 +587,8 @@ mod tests {
             r#""nodes_cached":5,"open_handles":1,"policy":"reconcile","policy_reason":"--policy","#,
             r#""daemon":{"pid":3,"command":"d","exit":{"signal":9}},"supervisor":{"pid":4},"#,
             r#""keeper":{"pid":5},"takeovers":0,"uptime_seconds":61,"#,
-            r#""report_dir":"/run/belay/x/reports","reports":2,"reports_failed":0,"degraded":true,"resend":true,"#,
+            r#""report_dir":"/run/belay/x/reports","reports":2,"reports_failed":0,"log":"/run/belay/x/log","#,
+            r#""degraded":true,"resend":true,"#,
             r#""read_only":{"reason":"r","oplog":"/i.belay-oplog","operations":7},"#,
             r#""degraded_reasons":[{"kind":"data","what":"w","since":"2026-11-20T12:10:22.083Z"}],"#,
             r#""degraded_unlisted":3,"#,
@@ -570,6 +597,13 @@ mod tests {
             r#""since_seconds":61,"next_seconds":8,"left_seconds":539}}"#,
         );
         assert_eq!(serde_json::to_string(&example()).expect("json"), expected);
+    }
+
+    #[test]
+    fn a_restart_is_no_crash_to_people() {
+        let text = Status { crashes: 4, planned: 3, restarts: 1, ..example() }.render();
+        assert!(text.contains("  crashes     3 (2 asked for), besides 1 restart\n"), "{text}");
+        assert!(example().render().contains("  crashes     2 (1 asked for)\n"));
     }
 
     #[test]

@@ -73,8 +73,14 @@ impl Tail {
 
     /// The lines since the last call, an unfinished one included.
     pub fn take(&mut self) -> Vec<String> {
-        let recent = std::mem::take(&mut self.recent);
-        let mut lines: Vec<&[u8]> = recent.split(|byte| *byte == b'\n').collect();
+        let lines = self.lines();
+        self.recent = Vec::new();
+        lines
+    }
+
+    /// The same lines, which stay.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<&[u8]> = self.recent.split(|byte| *byte == b'\n').collect();
         // What is behind the last end of a line is one if there is something.
         lines.pop_if(|last| last.is_empty());
         let excess = lines.len().saturating_sub(LINES);
@@ -105,7 +111,7 @@ mod tests {
         assert_eq!(lines.first().map(String::as_str), Some("line 12"));
         assert_eq!(lines.get(48).map(String::len), Some(LINE));
         assert_eq!(lines.last().map(String::as_str), Some(" [31mred"));
-        assert!(tail.take().is_empty());
+        assert!(tail.take().is_empty() && tail.lines().is_empty());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An argument, path or variable of any bytes, lossless in JSON: a string if it is UTF-8, else an
 /// array of byte values.
@@ -179,6 +180,47 @@ pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
 
+/// The same of things whose word for several ends in `s`.
+pub fn count(number: u64, one: &str) -> String {
+    counted(number, one, &format!("{one}s"))
+}
+
+/// So many operations, and the verb of what has become of them.
+pub fn acknowledged_since(operations: u64) -> String {
+    let (one, several) = ("operation acknowledged since is", "operations acknowledged since are");
+    counted(operations, one, several)
+}
+
+/// A span of time for people: `10m`, `8m 59s`, `1.5s`, `20ms`. No more of it is said than matters: from ten seconds on whole
+/// seconds, below tenths of one.
+pub fn span(time: Duration) -> String {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    match millis {
+        0 if time.is_zero() => "0s".to_owned(),
+        0 => "less than 1ms".to_owned(),
+        1..1000 => format!("{millis}ms"),
+        1000..9950 => {
+            let tenths = (millis + 50) / 100;
+            match tenths % 10 {
+                0 => format!("{}s", tenths / 10),
+                rest => format!("{}.{rest}s", tenths / 10),
+            }
+        }
+        _ => humantime::format_duration(Duration::from_secs(millis.saturating_add(500) / 1000))
+            .to_string(),
+    }
+}
+
+/// Bytes for people: `512 MiB`, `1.5 GiB`, `20 bytes`.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = UNITS.into_iter().find(|(shift, _)| number >> shift > 0) else {
+        return count(number, "byte");
+    };
+    let text = format!("{:.1}", number as f64 / (1_u64 << shift) as f64);
+    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +254,21 @@ mod tests {
         assert_eq!(command_line(words), r"sshfs 'host:/a b' 'it'\''s' $'x\ny' ''");
         let odd = [b"\xff\x1b'".as_slice(), "ä\u{85}".as_bytes()].map(OsStr::from_bytes);
         assert_eq!(command_line(odd), r"$'\xff\x1b\'' $'ä\xc2\x85'");
+    }
+
+    #[test]
+    fn spans_and_numbers_are_said_as_people_do() {
+        let nanos = |n| span(Duration::from_nanos(n));
+        assert_eq!(span(Duration::from_secs(600)), "10m");
+        assert_eq!(span(Duration::from_millis(59_700)), "1m");
+        assert_eq!(nanos(1_000_000_002), "1s");
+        assert_eq!((nanos(1_460_000_000), nanos(9_949_000_000)), ("1.5s".into(), "9.9s".into()));
+        assert_eq!((nanos(9_960_000_000), nanos(20_400_000)), ("10s".into(), "20ms".into()));
+        assert_eq!((nanos(0), nanos(7)), ("0s".into(), "less than 1ms".into()));
+        assert_eq!((count(1, "start"), count(2, "start")), ("1 start".into(), "2 starts".into()));
+        assert_eq!((bytes(1), bytes(1023)), ("1 byte".into(), "1023 bytes".into()));
+        assert_eq!((bytes(512 << 20), bytes(3 << 29)), ("512 MiB".into(), "1.5 GiB".into()));
+        assert!(!span(Duration::MAX).is_empty() && !bytes(u64::MAX).is_empty());
     }
 
     #[test]

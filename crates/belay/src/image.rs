@@ -11,7 +11,7 @@ use belay_supervisor::image::{AtStart, Image, ImageFds, identity, journal_folder
 use belay_supervisor::instances::Instance;
 use belay_supervisor::keep::kept_beside;
 use belay_supervisor::outside;
-use belay_supervisor::text::OsText;
+use belay_supervisor::text::{self, OsText};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -42,7 +42,11 @@ impl Done {
         let is = if dry { "would be" } else { "is" };
         let size = |contents: &Contents| {
             let Contents { epoch, bytes, runs, .. } = contents;
-            format!("checkpoint {epoch} ({bytes} bytes in {runs} places)")
+            format!(
+                "checkpoint {epoch} ({} in {})",
+                text::bytes(*bytes),
+                text::count(*runs, "place")
+            )
         };
         match &self.what {
             Recovered::Nothing => {
@@ -224,7 +228,11 @@ pub fn prepare(
     let left = kept_beside(&image);
     left.iter().take(MOST_TOLD).for_each(|file| tell_kept(&image, homes.owner(), file));
     if let Some(more @ 1..) = left.len().checked_sub(MOST_TOLD) {
-        tracing::warn!("{more} more files beside {} may be such ones", image.path.show());
+        tracing::warn!(
+            "{} beside {} may be such ones",
+            text::count(more as u64, "more file"),
+            image.path.show()
+        );
     }
     let fds = ImageFds::new(&homes, kept, hold)?;
     Ok(Some((image, fds)))
@@ -241,9 +249,9 @@ fn tell_kept(image: &Image, owner: u32, file: &Path) {
     match left() {
         Ok(0) => {}
         Ok(left) => tracing::warn!(
-            "{image} lacks {left} operations that were acknowledged before and are kept in {shown}: once it is \
-             mounted, `belay replay {shown} MOUNTPOINT` applies them (`--list` shows them; remove the file if you \
-             do not need them)"
+            "{image} lacks {}, acknowledged before and kept in {shown}: once it is mounted, `belay replay {shown} \
+             MOUNTPOINT` applies what is left (`--list` shows it; remove the file if you do not need it)",
+            text::count(left, "operation")
         ),
         Err(why) => {
             tracing::warn!(

@@ -12,6 +12,7 @@
 //! | [`replay`] | applying an op-log that was kept in a file |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
+//! | [`usage`] | what to write instead of a command line that is none |
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -24,10 +25,15 @@ pub mod profile;
 mod qualify;
 mod replay;
 mod size;
+mod usage;
 
 use clap::Parser;
 use signal_hook::consts::SIGPIPE;
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// The exit status of a command line that is none.
+const USAGE: u8 = 2;
 
 /// Does what the command line asks for; gives the exit status.
 #[must_use]
@@ -37,7 +43,16 @@ pub fn run() -> ExitCode {
         belay_supervisor::outgoing::finish();
         return ExitCode::FAILURE;
     }
-    let cli = cli::Cli::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match cli::Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(refused) => {
+            let Some(remedy) = usage::remedy(&words, &refused) else { refused.exit() };
+            messages::say(&format!("belay: error: {remedy}\n"));
+            belay_supervisor::outgoing::finish();
+            return ExitCode::from(USAGE);
+        }
+    };
     messages::start(&cli.command);
     let code = belay_supervisor::signals::survive_size_limit()
         .map_err(anyhow::Error::from)

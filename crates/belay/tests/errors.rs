@@ -107,6 +107,7 @@ fn wrong_options_are_explained() {
 fn mounts_that_are_not_held_are_named() {
     for command in ["status", "stop", "crash", "restart"] {
         fails(&[command, "/no/such"], &["/no/such: belay holds no mount there", "belay status"]);
+        fails(&[command, "/no/such"], &["state directory", "is not there"]);
     }
 }
 
@@ -288,7 +289,7 @@ fn a_pipe_that_nobody_reads_ends_it_quietly() {
         let (read, write) = std::io::pipe().expect("pipe");
         drop(read);
         let mut command = belay();
-        command.args(words).env("BELAY_STATE_DIR", dir.path().join("state")).stdout(write);
+        command.args(words).env("BELAY_STATE_DIR", dir.path()).stdout(write);
         let output = command.stderr(std::process::Stdio::piped()).output().expect("belay");
         assert_eq!(text(&output), "", "{words:?}");
         assert_eq!(output.status.signal(), Some(13), "{words:?}: {output:?}");
@@ -451,8 +452,177 @@ fn completions_and_manual_pages_are_made() {
     let output = run(belay().args(["completions", "bash"]));
     assert!(output.status.success() && text(&output).contains("belay"));
     let dir = tempfile::tempdir().expect("tempdir");
-    let output = run(belay().arg("man").arg(dir.path()));
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(dir.path().join("belay-run.1").exists());
-    assert!(!dir.path().join("belay-supervise.1").exists());
+    for (words, place) in [(&["man"][..], "old"), (&["man", "--dir"], "new")] {
+        let place = dir.path().join(place);
+        let output = run(belay().args(words).arg(&place));
+        assert!(output.status.success(), "{}", text(&output));
+        assert!(text(&output).contains("manual pages written"), "{}", text(&output));
+        assert!(place.join("belay.1").exists() && place.join("belay-run.1").exists());
+        assert!(!place.join("belay-supervise.1").exists() && !place.join("belay-help.1").exists());
+    }
+    // A command's page is printed, and no folder of its name is made.
+    let mut command = Command::new("sh");
+    command.args(["-euc", "cd \"$1\"; exec \"$0\" man run"]).arg(env!("CARGO_BIN_EXE_belay"));
+    let output = run(command.arg(dir.path()));
+    assert!(text(&output).contains(".TH belay-run 1"), "{}", text(&output));
+    assert!(text(&output).contains(r"\fB\-\-\fR \fICMD\fR..."), "{}", text(&output));
+    assert!(!dir.path().join("run").exists());
+    fails(&["man", "rum"], &["belay has no command rum", "belay man --dir rum"]);
+}
+
+#[test]
+fn help_is_a_command_too() {
+    for words in [&["help"][..], &["help", "run"], &["help", "man"]] {
+        let (said, same) = (run(belay().args(words)), {
+            let mut command = belay();
+            run(command.args(words.get(1..).unwrap_or_default()).arg("--help"))
+        });
+        assert!(said.status.success(), "{words:?}: {}", text(&said));
+        assert_eq!(text(&said), text(&same), "{words:?}");
+    }
+}
+
+#[test]
+fn the_dashes_before_a_daemons_command_are_asked_for() {
+    for command in ["run", "doctor", "qualify"] {
+        let words = [command, "bindfs", "-f", "/a", "/b"];
+        fails(&words, &[&format!("`belay {command} -- bindfs -f /a /b`"), "write `--`"]);
+    }
+    fails(&["cat", "-f", "/a"], &["belay has no command `cat`", "`belay run -- cat -f /a`"]);
+    assert_eq!(run(belay().args(["run", "bindfs"])).status.code(), Some(2));
+}
+
+/// A mountpoint that is missing is named, with the command that makes it.
+#[test]
+fn a_study_names_the_directory_that_is_missing() {
+    if !can_hold() {
+        return;
+    }
+    let words = ["qualify", "--no-profile", "--", "nice", "bindfs", "/etc", "/no/such"];
+    fails(&words, &["starts another program", "`nice belay qualify -- bindfs /etc /no/such`"]);
+    let words = ["qualify", "--no-profile", "--", "bindfs", "/etc", "/no/such"];
+    fails(&words, &["/no/such is not there", "mkdir -p /no/such", "--mountpoint"]);
+    let words = ["qualify", "--no-profile", "--mountpoint", "/no/such", "--", "bindfs", "/etc"];
+    fails(&words, &["--mountpoint /no/such: there is no such directory", "mkdir -p /no/such"]);
+}
+
+/// A profile that takes the place of one that belay brings along is not taken without a word.
+#[test]
+fn a_profile_that_replaces_another_is_said() {
+    if !can_hold() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let profiles = dir.path().join("belay/profiles");
+    std::fs::create_dir_all(&profiles).expect("mkdir");
+    let text = "programs = [\"bindfs\"]\npolicy = \"reconcile\"\n";
+    std::fs::write(profiles.join("mine.toml"), text).expect("write");
+    let mount = dir.path().join("mount");
+    std::fs::create_dir(&mount).expect("mkdir");
+    let start = |options: &[&str]| {
+        let mut command = belay();
+        command.arg("run").args(options).args(["--", "bindfs", "/no/such"]).arg(&mount);
+        command.env("XDG_CONFIG_HOME", dir.path()).env("BELAY_STATE_DIR", dir.path().join("state"));
+        text_of(&command)
+    };
+    let said = start(&[]);
+    assert!(said.contains("policy reconcile, as ") && said.contains("mine.toml says"), "{said}");
+    assert!(said.contains("instead of the built-in profile bindfs (policy journal)"), "{said}");
+    assert!(!start(&["--policy", "journal"]).contains("instead of"));
+}
+
+fn text_of(command: &Command) -> String {
+    text(&run(command))
+}
+
+/// What an ordinary user lacks for a daemon that others are to see is said when its start fails of that.
+#[test]
+fn what_allow_other_takes_is_said() {
+    if !can_hold() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (home, device) = (dir.path().join("home"), dir.path().join("device"));
+    for place in [&home, &device, &home.join("source"), &home.join("mount")] {
+        std::fs::create_dir(place).expect("mkdir");
+        std::os::unix::fs::chown(place, Some(4323), Some(4323)).expect("chown");
+    }
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    std::fs::write(dir.path().join("fuse.conf"), "#user_allow_other\n").expect("write");
+    // In a mount namespace of its own, where everybody may open the device.
+    let start = |daemon: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-euc"]).arg(
+            "mount -t tmpfs none \"$1\"; mknod -m 666 \"$1/fuse\" c 10 229
+             mount --bind \"$1/fuse\" /dev/fuse; mount --bind \"$2\" /etc/fuse.conf; shift 2
+             exec setpriv --reuid 4323 --regid 4323 --clear-groups \"$0\" run -- \"$@\"",
+        );
+        command.arg(env!("CARGO_BIN_EXE_belay")).arg(&device).arg(dir.path().join("fuse.conf"));
+        command.args(daemon).arg(home.join("source")).arg(home.join("mount"));
+        text_of(command.env("HOME", &home).env("BELAY_STATE_DIR", home.join("state")))
+    };
+    for daemon in [&["bindfs", "-f"][..], &["bindfs", "-f", "--no-allow-other", "-o", "allow_root"]]
+    {
+        let said = start(daemon);
+        assert!(said.contains("add a line user_allow_other to /etc/fuse.conf"), "{said}");
+    }
+    let said = start(&["bindfs", "-f", "--no-allow-other", "-o", "no_such_option"]);
+    assert!(said.contains("Not started again") && !said.contains("user_allow_other"), "{said}");
+}
+
+/// What has nothing to do with FUSE is not said to be a daemon that can be held.
+#[test]
+fn the_doctor_knows_what_is_no_daemon() {
+    let output = run(belay().args(["doctor", "--", "ls"]));
+    let said = text(&output);
+    assert!(said.contains("/ls does not look like a FUSE daemon"), "{said}");
+    assert!(
+        !said.contains("can be held") && said.contains("probably not on this program"),
+        "{said}"
+    );
+}
+
+/// The state directory that is looked at is the one that `belay run` would have.
+#[test]
+fn the_doctor_looks_at_the_named_state_directory() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let place = dir.path().join("place");
+    let output = run(belay().args(["doctor", "--state-dir"]).arg(&place));
+    let line = format!("state directory: {}", place.display());
+    assert!(text(&output).contains(&line), "{}", text(&output));
+}
+
+/// Each reason why belay holds no mount at a place is said as what it is.
+#[test]
+fn why_nothing_is_held_is_said() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (state, missing) = (dir.path().join("state"), dir.path().join("missing"));
+    std::fs::create_dir(&state).expect("mkdir");
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    let status = |state: &Path, words: &[&str]| {
+        let mut command = belay();
+        command
+            .arg("status")
+            .args(words)
+            .arg("--state-dir")
+            .arg(state)
+            .env_remove("BELAY_STATE_DIR");
+        let output = run(&command);
+        (output.status.code(), text(&output))
+    };
+    for words in [&[][..], &["/no/such"], &["--json"]] {
+        let (code, said) = status(&missing, words);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("missing is not there"), "{said}");
+    }
+    let (code, said) = status(&state, &[]);
+    assert!(code == Some(0) && said.contains("belay holds no mount"), "{said}");
+    let (code, said) = status(&state, &["/no/such"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nothing is mounted there, and no other mount is held"), "{said}");
+    let (_, said) = status(&state, &["/proc"]);
+    assert!(said.contains("a proc file system is mounted there"), "{said}");
+    // By the variable as well.
+    let output = run(belay().arg("status").env("BELAY_STATE_DIR", &missing));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
 }

@@ -220,20 +220,34 @@ fn programs_that_become_the_daemon_are_refused() {
     let place = place.path().to_str().expect("a name in UTF-8");
     // It says itself what it cannot do.
     let mut command = common::belay();
-    command.args(["run", "--", "env", "no-such-daemon", place]);
+    command.args(["run", "--", "setarch", "no-such-daemon", place]);
     command.env("BELAY_STATE_DIR", state.path());
     let said = text(&run(&command));
-    assert!(said.contains("No such file") && !said.contains("it becomes"), "{said}");
-    for wrapper in [&["nice"][..], &["env", "A=B"], &["env", "-i"], &["taskset", "1"]] {
+    assert!(said.contains("setarch") && !said.contains("it becomes"), "{said}");
+    let start = |wrapper: &[&str]| {
         let mut command = common::belay();
         command.args(["run", "--"]).args(wrapper).args(["bindfs", "-f", "/etc", place]);
         command.env("BELAY_STATE_DIR", state.path());
         let output = run(&command);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(1), "{wrapper:?}: {text}");
-        for part in ["it becomes bindfs, which would not be held", "`nice belay run -- DAEMON"] {
-            assert!(text.contains(part), "{wrapper:?}: {text}");
+        assert_eq!(output.status.code(), Some(1), "{wrapper:?}: {}", text(&output));
+        text(&output)
+    };
+    // Those that are known are not even started.
+    for wrapper in [&["nice"][..], &["env", "A=B"], &["env", "-i"], &["taskset", "1"]] {
+        let text = start(wrapper);
+        let call = format!("`{} belay run -- bindfs -f /etc {place}`", wrapper.join(" "));
+        assert!(text.contains("starts another program, which would not be held"), "{text}");
+        assert!(text.contains(&call), "{call}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    // Of the others it is said once what they do, and once what to write instead.
+    for wrapper in [&["setarch", "-R"][..], &["prlimit", "--nofile=20000"]] {
+        let text = start(wrapper);
+        let call = format!("start belay by it: {} belay run -- bindfs", wrapper.join(" "));
+        for part in ["it becomes bindfs, which would not be held", "nothing is mounted", &call] {
+            assert!(text.contains(part), "{wrapper:?}: {part}: {text}");
         }
+        assert!(!text.contains("it says nothing itself"), "{text}");
     }
 }
 

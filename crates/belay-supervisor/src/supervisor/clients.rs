@@ -32,6 +32,8 @@ pub(super) enum Wait {
     Safe(u64, u32),
     /// The mount is to be taken off, in this way.
     Unmount(StopHow),
+    /// The mount is to serve.
+    Serving,
     /// The end.
     End,
 }
@@ -188,6 +190,14 @@ impl Supervisor {
                     Err(why) => return Some(Answer::Refused { why }),
                 }
                 return None;
+            }
+            Ask::Serving => {
+                *wait = Wait::Serving;
+                let serving = self.serving();
+                if serving.is_some() {
+                    *wait = Wait::Nothing;
+                }
+                return serving;
             }
             Ask::Stop { .. } => Ok(()),
         }

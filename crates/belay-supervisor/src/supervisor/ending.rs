@@ -11,6 +11,7 @@ use crate::mounts;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
+use crate::text::count;
 use belay_recorder::control::{ending, options};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
@@ -223,7 +224,10 @@ impl Supervisor {
         // What the daemon has left as its image may be a file of anybody's.
         match self.scouts.finish(self.fds.recorder.as_fd(), self.fds.image_mail.as_fd()) {
             Ok(0) => {}
-            Ok(n) => tracing::info!("carried out {n} transactions that the daemon had committed"),
+            Ok(n) => {
+                let transactions = count(n as u64, "transaction");
+                tracing::info!("carried out {transactions} that the daemon had committed");
+            }
             Err(why) => tracing::error!("{why}; have the image checked"),
         }
     }

@@ -168,6 +168,7 @@ impl Supervisor {
             generation: self.book.generation,
             crashes: self.book.crashes,
             planned: self.book.planned,
+            restarts: self.book.restarts,
             blackout_us: self.blackouts.summary(),
             requests: Requests {
                 in_flight: self.requests().count(),
@@ -204,6 +205,7 @@ impl Supervisor {
             report_dir: self.folder.path().join(REPORTS).display().to_string(),
             reports: self.book.reports.saturating_sub(self.book.reports_failed),
             reports_failed: self.book.reports_failed,
+            log: self.config.log.as_ref().map(OsText::show),
             degraded: !self.book.degraded.list().is_empty(),
             degraded_reasons: self.book.degraded.list().to_vec(),
             degraded_unlisted: self.book.degraded.unlisted(),

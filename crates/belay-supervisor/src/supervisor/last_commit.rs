@@ -6,6 +6,7 @@ use crate::clock;
 use crate::committer::{Committer, Failing};
 use crate::ledger::Detection;
 use crate::process::Exit;
+use crate::text::count;
 use belay_recorder::control::flags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
@@ -97,14 +98,15 @@ impl Supervisor {
                 ended
             }
             _ => {
-                let count = unsaved.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
+                let count = unsaved.map(|number| count(number as u64, "request"));
                 let fate = kept.map_or_else(
                     || "lost".to_owned(),
                     |(path, _)| format!("kept in {}: see `belay replay --help`", path.display()),
                 );
                 let lost = format!(
                     "the daemon did not come to a clean end: {place} is as it was at the last checkpoint, and what was \
-                     acknowledged since ({count} requests) is {fate}"
+                     acknowledged since ({}) is {fate}",
+                    count.as_deref().unwrap_or("nobody knows how much")
                 );
                 tracing::error!("{lost}");
                 Err(match ended {

@@ -72,6 +72,7 @@ impl Supervisor {
         };
         match self.spawn() {
             Ok(watched) => {
+                tracing::debug!("generation {} is process {}", self.book.generation, watched.pid);
                 self.book.spawned = Some(watched.pid);
                 self.book.background = None;
                 self.book.life.process_started = started(watched.pid).unwrap_or(0);
@@ -83,11 +84,6 @@ impl Supervisor {
                 self.daemon = None;
                 self.spawned = Some(watched);
                 self.keep_book();
-                tracing::debug!(
-                    "generation {} is process {:?}",
-                    self.book.generation,
-                    self.book.spawned
-                );
             }
             Err(error) => self.not_started(&error),
         }
@@ -183,6 +179,10 @@ impl Supervisor {
         }
         command.args(words);
         command.stderr(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+        if self.config.log.is_some() {
+            // What it writes there is belay's to keep short, too.
+            command.stdout(Stdio::from(dup_cloexec(as_fd(&self.fds.stderr_write))?));
+        }
         command.env("LD_PRELOAD", self.preload(shim));
         command.env("BELAY_PRELOAD", &self.config.preload.0);
         let mut told = format!(

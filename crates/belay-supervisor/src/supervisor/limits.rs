@@ -5,6 +5,7 @@ use crate::clock;
 use crate::ledger::Detection;
 use crate::mounts;
 use crate::process::{is_stopped, resident_bytes};
+use crate::text;
 use belay_recorder::control::{Counter, Instant};
 use std::time::Duration;
 
@@ -71,21 +72,18 @@ impl Supervisor {
         let oldest = ages.oldest_in_flight(self.requests(), alone);
         self.ages = ages;
         let over = |age: u64| Duration::from_nanos(age) > limit;
-        let seconds = |age: u64| Duration::from_nanos(age).as_secs_f64();
+        let span = |age: u64| text::span(Duration::from_nanos(age));
         let unread = if self.complete { self.unread_for() } else { None };
         if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
-            return Some(Detection::Hang { request: format!("{request}, {:.1} s", seconds(age)) });
+            return Some(Detection::Hang { request: format!("{request}, {}", span(age)) });
         }
         if let Some(age) = unread.filter(|age| over(*age)) {
-            let request =
-                format!("the kernel has requests, none was read for {:.1} s", seconds(age));
+            let request = format!("the kernel has requests, none was read for {}", span(age));
             return Some(Detection::Hang { request });
         }
         let age = self.unknown_for().filter(|age| over(*age))?;
-        let request = format!(
-            "the kernel has requests that were read, and not begun with for {:.1} s",
-            seconds(age)
-        );
+        let request =
+            format!("the kernel has requests that were read, and not begun with for {}", span(age));
         Some(Detection::Hang { request })
     }
 

@@ -15,7 +15,9 @@
 //! | [`undead`] | daemons that are dead while their process stays |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
+//! | [`serving`] | what is said when the mount serves first |
 //! | [`stray`] | starts that come to nothing |
+//! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
 //! | [`clients`] | the control socket |
 //! | [`buffer`] | what is different without an image |
@@ -30,6 +32,7 @@
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
 //! be a deadlock as soon as the daemon is dead.
 
+mod advice;
 pub mod buffer;
 mod checkpoints;
 mod clients;
@@ -50,6 +53,7 @@ mod quell;
 mod readonly;
 mod record;
 mod recovery;
+mod serving;
 mod stray;
 mod takeover;
 mod undead;
@@ -237,6 +241,7 @@ impl Supervisor {
     fn new(fds: Descriptors, link: Link, keeper_pid: u32) -> Result<Self> {
         let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
         check_version(&config)?;
+        config.mind_log();
         let layout = Layout::new(Capacity::MOUNT);
         // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
         let memory = match Mapping::new(fds.recorder.as_fd(), layout.bytes()) {

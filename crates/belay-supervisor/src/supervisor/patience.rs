@@ -5,15 +5,15 @@
 //! is kept waiting: the first start after the death of a daemon that served is made at once.
 
 use super::{SECOND, Supervisor};
+use crate::allow_other;
 use crate::clock;
 use crate::ledger::{Crash, Detection, Waiting};
 use crate::mounts;
 use crate::pidfile;
 use crate::process::Exit;
 use crate::protocol::Answer;
-use crate::text::counted;
+use crate::text::{self, counted};
 use crate::verdict::Next;
-use humantime::format_duration;
 use std::time::Duration;
 
 /// Pauses after starts that have failed, in seconds; the last one from then on.
@@ -44,7 +44,7 @@ fn pause(next: Next, detection: &Detection, tries: u32) -> u64 {
 
 /// A time span for people, in whole seconds.
 fn span(ns: u64) -> String {
-    format_duration(Duration::from_secs(ns.div_ceil(SECOND))).to_string()
+    text::span(Duration::from_secs(ns.div_ceil(SECOND)))
 }
 
 impl Supervisor {
@@ -98,7 +98,7 @@ impl Supervisor {
             }
             Detection::StartTimeout => {
                 let limit = Duration::from_millis(self.config.start_timeout_ms);
-                format!("it was not ready within {}", format_duration(limit))
+                format!("it was not ready within {}", text::span(limit))
             }
             Detection::Unheld { why } => why.clone(),
             _ => format!("it {}{}", exit.told(), self.without_shim(exit)),
@@ -124,7 +124,8 @@ impl Supervisor {
         let Some(waiting) = &mut self.book.waiting else { return };
         if !words.is_empty() {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
-            waiting.hint = pidfile::hint(&waiting.words, dead);
+            waiting.hint =
+                pidfile::hint(&waiting.words, dead).or_else(|| allow_other::hint(&waiting.words));
         }
         let waiting = waiting.clone();
         self.tell_of_program(&waiting.words);

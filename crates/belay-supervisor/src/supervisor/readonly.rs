@@ -10,6 +10,7 @@ use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
 use crate::ledger::{Detection, Forward, ReadOnly};
 use crate::process::Exit;
+use crate::text::{self, count};
 use belay_oplog::kept::Head;
 use belay_recorder::Blame;
 use belay_recorder::control::Instant;
@@ -65,9 +66,12 @@ impl Supervisor {
         let what = kept.as_ref().ok().zip(record).and_then(|(kept, record)| kept.describe(record));
         let reason = match (own.max(all), what) {
             (0, _) => "daemons did not come to do again what was acknowledged".to_owned(),
-            (times, None) => format!("doing again what was acknowledged failed {times} times"),
+            (times, None) => {
+                format!("doing again what was acknowledged failed {}", count(times.into(), "time"))
+            }
             (times, Some(what)) => {
-                format!("doing again what was acknowledged failed {times} times, last at {what}")
+                let times = count(times.into(), "time");
+                format!("doing again what was acknowledged failed {times}, last at {what}")
             }
         };
         let operations = kept.as_ref().map_or(0, |kept| kept.len() as u64);
@@ -75,9 +79,10 @@ impl Supervisor {
         let place = self.mountpoint();
         match &kept {
             Ok(path) => tracing::error!(
-                "{place} is read-only from now on, as it was at the last checkpoint: {reason}. The {operations} operations \
-                 acknowledged since are kept in {}; when the daemon is mended, unmount, mount again, and run `belay replay \
+                "{place} is read-only from now on, as it was at the last checkpoint: {reason}. The {} kept \
+                 in {}; when the daemon is mended, unmount, mount again, and run `belay replay \
                  {} {place}`",
+                text::acknowledged_since(operations),
                 path.display(),
                 path.display()
             ),

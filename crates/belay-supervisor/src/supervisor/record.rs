@@ -8,11 +8,13 @@
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::ledger::Detection;
+use crate::text;
 use belay_effects::Area;
 use belay_recorder::Store;
 use belay_recorder::control::options;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use std::ops::Range;
+use std::time::Duration;
 
 /// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
 pub(crate) const SLACK: u64 = 256 << 20;
@@ -71,10 +73,10 @@ impl Supervisor {
                 }
             }
             tracing::warn!(
-                "the recorder had {} MiB, of which {} MiB are given back, as nothing on record lies there ({} ms)",
-                before >> 20,
-                before.saturating_sub(self.record_bytes()) >> 20,
-                clock::micros(begin, clock::now()) / 1000
+                "the recorder had {}, of which {} are given back, as nothing on record lies there ({})",
+                text::bytes(before),
+                text::bytes(before.saturating_sub(self.record_bytes())),
+                text::span(Duration::from_nanos(clock::now().saturating_sub(begin)))
             );
         }
         let (bytes, limit) = (self.record_bytes(), self.config.recorder_limit);

@@ -196,7 +196,11 @@ impl Supervisor {
 
     fn count_worth(&mut self, worth: Worth, tried: bool, blame: Blame, detection: &Detection) {
         match detection {
-            Detection::Requested { .. } | Detection::Restart => self.book.planned += 1,
+            Detection::Requested { .. } => self.book.planned += 1,
+            Detection::Restart => {
+                self.book.planned += 1;
+                self.book.restarts += 1;
+            }
             // The daemon is not to blame for these.
             Detection::Takeover | Detection::Checkpoint => {}
             _ => match worth {
@@ -304,6 +308,7 @@ impl Supervisor {
             self.begin_to_look_for_mount(clock::now());
             self.wait_is_over();
             tracing::debug!("generation {} serves", self.book.generation);
+            self.tell_serving();
             self.pursue_stop();
         }
     }
@@ -357,6 +362,7 @@ impl Supervisor {
         self.book.last_blackout_us = blackout;
         self.keep_book();
         self.answer_recovered(blackout);
+        self.tell_serving();
         let path = self.write_report(&crash, Outcome::Recovered, Some(blackout));
         let shown = path.map(|path| format!("; report {}", path.display())).unwrap_or_default();
         tracing::info!(

@@ -14,7 +14,9 @@ use crate::process::{
     Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_uninterruptible,
 };
 use crate::protocol::Answer;
+use crate::text;
 use signal_hook::consts::SIGKILL;
+use std::time::Duration;
 
 /// How long the end of a process that is over is waited for: most of them have just no processor.
 const PATIENCE: u64 = SECOND;
@@ -85,8 +87,9 @@ impl Supervisor {
 
     /// The daemon was killed `seconds` ago and does not end: that is said, also to those who wait for its successor.
     fn stays(&mut self, pid: u32, seconds: u64) {
+        let ago = text::span(Duration::from_secs(seconds));
         let mut what =
-            format!("daemon {pid} was killed {seconds} s ago and has not ended: {}", held_by(pid));
+            format!("daemon {pid} was killed {ago} ago and has not ended: {}", held_by(pid));
         if self.book.stop.is_none() {
             what += ". Its mount waits, and recovers when it has ended";
         }

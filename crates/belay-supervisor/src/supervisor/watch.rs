@@ -212,10 +212,10 @@ impl Supervisor {
         self.spawned = None;
         // Again, now that it is known how it ended.
         match decide(Facts { exit, ..facts }) {
-            Verdict::NeverMounted { code, explain } => self.never_mounted(exit, code, explain),
+            Verdict::NeverMounted { code, explain } => self.came_to_nothing(exit, code, explain),
             Verdict::Clean { code } => {
                 if code != 0 && !facts.served && !facts.stopping {
-                    self.never_served(exit);
+                    self.served_nobody(exit);
                 }
                 self.finish(code);
             }

@@ -190,8 +190,10 @@ fn s49_what_cannot_be_done_again_is_kept_and_replayed() {
     let dry = replay(&["--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");
     assert_eq!(tree(&mount.mountpoint), old, "nothing is done");
+    assert!(String::from_utf8_lossy(&dry.stdout).contains("would be applied to"), "{dry:?}");
     let done = replay(&[]);
     assert!(done.status.success(), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stdout).contains("nothing is left to do"), "{done:?}");
     assert_eq!(tree(&mount.mountpoint), new, "{done:?}");
     let status = mount.status().unwrap();
     assert_eq!(number(&status, "/epoch/log_records"), 0, "it is not part of a checkpoint");
@@ -256,6 +258,18 @@ fn s49_a_replay_stops_where_something_differs() {
     let stopped = Custom::belay(&words);
     assert_eq!(stopped.status.code(), Some(1), "{stopped:?}");
     assert!(place.path().join("base/one").is_dir() && !place.path().join("base/three").exists());
+    let told = String::from_utf8_lossy(&stopped.stderr).into_owned();
+    let again = format!("`belay replay --anywhere {} {}", file.display(), place.path().display());
+    let skipping = format!("{again} --skip`");
+    for part in [
+        "mkdir base/deadly",
+        "cannot make the directory: File exists",
+        &again,
+        &skipping,
+        "not applied",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
     let list = Custom::belay(&[OsStr::new("replay"), OsStr::new("--list"), file.as_os_str()]);
     let list = String::from_utf8(list.stdout).unwrap();
     for part in ["base/one: applied", "base/deadly: failed", "base/three: waits"] {
@@ -268,5 +282,6 @@ fn s49_a_replay_stops_where_something_differs() {
     fs::write(&file, "something else").unwrap();
     let none = Custom::belay(&words);
     assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("no op-log"), "{none:?}");
+    let told = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(told.contains("no op-log") && told.contains("`belay status`"), "{told}");
 }

@@ -38,7 +38,7 @@ fn is_said(mount: &Custom, why: &str, hold: impl FnOnce(u32), let_go: impl FnOnc
     let status = mount.wait_for("ticks", |status| {
         // Whoever is killed by a limit besides is so once.
         reason(status)
-            .is_some_and(|what| what.starts_with("daemon") && what.contains("killed 6 s ago"))
+            .is_some_and(|what| what.starts_with("daemon") && what.contains("killed 6s ago"))
     });
     assert_eq!(status["state"], "recovering", "{status}");
     assert_eq!(status["degraded"], true, "{status}");

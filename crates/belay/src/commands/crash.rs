@@ -8,6 +8,7 @@ use belay_supervisor::instances::Instance;
 use belay_supervisor::process::signal_name;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::State;
+use belay_supervisor::text::counted;
 use belay_supervisor::threads;
 use signal_hook::consts::SIGSTOP;
 use std::io::Write;
@@ -48,7 +49,8 @@ pub fn run(options: &Crash) -> Result<i32> {
     blackouts.sort_unstable();
     if let (true, Some(max)) = (blackouts.len() > 1, blackouts.last()) {
         let median = median(&blackouts);
-        writeln!(Out, "{} crashes: blackout median {median} us, max {max} us", blackouts.len())?;
+        let crashes = counted(blackouts.len() as u64, "crash", "crashes");
+        writeln!(Out, "{crashes}: blackout median {median} us, max {max} us")?;
     }
     Ok(0)
 }

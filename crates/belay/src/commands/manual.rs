@@ -2,9 +2,11 @@
 
 use crate::cli::Cli;
 use crate::messages::Out;
-use anyhow::{Context, Result};
-use clap::CommandFactory;
-use std::io::Write;
+use anyhow::{Context, Result, bail};
+use belay_supervisor::text::{command_line, count};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Prints completions for `shell`.
@@ -16,16 +18,99 @@ pub fn completions(shell: clap_complete::Shell) -> Result<i32> {
     Ok(0)
 }
 
-/// Prints the main page, or writes all pages into `dir`.
-pub fn pages(dir: Option<&Path>) -> Result<i32> {
-    match dir {
-        None => clap_mangen::Man::new(Cli::command()).render(&mut Out)?,
-        Some(dir) => {
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot create {}", dir.display()))?;
-            clap_mangen::generate_to(Cli::command(), dir)
-                .with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+/// Prints the page of `word`, which is a command or a directory as `dir` is, or belay's own; or writes all pages into `dir`.
+pub fn run(word: Option<&Path>, dir: Option<&Path>) -> Result<i32> {
+    let all = commands();
+    let own = all.iter().find(|(name, _)| match word {
+        Some(word) => name.strip_prefix("belay-").is_some_and(|name| Path::new(name) == word),
+        None => name == "belay",
+    });
+    match (dir, word, own) {
+        (Some(dir), ..) => write_all(&all, dir)?,
+        (None, _, Some((_, command))) => Out.write_all(&page(command)?)?,
+        // Packages have been made by this.
+        (None, Some(dir), None) if dir.is_dir() || dir.components().count() > 1 => {
+            write_all(&all, dir)?;
+        }
+        (None, word, None) => {
+            let quoted = command_line(word.map(Path::as_os_str));
+            bail!(
+                "belay has no command {quoted}: `belay help` lists them; to write all pages into a directory of that name: \
+                 `belay man --dir {quoted}`"
+            );
         }
     }
     Ok(0)
+}
+
+/// belay and its commands, each with the name of its page.
+fn commands() -> Vec<(String, Command)> {
+    let mut belay = Cli::command().disable_help_subcommand(true);
+    belay.build();
+    let named = |command: &Command| {
+        (command.get_display_name().unwrap_or(command.get_name()).to_owned(), command.clone())
+    };
+    let shown = belay.get_subcommands().filter(|command| !command.is_hide_set());
+    std::iter::once(&belay).chain(shown).map(named).collect()
+}
+
+fn write_all(all: &[(String, Command)], dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for (name, command) in all {
+        let path = dir.join(format!("{name}.1"));
+        std::fs::write(&path, page(command)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    writeln!(
+        Out,
+        "{}: {} written (belay.1 and one for each command)",
+        dir.display(),
+        count(all.len() as u64, "manual page")
+    )?;
+    Ok(())
+}
+
+/// What clap_mangen makes of it; but it forgets what comes before the daemon's command.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command.clone()).render(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    for argument in command.get_positionals().filter(|argument| argument.is_last_set()) {
+        let name = argument.get_value_names().and_then(|names| names.first());
+        let name = name.map_or(argument.get_id().as_str(), |name| name.as_str());
+        let (open, close) = if argument.is_required_set() { ("", "") } else { ("[", "]") };
+        for (before, after) in [("<", ">"), ("[", "]")] {
+            text = text.replacen(
+                &format!(" {before}\\fI{name}\\fR{after} \n"),
+                &format!(" {open}\\fB\\-\\-\\fR \\fI{name}\\fR...{close}\n"),
+                1,
+            );
+        }
+    }
+    Ok(text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_command_comes_behind_the_dashes() {
+        let synopsis = |name: &str| {
+            let all = commands();
+            let (_, command) = all.iter().find(|(page, _)| page == name).expect(name);
+            let page = String::from_utf8(page(command).expect("a page")).expect("UTF-8");
+            let line = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1);
+            line.expect("a synopsis").replace("\\fR", "").replace("\\fB", "").replace("\\fI", "")
+        };
+        for name in ["belay-run", "belay-qualify"] {
+            assert!(synopsis(name).ends_with(r" \-\- CMD..."), "{}", synopsis(name));
+        }
+        assert!(
+            synopsis("belay-doctor").ends_with(r" [\-\- CMD...]"),
+            "{}",
+            synopsis("belay-doctor")
+        );
+        assert!(synopsis("belay-replay").ends_with("[MOUNT] "), "{}", synopsis("belay-replay"));
+    }
 }

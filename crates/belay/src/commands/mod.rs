@@ -1,5 +1,6 @@
 //! The commands, each a function from its options to an exit code.
 
+mod background;
 mod checkpoint;
 mod crash;
 mod manual;
@@ -30,7 +31,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Repair(options) => repair::run(&options),
         Command::Doctor(options) => crate::doctor::run(&options),
         Command::Completions { shell } => manual::completions(shell),
-        Command::Man { dir } => manual::pages(dir.as_deref()),
+        Command::Man { command, dir } => manual::run(command.as_deref(), dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Scout => Ok(belay_supervisor::scout::run()?),

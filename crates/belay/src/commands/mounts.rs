@@ -3,11 +3,11 @@
 use crate::cli::StateDir;
 use anyhow::{Result, anyhow};
 use belay_supervisor::instances::{self, Instance};
-use belay_supervisor::mounts::{read_link_untouched, resolve_untouched};
+use belay_supervisor::mounts::{self, read_link_untouched, resolve_untouched};
 use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::Status;
-use belay_supervisor::text::escaped;
+use belay_supervisor::text::{command_line, escaped, span};
 use belay_supervisor::threads;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ fn look(instance: &Instance, meant: Option<&[PathBuf]>) -> Result<Option<Status>
             return Ok(orphans::of(&instance.dir, meant).map(|orphan| orphan.status));
         };
         // It matters as long as the mount is still to be cleaned up.
-        let there = status.place().and_then(|place| belay_supervisor::mounts::at(&place));
+        let there = status.place().and_then(|place| mounts::at(&place));
         return Ok(there.is_some_and(|mount| mount.is_fuse()).then_some(status));
     }
     let end = Instant::now() + PATIENCE;
@@ -58,11 +58,10 @@ fn look(instance: &Instance, meant: Option<&[PathBuf]>) -> Result<Option<Status>
         return Ok(None);
     }
     if Instant::now() >= end {
-        let limit = PATIENCE.as_secs();
-        why =
-            anyhow!("no answer within {limit} s; is it stopped (`ps -o pid,stat,args -C belay`)?");
+        let limit = span(PATIENCE);
+        why = anyhow!("no answer within {limit}; is it stopped (`ps -o pid,stat,args -C belay`)?");
     }
-    Err(why.context(format!("the supervisor of {}", instance.dir.display())))
+    Err(why.context(format!("the supervisor of {}", instances::shown(&instance.dir))))
 }
 
 /// The status of each folder's mount, as they come: all are asked at once, since one whose supervisor is stuck must not
@@ -154,10 +153,51 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
     let last = gave_up.into_iter().max_by_key(|(instance, _)| instance.modified());
     last.ok_or_else(|| {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
-        anyhow!(
-            "{}: belay holds no mount there (state directory {}); see `belay status` for all mounts{told}",
-            escaped(meant.first().map_or(path, PathBuf::as_path).as_os_str()),
-            state.path().display()
-        )
+        let place = meant.first().map_or(path, PathBuf::as_path);
+        let shown = escaped(place.as_os_str());
+        anyhow!("{shown}: belay holds no mount there: {}{told}", why_none(state, place))
     })
+}
+
+/// Why belay holds no mount at `place`, and what to do.
+fn why_none(state: &StateDir, place: &Path) -> String {
+    let dir = state.path();
+    let shown = dir.display();
+    if state.is_missing() {
+        return format!(
+            "its state directory {shown} is not there; name the one that `belay run` has (--state-dir or BELAY_STATE_DIR), and \
+             see `belay status` there"
+        );
+    }
+    let all = instances::list(&dir);
+    let was_there = |instance: &&Instance| {
+        let config = instance.config().and_then(|config| config.guessed_mountpoint);
+        !instance.alive && config.is_some_and(|other| other.as_path() == place)
+    };
+    let ended = all.iter().filter(was_there).max_by_key(|instance| instance.modified());
+    if let Some(mount) = mounts::at(place) {
+        let kind = &mount.kind;
+        let quoted = command_line([place.as_os_str()]);
+        return match mount.is_fuse() {
+            true => format!(
+                "a {kind} file system is mounted there that is not belay's, or that of another user or state directory (this one \
+                 is {shown}; `belay status --state-dir DIR`); to have it held, unmount it (`fusermount3 -u {quoted}`) and \
+                 start its daemon by `belay run`"
+            ),
+            false => format!(
+                "a {kind} file system is mounted there, which is no FUSE daemon's; see `belay status` for all mounts"
+            ),
+        };
+    }
+    if let Some(ended) = ended {
+        return format!(
+            "one that it held there has ended, and what is known of it is in {}; start it again with `belay run`",
+            ended.dir.display()
+        );
+    }
+    let none =
+        if all.iter().any(|instance| instance.alive) { "" } else { ", and no other mount is held" };
+    format!(
+        "nothing is mounted there{none} (state directory {shown}); see `belay status` for all mounts"
+    )
 }

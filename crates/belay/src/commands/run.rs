@@ -1,10 +1,12 @@
 //! `belay run`: checks, then becomes the keeper.
 
+use super::background::Background;
 use crate::cli::Run;
 use crate::image::{self, Wishes};
-use crate::preflight::{binary, machine, mount_command, mountpoint, place, script, shim};
+use crate::preflight::{binary, doubt, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, InodeNumbers};
 use anyhow::Result;
+use belay_supervisor::background::LOG;
 use belay_supervisor::config::{Config, Medium, VERSION};
 use belay_supervisor::text::OsText;
 use belay_supervisor::{Policy, instances, keeper, process, signals};
@@ -20,6 +22,7 @@ pub fn run(options: &Run) -> Result<i32> {
     let named = binary::find(name)?;
     let (program, words) = script::resolve(named.clone(), &options.command)?;
     binary::check(&program)?;
+    doubt::check_wrapper(&program, &options.command, "run")?;
     machine::check()?;
     let shim = shim::find()?;
     let state_dir = options.state.path();
@@ -36,6 +39,9 @@ pub fn run(options: &Run) -> Result<i32> {
     };
     let chosen = profile::choose(&asked, &named, &options.command, options.image.as_deref())?;
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.reason);
+    if let Some(replacing) = &chosen.replacing {
+        tracing::info!("{replacing}");
+    }
     if let Some(loses) = &chosen.loses {
         tracing::info!("{}; {}", loses.what, loses.remedy);
     }
@@ -54,6 +60,11 @@ pub fn run(options: &Run) -> Result<i32> {
     instances::clean(&state_dir);
     let instance = instances::create(&state_dir, hint)?;
     let dir = instance.folder.path().to_owned();
+    let blocked_signals = signals::unblock()?;
+    let background = match options.background {
+        true => Some(Background::start(options, &instance.folder).inspect_err(|_| retire(&dir))?),
+        false => None,
+    };
     let config = Config {
         version: VERSION,
         program,
@@ -83,16 +94,30 @@ pub fn run(options: &Run) -> Result<i32> {
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         medium: chosen.medium.and_then(|path| Medium::look(&path).ok()),
+        doubt: doubt::of(&options.command).map(|doubt| doubt.told()),
         verbose: options.verbose,
-        keeper_pid: std::process::id(),
-        bystanders: process::children(std::process::id()),
-        blocked_signals: signals::unblock()?,
+        log: background.as_ref().map(|it| it.log().path().into()),
+        keeper_pid: background.as_ref().map_or_else(std::process::id, Background::pid),
+        bystanders: match &background {
+            Some(_) => Vec::new(),
+            None => process::children(std::process::id()),
+        },
+        blocked_signals,
     };
     let descriptors =
-        keeper::prepare(&config, instance, image_fds).inspect_err(|_| instances::retire(&dir))?;
+        keeper::prepare(&config, instance, image_fds).inspect_err(|_| retire(&dir))?;
     // Whoever comes next finds this place in the configuration.
     drop(turn);
-    Ok(keeper::run(&config, descriptors).inspect_err(|_| instances::retire(&dir))?)
+    match background {
+        Some(background) => background.wait(descriptors, &dir).inspect_err(|_| retire(&dir)),
+        None => Ok(keeper::run(&config, descriptors).inspect_err(|_| retire(&dir))?),
+    }
+}
+
+/// Removes what a start that has failed leaves behind.
+fn retire(dir: &Path) {
+    let _ = std::fs::remove_file(dir.join(LOG));
+    instances::retire(dir);
 }
 
 fn millis(time: Duration) -> u64 {

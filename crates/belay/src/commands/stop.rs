@@ -2,15 +2,16 @@
 
 use super::mounts;
 use crate::cli::Stop;
-use crate::messages::say;
+use crate::messages::{Out, say};
 use anyhow::{Result, bail};
 use belay_supervisor::instances::{self, Instance, is_locked};
 use belay_supervisor::mounts::Removed;
 use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
 use belay_supervisor::status::{State, Status};
-use belay_supervisor::text::command_line;
+use belay_supervisor::text::{command_line, counted};
 use belay_supervisor::users::{self, User, Users};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
@@ -27,10 +28,20 @@ const NAMED: usize = 20;
 /// Runs it.
 pub fn run(options: &Stop) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
+    if end(options, &instance, &status)? {
+        let name = status.daemon.command.split(' ').next().unwrap_or_default();
+        let name = name.rsplit('/').next().unwrap_or_default();
+        writeln!(Out, "stopped: {} ({name})", status.shown())?;
+    }
+    Ok(0)
+}
+
+/// Ends the mount; says whether it has ended, or is only out of sight.
+fn end(options: &Stop, instance: &Instance, status: &Status) -> Result<bool> {
     let place = status.shown();
-    let quoted = quoted(&status);
-    if !instance.alive && clear(&instance, options)? {
-        return Ok(0);
+    let quoted = quoted(status);
+    if !instance.alive && clear(instance, options)? {
+        return Ok(true);
     }
     if !instance.alive {
         bail!("{place}: belay gave up on it before; clean up with `umount {quoted}`");
@@ -40,9 +51,9 @@ pub fn run(options: &Stop) -> Result<i32> {
         (_, true) => StopHow::Lazy,
         _ => StopHow::Unused,
     };
-    let answer = ask(&instance, &status, how)?;
+    let answer = ask(instance, status, how)?;
     let in_use = answer == Some(Answer::InUse);
-    if let Some(why) = in_use.then(|| look(&instance)).flatten().and_then(|now| stays(&now)) {
+    if let Some(why) = in_use.then(|| look(instance)).flatten().and_then(|now| stays(&now)) {
         bail!(
             "{place}: it is in use, and goes on as before: {why}. `belay stop --force {quoted}` gives errors to those who use it"
         );
@@ -53,17 +64,15 @@ pub fn run(options: &Stop) -> Result<i32> {
             "{place}: it is in use, and goes on as before{}\nend what uses it first, or `belay stop --lazy {quoted}` (nobody \
              finds it any more, and who has files open is served to the end), or `belay stop --force {quoted}` (errors for those \
              who use it)",
-            named(&users(users::device(&status), users::of))
+            named(&users(users::device(status), users::of))
         ),
         Some(Answer::Detached { device }) if how == StopHow::Lazy => {
             let users = users(device, users::of_unmounted);
-            if !users.found.is_empty() {
-                say(&format!(
-                    "belay: {place}: unmounted; what was open stays served until it is closed{}\n",
-                    named(&users)
-                ));
-            }
-            Ok(0)
+            let named = if users.found.is_empty() { String::new() } else { named(&users) };
+            say(&format!(
+                "belay: {place}: unmounted; what was open stays served until it is closed{named}\n"
+            ));
+            Ok(false)
         }
         Some(Answer::Detached { device }) => bail!(
             "{place}: it is unmounted, and served on for those who use it still{}\nend them first (it ends with the last), or \
@@ -71,19 +80,22 @@ pub fn run(options: &Stop) -> Result<i32> {
             named(&users(device, users::of_unmounted))
         ),
         Some(Answer::Ended { lost, .. }) => {
-            await_end(&instance, &status)?;
+            await_end(instance, status)?;
             match lost {
                 Some(lost) => bail!("{place}: {lost}"),
-                None => Ok(0),
+                None => Ok(true),
             }
         }
         // Nothing that is acknowledged is held back there.
-        None if status.epoch.is_none() => Ok(0),
+        None if status.epoch.is_none() => Ok(true),
         None => bail!(
             "{place}: it has ended, and nobody was there any more to say whether all that it had acknowledged is stored; what \
-             its `belay run` said last tells that"
+             its `belay run` said last, or its log, tells that"
         ),
-        Some(other) => bail!("{place}: belay gives no answer to that: {other:?}"),
+        Some(other) => {
+            tracing::debug!("{other:?}");
+            bail!("{place}: the supervisor gave the wrong answer; see `belay status {quoted}`")
+        }
     }
 }
 
@@ -237,8 +249,10 @@ fn named(users: &Users) -> String {
     }
     match users.hidden {
         0 => {}
-        hidden => text
-            .push_str(&format!("\n  ({hidden} processes could not be looked at: of other users)")),
+        hidden => text.push_str(&format!(
+            "\n  ({} of other users could not be looked at)",
+            counted(hidden as u64, "process", "processes")
+        )),
     }
     text
 }

@@ -1,28 +1,31 @@
 //! The checks.
 
 use super::{Finding, Level};
-use crate::preflight::{binary, helper, machine, mount_command, mountpoint, script, shim, wrapper};
+use crate::preflight::doubt::{self, Doubt};
+use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
 use crate::profile;
-use belay_supervisor::{Error, instances};
+use belay_supervisor::text::span;
+use belay_supervisor::{Error, allow_other, instances};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// All checks, those of a daemon if a command is given.
-pub fn all(command: &[OsString]) -> Vec<Finding> {
+pub fn all(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
     let mut findings = vec![kernel(), device()];
     findings.extend(super::user::all());
     findings.extend([
         library(),
-        state_directory(),
+        state_directory(state_dir),
         control_files(),
         request_timeout(),
         open_files(),
     ]);
     if !command.is_empty() {
-        findings.extend(daemon(command));
+        findings.extend(daemon(state_dir, command));
     }
     findings
 }
@@ -48,9 +51,8 @@ pub(super) fn refusal(name: &'static str, error: &Error) -> Finding {
     }
 }
 
-fn state_directory() -> Finding {
-    let dir = instances::default_state_dir();
-    match instances::check_private(&dir) {
+fn state_directory(dir: &Path) -> Finding {
+    match instances::check_private(dir) {
         Ok(()) => finding("state directory", Level::Ok, dir.display().to_string(), ""),
         Err(error) => refusal("state directory", &error),
     }
@@ -128,7 +130,10 @@ fn request_timeout() -> Finding {
         Some(seconds) => finding(
             "request timeout",
             Level::Note,
-            format!("the kernel aborts a mount when a request takes {seconds} s, crashes included"),
+            format!(
+                "the kernel aborts a mount when a request takes {}, crashes included",
+                span(Duration::from_secs(seconds))
+            ),
             "sysctl fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0",
         ),
     }
@@ -162,67 +167,37 @@ fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
     ))
 }
 
-/// Whether the daemon is going to mount with `-o allow_other` or the like. bindfs does so unasked.
-fn asks_for_others(command: &[OsString]) -> bool {
-    let is_bindfs = command
-        .first()
-        .is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new("bindfs")));
-    let options = |word: &OsString| {
-        let text = word.to_string_lossy();
-        let text = text.strip_prefix("--").or(text.strip_prefix("-o")).unwrap_or(&text);
-        text.split(',').map(str::to_owned).collect::<Vec<_>>()
-    };
-    let options: Vec<String> = command.iter().skip(1).flat_map(options).collect();
-    let has = |name: &str| options.iter().any(|option| option == name);
-    has("allow_other") || has("allow_root") || (is_bindfs && !has("no-allow-other"))
-}
-
-/// The command's first word looks like a program that starts the daemon.
-fn starter(name: &OsStr, command: &[OsString]) -> Option<Finding> {
-    let path = binary::find(name).ok()?;
-    let is_known =
-        binary::is_wrapper(&path) || profile::find(&path).is_ok_and(|found| found.is_some());
-    let call = wrapper::remedy(&path, command).filter(|_| !is_known)?;
-    let found = format!(
-        "{} has nothing of FUSE in it and looks like a program that starts another one, which would not be held",
-        path.display()
-    );
-    Some(finding(super::WRAPPER, Level::Note, found, &format!("start belay by it: {call}")))
-}
-
-fn daemon(command: &[OsString]) -> Vec<Finding> {
+fn daemon(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
     let name = command.first().map(|name| name.as_os_str()).unwrap_or_default();
     let checked = mount_command::check(command)
         .and_then(|()| binary::find(name))
         .and_then(|path| script::resolve(path, command))
-        .and_then(|(path, _)| binary::check(&path).map(|()| path));
+        .and_then(|(path, _)| binary::check(&path).map(|()| path))
+        .and_then(|path| doubt::check_wrapper(&path, command, "run").map(|()| path));
+    let doubt = doubt::of(command);
     let mut may_lose = None;
     let mut findings = vec![match checked {
-        Ok(path) if binary::is_wrapper(&path) => finding(
-            "daemon",
-            Level::Missing,
-            format!("{} starts another program, which would not be held", path.display()),
-            "name the daemon itself, and start belay by that program: `nice belay run -- DAEMON ...`",
-        ),
+        Ok(path) if doubt.as_ref().is_some_and(|doubt| doubt.kind == doubt::Kind::NoDaemon) => {
+            let (found, remedy) = doubt::NO_DAEMON;
+            finding(super::DAEMON, Level::Note, format!("{} {found}", path.display()), remedy)
+        }
         Ok(path) => {
             may_lose = losing(name, command);
             let found = format!("{} is linked dynamically and can be held", path.display());
-            finding("daemon", Level::Ok, found, "")
+            finding(super::DAEMON, Level::Ok, found, "")
         }
-        Err(error) => refusal("daemon", &error),
+        Err(error) => refusal(super::DAEMON, &error),
     }];
     findings.extend(may_lose);
-    let starter = starter(name, command);
     // Whose arguments are its own.
-    let doubted = starter.is_some();
-    findings.extend(starter);
-    if !machine::may_mount() && !helper::allows_others() && asks_for_others(command) {
-        findings.push(finding(
-            "other users",
-            Level::Missing,
-            "this daemon asks for -o allow_other, which /etc/fuse.conf does not allow, so it cannot mount",
-            "as root, add a line user_allow_other to /etc/fuse.conf; or do without (bindfs: --no-allow-other)",
-        ));
+    let doubted = doubt.is_some();
+    if let Some(Doubt { kind: doubt::Kind::Starter, found, remedy }) = &doubt {
+        findings.push(finding(super::WRAPPER, Level::Note, found, remedy));
+    }
+    let asks = || allow_other::is_asked_for(command) && !allow_other::is_allowed();
+    if !machine::may_mount() && asks() {
+        let (found, remedy) = (allow_other::MISSING, allow_other::REMEDY);
+        findings.push(finding("other users", Level::Missing, found, remedy));
     }
     if let Some(word) = mountpoint::missing(command).filter(|_| !doubted) {
         findings.push(finding(
@@ -240,7 +215,7 @@ fn daemon(command: &[OsString]) -> Vec<Finding> {
                 "check that the mountpoint exists",
             ),
             Some(path) => {
-                let instances = instances::list(&instances::default_state_dir());
+                let instances = instances::list(state_dir);
                 match mountpoint::check(&path, &instances) {
                     Ok(()) => {
                         let found = format!("{} is free", path.display());

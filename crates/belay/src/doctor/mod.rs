@@ -16,6 +16,9 @@ const SCHEMA_VERSION: u32 = 1;
 /// The check whose note means that this may not be the daemon.
 const WRAPPER: &str = "wrapper";
 
+/// The check of the daemon's program, whose note means the same.
+const DAEMON: &str = "daemon";
+
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,7 +46,7 @@ pub struct Finding {
 
 /// Runs it: 0 if belay can work here.
 pub fn run(options: &Doctor) -> Result<i32> {
-    let findings = checks::all(&options.command);
+    let findings = checks::all(&options.state.path(), &options.command);
     let able = findings.iter().all(|finding| finding.level != Level::Missing);
     let mut out = Out;
     if options.json {
@@ -62,7 +65,10 @@ pub fn run(options: &Doctor) -> Result<i32> {
             writeln!(out, "         -> {}", finding.remedy)?;
         }
     }
-    let doubted = findings.iter().any(|finding| finding.name == WRAPPER);
+    let is_doubt = |finding: &Finding| {
+        finding.name == WRAPPER || finding.name == DAEMON && finding.level == Level::Note
+    };
+    let doubted = findings.iter().any(is_doubt);
     let verdict = match (able, doubted) {
         (true, false) => "belay can work here",
         (true, true) => "belay can work here, but probably not on this program: see the note",

@@ -3,6 +3,7 @@
 use super::checks::{finding, refusal};
 use super::{Finding, Level};
 use crate::preflight::{binary, helper, machine};
+use belay_supervisor::allow_other;
 use std::fs;
 
 /// All of them.
@@ -55,7 +56,7 @@ fn fusermount() -> Finding {
 }
 
 fn others() -> Finding {
-    if helper::allows_others() {
+    if allow_other::is_allowed() {
         return finding("other users", Level::Ok, "/etc/fuse.conf allows -o allow_other", "");
     }
     finding(

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Largest program file that is looked at.
-const LARGEST: u64 = 1 << 30;
+pub(super) const LARGEST: u64 = 1 << 30;
 /// Why no program is found by its name.
 pub const NO_PATH: &str = "PATH is not set";
 

@@ -78,15 +78,6 @@ fn check_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether /etc/fuse.conf lets ordinary users mount with `-o allow_other`.
-pub fn allows_others() -> bool {
-    says_allow_other(&fs::read_to_string("/etc/fuse.conf").unwrap_or_default())
-}
-
-fn says_allow_other(text: &str) -> bool {
-    text.lines().any(|line| line.trim() == "user_allow_other")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,11 +90,5 @@ mod tests {
         let text = check_file(&path).expect_err("no set-uid").to_string();
         assert!(text.contains("not set-uid root") && text.contains("chmod u+s"), "{text}");
         assert!(check_file(&dir.path().join("none")).is_err());
-    }
-
-    #[test]
-    fn the_configuration_is_read_as_fusermount_does() {
-        assert!(says_allow_other("# x\nuser_allow_other\n"));
-        assert!(!says_allow_other("#user_allow_other\nmount_max = 5\n"));
     }
 }

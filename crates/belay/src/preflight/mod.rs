@@ -2,7 +2,9 @@
 //! the next step.
 
 pub mod binary;
+pub mod doubt;
 pub mod helper;
+pub mod libraries;
 pub mod machine;
 pub mod mount_command;
 pub mod mountpoint;

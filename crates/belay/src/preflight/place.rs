@@ -54,7 +54,7 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
             let quoted = text::command_line([path.as_os_str()]);
             return Err(Error::refused(
                 shown,
-                format!("waited {} s for {waits_for}", PATIENCE.as_secs()),
+                format!("waited {} for {waits_for}", text::span(PATIENCE)),
                 format!(
                     "somebody may have files open on what was mounted there; try again, or end it with `belay stop \
                      --force {quoted}`"

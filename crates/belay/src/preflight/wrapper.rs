@@ -4,7 +4,7 @@
 //! that does among its arguments, most probably starts that.
 
 use super::binary::{self, Kind};
-use super::script;
+use super::{libraries, script};
 use belay_supervisor::outside;
 use belay_supervisor::text::command_line;
 use std::ffi::{OsStr, OsString};
@@ -21,6 +21,9 @@ const MOST: usize = 64;
 /// What a daemon has in its file: its library, or what it does without one.
 const WORDS: [&[u8]; 6] =
     [b"/dev/fuse", b"libfuse", b"fusermount", b"fuse_main", b"fuse_session_", b"fuse_mount"];
+
+/// What a program has in its file that loads others.
+const LOADS: &[u8] = b"dlopen";
 
 /// How belay is to be called, if `program`, which is the file that the command's first word stands for, looks like one that starts the
 /// daemon.
@@ -69,6 +72,17 @@ fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
     }
 }
 
+/// Whether a program, or a library of its, has anything of FUSE in it, or what it does may be elsewhere: in what it loads, as
+/// interpreters do, or in a library that is not found.
+pub fn may_be_daemon(program: &Path) -> bool {
+    let words = |bytes: &[u8]| WORDS.iter().chain([&LOADS]).any(|word| has(bytes, word));
+    let Ok(Some(bytes)) = read(program, LARGEST) else { return true };
+    if words(&bytes) {
+        return true;
+    }
+    libraries::of(program).is_none_or(|all| all.iter().any(|library| has_words(library)))
+}
+
 fn has_words(path: &Path) -> bool {
     let Ok(bytes) = read(path, LARGEST) else { return false };
     bytes.is_none_or(|bytes| WORDS.iter().any(|word| has(&bytes, word)))
@@ -99,6 +113,22 @@ fn has(bytes: &[u8], word: &[u8]) -> bool {
 mod tests {
     use super::*;
     use std::fs;
+
+    /// Where what it does may be elsewhere, nothing is said against a program.
+    #[test]
+    fn what_has_nothing_of_fuse_is_told_from_what_may_have() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let of = |more: &[u8]| {
+            let path = dir.path().join("program");
+            let mut bytes =
+                fs::read(binary::find(OsStr::new("true")).expect("true")).expect("read");
+            bytes.extend(more);
+            fs::write(&path, bytes).expect("write");
+            may_be_daemon(&path)
+        };
+        assert!(!of(b"") && of(b"\0libfuse3.so.3") && of(b"\0/dev/fuse") && of(b"\0dlopen"));
+        assert!(may_be_daemon(&dir.path().join("none")));
+    }
 
     #[test]
     fn who_starts_a_daemon_is_told_from_daemons() {

@@ -82,10 +82,35 @@ fn find_in(folders: &[PathBuf], program: &Path) -> Result<Option<Found>> {
     for (name, text) in BUILT_IN {
         let profile = Profile::parse(text).with_context(|| format!("built-in profile {name}"))?;
         if profile.is_for(program) {
-            return Ok(Some(Found { profile, source: format!("built-in profile {name}") }));
+            let source = format!("{BUILT_IN_SOURCE} {name}");
+            return Ok(Some(Found { profile, source }));
         }
     }
     Ok(None)
+}
+
+/// How the source of a profile begins that belay brings along.
+const BUILT_IN_SOURCE: &str = "built-in profile";
+
+/// The profile that belay brings along for a program, by name and policy.
+pub fn built_in(program: &Path) -> Option<(&'static str, &'static str)> {
+    BUILT_IN.iter().find_map(|(name, text)| {
+        let profile = Profile::parse(text).ok().filter(|profile| profile.is_for(program))?;
+        Some((*name, profile.policy().effective()))
+    })
+}
+
+impl Found {
+    /// What is to be said of a profile that takes the place of one that belay brings along.
+    fn replacing(&self, program: &Path) -> Option<String> {
+        let (name, policy) =
+            built_in(program).filter(|_| !self.source.starts_with(BUILT_IN_SOURCE))?;
+        Some(format!(
+            "policy {}, as {} says, instead of the built-in profile {name} (policy {policy})",
+            self.profile.policy().effective(),
+            self.source
+        ))
+    }
 }
 
 /// The profiles in a folder, in the order of their names; none if there is no such folder.
@@ -141,6 +166,8 @@ pub struct Chosen {
     pub image: Option<PathBuf>,
     /// Who says which policy, or why, for people.
     pub reason: String,
+    /// That its profile takes the place of one that belay brings along, for people.
+    pub replacing: Option<String>,
     /// What is lost under it, and what helps.
     pub loses: Option<Loses>,
     /// The daemon ends with its connection, and answers EIO before.
@@ -214,8 +241,10 @@ pub fn choose(
         Some(forgets) => format!("{reason}; {forgets}"),
         None => reason,
     };
+    let chosen_by = found.as_ref().filter(|_| asked.is_none());
     Ok(Chosen {
         policy,
+        replacing: chosen_by.and_then(|found| found.replacing(program)),
         loses,
         ends_unconnected,
         unproven: asked.is_none() && found.is_none(),

@@ -12,6 +12,7 @@ use belay_supervisor::config::Until;
 use belay_supervisor::degraded::Kind;
 use belay_supervisor::instances;
 use belay_supervisor::status::{State, Status};
+use belay_supervisor::text::span;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -206,7 +207,11 @@ impl Running {
         mount::unmount_by_force(&target.mountpoint);
         if !target.family.wait(END) {
             target.family.kill();
-            bail!("the daemon did not end within {END:?} after the unmount{}", target.last_words());
+            bail!(
+                "the daemon did not end within {} after the unmount{}",
+                span(END),
+                target.last_words()
+            );
         }
         polite
     }

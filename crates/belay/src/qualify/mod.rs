@@ -25,12 +25,13 @@ mod table;
 pub use options::Options;
 
 use crate::messages::{Out, say};
-use crate::preflight::{binary, machine, mountpoint, script, shim};
+use crate::preflight::{binary, doubt, machine, mountpoint, script, shim};
 use crate::profile::{Buffer, InodeNumbers, Profile};
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
 use belay_supervisor::config::Until;
 use belay_supervisor::instances;
+use belay_supervisor::text::{command_line, count};
 use daemon::Target;
 use image::Wishes;
 use model::{Qualification, SCHEMA_VERSION};
@@ -53,7 +54,9 @@ use tempfile::TempDir;
 pub fn run(options: &Options) -> Result<i32> {
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
-    binary::check(&script::resolve(program.clone(), &options.command)?.0)?;
+    let started = script::resolve(program.clone(), &options.command)?.0;
+    binary::check(&started)?;
+    doubt::check_wrapper(&started, &options.command, "qualify")?;
     machine::check()?;
     shim::find()?;
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
@@ -112,8 +115,9 @@ fn conclude(
         all.certified.is_some()
     };
     if let (Some(path), Some(policy)) = (place, all.certified) {
-        let count: usize = all.policies.iter().map(|column| column.experiments).sum();
-        let mut text = format!("{program} {} {count} experiments, belay {}", all.date, all.belay);
+        let experiments: usize = all.policies.iter().map(|column| column.experiments).sum();
+        let made = count(experiments as u64, "experiment");
+        let mut text = format!("{program} {} {made}, belay {}", all.date, all.belay);
         if !options.ops.is_empty() {
             let names: Vec<_> = options.ops.iter().map(|op| op.name).collect();
             text += &format!(", only {}", names.join(", "));
@@ -143,6 +147,14 @@ fn conclude(
     if let Some(path) = &all.profile {
         writeln!(Out, "profile: {path}")?;
         if options.profile.is_none()
+            && let Some((name, policy)) = crate::profile::built_in(Path::new(program))
+        {
+            writeln!(
+                Out,
+                "`belay run` goes by it instead of the built-in profile {name} (policy {policy}); remove it to undo that"
+            )?;
+        }
+        if options.profile.is_none()
             && let Some(found) = crate::profile::find(Path::new(program))?
             && found.source != *path
         {
@@ -170,12 +182,7 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
         options.check.is_none() || image.is_some(),
         "--check is for disk images, of which the daemon's command line names none"
     );
-    let guessed = match &options.mountpoint {
-        Some(path) => Some(path.canonicalize().with_context(|| path.display().to_string())?),
-        None => mountpoint::guess(&command),
-    };
-    let mountpoint =
-        guessed.context("which of these is the mountpoint? name it by --mountpoint")?;
+    let mountpoint = mountpoint_of(options)?;
     mountpoint::check(&mountpoint, &instances::list(&instances::default_state_dir()))?;
     let scratch = scratch.path().canonicalize().context("resolving the temporary directory")?;
     let below = options.dir.as_deref().map(inside).transpose()?.unwrap_or_default();
@@ -184,7 +191,7 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
     name.push(scratch.file_name().context("a temporary directory has a name")?);
     let below = below.join(name);
     let behind = match &options.behind {
-        Some(dir) => Some(dir.canonicalize().with_context(|| dir.display().to_string())?),
+        Some(dir) => Some(there(dir, "--behind")?),
         None => None,
     };
     Ok(Target {
@@ -203,6 +210,38 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
         family: mount::Family::default(),
         made: Cell::new(false),
     })
+}
+
+/// The mountpoint: what was named, else what it is most probably.
+fn mountpoint_of(options: &Options) -> Result<PathBuf> {
+    if let Some(path) = &options.mountpoint {
+        return there(path, "--mountpoint");
+    }
+    if let Some(path) = mountpoint::guess(&options.command) {
+        return Ok(path);
+    }
+    match mountpoint::missing(&options.command) {
+        Some(path) => bail!(
+            "{} is not there: if it is the mountpoint, make it (`mkdir -p {}`); if another argument is, name that by --mountpoint",
+            path.display(),
+            command_line([path.as_os_str()])
+        ),
+        None => {
+            bail!("no argument of the daemon is a directory: name the mountpoint by --mountpoint")
+        }
+    }
+}
+
+/// A directory that an option names.
+fn there(path: &Path, option: &str) -> Result<PathBuf> {
+    let shown = path.display();
+    match path.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "{option} {shown}: there is no such directory; make it (`mkdir -p {}`), or check its name",
+            command_line([path.as_os_str()])
+        ),
+        found => found.with_context(|| format!("{option} {shown}: cannot find it")),
+    }
 }
 
 /// A directory of the mount, which a leading slash means as well.

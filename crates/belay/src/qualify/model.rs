@@ -4,6 +4,7 @@ use super::daemon::Tallies;
 use super::options::Tried;
 use crate::profile::InodeNumbers;
 use belay_study::{Crash, DryRun};
+use belay_supervisor::text::count;
 use serde::Serialize;
 
 /// Version of the JSON.
@@ -190,8 +191,8 @@ impl Qualification {
         };
         let experiments: usize = self.policies.iter().map(|column| column.experiments).sum();
         let name = policy.name();
-        let mut text =
-            format!("{program} is certified for policy {name} ({experiments} experiments)");
+        let experiments = count(experiments as u64, "experiment");
+        let mut text = format!("{program} is certified for policy {name} ({experiments})");
         if self.inode_numbers == Some(InodeNumbers::Volatile) {
             text += "\nits inode numbers change from life to life: they are taken to mean nothing";
         }

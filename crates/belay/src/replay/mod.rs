@@ -3,22 +3,24 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`mod@file`] | what is in the file, and how far it has come |
+//! | [`mod@show`] | what is said |
 //! | [`target`] | how an operation is carried out, below a mountpoint and nowhere else |
 //!
 //! Invariant: an operation is marked begun before it is carried out, and applied after that. So one that was applied is
 //! not applied again; of one that was begun when a run came to its end, this one finds out what it has done.
 
 mod file;
+mod show;
 mod target;
 
 use crate::cli::Replay;
-use crate::messages::Out;
-use anyhow::{Context, Result, bail};
+use crate::messages::say;
+use anyhow::{Context, Result, anyhow, bail};
 use belay_oplog::kept::{Operation, State, Step, Text};
+use belay_supervisor::text::{command_line, counted};
 pub use file::File;
-use serde_json::json;
+use show::{Counts, Show, words_of};
 use std::collections::BTreeSet;
-use std::io::Write;
 use target::Target;
 
 /// How the names begin under which belay keeps files that are open and removed.
@@ -32,11 +34,12 @@ pub fn run(options: &Replay) -> Result<i32> {
         show.list(&file)?;
         return Ok(0);
     }
-    let Some(mount) = &options.mount else { bail!("name the mountpoint") };
+    let Some(mount) = &options.mount else { bail!("name the mountpoint behind the file") };
     let target = Target::open(mount, options.anywhere)?;
-    show.begin(&file, mount)?;
+    show.begin(&file, mount, options.dry_run)?;
     let mut counts = Counts::default();
     let mut skip = options.skip;
+    let mut stopped = None;
     for number in 0..file.kept.steps.len() {
         let (Some(step), Some(state)) = (file.kept.steps.get(number), file.kept.states.get(number))
         else {
@@ -68,32 +71,60 @@ pub fn run(options: &Replay) -> Result<i32> {
             Err(why) => {
                 file.mark(number, State::Failed)?;
                 counts.failed += 1;
-                show.step(number, &step, State::Failed, &why)?;
+                let words = if options.json { why.clone() } else { format!("failed: {why}") };
+                show.step(number, &step, State::Failed, &words)?;
                 if !options.keep_going {
+                    stopped = Some(format!("{number} ({}), which failed: {why}", words_of(&step)));
                     break;
                 }
             }
         }
+    }
+    if skip {
+        say("belay: --skip left nothing out: the last run stopped at no operation\n");
     }
     if options.dry_run {
         return Ok(0);
     }
     if file.left() == 0 && counts.applied > 0 {
         for path in hidden_left(&file.kept.steps) {
-            target.remove(&path).map_err(|why| anyhow::anyhow!("{}: {why}", path.show()))?;
+            target.remove(&path).map_err(|why| {
+                let (path, place) = (path.show(), mount.display());
+                anyhow!("{path} below {place}, a removed file that belay had kept for who had it open: {why}; remove it")
+            })?;
         }
     }
-    target.settle().context("cannot make durable what was applied")?;
+    target.settle().with_context(|| {
+        format!(
+            "cannot make durable what was applied to {}: begin again with a copy of the image and of {} from before",
+            mount.display(),
+            file.path.display()
+        )
+    })?;
     file.settle()?;
     let left = file.left();
-    show.end(&counts, left)?;
-    if counts.failed > 0 && !options.keep_going {
+    show.end(&file, &counts, left)?;
+    let again = || {
+        let words = [file.path.as_os_str(), mount.as_os_str()];
+        let anywhere = if options.anywhere { " --anywhere" } else { "" };
+        format!("belay replay{anywhere} {}", command_line(words))
+    };
+    if let Some(stopped) = stopped {
         bail!(
-            "stopped at an operation that does not come out as it did: {left} are not applied; look at it, then go on \
-             with `--skip` or `--keep-going`, or again as it is"
+            "stopped at operation {stopped}. {} not applied: put right what is in its way, and run `{again}` again; or leave it \
+             out (`{again} --skip`), or all that fail (`{again} --keep-going`)",
+            counted(left as u64, "operation is", "operations are"),
+            again = again()
         );
     }
-    Ok(i32::from(left > 0))
+    if left > 0 {
+        bail!(
+            "{} not applied: put right what is in the way of those that failed, and run `{}` again",
+            counted(left as u64, "operation is", "operations are"),
+            again()
+        );
+    }
+    Ok(0)
 }
 
 /// Files that were removed while somebody had them open, and that belay had kept under such names: nobody has them open
@@ -117,106 +148,4 @@ fn hidden_left(steps: &[Step]) -> BTreeSet<Text> {
     }
     left.retain(|path| path.names().last().is_some_and(|name| name.starts_with(HIDDEN)));
     left
-}
-
-/// What has come of the operations.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    before: usize,
-    applied: usize,
-    skipped: usize,
-    failed: usize,
-}
-
-/// What is said, and how.
-struct Show {
-    json: bool,
-}
-
-impl Show {
-    fn begin(&self, file: &File, mount: &std::path::Path) -> Result<()> {
-        let (head, left) = (&file.kept.head, file.left());
-        if !self.json {
-            writeln!(
-                Out,
-                "{left} of {} operations, acknowledged by `{}` on {} before {}, are applied to {}",
-                file.kept.steps.len(),
-                Text(head.command.clone().into_bytes()).show(),
-                Text(head.mountpoint.clone().into_bytes()).show(),
-                Text(head.time.clone().into_bytes()).show(),
-                mount.display()
-            )?;
-        }
-        Ok(())
-    }
-
-    fn list(&self, file: &File) -> Result<()> {
-        let head = &file.kept.head;
-        if self.json {
-            writeln!(Out, "{}", json!({ "schema_version": 1, "head": head }))?;
-        } else {
-            writeln!(
-                Out,
-                "image {}, acknowledged before {}: {}",
-                head.image.show(),
-                Text(head.time.clone().into_bytes()).show(),
-                Text(head.reason.clone().into_bytes()).show()
-            )?;
-        }
-        for (number, (step, state)) in file.kept.steps.iter().zip(&file.kept.states).enumerate() {
-            self.step(number, step, *state, name(*state))?;
-        }
-        Ok(())
-    }
-
-    fn step(&self, number: usize, step: &Step, state: State, outcome: &str) -> Result<()> {
-        let mut out = Out;
-        if self.json {
-            let bytes = step.data.len();
-            writeln!(
-                out,
-                "{}",
-                json!({ "number": number, "step": step, "data_bytes": bytes, "state": state, "outcome": outcome })
-            )?;
-            return Ok(());
-        }
-        let (path, from) = step.operation.paths();
-        let path = path.map(Text::show).unwrap_or_default();
-        let from = from.map_or_else(String::new, |from| format!("{} -> ", from.show()));
-        let data = match step.data.len() {
-            0 => String::new(),
-            bytes => format!(", {bytes} bytes"),
-        };
-        writeln!(out, "{number} {} {from}{path}{data}: {outcome}", step.operation.name())?;
-        Ok(())
-    }
-
-    fn end(&self, counts: &Counts, left: usize) -> Result<()> {
-        let Counts { before, applied, skipped, failed } = *counts;
-        let mut out = Out;
-        if self.json {
-            writeln!(
-                out,
-                "{}",
-                json!({ "schema_version": 1, "before": before, "applied": applied, "skipped": skipped,
-                    "failed": failed, "left": left })
-            )?;
-        } else {
-            writeln!(
-                out,
-                "{applied} applied, {failed} failed, {skipped} left out, {before} done before; {left} are left"
-            )?;
-        }
-        Ok(())
-    }
-}
-
-fn name(state: State) -> &'static str {
-    match state {
-        State::Waiting => "waits",
-        State::Begun => "begun, outcome not known",
-        State::Applied => "applied",
-        State::Failed => "failed",
-        State::Skipped => "left out",
-    }
 }

@@ -30,7 +30,7 @@ pub type Outcome<T> = std::result::Result<T, String>;
 
 fn told(what: &str) -> impl Fn(Errno) -> String {
     let what = what.to_owned();
-    move |why| format!("{what}: {why}")
+    move |why| format!("cannot {what}: {why}")
 }
 
 impl Target {
@@ -47,8 +47,9 @@ impl Target {
         // What is made has the mode that it had.
         rustix::process::umask(Mode::empty());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(mount, flags, Mode::empty())
-            .with_context(|| format!("cannot open {}: is it mounted?", mount.display()))?;
+        let root = rustix::fs::open(mount, flags, Mode::empty()).with_context(|| {
+            format!("cannot open the mountpoint {}: mount the image there first", mount.display())
+        })?;
         Ok(Self { root })
     }
 
@@ -69,7 +70,7 @@ impl Target {
         match self.parent(path) {
             Ok((dir, name)) => {
                 let gone = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
-                done(gone, Some(Errno::NOENT), "unlink")
+                done(gone, Some(Errno::NOENT), "remove it")
             }
             Err(_) => Ok(()), // nor is its directory
         }
@@ -85,7 +86,7 @@ impl Target {
             Operation::Mkdir { path, mode } => {
                 let (dir, name) = self.parent(path)?;
                 let made = rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(*mode));
-                done(made, again.then_some(Errno::EXIST), "mkdir")?;
+                done(made, again.then_some(Errno::EXIST), "make the directory")?;
                 self.own(step, path, FileType::Directory, Some(*mode))?;
                 set_mtime(&dir, time)
             }
@@ -102,33 +103,33 @@ impl Target {
                     Mode::from_raw_mode(*mode & NOBODY_ELSE),
                     old_device(*device),
                 );
-                done(made, again.then_some(Errno::EXIST), "mknod")?;
+                done(made, again.then_some(Errno::EXIST), "make the node")?;
                 self.own(step, path, kind, Some(*mode & NOBODY_ELSE))?;
                 set_mtime(&dir, time)
             }
             Operation::Symlink { path, target } => {
                 let (dir, name) = self.parent(path)?;
                 let made = rustix::fs::symlinkat(OsStr::from_bytes(&target.0), &dir, name);
-                done(made, again.then_some(Errno::EXIST), "symlink")?;
+                done(made, again.then_some(Errno::EXIST), "make the link")?;
                 self.own(step, path, FileType::Symlink, None)?;
                 set_mtime(&dir, time)
             }
             Operation::Link { from, path } => {
                 let ((old, old_name), (dir, name)) = (self.parent(from)?, self.parent(path)?);
                 let made = rustix::fs::linkat(&old, old_name, &dir, name, AtFlags::empty());
-                done(made, again.then_some(Errno::EXIST), "link")?;
+                done(made, again.then_some(Errno::EXIST), "make the link")?;
                 set_mtime(&dir, time)
             }
             Operation::Unlink { path } => {
                 let (dir, name) = self.parent(path)?;
                 let gone = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
-                done(gone, again.then_some(Errno::NOENT), "unlink")?;
+                done(gone, again.then_some(Errno::NOENT), "remove it")?;
                 set_mtime(&dir, time)
             }
             Operation::Rmdir { path } => {
                 let (dir, name) = self.parent(path)?;
                 let gone = rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);
-                done(gone, again.then_some(Errno::NOENT), "rmdir")?;
+                done(gone, again.then_some(Errno::NOENT), "remove the directory")?;
                 set_mtime(&dir, time)
             }
             Operation::Rename { from, path, flags } => {
@@ -138,12 +139,14 @@ impl Target {
                 let file = self.file(path)?;
                 let mut done = 0;
                 while let Some(rest) = step.data.get(done..).filter(|rest| !rest.is_empty()) {
-                    let at = offset.checked_add(done as u64).ok_or("beyond any file")?;
+                    let at = offset
+                        .checked_add(done as u64)
+                        .ok_or("its place is beyond the end of any file")?;
                     match rustix::io::pwrite(&file, rest, at) {
                         Ok(0) => return Err("not all was written".to_owned()),
                         Ok(n) => done += n,
                         Err(Errno::INTR) => {}
-                        Err(why) => return Err(format!("write: {why}")),
+                        Err(why) => return Err(told("write")(why)),
                     }
                 }
                 set_mtime(&file, time)
@@ -152,7 +155,7 @@ impl Target {
                 let node = self.node(path)?;
                 if let Some(size) = size {
                     let file = self.file(path)?;
-                    rustix::fs::ftruncate(&file, *size).map_err(told("truncate"))?;
+                    rustix::fs::ftruncate(&file, *size).map_err(told("set its length"))?;
                 }
                 if uid.is_some() || gid.is_some() {
                     chown(&node, *uid, *gid)?;
@@ -168,25 +171,27 @@ impl Target {
                 let flags = if again { 0 } else { *flags };
                 let flags = XattrFlags::from_bits_retain(flags);
                 rustix::fs::setxattr(at(&node), &*name.0, &step.data, flags)
-                    .map_err(told("setxattr"))
+                    .map_err(told("set its attribute"))
             }
             Operation::RemoveXattr { path, name } => {
                 let node = self.node(path)?;
                 let gone = rustix::fs::removexattr(at(&node), &*name.0);
-                done(gone, again.then_some(Errno::NODATA), "removexattr")
+                done(gone, again.then_some(Errno::NODATA), "remove its attribute")
             }
             Operation::Allocate { path, mode, offset, length } => {
                 let file = self.file(path)?;
                 let flags = FallocateFlags::from_bits_retain(*mode);
-                rustix::fs::fallocate(&file, flags, *offset, *length).map_err(told("fallocate"))?;
+                rustix::fs::fallocate(&file, flags, *offset, *length)
+                    .map_err(told("allocate its room"))?;
                 set_mtime(&file, time)
             }
             Operation::Copy { from, from_offset, path, offset, length } => {
                 self.copy((from, *from_offset), (path, *offset), *length, time)
             }
-            Operation::Unknown { what } => {
-                Err(format!("it is not known where this was: {}", what.escape_debug()))
-            }
+            Operation::Unknown { what } => Err(format!(
+                "it cannot be done by its path, which is not known: {}; do it by hand, if it can be, and leave it out",
+                what.escape_debug()
+            )),
         }
     }
 
@@ -210,10 +215,10 @@ impl Target {
             Err(Errno::EXIST) if again || truncate => {
                 let file = self.file(path)?;
                 if truncate {
-                    rustix::fs::ftruncate(&file, 0).map_err(told("truncate"))?;
+                    rustix::fs::ftruncate(&file, 0).map_err(told("set its length"))?;
                 }
             }
-            Err(why) => return Err(format!("create: {why}")),
+            Err(why) => return Err(told("create it")(why)),
         }
         self.own(step, path, FileType::RegularFile, Some(mode))?;
         set_mtime(&dir, Nanoseconds::from(step.time))
@@ -239,7 +244,7 @@ impl Target {
             rustix::fs::renameat_with(&old, old_name, &dir, name, flags)
         };
         // Nothing came in between: what is not there any more is where it was to go.
-        done(moved, again.then_some(Errno::NOENT), "rename")?;
+        done(moved, again.then_some(Errno::NOENT), "rename it")?;
         set_mtime(&old, time)?;
         set_mtime(&dir, time)
     }
@@ -256,14 +261,19 @@ impl Target {
         while left > 0 {
             let most = usize::try_from(left.min(1 << 20)).unwrap_or(1 << 20);
             let mut bytes = vec![0; most];
-            let got = rustix::io::pread(&source, &mut bytes, from_offset).map_err(told("read"))?;
+            let got = rustix::io::pread(&source, &mut bytes, from_offset)
+                .map_err(told("read what is copied"))?;
             let Some(bytes) = bytes.get(..got).filter(|bytes| !bytes.is_empty()) else { break };
             let put = rustix::io::pwrite(&file, bytes, to_offset).map_err(told("write"))?;
             if put == 0 {
                 return Err("not all was copied".to_owned());
             }
-            from_offset = from_offset.checked_add(put as u64).ok_or("beyond any file")?;
-            to_offset = to_offset.checked_add(put as u64).ok_or("beyond any file")?;
+            from_offset = from_offset
+                .checked_add(put as u64)
+                .ok_or("its place is beyond the end of any file")?;
+            to_offset = to_offset
+                .checked_add(put as u64)
+                .ok_or("its place is beyond the end of any file")?;
             left -= put as u64;
         }
         set_mtime(&file, time)
@@ -277,7 +287,7 @@ impl Target {
         };
         let name = name.strip_prefix(b"/").unwrap_or(name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.below(dir, flags).map_err(told("its directory"))?;
+        let dir = self.below(dir, flags).map_err(told("open its directory"))?;
         Ok((dir, OsStr::from_bytes(name)))
     }
 
@@ -291,12 +301,12 @@ impl Target {
     /// What is at `path`, to look at and to change its attributes; of a link, itself.
     fn node(&self, path: &Text) -> Outcome<OwnedFd> {
         let Some(name) = path.names().last() else {
-            return self.below(b"", OFlags::RDONLY).map_err(told("its directory"));
+            return self.below(b"", OFlags::RDONLY).map_err(told("open it"));
         };
         let (dir, _) = self.parent(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&dir, OsStr::from_bytes(name), flags, Mode::empty())
-            .map_err(told("open"))
+            .map_err(told("open it"))
     }
 
     /// A file to write to.
@@ -308,28 +318,28 @@ impl Target {
         // Of anything but a file, opening could wait or have effects.
         let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
         let node = self.node(path)?;
-        let stat = rustix::fs::fstat(&node).map_err(told("stat"))?;
+        let stat = rustix::fs::fstat(&node).map_err(told("look at it"))?;
         if kind(&stat) != FileType::RegularFile {
-            return Err("it is no file".to_owned());
+            return Err("what is at its path is no regular file".to_owned());
         }
-        self.below(&path.0, flags).map_err(told("open"))
+        self.below(&path.0, flags).map_err(told("open it"))
     }
 
     /// Gives what was made to its owner, with its mode and time.
     fn own(&self, step: &Step, path: &Text, wanted: FileType, mode: Option<u32>) -> Outcome<()> {
         let node = self.node(path)?;
-        let stat = rustix::fs::fstat(&node).map_err(told("stat"))?;
+        let stat = rustix::fs::fstat(&node).map_err(told("look at it"))?;
         if kind(&stat) != wanted {
-            return Err("there is something of another type".to_owned());
+            return Err("there is something of another type at its path".to_owned());
         }
         let (dir, _) = self.parent(path)?;
-        let parent = rustix::fs::fstat(&dir).map_err(told("stat"))?;
+        let parent = rustix::fs::fstat(&dir).map_err(told("look at it"))?;
         // In such a directory it has the directory's group.
         let gid = if parent.st_mode & 0o2000 != 0 { stat.st_gid } else { step.gid };
         if (stat.st_uid, stat.st_gid) != (step.uid, gid) {
             chown(&node, Some(step.uid), Some(gid))?;
         }
-        let now = rustix::fs::fstat(&node).map_err(told("stat"))?;
+        let now = rustix::fs::fstat(&node).map_err(told("look at it"))?;
         if let Some(mode) = mode.filter(|mode| now.st_mode & NOBODY_ELSE != *mode) {
             chmod(&node, mode)?;
         }
@@ -361,12 +371,12 @@ fn at(node: &OwnedFd) -> String {
 
 fn chown(node: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Outcome<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-    rustix::fs::chownat(node, "", uid, gid, AtFlags::EMPTY_PATH).map_err(told("chown"))
+    rustix::fs::chownat(node, "", uid, gid, AtFlags::EMPTY_PATH).map_err(told("set its owner"))
 }
 
 fn chmod(node: &OwnedFd, mode: u32) -> Outcome<()> {
     let mode = Mode::from_raw_mode(mode & NOBODY_ELSE);
-    rustix::fs::chmodat(CWD, at(node), mode, AtFlags::empty()).map_err(told("chmod"))
+    rustix::fs::chmodat(CWD, at(node), mode, AtFlags::empty()).map_err(told("set its mode"))
 }
 
 fn set_mtime(node: &impl AsFd, time: Nanoseconds) -> Outcome<()> {
@@ -392,7 +402,7 @@ fn set_times(
     let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
     let fd = node.as_fd();
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).map_err(told("utimens"))
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).map_err(told("set its times"))
 }
 
 /// A device's number, as the protocol has it (`new_encode_dev`).

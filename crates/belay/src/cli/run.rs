@@ -1,0 +1,184 @@
+//! What can be asked of `belay run`.
+
+use super::StateDir;
+use crate::profile::InodeNumbers;
+use crate::profile::checkpoint::{FlushName, Wishes};
+use crate::size::parse_size;
+use belay_supervisor::Policy;
+use belay_supervisor::config::Until;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `belay run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Give up after this many crashes in a row without one served request; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub max_crashes: u32,
+    /// Fail a request that the daemon has died of so many times in a row, and hold on to the mount;
+    /// 0: never.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = poison_after)]
+    pub poison_after: u32,
+    /// Restart the daemon when a request has been in flight for longer than this, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub hang_timeout: Option<Duration>,
+    /// Restart a successor that is not ready after this time.
+    #[arg(long, value_name = "DURATION", default_value = "60s",
+        value_parser = humantime::parse_duration)]
+    pub start_timeout: Duration,
+    /// For how long a daemon that does not start again (its server is away, for example) is started again and again, after
+    /// growing pauses; applications wait meanwhile. 0s: give up at the first start that fails.
+    #[arg(long, value_name = "DURATION", default_value = "10m",
+        value_parser = humantime::parse_duration)]
+    pub retry_for: Duration,
+    /// The daemon may end by itself (`encfs --idle`): then the mount ends, instead of another one being started.
+    #[arg(long)]
+    pub ends_itself: bool,
+    /// Restart the daemon when it uses more resident memory than this, such as 512M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_limit: Option<u64>,
+    /// Give the mount up when what belay has on record of it takes more memory than this (at least 1G): what is on record is
+    /// what the daemon's process says that it is. A daemon that takes more of that memory than what is on record is
+    /// restarted in any case.
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = recorder_limit)]
+    pub recorder_limit: u64,
+    /// How requests are settled whose outcome a crash left open.
+    #[arg(long, value_enum, default_value_t = PolicyName::Auto)]
+    pub policy: PolicyName,
+    /// Under the policy `epoch`: how the daemon is made to write all that it holds, for a checkpoint
+    /// [default: what its profile says, else fsyncdir].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub flush: Option<FlushName>,
+    #[command(flatten)]
+    pub checkpoints: Wishes,
+    /// Under the policy `buffer`: until when the daemon holds what it has acknowledged [default: what its profile says, else
+    /// end].
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub buffer_until: Option<UntilName>,
+    /// Under the policy `epoch`: the disk image that the daemon works on, if its command line does not
+    /// tell.
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// Under the policy `epoch`: where the journal of the image is to lie, instead of beside it.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// Keep copies of requests instead of having the kernel resend them.
+    #[arg(long)]
+    pub no_resend: bool,
+    /// Whether the daemon gives files the same inode numbers in each of its lives.
+    #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
+    pub inode_numbers: NumbersName,
+    /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is 0 then; a start that
+    /// fails is told as in the foreground, by its messages and the exit status. A daemon that asks at the terminal (for a
+    /// password) cannot be started so.
+    #[arg(short, long)]
+    pub background: bool,
+    /// With --background: where messages and the daemon's words go; of a file that becomes long the beginning is taken away
+    /// [default: `log` in the mount's folder, which `belay status` names].
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub log_file: Option<PathBuf>,
+    /// More messages; twice for even more.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// The daemon and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Names of the policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// The best one for the daemon.
+    Auto,
+    /// Ask the successor what had already happened, then issue the rest again.
+    Reconcile,
+    /// Log the daemon's effectful system calls, and go on from there: for daemons that work on files.
+    Journal,
+    /// Make what a request writes to a disk image all or nothing: for daemons that write through.
+    Transaction,
+    /// Keep image writes back until a checkpoint, and issue again what was done since: for daemons that buffer.
+    Epoch,
+    /// Issue again what was answered and not stored yet: for daemons without an image that buffer.
+    Buffer,
+    /// Issue everything again, blindly: for comparison studies only.
+    #[value(hide = true)]
+    Blind,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Auto => Self::Auto,
+            PolicyName::Reconcile => Self::Reconcile,
+            PolicyName::Journal => Self::Journal,
+            PolicyName::Transaction => Self::Transaction,
+            PolicyName::Epoch => Self::Epoch,
+            PolicyName::Buffer => Self::Buffer,
+            PolicyName::Blind => Self::Blind,
+        }
+    }
+}
+
+/// Until when a daemon holds what it has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UntilName {
+    /// The content of a file until it is flushed (closed or synced); all else is stored at once.
+    Flush,
+    /// The content of a file until it is synced, or its last handle is released; all else is stored at once.
+    Close,
+    /// Everything until its own end.
+    End,
+}
+
+impl From<UntilName> for Until {
+    fn from(name: UntilName) -> Self {
+        match name {
+            UntilName::Flush => Self::Flush,
+            UntilName::Close => Self::Close,
+            UntilName::End => Self::End,
+        }
+    }
+}
+
+/// What a daemon's inode numbers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NumbersName {
+    /// What the daemon's profile says, else stable.
+    Auto,
+    /// The same in each life.
+    Stable,
+    /// They change.
+    Volatile,
+}
+
+impl From<NumbersName> for Option<InodeNumbers> {
+    fn from(name: NumbersName) -> Self {
+        match name {
+            NumbersName::Auto => None,
+            NumbersName::Stable => Some(InodeNumbers::Stable),
+            NumbersName::Volatile => Some(InodeNumbers::Volatile),
+        }
+    }
+}
+
+/// One crash says nothing of any single request that was in flight.
+fn poison_after(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(crashes @ (0 | 2..=100)) => Ok(crashes),
+        Ok(1) => Err("one crash does not tell which request was to blame; 2 is the least".into()),
+        _ => Err("a number from 2 to 100 is needed, or 0".into()),
+    }
+}
+
+/// Less is not enough for what one epoch may collect.
+fn recorder_limit(text: &str) -> Result<u64, String> {
+    let size = parse_size(text)?;
+    if size < 1 << 30 {
+        return Err(format!("{text} is too little for what belay keeps; 1G is the least"));
+    }
+    Ok(size)
+}

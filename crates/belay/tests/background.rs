@@ -1,0 +1,258 @@
+//! `belay run --background`, with a real daemon: skipped without root, bindfs or a built shim.
+
+mod common;
+
+use common::{belay, can_hold, run, text};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Places of a mount, which is ended with them.
+struct Places {
+    dir: tempfile::TempDir,
+    mount: PathBuf,
+    state: PathBuf,
+}
+
+impl Places {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let base = dir.path().canonicalize().expect("canonical");
+        let (mount, state) = (base.join("mount"), base.join("state"));
+        for name in ["mount", "source"] {
+            std::fs::create_dir(base.join(name)).expect("mkdir");
+        }
+        std::fs::write(base.join("source/file"), "content\n").expect("write");
+        Self { dir, mount, state }
+    }
+
+    fn source(&self) -> PathBuf {
+        self.mount.with_file_name("source")
+    }
+
+    fn start(&self, options: &[&str]) -> Output {
+        let mut command = belay();
+        command.args(["run", "--background"]).args(options);
+        command.args(["--", "bindfs", "-f"]).arg(self.source()).arg(&self.mount);
+        run(command.env("BELAY_STATE_DIR", &self.state))
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let mut command = belay();
+        run(command.args(words).arg(&self.mount).env("BELAY_STATE_DIR", &self.state))
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.ask(&["status", "--json"]).stdout).unwrap_or(Value::Null)
+    }
+
+    fn read(&self) -> String {
+        text(&run(Command::new("cat").arg(self.mount.join("file"))))
+    }
+
+    fn entries(&self) -> usize {
+        std::fs::read_dir(&self.state).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        if self.status() != Value::Null {
+            self.ask(&["stop", "--force"]);
+        }
+        let _ = run(Command::new("umount").arg("-l").arg(&self.mount));
+        let _ = &self.dir;
+    }
+}
+
+/// The session that a process is in.
+fn session(pid: &Value) -> String {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let (_, rest) = line.rsplit_once(')').expect("a name");
+    rest.split_ascii_whitespace().nth(3).expect("a session").to_owned()
+}
+
+/// Waits for the end of a process.
+fn end(mut child: Child) -> Option<i32> {
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            return status.code();
+        }
+        assert!(Instant::now() < limit, "it does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// S112: when it has returned, the mount serves; it is held like any other, and `belay stop` says that it has ended it.
+#[test]
+fn s112_it_returns_when_the_mount_serves() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let output = places.start(&[]);
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(&format!("mounted at {}", places.mount.display())), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(places.read(), "content\n");
+    let status = places.status();
+    assert_eq!(status["state"], "serving", "{status}");
+    // No process of it is in the session of whoever has started it.
+    let own = session(&std::process::id().into());
+    for of in ["daemon", "supervisor", "keeper"] {
+        assert_ne!(session(&status[of]["pid"]), own, "{of}: {status}");
+    }
+    let output = places.ask(&["crash"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(places.read(), "content\n");
+    let log = PathBuf::from(status["log"].as_str().expect("a log"));
+    let told = std::fs::read_to_string(&log).expect("the log");
+    assert!(told.contains("killed by SIGKILL") && told.contains("mounted at"), "{told}");
+    let output = places.ask(&["restart"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let status = places.status();
+    assert_eq!(
+        (&status["crashes"], &status["planned"], &status["restarts"]),
+        (&2.into(), &2.into(), &1.into())
+    );
+    assert!(text(&places.ask(&["status"])).contains("1 (1 asked for), besides 1 restart"));
+    let output = places.ask(&["stop"]);
+    assert_eq!(text(&output), format!("stopped: {} (bindfs)\n", places.mount.display()));
+    // What has ended is known to have been there.
+    let said = text(&places.ask(&["status"]));
+    assert!(
+        said.contains("has ended")
+            && said.contains(log.parent().and_then(Path::to_str).expect("a folder")),
+        "{said}"
+    );
+    assert!(log.exists());
+}
+
+/// A mount whose belay does not answer is named by its mountpoint, wherever its state is.
+#[test]
+fn a_mount_that_says_nothing_is_named() {
+    if !can_hold() {
+        return;
+    }
+    let held = common::Held::start(&[], &["-f"]);
+    let supervisor = held.pid("supervisor");
+    common::signal(supervisor, rustix::process::Signal::STOP);
+    let output = run(&held.belay(&["status"]));
+    common::signal(supervisor, rustix::process::Signal::CONT);
+    let said = text(&output);
+    let named = format!("warning: the supervisor of {} ", held.mount.display());
+    assert!(said.contains(&named) && said.contains("no answer within 5s"), "{said}");
+}
+
+/// S112: a start that fails is told as in the foreground, and leaves nothing.
+#[test]
+fn s112_a_start_that_fails_is_told() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    std::fs::remove_dir_all(places.source()).expect("remove");
+    let output = places.start(&[]);
+    let mut command = belay();
+    command.args(["run", "--", "bindfs", "-f"]).arg(places.source()).arg(&places.mount);
+    let foreground = run(command.env("BELAY_STATE_DIR", &places.state));
+    assert!(!output.status.success(), "{}", text(&output));
+    assert_eq!(output.status.code(), foreground.status.code());
+    assert_eq!(text(&output), text(&foreground));
+    assert!(text(&output).contains("Not started again"), "{}", text(&output));
+    assert_eq!(places.entries(), 0);
+    // What is refused before is so at once.
+    let mut command = belay();
+    command.args(["run", "--background", "--", "no-such-daemon"]);
+    let output = run(command.env("BELAY_STATE_DIR", &places.state));
+    assert!(!output.status.success() && text(&output).contains("no such program"));
+}
+
+/// S112: a terminal that is closed ends what was started on it, but for this.
+#[test]
+fn s112_it_outlives_its_terminal() {
+    if !can_hold() || run(Command::new("script").arg("--version")).stdout.is_empty() {
+        return;
+    }
+    let places = Places::new();
+    let log = places.mount.with_file_name("log of it");
+    std::fs::write(&log, "from before\n").expect("write");
+    let words = [
+        env!("CARGO_BIN_EXE_belay"),
+        "run",
+        "--background",
+        "--log-file",
+        &format!("'{}'", log.display()),
+        "-- bindfs",
+        &places.source().display().to_string(),
+        &places.mount.display().to_string(),
+    ];
+    // script(1) has a terminal of its own for what it starts, and closes it when the shell there has ended.
+    let mut command = Command::new("script");
+    command.args(["-qec", &words.join(" "), "/dev/null"]).env("BELAY_STATE_DIR", &places.state);
+    let output = run(&command);
+    assert!(output.status.success() && text(&output).contains("mounted at"), "{}", text(&output));
+    assert!(!text(&output).contains("from before"), "{}", text(&output));
+    assert_eq!(places.read(), "content\n");
+    let status = places.status();
+    assert_eq!(status["log"], log.display().to_string(), "{status}");
+    let terminal = format!("/proc/{}/stat", status["keeper"]["pid"]);
+    let line = std::fs::read_to_string(terminal).expect("a process");
+    let (_, rest) = line.rsplit_once(')').expect("a name");
+    assert_eq!(rest.split_ascii_whitespace().nth(4), Some("0"), "a terminal: {line}");
+    let output = places.ask(&["stop"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(places.entries(), 0);
+    let told = std::fs::read_to_string(&log).expect("the log");
+    assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
+}
+
+/// S112: Ctrl-C while the daemon starts means the mount that is to be.
+#[test]
+fn s112_a_start_is_broken_off() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let mut command = belay();
+    command
+        .args(["run", "--background", "--", "sleep", "1000"])
+        .env("BELAY_STATE_DIR", &places.state);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("belay");
+    let limit = Instant::now() + Duration::from_secs(60);
+    let started = || {
+        let all =
+            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
+        let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
+        all["mounts"][0]["daemon"]["pid"].is_u64()
+    };
+    while !started() {
+        assert!(Instant::now() < limit, "it does not start");
+    }
+    let pid = i32::try_from(child.id()).expect("a pid");
+    common::signal(pid, rustix::process::Signal::INT);
+    assert!(end(child).is_some());
+    assert_eq!(places.entries(), 0);
+}
+
+/// In the foreground the same is said, once.
+#[test]
+fn in_the_foreground_it_is_said_when_the_mount_serves() {
+    if !can_hold() {
+        return;
+    }
+    let held = common::Held::start(&["-v"], &["-f"]);
+    let line = format!("belay: mounted at {}: daemon is held\n", held.mount.display());
+    assert!(held.log().contains(&line), "{}", held.log());
+    assert!(!held.log().contains("Some("), "{}", held.log());
+    assert!(held.ask(&["crash"]).status.success());
+    assert_eq!(
+        held.log().matches("mounted at").count(),
+        2,
+        "once, and once with -v: {}",
+        held.log()
+    );
+}
