@@ -228,6 +228,7 @@ impl<M: Memory> Session<M> {
         {
             // Outside of the change: a long stream is too much for one.
             self.store.stream_truncate(handle, 0);
+            self.cookies.forget(handle);
         }
         let sent = header_of(&request);
         let before = self.before_change(&sent, &body);
