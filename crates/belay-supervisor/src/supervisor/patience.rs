@@ -124,7 +124,7 @@ impl Supervisor {
         let Some(waiting) = &mut self.book.waiting else { return };
         if !words.is_empty() {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
-            waiting.hint = pidfile::hint(&waiting.words, dead);
+            waiting.hint = pidfile::hint(&waiting.words, dead, &self.scouts);
         }
         let waiting = waiting.clone();
         self.tell_of_program(&waiting.words);
