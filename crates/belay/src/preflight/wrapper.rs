@@ -5,10 +5,9 @@
 
 use super::binary::{self, Kind};
 use super::script;
-use belay_supervisor::outside;
+use belay_supervisor::outside::{self, From};
 use belay_supervisor::text::command_line;
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -70,25 +69,14 @@ fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
 }
 
 fn has_words(path: &Path) -> bool {
-    let Ok(bytes) = read(path, LARGEST) else { return false };
+    let Ok(bytes) = outside::read_if(path, From::Anybody, LARGEST) else { return false };
     bytes.is_none_or(|bytes| WORDS.iter().any(|word| has(&bytes, word)))
 }
 
 /// Whether that file is a text that speaks of FUSE.
 fn is_script(path: &Path) -> bool {
-    let bytes = read(path, LARGEST_SCRIPT).ok().flatten();
-    bytes.is_some_and(|bytes| !bytes.contains(&0) && (has(&bytes, b"fuse") || has(&bytes, b"FUSE")))
-}
-
-/// What is in a file; nothing if that is more than `most`.
-fn read(path: &Path, most: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let file = outside::open_regular(path, outside::From::Anybody)?;
-    if file.metadata()?.len() > most {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    let bytes = outside::read(path, From::Anybody, LARGEST_SCRIPT);
+    bytes.is_ok_and(|bytes| !bytes.contains(&0) && (has(&bytes, b"fuse") || has(&bytes, b"FUSE")))
 }
 
 fn has(bytes: &[u8], word: &[u8]) -> bool {
