@@ -5,12 +5,13 @@
 //! end.
 
 use crate::contents::{self, Contents};
+use crate::process::readable;
 use crate::text::OsText;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Of so many descriptors it is looked what they are.
 const MOST: usize = 4096;
@@ -50,9 +51,8 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
 fn place_of(process: BorrowedFd<'_>, pid: u32, number: i32) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let place = open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty()).ok()?;
-    let mut end = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    (poll(&mut end, Some(&now)) == Ok(0)).then_some(place)
+    let has_ended = readable(process, Duration::ZERO);
+    (!has_ended).then_some(place)
 }
 
 #[cfg(test)]
