@@ -9,7 +9,8 @@
 //! removes a name only where it may be there (a white-out of an overlay) knows more, or less, in its
 //! next life. What was written to a place and cut may be left out as well: a daemon that finds a file as short as it is to be has
 //! no block to write before it cuts it, and one that finds its last block filled up does not fill it up. A request that leaves the
-//! same however often it is done (WRITE, SETATTR) may go on from there by any such effect ([`Cursor::goes_on`]).
+//! same however often it is done (WRITE, SETATTR) may go on from there by a cut, or by a write that cannot be the one that was left
+//! out, made at another place: who appends to what it finds would append twice ([`Cursor::goes_on`]).
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
@@ -41,6 +42,34 @@ pub enum Advice {
 /// The digest of a write: of its place and length in one half, of its bytes in the other.
 pub fn digest_of_write(place: u64, bytes: u64) -> u64 {
     place & PLACE | bytes & !PLACE
+}
+
+/// A write to a place, or a cut, of a request that is done again, and is not on record.
+#[derive(Clone, Copy, Debug)]
+pub struct Further {
+    /// See [`digest_of_write`].
+    pub digest: u64,
+    /// Where it writes.
+    pub start: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// From where on the request itself is to change the file; 0 if that is not known.
+    pub asked: u64,
+}
+
+impl Further {
+    /// Whether it may come behind `left_out`, which it does not repeat: it is made over that or before it; or that was made on
+    /// the way to what was asked for (a last block that was filled up), and has other bytes.
+    fn may_follow(&self, left_out: &Entry) -> bool {
+        if Kind::from_number(left_out.kind) != Some(Kind::WriteAt) {
+            return true;
+        }
+        let written = left_out.outcome.and_then(|(result, _)| u64::try_from(result).ok());
+        let end = left_out.before.saturating_add(written.unwrap_or(0));
+        let over = self.start.saturating_add(self.length) <= end;
+        let same_bytes = (left_out.digest ^ self.digest) & !PLACE == 0;
+        over || left_out.before < self.asked && !same_bytes
+    }
 }
 
 /// The half of the place.
@@ -172,15 +201,18 @@ impl Cursor {
 
     /// Whether a request that leaves the same however often it is done may go on with an effect that is not on record: it has
     /// found what it had done before, and that was whole. From here on it is as new.
-    pub fn goes_on<M: Memory>(&mut self, log: &Log<'_, M>, kind: Kind) -> bool {
-        let goes_on = is_placed(kind) && self.may_end(log);
+    pub fn goes_on<M: Memory>(&mut self, log: &Log<'_, M>, kind: Kind, further: &Further) -> bool {
+        let follows = |left_out: &Entry| {
+            may_be_left_out(left_out) && (kind == Kind::Truncate || further.may_follow(left_out))
+        };
+        let goes_on = is_placed(kind) && self.is_behind(log, follows);
         if goes_on {
             *self = Self::END;
         }
         goes_on
     }
 
-    fn is_behind<M: Memory>(&self, log: &Log<'_, M>, is_needless: fn(&Entry) -> bool) -> bool {
+    fn is_behind<M: Memory>(&self, log: &Log<'_, M>, is_needless: impl Fn(&Entry) -> bool) -> bool {
         let mut next = log.entry(self.at);
         while let Ok(Some(entry)) = next {
             if has_changed(&entry) && !is_needless(&entry) {

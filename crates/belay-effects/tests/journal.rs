@@ -4,7 +4,7 @@
 mod common;
 
 use belay_effects::call::{KINDS, Twice};
-use belay_effects::journal::digest_of_write;
+use belay_effects::journal::{Further, digest_of_write};
 use belay_effects::log::Head;
 use belay_effects::probe::{Facts, File, PRESENT, settle, settle_over};
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled};
@@ -151,22 +151,61 @@ fn what_leaves_the_same_goes_on_from_what_it_had_written() {
     let layout = layout();
     let memory = Mortal::new(&layout);
     let log = Log::new(&memory, &layout, 0);
+    let placed = |start: u64, bytes: u64| Head {
+        before: start,
+        ..head(Kind::WriteAt, digest_of_write(start << 32, bytes))
+    };
+    let further = |start, bytes| Further {
+        digest: digest_of_write(start << 32, bytes),
+        start,
+        length: 10,
+        asked: 25,
+    };
     log.begin(9);
-    log.append_done(&head(Kind::WriteAt, 2), &[], (10, 0)).expect("room");
+    log.append_done(&placed(8, 1), &[], (12, 0)).expect("room");
     // The last block of the file is filled up: the next one is written, which is not on record yet.
+    let next = further(20, 2);
     let mut cursor = Cursor::START;
-    assert_eq!(cursor.advise(&log, Kind::WriteAt, 3 << 32), Advice::Diverged);
-    assert!(!cursor.goes_on(&log, Kind::Rename), "no write");
+    assert_eq!(cursor.advise(&log, Kind::WriteAt, next.digest), Advice::Diverged);
+    assert!(!cursor.goes_on(&log, Kind::Rename, &next), "no write");
     assert!(!cursor.is_at_end(&log));
-    assert!(cursor.goes_on(&log, Kind::WriteAt));
+    assert!(cursor.goes_on(&log, Kind::WriteAt, &next));
     assert!(cursor.is_at_end(&log));
-    log.append(&head(Kind::WriteAt, 3 << 32), &[]).expect("room");
+    log.append(&placed(20, 2), &[]).expect("room");
     let mut cursor = Cursor::START;
-    assert!(!cursor.goes_on(&log, Kind::WriteAt), "nobody knows whether it was written");
+    assert!(!cursor.goes_on(&log, Kind::WriteAt, &next), "nobody knows whether it was written");
     log.begin(10);
     log.append_done(&head(Kind::Rename, 2), &[], (0, 0)).expect("room");
     let mut cursor = Cursor::START;
-    assert!(!cursor.goes_on(&log, Kind::WriteAt), "a name was changed");
+    assert!(!cursor.goes_on(&log, Kind::WriteAt, &next), "a name was changed");
+}
+
+#[test]
+fn who_appends_to_what_it_finds_does_not_go_on() {
+    let layout = layout();
+    let memory = Mortal::new(&layout);
+    let log = Log::new(&memory, &layout, 0);
+    // What was asked for is written, at the end as it was found: 30 to 40.
+    let written = digest_of_write(1 << 32, 1);
+    log.begin(9);
+    let done = Head { before: 30, ..head(Kind::WriteAt, written) };
+    log.append_done(&done, &[], (10, 0)).expect("room");
+    let goes_on = |start, length, bytes, asked| {
+        let digest = digest_of_write(2 << 32, bytes);
+        let further = Further { digest, start, length, asked };
+        let mut cursor = Cursor::START;
+        cursor.goes_on(&log, Kind::WriteAt, &further)
+    };
+    assert!(!goes_on(40, 10, 1, 30), "the same once more, behind it");
+    assert!(!goes_on(40, 10, 2, 30), "with the time in it");
+    assert!(!goes_on(40, 10, 1, 99), "where a file is shorter than what it shows");
+    assert!(!goes_on(40, 10, 2, 0), "nobody knows what was asked for");
+    assert!(!goes_on(35, 10, 2, 30), "partly behind it");
+    assert!(goes_on(32, 8, 2, 30), "over it");
+    assert!(goes_on(0, 30, 1, 30), "before it");
+    let cut = Further { digest: 7, start: 0, length: 0, asked: 30 };
+    let mut cursor = Cursor::START;
+    assert!(cursor.goes_on(&log, Kind::Truncate, &cut), "a cut appends nothing");
 }
 
 #[test]

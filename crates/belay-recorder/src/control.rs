@@ -22,7 +22,7 @@ pub use losses::Loss;
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
-pub const VERSION: u64 = 9;
+pub const VERSION: u64 = 10;
 
 const W_MAGIC: usize = 0;
 const W_VERSION: usize = 1;
@@ -49,7 +49,7 @@ const W_VIOLATION: usize = 256; // generation that it is of, then a string of up
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
 const W_LOSSES: usize = 1536; // 16 of 32 words
-const W_KEPT: usize = 2048; // further ones | paths, then up to 15 of 32 words
+const W_KEPT: usize = 2048; // further ones | paths, then 31 words of bits, then up to 15 of 32 words
 
 /// Things that happened, set by the shim and never taken back within a mount.
 pub mod flags {

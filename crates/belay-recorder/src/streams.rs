@@ -4,7 +4,8 @@
 //! was. The entries of each READDIR reply are appended as they stood there (fuse_dirent records);
 //! a handle's chunks form one byte string. Appending is not undone: bytes behind the recorded
 //! extent do not count, and chunks behind its end, left over from an append that never took
-//! effect, are used by the next one.
+//! effect, are used by the next one. What replaces something is written there as well, before it
+//! takes its place.
 
 use crate::handles::Handle;
 use crate::memory::{Memory, high, low, pair};
@@ -13,6 +14,15 @@ use crate::store::Store;
 const CHUNK_WORDS: usize = 130;
 const CHUNK_DATA: usize = (CHUNK_WORDS - 1) * 8;
 const CHUNK_BYTES: usize = CHUNK_WORDS * 8;
+
+/// A place in a stream's record. It means something until the stream is cut or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamPlace {
+    /// Bytes before it.
+    pub at: usize,
+    /// The chunk that holds the last of these; 0 at the start.
+    chunk: u32,
+}
 
 impl<M: Memory> Store<M> {
     /// Bytes recorded for the stream.
@@ -25,42 +35,121 @@ impl<M: Memory> Store<M> {
         low(self.word(self.extent_word(handle))) as usize
     }
 
+    /// The end of what is recorded.
+    pub fn stream_end(&self, handle: Handle) -> StreamPlace {
+        let at = self.stream_len(handle);
+        let chunk = if at == 0 { 0 } else { low(self.word(self.stream_word(handle))) };
+        StreamPlace { at, chunk }
+    }
+
+    /// The place behind the first `at` bytes, or the end. Walks all chunks before it.
+    pub fn stream_place(&self, handle: Handle, at: usize) -> StreamPlace {
+        let at = at.min(self.stream_len(handle)).min(self.most_chunks() * CHUNK_DATA);
+        let mut place = StreamPlace { at: 0, chunk: 0 };
+        while place.at < at {
+            let Some(chunk) = self.stream_link(handle, place.chunk) else { break };
+            place = StreamPlace { at: at.min(place.at + CHUNK_DATA), chunk };
+        }
+        place
+    }
+
     /// Appends a batch of entries, a multiple of 8 bytes. Each call is a change (or several) of
     /// its own. Gives `false`, and leaves the stream as it was, if the store is full.
     pub fn stream_append(&self, handle: Handle, bytes: &[u8]) -> bool {
-        let start = self.stream_len(handle);
-        let ends = self.stream_word(handle);
-        let mut chunk = if start == 0 { 0 } else { low(self.word(ends)) };
-        let mut at = start;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let within = at % CHUNK_DATA;
-            if within == 0 {
-                let Some(next) = self.stream_next(handle, chunk) else { return false };
-                chunk = next;
-            }
-            // `within` is a multiple of 8: entries are padded to words, and so are chunks.
-            let (now, later) = rest.split_at(rest.len().min(CHUNK_DATA - within));
-            self.memory.store_bytes(self.block(chunk) + 1 + within / 8, now);
-            at += now.len();
-            rest = later;
-        }
-        let (Ok(end), Ok(start)) = (u32::try_from(at), u32::try_from(start)) else { return false };
+        let start = self.stream_end(handle);
+        let Some(end) = self.stream_write(handle, start, bytes) else { return false };
+        let (Ok(to), Ok(from)) = (u32::try_from(end.at), u32::try_from(start.at)) else {
+            return false;
+        };
         self.begin();
-        self.set(self.extent_word(handle), pair(end, start));
-        if chunk != 0 {
-            self.set_low(ends, chunk);
+        self.set(self.extent_word(handle), pair(to, from));
+        if end.chunk != 0 {
+            self.set_low(self.stream_word(handle), end.chunk);
         }
         self.commit();
         true
     }
 
+    /// Puts `bytes`, a multiple of 8, in the place of all that is recorded behind `from`. It happens
+    /// at once or not at all: it is written behind the end, where nothing counts, and takes
+    /// the old one's place then. Gives `false`, and leaves the stream as it was, if the store is
+    /// full.
+    pub fn stream_replace(&self, handle: Handle, from: StreamPlace, bytes: &[u8]) -> bool {
+        let last = self.stream_end(handle);
+        if from.at >= last.at {
+            return self.stream_append(handle, bytes);
+        }
+        let within = from.at % CHUNK_DATA;
+        // The chunks to go, and the one before them.
+        let before = self.stream_place(handle, from.at - within).chunk;
+        let (Some(first), Ok(start)) = (self.stream_link(handle, before), u32::try_from(from.at))
+        else {
+            return false;
+        };
+        let mut kept = vec![0; within];
+        self.memory.load_bytes(self.block(first) + 1, &mut kept);
+        kept.extend_from_slice(bytes);
+        if kept.is_empty() {
+            self.stream_truncate(handle, from.at);
+            return true;
+        }
+        let behind = StreamPlace { at: from.at - within, chunk: last.chunk };
+        let Some(end) = self.stream_write(handle, behind, &kept) else { return false };
+        let (Some(new), Ok(to)) = (self.stream_link(handle, last.chunk), u32::try_from(end.at))
+        else {
+            return false;
+        };
+        let ends = self.stream_word(handle);
+        self.begin();
+        if before == 0 {
+            self.set_high(ends, new);
+        } else {
+            self.set(self.block(before), u64::from(new));
+        }
+        self.set_low(ends, end.chunk);
+        self.set(self.extent_word(handle), pair(to, start));
+        self.free_chain(first, last.chunk, CHUNK_BYTES);
+        self.commit();
+        true
+    }
+
+    /// Writes `bytes` behind `at`, where nothing counts. Gives where they end, or `None` if the
+    /// store is full.
+    fn stream_write(&self, handle: Handle, at: StreamPlace, bytes: &[u8]) -> Option<StreamPlace> {
+        let mut at = at;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = at.at % CHUNK_DATA;
+            if within == 0 {
+                at.chunk = self.stream_next(handle, at.chunk)?;
+            }
+            // `within` is a multiple of 8: entries are padded to words, and so are chunks.
+            let (now, later) = rest.split_at(rest.len().min(CHUNK_DATA - within));
+            self.memory.store_bytes(self.block(at.chunk) + 1 + within / 8, now);
+            at.at += now.len();
+            rest = later;
+        }
+        Some(at)
+    }
+
+    /// The chunk behind `chunk`, or the first one if that is 0.
+    fn stream_link(&self, handle: Handle, chunk: u32) -> Option<u32> {
+        let next = if chunk == 0 {
+            high(self.word(self.stream_word(handle)))
+        } else {
+            low(self.word(self.block(chunk)))
+        };
+        (next != 0).then_some(next)
+    }
+
+    /// As many chunks as there can be.
+    fn most_chunks(&self) -> usize {
+        self.layout.capacity.heap_words / CHUNK_WORDS
+    }
+
     /// The chunk behind `chunk`, or the first one if that is 0; a new one where there is none.
     fn stream_next(&self, handle: Handle, chunk: u32) -> Option<u32> {
-        let ends = self.stream_word(handle);
-        let next =
-            if chunk == 0 { high(self.word(ends)) } else { low(self.word(self.block(chunk))) };
-        if next != 0 {
+        if let Some(next) = self.stream_link(handle, chunk) {
             return Some(next);
         }
         self.begin();
@@ -68,7 +157,7 @@ impl<M: Memory> Store<M> {
         if let Some(new) = new {
             self.set(self.block(new), 0);
             if chunk == 0 {
-                self.set_high(ends, new);
+                self.set_high(self.stream_word(handle), new);
             } else {
                 self.set(self.block(chunk), u64::from(new));
             }
@@ -78,32 +167,43 @@ impl<M: Memory> Store<M> {
     }
 
     fn stream_chunks(&self, handle: Handle) -> Vec<u32> {
-        let most = self.layout.capacity.heap_words / CHUNK_WORDS;
-        let mut chunks = Vec::new();
-        let mut chunk = high(self.word(self.stream_word(handle)));
-        while chunk != 0 && chunks.len() < most {
-            chunks.push(chunk);
-            chunk = low(self.word(self.block(chunk)));
+        let mut chunks: Vec<u32> = Vec::new();
+        while let Some(next) = self.stream_link(handle, chunks.last().copied().unwrap_or(0))
+            && chunks.len() < self.most_chunks()
+        {
+            chunks.push(next);
         }
         chunks
     }
 
     /// The recorded bytes from `from` on.
     pub fn stream_bytes(&self, handle: Handle, from: usize) -> Vec<u8> {
-        let chunks = self.stream_chunks(handle);
-        let len = self.stream_len(handle).min(chunks.len() * CHUNK_DATA);
-        let mut out = Vec::with_capacity(len.saturating_sub(from));
-        for (i, chunk) in chunks.into_iter().enumerate() {
-            let start = i * CHUNK_DATA;
-            let end = len.min(start + CHUNK_DATA);
-            if end <= from || end <= start {
-                continue;
+        self.stream_read(handle, self.stream_place(handle, from), usize::MAX).0
+    }
+
+    /// At most `len` bytes from a place on, and the place behind them. Looks at no other chunk.
+    pub fn stream_read(
+        &self,
+        handle: Handle,
+        from: StreamPlace,
+        len: usize,
+    ) -> (Vec<u8>, StreamPlace) {
+        let mut at = from;
+        let most = self.most_chunks() * CHUNK_DATA;
+        let end = self.stream_len(handle).min(from.at.saturating_add(len)).min(most);
+        let mut out = Vec::with_capacity(end.saturating_sub(from.at));
+        while at.at < end {
+            let within = at.at % CHUNK_DATA;
+            if within == 0 {
+                let Some(next) = self.stream_link(handle, at.chunk) else { break };
+                at.chunk = next;
             }
-            let mut bytes = vec![0; end - start];
-            self.memory.load_bytes(self.block(chunk) + 1, &mut bytes);
-            out.extend_from_slice(bytes.get(from.saturating_sub(start)..).unwrap_or(&[]));
+            let mut bytes = vec![0; (end - at.at).min(CHUNK_DATA - within)];
+            self.memory.load_bytes(self.block(at.chunk) + 1 + within / 8, &mut bytes);
+            out.extend_from_slice(&bytes);
+            at.at += bytes.len();
         }
-        out
+        (out, at)
     }
 
     /// Forgets what lies behind byte `len`, which must be a multiple of 8. Chunks that become

@@ -271,7 +271,7 @@ fn words_are_where_the_document_has_them() {
     assert!(!control.is_valid());
     control.format();
     assert!(control.is_valid());
-    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 9));
+    assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 10));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
     control.raise(flags::DEGRADED);
@@ -424,6 +424,11 @@ fn what_is_kept_is_found_or_left_out() {
     assert_eq!(paths(&kept), [&b"new"[..], b"new/b", b"ab"]);
     control.set_kept(&kept);
     assert_eq!(control.kept(), kept);
+    (0..40).for_each(|n| kept.add(1, format!("{n}").into()));
+    assert_eq!((kept.list().len(), kept.more), (15, 29));
+    // Each of them once, however often something is kept of it.
+    control.set_kept(&kept);
+    kept = control.kept();
     (0..40).for_each(|n| kept.add(1, format!("{n}").into()));
     assert_eq!((kept.list().len(), kept.more), (15, 29));
     kept.clear(|opcode| opcode == 9);

@@ -1,6 +1,6 @@
 //! Where directory streams stand: cookies, and where they are in the record.
 
-use belay_recorder::Handle;
+use belay_recorder::{Handle, StreamPlace};
 use belay_wire::Dirents;
 
 /// Bytes of the longest record of a listing.
@@ -16,8 +16,8 @@ pub(crate) struct Cookies(Vec<Option<Known>>);
 struct Known {
     handle: Handle,
     cookie: u64,
-    /// Behind the entry of that cookie, in bytes of the record.
-    at: usize,
+    /// Behind the entry of that cookie.
+    at: StreamPlace,
 }
 
 impl Cookies {
@@ -32,11 +32,11 @@ impl Cookies {
     }
 
     /// Where the record goes on behind `cookie`, if that is what is known.
-    pub(crate) fn get(&self, handle: Handle, cookie: u64) -> Option<usize> {
+    pub(crate) fn get(&self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
         self.known(handle).filter(|known| known.cookie == cookie).map(|known| known.at)
     }
 
-    pub(crate) fn set(&mut self, handle: Handle, cookie: u64, at: usize) {
+    pub(crate) fn set(&mut self, handle: Handle, cookie: u64, at: StreamPlace) {
         if self.0.is_empty() {
             self.0.resize(Self::PLACES, None);
         }
@@ -45,7 +45,7 @@ impl Cookies {
         }
     }
 
-    /// The handle is closed, and its number may be another's soon.
+    /// The record is cut, or the handle is closed, whose number may be another's soon.
     pub(crate) fn forget(&mut self, handle: Handle) {
         if self.known(handle).is_some()
             && let Some(place) = self.0.get_mut(Self::place(handle))

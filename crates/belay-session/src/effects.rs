@@ -5,10 +5,10 @@ use crate::message::Message;
 use crate::session::Session;
 use belay_recorder::{F_UNLCK, Handle, Lock, Memory, Node, OpenFacts, handle_flags, node_flags};
 use belay_wire::abi::{
-    Attr, CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut,
-    ReleaseIn, Rename2In, RenameIn,
+    CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut, ReleaseIn,
+    Rename2In, RenameIn,
 };
-use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request, attr_offset};
+use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request};
 
 /// RENAME_EXCHANGE of renameat2(2).
 pub(crate) const RENAME_EXCHANGE: u32 = 2;
@@ -62,16 +62,7 @@ impl<M: Memory> Session<M> {
                 self.opened(node, flags, header, message, 16, directory)?;
             }
             Opcode::SETATTR => {
-                if let Some(at) = attr_offset(opcode)
-                    && (self.volatile() || self.presents(node))
-                {
-                    let mut attr: Attr = message.get(at)?;
-                    if self.renumbers(node, attr.ino) {
-                        self.renumber(node, attr.ino);
-                    }
-                    self.present(node, &mut attr);
-                    message.patch(at, &attr);
-                }
+                self.show(opcode, node, message.as_mut_bytes())?;
             }
             Opcode::UNLINK | Opcode::RMDIR => {
                 self.unkeep(node, first);

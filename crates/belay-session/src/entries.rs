@@ -3,10 +3,16 @@
 use crate::session::Session;
 use belay_recorder::control::{Counter, flags};
 use belay_recorder::{Memory, Node, node_flags};
-use belay_wire::{Attr, EntryOut};
+use belay_wire::abi::Statx;
+use belay_wire::reply::{ino_offset, nlink_offset};
+use belay_wire::{Attr, EntryOut, Opcode, get_u32, get_u64, put_u32, put_u64};
+use std::mem::offset_of;
 
 /// S_IFDIR >> 12.
 pub(crate) const DIRECTORY: u32 = 4;
+
+/// Of the mask of statx(2): the inode number is there.
+const STATX_INO: u32 = 0x100;
 
 impl<M: Memory> Session<M> {
     /// Finds or makes the node of an entry that the daemon returned for `name` in `parent`, counts
@@ -156,8 +162,35 @@ impl<M: Memory> Session<M> {
         }
     }
 
+    /// A reply with attributes of a node that the daemon knows: the number that it has from now on, and what applications are to
+    /// see. Part of a change.
+    pub(crate) fn show(&self, opcode: Opcode, node: Node, message: &mut [u8]) -> Option<()> {
+        if !self.shows(node) {
+            return Some(());
+        }
+        let (ino, nlink) = (ino_offset(opcode)?, nlink_offset(opcode)?);
+        let has_number = |mask| mask & STATX_INO != 0;
+        if opcode == Opcode::STATX
+            && !get_u32(message, ino - offset_of!(Statx, ino)).is_some_and(has_number)
+        {
+            return None;
+        }
+        let given = (get_u64(message, ino)?, get_u32(message, nlink)?);
+        let mut attr = Attr { ino: given.0, nlink: given.1, ..Attr::default() };
+        if self.renumbers(node, attr.ino) {
+            self.renumber(node, attr.ino);
+        }
+        self.present(node, &mut attr);
+        (put_u64(message, ino, attr.ino) && put_u32(message, nlink, attr.nlink)).then_some(())
+    }
+
+    /// Whether [`Self::show`] may change anything.
+    pub(crate) fn shows(&self, node: Node) -> bool {
+        self.volatile() || self.presents(node)
+    }
+
     /// Whether [`Self::present`] would change anything.
-    pub(crate) fn presents(&self, node: Node) -> bool {
+    fn presents(&self, node: Node) -> bool {
         let flags = self.store.node_flags(node);
         flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED | node_flags::HIDDEN) != 0
     }

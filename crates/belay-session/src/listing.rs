@@ -9,7 +9,7 @@ use crate::message::{Outgoing, read};
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, InFlight, Memory, Node, Slot};
+use belay_recorder::{Handle, InFlight, Memory, Node, Slot, StreamPlace};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
@@ -128,7 +128,7 @@ impl<M: Memory> Session<M> {
         unique: u64,
         opcode: Opcode,
         entries: &[u8],
-        at: Option<usize>,
+        at: Option<StreamPlace>,
     ) -> Outgoing {
         let (Some((request, asked)), Some(last)) = (self.asked(slot), Dirents::new(entries).last())
         else {
@@ -158,24 +158,31 @@ impl<M: Memory> Session<M> {
     /// Records entries that a stream gives out from position `at` on (its end, if that is not
     /// known). What is on record behind them stays, for whoever has kept a position there. An entry
     /// that is cut off at the end, as libfuse's high level sends it, is none.
-    fn record_entries(&mut self, handle: Handle, at: Option<usize>, entries: &[u8]) {
+    fn record_entries(&mut self, handle: Handle, at: Option<StreamPlace>, entries: &[u8]) {
         let Some((cookie, whole)) = last_cookie(entries) else { return };
         let entries = entries.get(..whole).unwrap_or(entries);
-        let end = self.store.stream_len(handle);
-        let at = at.map_or(end, |at| at.min(end));
-        self.cookies.set(handle, cookie, at + entries.len());
-        if at == end {
+        let end = self.store.stream_end(handle);
+        let Some(at) = at.filter(|at| at.at < end.at) else {
             self.full |= !self.store.stream_append(handle, entries);
+            self.cookies.set(handle, cookie, self.store.stream_end(handle));
+            return;
+        };
+        // No more is read than was given out now: behind it may be a directory of a million names.
+        let (known, behind) = self.store.stream_read(handle, at, entries.len());
+        if known == entries {
+            self.cookies.set(handle, cookie, behind);
             return;
         }
-        let known = self.store.stream_bytes(handle, at);
-        if known.starts_with(entries) {
-            return;
-        }
+        let (known, _) = self.store.stream_read(handle, at, usize::MAX);
         let later = Dirents::new(&known).filter(|item| item.off == cookie).last();
         let later = later.and_then(|item| known.get(item.end..)).unwrap_or(&[]);
-        self.store.stream_truncate(handle, at);
-        self.full |= !self.store.stream_append(handle, &[entries, later].concat());
+        if self.store.stream_replace(handle, at, &[entries, later].concat()) {
+            let behind = self.store.stream_place(handle, at.at + entries.len());
+            self.cookies.set(handle, cookie, behind);
+        } else {
+            self.full = true;
+            self.cookies.forget(handle);
+        }
     }
 
     /// Translates READDIRPLUS entries. Gives them, and their plain parts for the stream.
@@ -220,17 +227,18 @@ impl<M: Memory> Session<M> {
 
     /// Where the record of the stream goes on behind `cookie`. From the start on a listing is made
     /// anew, so nothing is on record then.
-    fn position(&mut self, handle: Handle, cookie: u64) -> Option<usize> {
+    fn position(&mut self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
         if cookie == 0 {
             self.store.stream_truncate(handle, 0);
-            return Some(0);
+            self.cookies.forget(handle);
+            return Some(self.store.stream_end(handle));
         }
         self.cookies.get(handle, cookie).or_else(|| {
             let batch = self.store.stream_batch(handle);
             [batch, 0].into_iter().find_map(|from| {
                 let bytes = self.store.stream_bytes(handle, from);
                 let item = Dirents::new(&bytes).filter(|item| item.off == cookie).last()?;
-                Some(from + item.end)
+                Some(self.store.stream_place(handle, from + item.end))
             })
         })
     }
@@ -333,7 +341,7 @@ impl<M: Memory> Session<M> {
     /// What of the listing has not been given out when the stream stands at `cookie`: first what
     /// an earlier reply gave out behind that, in its order and with its positions.
     fn find_pending(&mut self, handle: Handle, cookie: u64, rest: &mut Remainder) {
-        let at = self.position(handle, cookie).unwrap_or(usize::MAX);
+        let at = self.position(handle, cookie).map_or(usize::MAX, |place| place.at);
         let bytes = self.store.stream_bytes(handle, 0);
         let (given, later) = bytes.split_at(at.min(bytes.len()));
         let mut left: HashMap<&[u8], &Item> =

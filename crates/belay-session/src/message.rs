@@ -30,6 +30,10 @@ impl Message {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
 
+    pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.len).unwrap_or(&mut [])
+    }
+
     pub(crate) fn patch<T: IntoBytes + Immutable>(&mut self, at: usize, value: &T) {
         let value = value.as_bytes();
         if let Some(place) = self.bytes.get_mut(at..at + value.len()) {

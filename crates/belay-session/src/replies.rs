@@ -5,10 +5,8 @@ use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
 use belay_recorder::{MAX_REPLY, Memory, Node, Slot, SlotState};
-use belay_wire::abi::{Attr, EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
-use belay_wire::{
-    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, attr_offset,
-};
+use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
+use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND};
 use std::borrow::Cow;
 
 const ENOENT: i32 = 2;
@@ -228,6 +226,7 @@ impl<M: Memory> Session<M> {
         {
             // Outside of the change: a long stream is too much for one.
             self.store.stream_truncate(handle, 0);
+            self.cookies.forget(handle);
         }
         let sent = header_of(&request);
         let before = self.before_change(&sent, &body);
@@ -274,33 +273,23 @@ impl<M: Memory> Session<M> {
         head: &[u8],
         body: impl FnOnce() -> Cow<'a, [u8]>,
     ) -> Outgoing {
-        let Some(node) =
-            node.filter(|node| header.error == 0 && (self.volatile() || self.presents(*node)))
-        else {
+        let Some(node) = node.filter(|node| header.error == 0 && self.shows(*node)) else {
             return Outgoing::Pass;
         };
-        if header.len as usize > MAX_REPLY {
-            return Outgoing::Pass;
-        }
-        let Some(mut message) = Message::new(head, &body()) else { return Outgoing::Pass };
-        let Some(at) = attr_offset(opcode) else {
-            if self.presents(node)
-                && let Some(at) = belay_wire::reply::ino_offset(opcode)
-            {
-                message.patch(at, &self.store.ino(node));
-            }
-            return Outgoing::Replace(message);
+        let body = body();
+        let show = |message: &mut [u8]| {
+            self.store.begin();
+            let shown = self.show(opcode, node, message);
+            self.store.commit();
+            shown
         };
-        if let Some(mut attr) = message.get::<Attr>(at) {
-            if self.renumbers(node, attr.ino) {
-                self.store.begin();
-                self.renumber(node, attr.ino);
-                self.store.commit();
-            }
-            self.present(node, &mut attr);
-            message.patch(at, &attr);
+        // A STATX's is too long for a slot.
+        if let Some(mut message) = Message::new(head, &body) {
+            show(message.as_mut_bytes()).map_or(Outgoing::Pass, |()| Outgoing::Replace(message))
+        } else {
+            let mut message = whole(head, &body);
+            show(&mut message).map_or(Outgoing::Pass, |()| Outgoing::ReplaceLong(message))
         }
-        Outgoing::Replace(message)
     }
 
     fn on_poll(&mut self, slot: Slot) {

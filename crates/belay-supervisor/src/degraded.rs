@@ -11,6 +11,10 @@ const LISTED: usize = 32;
 /// Characters of a reason's text.
 const TEXT: usize = 512;
 
+/// What helps where belay may not end a daemon.
+pub const KILL_REMEDY: &str =
+    "give belay that capability (in a container: --cap-add KILL), or let the daemon keep its user";
+
 /// Kinds of reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

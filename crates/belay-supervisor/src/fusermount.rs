@@ -6,14 +6,17 @@
 //! from the instant in which fusermount has sent it, even if the daemon is dead by then.
 
 use crate::error::{Error, Result, passes};
-use crate::process::{Watched, descendants};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use crate::process::{Watched, descendants, readable};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::CapabilitySet;
+use signal_hook::consts::SIGKILL;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The program's names, of libfuse 3 and libfuse 2.
 pub const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
@@ -34,11 +37,14 @@ pub fn mailbox() -> Result<(OwnedFd, OwnedFd)> {
     })
 }
 
+/// How long one is waited for that takes a mount off lazily, and so waits for nobody but whoever serves its folder.
+const LIMIT: Duration = Duration::from_secs(5);
+
 /// Has fusermount unmount what `name` in the folder `parent` is, if it is this user's; `lazy` for a mount that is in use.
 /// Says whether that was done.
 ///
 /// # Errors
-/// If it cannot be started now, as the machine lacks what that takes.
+/// If it cannot be started now, as the machine lacks what that takes; `ETIMEDOUT` if a lazy one does not come back.
 pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<bool> {
     for program in NAMES {
         let mut command = Command::new(program);
@@ -48,7 +54,7 @@ pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<b
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
             // Another thread of this process may have taken the status; then the mount table tells, to which the caller looks.
-            Ok(mut child) => return Ok(child.wait().is_ok_and(|status| status.success())),
+            Ok(child) => return succeeds(child, lazy.then_some(LIMIT)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if passes(&error) => return Err(error),
             Err(error) => {
@@ -62,6 +68,21 @@ pub fn unmount(parent: BorrowedFd<'_>, name: &OsStr, lazy: bool) -> io::Result<b
         name.display()
     );
     Ok(false)
+}
+
+/// Whether a program ends well. One that takes longer than `limit` is killed, and not waited for.
+fn succeeds(mut child: Child, limit: Option<Duration>) -> io::Result<bool> {
+    if let (Some(limit), Some(process)) = (limit, Watched::open(child.id())) {
+        let end = Instant::now() + limit;
+        // Signals interrupt that.
+        while !readable(process.as_fd(), end.saturating_duration_since(Instant::now())) {
+            if Instant::now() >= end {
+                let _ = process.signal(SIGKILL);
+                return Err(Errno::TIMEDOUT.into());
+            }
+        }
+    }
+    Ok(child.wait().is_ok_and(|status| status.success()))
 }
 
 /// Whether process `pid` is fusermount, which is no part of the daemon: it may be mounting, or wait
@@ -81,6 +102,23 @@ pub fn helpers(roots: &[u32]) -> Vec<Watched> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_come_back_is_killed_and_not_waited_for() {
+        let start = |words: &[&str]| {
+            let (program, arguments) = words.split_first().expect("a word");
+            Command::new(program).args(arguments).spawn().expect("a process")
+        };
+        let long = start(&["sleep", "1000"]);
+        let process = Watched::open(long.id()).expect("alive");
+        let error = succeeds(long, Some(Duration::from_millis(1))).expect_err("it sleeps");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::TIMEDOUT));
+        assert!(readable(process.as_fd(), LIMIT), "it is killed");
+        for limit in [None, Some(LIMIT)] {
+            assert!(succeeds(start(&["true"]), limit).expect("ended"));
+            assert!(!succeeds(start(&["false"]), limit).expect("ended"));
+        }
+    }
 
     #[test]
     fn helpers_are_told_by_their_name() {

@@ -265,7 +265,12 @@ pub fn is_locked(dir: &Path) -> bool {
         Err(error) => return passes(&error.into()),
     };
     // Shared: two who look at the same time must not take each other for the owner.
-    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    !is_free(flock(&lock, FlockOperation::NonBlockingLockShared))
+}
+
+/// Whether a lock that was tried for was free. An error for want of something says nothing of it.
+fn is_free(tried: rustix::io::Result<()>) -> bool {
+    tried.is_ok()
 }
 
 const STANDIN: &str = "mountpoint";
@@ -384,6 +389,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Two mounts start at the same time: the one must not take the other's folder for a dead one.
+    #[test]
+    fn only_a_lock_that_was_got_was_free() {
+        use rustix::io::Errno;
+        assert!(is_free(Ok(())));
+        for error in [Errno::WOULDBLOCK, Errno::NOLCK, Errno::NOMEM, Errno::INTR] {
+            assert!(!is_free(Err(error)), "{error}");
+        }
+    }
+
     #[test]
     fn new_folders_are_not_cleaned_away() {
         let state = tempfile::tempdir().unwrap();

@@ -8,9 +8,9 @@
 //! forbids on a mount later, such as writing, is forbidden on its copies ([`remounts`]).
 //!
 //! Invariants: only a copy is touched, that is, what sits where the host has or had the same; one is
-//! unmounted only if it has nothing on it which the host still has or never had; and never by a path
-//! that leads over a FUSE file system (or autofs), where the walk would wait for that daemon. Such a
-//! mount goes with the one that it is on.
+//! unmounted only if it has nothing on it which the host still has or never had; and by a path that leads over
+//! what others serve (FUSE, NFS and the like, autofs), where the walk would wait for them, only as far as the kernel knows it. Else such
+//! a mount goes with the one that it is on.
 //!
 //! A namespace is found by the processes that live in it. No descriptor of it is kept: that would keep
 //! it, and all its copies, beyond their end.
@@ -23,7 +23,7 @@ use crate::folder::Folder;
 use crate::fusermount::may_mount;
 use crate::mounts::{Mount, parse_table};
 use crate::process::descendants;
-use crate::unmount::{How, take_off_once};
+use crate::unmount::{detach, root_of};
 use remounts::{Missed, Remounts, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -202,12 +202,9 @@ impl Watch {
     fn look(&mut self) {
         let (mut missed, mut lacks) = (Vec::new(), false);
         for pid in self.residents() {
-            match self.look_in(pid) {
-                Ok(copies) => missed.extend(copies),
-                Err(error) => {
-                    tracing::debug!("the mount namespace of process {pid}: {error}");
-                    lacks |= passes(&error);
-                }
+            if let Err(error) = self.look_in(pid, &mut missed) {
+                tracing::debug!("the mount namespace of process {pid}: {error}");
+                lacks |= passes(&error);
             }
         }
         // A look that the machine could not afford was none.
@@ -250,15 +247,14 @@ impl Watch {
         found
     }
 
-    /// In the namespace of a process; gives which copies could not be changed.
-    fn look_in(&self, pid: u32) -> io::Result<Vec<Missed>> {
+    /// In the namespace of a process. Which copies could not be changed goes to `missed`, also if something else fails there.
+    fn look_in(&self, pid: u32, missed: &mut Vec<Missed>) -> io::Result<()> {
         let path = format!("/proc/{pid}/ns/mnt");
         let namespace = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         belay_sys::in_mount_namespace(namespace.as_fd(), || {
             // First, as it waits for nobody.
-            let missed = self.remounts.carry()?;
-            self.clear()?;
-            Ok(missed)
+            let changed = self.remounts.carry(missed);
+            self.clear().and(changed)
         })?
     }
 
@@ -267,22 +263,7 @@ impl Watch {
         if self.gone.is_empty() {
             return Ok(());
         }
-        let mut table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
-        // What is mounted on others comes after them.
-        let copies: Vec<u32> =
-            table.iter().rev().filter(|mount| self.is_gone(mount)).map(|m| m.id).collect();
-        for id in copies {
-            let Some(copy) = detachable(&table, id, |mount| self.is_gone(mount)) else {
-                continue;
-            };
-            let done = take_off_once(copy, How::Detached);
-            tracing::debug!("a copy of an ended mount: {done:?}");
-            if done.is_ok() {
-                let taken = subtree(&table, id);
-                table.retain(|mount| !taken.contains(&mount.id));
-            }
-        }
-        Ok(())
+        take_off(|mount| self.is_gone(mount))
     }
 
     fn is_gone(&self, mount: &Mount) -> bool {
@@ -290,18 +271,35 @@ impl Watch {
     }
 }
 
-/// Mount `id`, if it can be taken off: an unmount at its place means it and no other, takes nothing along
-/// that is not `gone` as well, and the way there does not lead over a FUSE file system.
+/// Unmounts what is `gone` in this thread's namespace.
+fn take_off(gone: impl Fn(&Mount) -> bool) -> io::Result<()> {
+    let mut table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
+    // What is mounted on others comes after them.
+    let copies: Vec<u32> =
+        table.iter().rev().filter(|mount| gone(mount)).map(|mount| mount.id).collect();
+    for id in copies {
+        let Some(copy) = detachable(&table, id, &gone) else { continue };
+        let done = root_of(copy, is_free(&table, id)).and_then(|root| detach(root.as_fd()));
+        tracing::debug!("a copy of an ended mount: {done:?}");
+        if done.is_ok() {
+            let taken = subtree(&table, id);
+            table.retain(|mount| !taken.contains(&mount.id));
+        }
+    }
+    Ok(())
+}
+
+/// Mount `id`, if it may be taken off: that takes nothing along which is not `gone` as well.
 fn detachable(table: &[Mount], id: u32, gone: impl Fn(&Mount) -> bool) -> Option<&Mount> {
     let target = table.iter().find(|mount| mount.id == id)?;
     let taken = subtree(table, id);
     if !table.iter().filter(|mount| taken.contains(&mount.id)).all(gone) {
         return None;
     }
-    is_free(table, id).then_some(target)
+    Some(target)
 }
 
-/// Whether the path of mount `id` leads to it, and not over a FUSE file system.
+/// Whether the path of mount `id` leads to it, and not over what others serve.
 fn is_free(table: &[Mount], id: u32) -> bool {
     let Some(target) = table.iter().find(|mount| mount.id == id) else { return false };
     let path = |mount: &Mount| Path::new(OsStr::from_bytes(&mount.mountpoint)).to_owned();
@@ -320,7 +318,7 @@ fn is_free(table: &[Mount], id: u32) -> bool {
         if here.id == id {
             return !on(here).any(|upper| upper.mountpoint == here.mountpoint);
         }
-        if here.is_fuse() || here.kind == "autofs" {
+        if here.is_served() {
             break;
         }
         let ahead = on(here).filter(|mount| place.starts_with(path(mount)));
@@ -355,12 +353,15 @@ mod tests {
         52 20 0:72 / /twice-not rw - tmpfs x rw\n\
         53 20 0:73 / /auto rw - autofs x rw\n\
         54 53 0:74 / /auto/in rw - nfs x rw\n\
+        55 20 0:75 / /far rw - nfs4 x rw\n\
+        56 55 0:76 / /far/in rw - tmpfs x rw\n\
         60 20 0:80 / /over/in rw - tmpfs x rw\n\
         61 20 0:81 / /over rw - tmpfs x rw\n";
 
     fn place(id: u32, gone: &[u32]) -> Option<String> {
         let table = parse_table(TABLE);
         let mount = detachable(&table, id, |mount| gone.contains(&mount.id))?;
+        let mount = is_free(&table, id).then_some(mount)?;
         Some(String::from_utf8_lossy(&mount.mountpoint).into_owned())
     }
 
@@ -382,10 +383,12 @@ mod tests {
     }
 
     #[test]
-    fn no_way_leads_over_fuse() {
+    fn no_way_leads_over_what_others_serve() {
         assert_eq!(place(41, &[41]), None);
         assert_eq!(place(40, &[40, 41]).as_deref(), Some("/fuse"));
         assert_eq!(place(54, &[54]), None);
+        assert_eq!(place(56, &[56]), None);
+        assert_eq!(place(55, &[55, 56]).as_deref(), Some("/far"));
     }
 
     fn watch() -> Watch {

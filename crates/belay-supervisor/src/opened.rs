@@ -1,14 +1,17 @@
 //! Which disk image a process works on, found out by what it has open.
 //!
 //! All of it may wait for whoever serves a file that the process has open, so it is done by a process apart ([`crate::scout`]).
+//! No copy is made of a descriptor of the daemon's: that would keep its locks (flock(2), those of open file descriptions) beyond its
+//! end.
 
 use crate::contents::{self, Contents};
+use crate::process::readable;
 use crate::text::OsText;
-use rustix::fd::{AsRawFd, BorrowedFd};
-use rustix::fs::{FileType, OFlags, fstat};
-use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Of so many descriptors it is looked what they are.
 const MOST: usize = 4096;
@@ -22,18 +25,18 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let flags = OFlags::from_bits_retain(u32::from_str_radix(flags.trim(), 8).ok()?);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let number = entry.file_name().to_str()?.parse().ok()?;
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
         (writes && !flags.contains(OFlags::PATH)).then_some(number)
     });
     numbers.find_map(|number| {
-        let copy = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()?;
-        let stat = fstat(&copy).ok()?;
+        let place = place_of(process, pid, number)?;
+        let stat = fstat(&place).ok()?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if stat.st_nlink == 0 || !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
             return None;
         }
-        // Opened anew, as the daemon may read only what is aligned, or nothing.
-        let link = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        // Opened anew for reading.
+        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
         match contents::of(Path::new(&link)) {
             Ok(Contents::FileSystem(name)) => {
                 Some((fs::read_link(&link).ok()?.into(), name.into()))
@@ -43,12 +46,37 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
     })
 }
 
+/// The file behind descriptor `number` of process `pid`, for nothing but looking. While that lives (at `process`), its number is no
+/// other's.
+fn place_of(process: BorrowedFd<'_>, pid: u32, number: i32) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let place = open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty()).ok()?;
+    let has_ended = readable(process, Duration::ZERO);
+    (!has_ended).then_some(place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::process::Watched;
     use rustix::fd::AsFd;
     use std::fs::{File, OpenOptions};
+
+    #[test]
+    fn who_looks_at_a_file_keeps_no_lock_of_its_owners() {
+        use rustix::fs::{FlockOperation, flock};
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        let owner = File::create(&path).expect("create");
+        flock(&owner, FlockOperation::NonBlockingLockExclusive).expect("locked");
+        let me = Watched::open(std::process::id()).expect("me");
+        let place = place_of(me.as_fd(), me.pid, owner.as_raw_fd()).expect("a place");
+        drop(owner);
+        let other = File::open(&path).expect("open");
+        let locked = flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(locked, Ok(()), "the owner has closed it");
+        assert_eq!(fstat(&place).expect("known").st_ino, fstat(&other).expect("known").st_ino);
+    }
 
     #[test]
     fn an_image_is_a_file_system_that_is_open_for_writing() {

@@ -27,12 +27,23 @@ pub enum From {
 /// # Errors
 /// Those of open(2) and read(2); if it is no regular file, too large, or somebody else's.
 pub fn read(path: &Path, from: From, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = open_regular(path, from)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if read as u64 > most {
-        return Err(io::Error::other(format!("it has more than {}", text::bytes(most))));
+    let too_large = || io::Error::other(format!("it has more than {}", text::bytes(most)));
+    read_if(path, from, most)?.ok_or_else(too_large)
+}
+
+/// The same; nothing if it has more than `most` bytes.
+///
+/// # Errors
+/// Those of open(2) and read(2); if it is no regular file, or somebody else's.
+pub fn read_if(path: &Path, from: From, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = open_regular(path, from)?;
+    // One that is far too large is not read at all; one that grows meanwhile is found out by the rest.
+    if file.metadata()?.len() > most {
+        return Ok(None);
     }
-    Ok(bytes)
+    let mut bytes = Vec::new();
+    let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((read as u64 <= most).then_some(bytes))
 }
 
 /// The same of text.
@@ -104,6 +115,7 @@ mod tests {
         assert_eq!(read_text(&at("file"), From::Own, 4).expect("read"), "text");
         assert_eq!(read(&at("link"), From::Anybody, 4).expect("read"), b"text");
         assert!(read(&at("file"), From::Own, 3).is_err(), "too large");
+        assert_eq!(read_if(&at("file"), From::Own, 3).expect("a file"), None);
         assert!(read(&at("link"), From::Own, 4).is_err(), "a link");
         for name in ["fifo", "zero", ".", "none"] {
             assert!(open_store(&at(name)).is_err(), "{name}");

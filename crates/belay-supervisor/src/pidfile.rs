@@ -1,7 +1,12 @@
 //! A daemon that does not start because of a file in which the one before it has left its process id: many write one, and take
 //! its presence for a daemon that runs. belay removes nothing of a daemon's, but says so.
+//!
+//! Where the daemon's words lead nobody knows: a process apart looks there ([`crate::scout`]).
 
 use crate::autopsy::open::open_regular;
+use crate::scout::Scouts;
+use crate::text::OsText;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
@@ -9,18 +14,30 @@ use std::path::Path;
 const LONGEST: u64 = 32;
 /// Words of a line that are looked at.
 const MOST_WORDS: usize = 64;
+/// Paths that are looked at.
+const MOST_PATHS: usize = 8;
 
 /// What to do about such a file, if one of the daemon's last `words` names it. `dead`: the process that served last.
-pub fn hint(words: &[String], dead: Option<u32>) -> Option<String> {
+pub fn hint(words: &[String], dead: Option<u32>, scouts: &Scouts) -> Option<String> {
     let dead = dead?;
-    let quotes = |c: char| "\"'`()[]<>,;:.".contains(c);
-    let parts = words.iter().flat_map(|line| line.split_whitespace().take(MOST_WORDS));
-    let paths = parts.map(|word| word.trim_matches(quotes)).filter(|word| word.starts_with('/'));
-    let path = paths.map(Path::new).find(|path| holds(path) == Some(dead))?;
-    let path = path.display();
+    let path = scouts.pid_file(named(words), dead)?.show();
     Some(format!(
         "{path} holds the process id of the daemon that died ({dead}): remove it, and have the daemon write none"
     ))
+}
+
+/// The paths that some words name.
+fn named(words: &[String]) -> Vec<OsText> {
+    let quotes = |c: char| "\"'`()[]<>,;:.".contains(c);
+    let parts = words.iter().flat_map(|line| line.split_whitespace().take(MOST_WORDS));
+    let paths = parts.map(|word| word.trim_matches(quotes)).filter(|word| word.starts_with('/'));
+    let paths: BTreeSet<&str> = paths.collect();
+    paths.into_iter().take(MOST_PATHS).map(|path| Path::new(path).into()).collect()
+}
+
+/// Which of `paths` leads to a file that holds the number of process `pid`.
+pub(crate) fn find(paths: &[OsText], pid: u32) -> Option<OsText> {
+    paths.iter().find(|path| holds(path.as_path()) == Some(pid)).cloned()
 }
 
 /// The process id that a file holds, and nothing else.
@@ -39,10 +56,13 @@ mod tests {
         let path = dir.path().canonicalize().unwrap().join("daemon.pid");
         std::fs::write(&path, "4711\n").unwrap();
         let words = vec!["starting".into(), format!("error: '{}': File exists", path.display())];
-        let hint = |dead| super::hint(&words, dead);
-        assert!(hint(Some(4711)).is_some_and(|hint| hint.contains("daemon.pid")));
-        assert_eq!((hint(Some(4712)), hint(None)), (None, None));
+        let named = super::named(&words);
+        assert_eq!(named, [path.as_path().into()]);
+        let find = |dead| super::find(&named, dead);
+        assert_eq!((find(4711), find(4712)), (named.first().cloned(), None));
         std::fs::write(&path, "4711 and much more than a number of a process").unwrap();
-        assert_eq!(hint(Some(4711)), None);
+        assert_eq!(find(4711), None);
+        let many: Vec<_> = (0..99).map(|n| format!("/a/{n} /b")).collect();
+        assert_eq!(super::named(&many).len(), super::MOST_PATHS);
     }
 }

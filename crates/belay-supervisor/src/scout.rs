@@ -11,6 +11,7 @@
 use crate::connections::{self, Wanted};
 use crate::look::{Facts, Found, Links, There};
 use crate::opened;
+use crate::pidfile;
 use crate::process::{Watched, readable};
 use crate::rights;
 use crate::text::OsText;
@@ -61,6 +62,8 @@ enum Question {
     Copies { pid: u32, wanted: Vec<Wanted> },
     /// The disk image that the process that comes along has open for writing.
     Opened { pid: u32 },
+    /// Which of these paths leads to a file that holds the number of a process.
+    PidFile { paths: Vec<OsText>, pid: u32 },
     /// Carry out what the last daemon had committed: the recorder comes along, and the image box.
     Finish,
 }
@@ -82,6 +85,8 @@ enum Answer {
     Copies(Vec<u64>),
     /// Its path, and what it holds.
     Opened(Option<(OsText, String)>),
+    /// The path.
+    PidFile(Option<OsText>),
     /// How many transactions there were, or why not.
     Finish(Result<usize, String>),
 }
@@ -187,6 +192,17 @@ impl Scouts {
             Sent::Back((Answer::Opened(found), _)) => Sent::Back(found),
             Sent::Back(_) | Sent::Away => Sent::Away,
             Sent::Not(error) => Sent::Not(error),
+        }
+    }
+
+    /// Which of `paths`, which a daemon has named, leads to a file that holds the number of process `pid`, if that can be seen now.
+    pub fn pid_file(&self, paths: Vec<OsText>, pid: u32) -> Option<OsText> {
+        if paths.is_empty() {
+            return None;
+        }
+        match self.ask(Question::PidFile { paths, pid }, &[], LOOK) {
+            Sent::Back((Answer::PidFile(found), _)) => found,
+            Sent::Back(_) | Sent::Away | Sent::Not(_) => None,
         }
     }
 
@@ -352,6 +368,9 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
         }
         (Question::Opened { pid }, [daemon, ..]) => {
             (Answer::Opened(opened::image(daemon.as_fd(), *pid)), Vec::new())
+        }
+        (Question::PidFile { paths, pid }, _) => {
+            (Answer::PidFile(pidfile::find(paths, *pid)), Vec::new())
         }
         (Question::Finish, [recorder, mail, ..]) => {
             (Answer::Finish(carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())

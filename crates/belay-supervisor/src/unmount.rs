@@ -154,7 +154,7 @@ fn take_off_if(
     }
     let done = match how {
         // The link leads to the descriptor's own mount, whatever has become of the path.
-        How::Detached => unmount(link(there.as_fd()), UnmountFlags::DETACH),
+        How::Detached => detach(there.as_fd()),
         How::Idle | How::Forced => {
             // A descriptor is a use.
             drop(there);
@@ -201,6 +201,14 @@ pub fn root_of(mount: &Mount, free: bool) -> rustix::io::Result<OwnedFd> {
     };
     let is_it = number(there.as_fd()) == Some(mount.id);
     is_it.then_some(there).ok_or(Errno::XDEV)
+}
+
+/// Takes the mount off whose root a descriptor of this thread's is, in use or not. Nobody is asked for the way there.
+///
+/// # Errors
+/// Those of umount(2).
+pub fn detach(root: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    unmount(link(root), UnmountFlags::DETACH)
 }
 
 /// The number of the mount that a descriptor is on, which no other mount ever gets; `None` before Linux 6.8. Asks no daemon.

@@ -79,11 +79,15 @@ pub fn device(status: &Status) -> Option<String> {
 
 /// Who uses the file system `device`, as far as this user may know.
 pub fn of(device: &str) -> Users {
+    of_in(device, &mounts::table().unwrap_or_default())
+}
+
+/// The same, with the mount table.
+fn of_in(device: &str, table: &[mounts::Mount]) -> Users {
     let Some(device) = parse(device) else {
         return Users::default();
     };
     let mut users = Users::default();
-    let table = mounts::table().unwrap_or_default();
     let is_held = |mount: &&mounts::Mount| parse(&mount.device) == Some(device);
     let held: BTreeSet<u32> = table.iter().filter(is_held).map(|mount| mount.id).collect();
     let on_it = table.iter().filter(|m| held.contains(&m.parent) && !held.contains(&m.id));
@@ -116,8 +120,8 @@ pub fn of(device: &str) -> Users {
 
 /// The same of a file system whose mount was taken off: what is mounted of it elsewhere keeps it as well.
 pub fn of_unmounted(device: &str) -> Users {
-    let mut users = of(device);
     let table = mounts::table().unwrap_or_default();
+    let mut users = of_in(device, &table);
     let left = table.iter().filter(|mount| mount.device == device);
     users.found.extend(left.map(|m| User::Mount(escaped(OsStr::from_bytes(&m.mountpoint)))));
     let mut seen = BTreeSet::from_iter(namespace("self"));

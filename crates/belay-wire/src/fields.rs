@@ -185,3 +185,24 @@ pub fn put_u64(buf: &mut [u8], off: usize, value: u64) -> bool {
         None => false,
     }
 }
+
+/// Reads the native-endian `u32` at byte `off`; `None` if it is not wholly inside.
+#[must_use]
+#[inline]
+pub fn get_u32(buf: &[u8], off: usize) -> Option<u32> {
+    let bytes = buf.get(off..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*bytes))
+}
+
+/// Overwrites the native-endian `u32` at byte `off`; false, and nothing is changed, if it is not wholly inside.
+#[must_use]
+#[inline]
+pub fn put_u32(buf: &mut [u8], off: usize, value: u32) -> bool {
+    match buf.get_mut(off..).and_then(<[u8]>::first_chunk_mut) {
+        Some(bytes) => {
+            *bytes = value.to_ne_bytes();
+            true
+        }
+        None => false,
+    }
+}

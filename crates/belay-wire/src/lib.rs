@@ -50,7 +50,7 @@ pub use build::Ids;
 pub use dialect::Dialect;
 pub use dirents::{Dirents, DirentsPlus, push_dirent, push_direntplus};
 pub use error::WireError;
-pub use fields::{Fields, get_u64, handle_fields, node_fields, put_u64};
+pub use fields::{Fields, get_u32, get_u64, handle_fields, node_fields, put_u32, put_u64};
 pub use opcode::{CHANGES, Opcode, OpcodeSet};
 pub use reply::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Reply, attr_offset, is_entry_reply};
 pub use request::{Names, Request};

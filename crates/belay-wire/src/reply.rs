@@ -4,12 +4,24 @@ use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
-use crate::abi::{AttrOut, EntryOut, OutHeader, Statx, StatxOut};
+use crate::abi::{Attr, AttrOut, EntryOut, OutHeader, Statx, StatxOut};
 use crate::error::WireError;
 use crate::opcode::Opcode;
 
 /// Offset in bytes, from the start of the message, of the [`EntryOut`] of an entry reply: behind the header.
 pub const ENTRY_OFFSET: usize = size_of::<OutHeader>();
+/// The same of the number of hard links (a `u32`).
+#[must_use]
+pub const fn nlink_offset(opcode: Opcode) -> Option<usize> {
+    const STATX: usize = ENTRY_OFFSET + offset_of!(StatxOut, stat) + offset_of!(Statx, nlink);
+    const NLINK: usize = offset_of!(Attr, nlink);
+    match (opcode, attr_offset(opcode)) {
+        (Opcode::STATX, _) => Some(STATX),
+        (_, Some(attr)) => attr.checked_add(NLINK),
+        _ => None,
+    }
+}
+
 /// Offset in bytes, from the start of the message, of the [`OpenOut`](crate::OpenOut) of a reply to CREATE or
 /// TMPFILE: behind the entry.
 pub const CREATE_OPEN_OFFSET: usize = 16 + 128;

@@ -64,6 +64,7 @@ fn where_replies_hold_attributes_and_handles() {
     stat.stat.ino = 0x77;
     let m = build::reply(6, stat.as_bytes());
     assert_eq!(reply::attr_offset(Opcode::STATX), None);
+    assert_eq!(reply::nlink_offset(Opcode::READ), None);
     assert_eq!(get_u64(&m, reply::ino_offset(Opcode::STATX).unwrap()), Some(0x77));
     assert_eq!(reply::open_offset(Opcode::OPEN), Some(16));
     assert_eq!(reply::open_offset(Opcode::READ), None);

@@ -1,15 +1,19 @@
 //! What the daemon was seen to keep to itself, besides what is open: which is lost if it dies. A list with a bound, and the
-//! number of what found no room.
+//! number of what found no room. Such a path is known again by two bits, so that it is counted once however often something is
+//! kept of it; of many, some are not counted.
 //!
 //! A daemon may die while it is written: it is shorter then, and never names what is not so.
 
 use super::{Control, W_KEPT};
+use crate::index::hash_bytes;
 use crate::memory::{Memory, high, low, pair};
 
 /// Paths that the list holds.
 const PATHS: usize = 15;
 const WORDS: usize = 32;
 const TEXT: usize = (WORDS - 1) * 8;
+/// Words of the bits of paths without room.
+const MARKS: usize = WORDS - 1;
 
 /// What is kept of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,7 @@ pub struct Kept {
     list: Vec<KeptPath>,
     /// How many more there are, or were.
     pub more: u32,
+    marks: [u64; MARKS],
 }
 
 impl Kept {
@@ -46,9 +51,22 @@ impl Kept {
         }
         if self.list.len() < PATHS && path.len() <= TEXT {
             self.list.push(KeptPath { opcode, path });
-        } else {
+        } else if self.mark(&path) {
             self.more = self.more.saturating_add(1);
         }
+    }
+
+    /// Marks a path that finds no room; gives whether it was not marked before.
+    fn mark(&mut self, path: &[u8]) -> bool {
+        let mut new = false;
+        for seed in [1, 2] {
+            let bit = hash_bytes(seed, path) as usize % (MARKS * 64);
+            if let Some(word) = self.marks.get_mut(bit / 64) {
+                new |= *word & (1 << (bit % 64)) == 0;
+                *word |= 1 << (bit % 64);
+            }
+        }
+        new
     }
 
     /// Takes a path away.
@@ -61,6 +79,7 @@ impl Kept {
     pub fn clear(&mut self, is_one: impl Fn(u32) -> bool) {
         self.list.retain(|kept| !is_one(kept.opcode));
         self.more = 0;
+        self.marks = [0; MARKS];
     }
 
     /// What was called `old`, or is below that, is called `new` now. Gives whether `old` itself was in the list.
@@ -90,7 +109,9 @@ impl<M: Memory> Control<'_, M> {
             self.memory.load_bytes(at + 1, &mut path);
             KeptPath { opcode: high(facts), path }
         };
-        Kept { list: (0..(low(facts) as usize).min(PATHS)).map(item).collect(), more: high(facts) }
+        let list = (0..(low(facts) as usize).min(PATHS)).map(item).collect();
+        let marks = std::array::from_fn(|index| self.memory.load(W_KEPT + 1 + index));
+        Kept { list, more: high(facts), marks }
     }
 
     /// Sets that.
@@ -98,6 +119,9 @@ impl<M: Memory> Control<'_, M> {
         let old = self.kept();
         let same = old.list.iter().zip(&kept.list).take_while(|(old, new)| old == new).count();
         self.memory.store(W_KEPT, pair(kept.more, same as u32));
+        if old.marks != kept.marks {
+            self.memory.store_words(W_KEPT + 1, kept.marks);
+        }
         for (index, item) in kept.list.iter().enumerate().take(PATHS).skip(same) {
             let path = item.path.get(..TEXT).unwrap_or(&item.path);
             self.memory.store_bytes(kept_at(index) + 1, path);

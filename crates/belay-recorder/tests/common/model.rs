@@ -96,6 +96,7 @@ pub enum Op {
     Release { handle: u8 },
     Append { handle: u8, words: u16 },
     Truncate { handle: u8, words: u16 },
+    Replace { handle: u8, from: u16, words: u16 },
     Fill { slot: u8, body: u16 },
     Advance { slot: u8 },
     Generation,
@@ -125,6 +126,7 @@ pub enum Act {
     Release { handle: u64 },
     Append { handle: u64, bytes: Vec<u8> },
     Truncate { handle: u64, len: usize },
+    Replace { handle: u64, from: usize, bytes: Vec<u8> },
     Fill { slot: u32, request: InFlight, body: Vec<u8>, length: u32 },
     Advance { slot: u32, state: SlotState },
     Generation,
@@ -158,6 +160,7 @@ impl Op {
             Self::Release { .. }
                 | Self::Append { .. }
                 | Self::Truncate { .. }
+                | Self::Replace { .. }
                 | Self::Fill { .. }
                 | Self::Advance { .. }
                 | Self::Generation
@@ -253,6 +256,14 @@ impl Op {
                 let all = state.handles.get(&handle)?.stream.len() / 8;
                 Act::Truncate { handle, len: 8 * (usize::from(words) % (all + 2)) }
             }
+            Self::Replace { handle: h, from, words } => {
+                let handle = handle(h)?;
+                let all = state.handles.get(&handle)?.stream.len() / 8;
+                let mut random = Random(all as u64 ^ (u64::from(words) << 32));
+                let words = (0..words % 400).map(|_| random.next());
+                let bytes = words.flat_map(u64::to_ne_bytes).collect();
+                Act::Replace { handle, from: 8 * (usize::from(from) % (all + 1)), bytes }
+            }
             Self::Fill { slot: s, body } => Act::Fill {
                 slot: slot(s, &Option::is_none)?,
                 request: InFlight {
@@ -326,6 +337,8 @@ pub fn alone() -> impl Strategy<Value = Op> {
         2 => b().prop_map(|handle| Op::Release { handle }),
         4 => (b(), any::<u16>()).prop_map(|(handle, words)| Op::Append { handle, words }),
         2 => (b(), any::<u16>()).prop_map(|(handle, words)| Op::Truncate { handle, words }),
+        3 => (b(), any::<u16>(), any::<u16>())
+            .prop_map(|(handle, from, words)| Op::Replace { handle, from, words }),
         2 => (b(), any::<u16>()).prop_map(|(slot, body)| Op::Fill { slot, body }),
         1 => b().prop_map(|slot| Op::Advance { slot }),
         1 => Just(Op::Generation),
@@ -463,6 +476,11 @@ impl Act {
                 out.ok = store.stream_append(handle(store, *h), bytes);
             }
             Self::Truncate { handle: h, len } => store.stream_truncate(handle(store, *h), *len),
+            Self::Replace { handle: h, from, bytes } => {
+                let h = handle(store, *h);
+                let from = store.stream_place(h, *from);
+                out.ok = store.stream_replace(h, from, bytes);
+            }
             Self::Fill { slot, request, body, length } => {
                 store.slot_fill(Slot(*slot), request, body, *length);
                 assert_eq!(store.slot_widened(Slot(*slot)), None);
@@ -591,6 +609,12 @@ impl Act {
                     handle.stream.truncate(*len);
                     handle.batch = *len;
                 }
+            }
+            Self::Replace { handle, from, bytes } => {
+                let handle = state.handle(*handle);
+                handle.batch = *from;
+                handle.stream.truncate(*from);
+                handle.stream.extend_from_slice(bytes);
             }
             Self::Fill { slot, request, body, length } => {
                 state.slots[*slot as usize] = Some(Flight {

@@ -43,6 +43,11 @@ impl Talk {
         Self::with(options::EPOCH | options::BUFFER | options::BUFFER_FILES)
     }
 
+    /// Of a daemon whose inode numbers mean nothing to its next life.
+    pub fn volatile() -> Self {
+        Self::with(options::VOLATILE_INODES)
+    }
+
     /// Under the policy `epoch` with a kernel that cannot send requests again.
     pub fn logged_with_copies() -> Self {
         Self::with(options::EPOCH | options::NO_RESEND)

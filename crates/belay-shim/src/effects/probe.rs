@@ -10,6 +10,7 @@ use libc::{c_char, c_int};
 pub(super) fn before(call: &Call) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
+        (Kind::WriteAt, About::Place(_, offset)) => offset,
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
         (
             Kind::OpenNew
@@ -39,7 +40,7 @@ pub(super) fn facts(call: &Call) -> Facts {
             facts.first = status(dir, path, libc::AT_EMPTY_PATH);
             facts.second = of_name(second);
         }
-        About::File(fd) => facts.first = of_file(fd),
+        About::File(fd) | About::Place(fd, _) => facts.first = of_file(fd),
         about => facts.attribute = has_attribute(about),
     }
     facts

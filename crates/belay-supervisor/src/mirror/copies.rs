@@ -3,13 +3,13 @@
 //! Nobody does the host's unmounts again there ([`super`]). Two such daemons would keep each other's mount alive for ever, each by
 //! the copy in its namespace.
 
-use super::{How, Name, detachable, name_of, own_name, take_off_once};
-use crate::mounts::{Mount, MountFact, parse_table};
+use super::{Name, name_of, own_name};
+use crate::mounts::MountFact;
 use crate::text::OsText;
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashSet;
-use std::{fs, io};
+use std::io;
 
 /// Takes the copies of `mount`, which is off, out of the namespaces of `daemons`, where these are not the caller's own.
 pub(crate) fn take_off(mount: &MountFact, daemons: impl Iterator<Item = u32>) {
@@ -27,17 +27,10 @@ fn take_off_in(pid: u32, mount: &MountFact) -> io::Result<()> {
     let path = format!("/proc/{pid}/ns/mnt");
     let namespace = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     belay_sys::in_mount_namespace(namespace.as_fd(), || {
-        let table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
-        let is_copy = |copy: &Mount| {
+        super::take_off(|copy| {
             copy.is_fuse()
                 && copy.device == mount.device
                 && OsText::from_bytes(&copy.mountpoint) == mount.mountpoint
-        };
-        for copy in table.iter().rev().filter(|copy| is_copy(copy)) {
-            if let Some(copy) = detachable(&table, copy.id, is_copy) {
-                take_off_once(copy, How::Detached)?;
-            }
-        }
-        Ok(())
+        })
     })?
 }

@@ -150,14 +150,13 @@ impl Remounts {
         any.then_some(if fresh { LOOK } else { LATE })
     }
 
-    /// Changes the copies in this thread's namespace; gives which could not follow.
+    /// Changes the copies in this thread's namespace; which could not follow goes to `missed`.
     ///
     /// # Errors
     /// Those of reading the mount table.
-    pub fn carry(&self) -> io::Result<Vec<Missed>> {
-        let mut missed = Vec::new();
+    pub fn carry(&self, missed: &mut Vec<Missed>) -> io::Result<()> {
         if self.late.is_empty() {
-            return Ok(missed);
+            return Ok(());
         }
         let here = Table::parse(&fs::read("/proc/thread-self/mountinfo")?);
         for (original, copy) in self.copies(&here) {
@@ -187,7 +186,7 @@ impl Remounts {
                 }
             }
         }
-        Ok(missed)
+        Ok(())
     }
 
     /// The host's mounts that may have changed, with their copies: where the same is mounted several times at a place, the first

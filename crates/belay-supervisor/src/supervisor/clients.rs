@@ -1,6 +1,7 @@
 //! The control socket: clients ask, nobody waits for them.
 
 use super::Supervisor;
+use super::undead::defers;
 use crate::clock;
 use crate::ledger::Detection;
 use crate::mounts;
@@ -234,7 +235,10 @@ impl Supervisor {
             format!("cannot send signal {signal} to process {pid}: {error}{hint}")
         })?;
         self.cause = Some((cause, clock::now()));
-        Ok(())
+        match defers(pid, signal) {
+            Some(why) => Err(format!("{} was sent to process {pid}: {why}", signal_name(signal))),
+            None => Ok(()),
+        }
     }
 
     /// A planned restart is kinder when nothing is in flight; but it does not wait for long.

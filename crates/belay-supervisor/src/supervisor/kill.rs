@@ -4,7 +4,7 @@
 //! and what cannot come is not waited for: who wants an end that nothing comes after names the process and leaves it.
 
 use super::Supervisor;
-use crate::degraded::Kind;
+use crate::degraded::{KILL_REMEDY, Kind};
 use crate::process::Watched;
 use rustix::io::Errno;
 use signal_hook::consts::SIGKILL;
@@ -85,8 +85,7 @@ impl Supervisor {
             Kind::Kill,
             &format!(
                 "belay may not end the daemon, process {pid} ({why}): limits such as --hang-timeout cannot be kept, it cannot be \
-                 restarted, and `belay stop --force` leaves it alive. Give belay that capability (in a container: --cap-add \
-                 KILL), or let the daemon keep its user"
+                 restarted, and `belay stop --force` leaves it alive; {KILL_REMEDY}"
             ),
         );
     }

@@ -124,8 +124,8 @@ impl Supervisor {
         let Some(waiting) = &mut self.book.waiting else { return };
         if !words.is_empty() {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
-            waiting.hint =
-                pidfile::hint(&waiting.words, dead).or_else(|| allow_other::hint(&waiting.words));
+            waiting.hint = pidfile::hint(&waiting.words, dead, &self.scouts)
+                .or_else(|| allow_other::hint(&waiting.words));
         }
         let waiting = waiting.clone();
         self.tell_of_program(&waiting.words);

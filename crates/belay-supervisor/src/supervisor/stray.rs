@@ -19,15 +19,24 @@ use std::time::Duration;
 
 /// How long what has been left behind may take to mount.
 const MOUNTS: u64 = SECOND;
-/// How often it is looked whether another program has mounted, while what was started lives.
-const LOOKS: u64 = SECOND / 5;
+/// How soon it is looked first whether another program has mounted, while what was started lives, and once more at what is there.
+const SOON: u64 = SECOND / 5;
+/// The pause between later looks: one that waits for a password may do so for hours.
+const LONGEST: u64 = SECOND;
 
 /// Looks for what another program has mounted, until the daemon has.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     next: Option<u64>,
+    /// The pause before that.
+    pause: u64,
     /// What was there at the last look. One is not enough: a process is neither the one nor the other program for an instant.
     seen: Option<String>,
+}
+
+/// The pause behind a look that came after `last`. `is_news`: something is there that was not.
+fn pause(last: u64, is_news: bool) -> u64 {
+    if is_news { SOON } else { last.saturating_mul(2).clamp(SOON, LONGEST) }
 }
 
 impl Supervisor {
@@ -99,7 +108,8 @@ impl Supervisor {
     /// What was started has not mounted: it is looked whether another program does.
     pub(super) fn begin_to_look_for_stray(&mut self) {
         let first = self.book.generation == 0;
-        self.stray = Looks { next: first.then(|| clock::now().saturating_add(LOOKS)), seen: None };
+        let next = first.then(|| clock::now().saturating_add(SOON));
+        self.stray = Looks { next, pause: SOON, seen: None };
     }
 
     /// When to look next.
@@ -123,7 +133,8 @@ impl Supervisor {
         let found = self.stray_of_another();
         let device = found.as_ref().map(|mount| mount.device.clone());
         let again = device.is_some() && self.stray.seen == device;
-        self.stray = Looks { next: Some(now.saturating_add(LOOKS)), seen: device };
+        let pause = pause(self.stray.pause, device.is_some() && !again);
+        self.stray = Looks { next: Some(now.saturating_add(pause)), pause, seen: device };
         if let Some(mount) = found.filter(|_| again) {
             self.stray.next = None;
             self.refuse_stray(&mount);
@@ -174,4 +185,21 @@ fn tell_of_stray(command: &str, how: &str, mount: &Mount, taken: bool) {
         "{command}: it {how} a mount at {quoted}, which another program serves, and {done}. Name that program \
          itself"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_looks_grow_to_a_bound() {
+        let mut last = SOON;
+        for _ in 0..100 {
+            let next = pause(last, false);
+            assert!(next > last || next == LONGEST);
+            last = next;
+        }
+        assert_eq!(last, LONGEST);
+        assert_eq!(pause(last, true), SOON, "what is there is looked at again soon");
+    }
 }

@@ -11,11 +11,13 @@ use super::clients::Wait;
 use super::{SECOND, Supervisor};
 use crate::degraded::Kind;
 use crate::process::{
-    Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_uninterruptible,
+    Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_stopped,
+    is_uninterruptible,
 };
 use crate::protocol::Answer;
 use crate::text;
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGCONT, SIGKILL, SIGSTOP};
+use std::fs;
 use std::time::Duration;
 
 /// How long the end of a process that is over is waited for: most of them have just no processor.
@@ -137,6 +139,31 @@ fn held_by(pid: u32) -> &'static str {
     } else {
         "it waits in the kernel, until that lets it go"
     }
+}
+
+/// Why process `pid` does not act on this signal before something else happens; `None` if it may.
+pub(super) fn defers(pid: u32, signal: i32) -> Option<&'static str> {
+    // These are acted on by a process that is stopped, and what is frozen is told of by its silence.
+    if matches!(signal, SIGKILL | SIGSTOP | SIGCONT) {
+        return None;
+    }
+    if is_stopped(pid) {
+        return Some("it is stopped, and takes no signal before SIGCONT");
+    }
+    let frozen = is_frozen(pid) || is_frozen_to_signals(pid);
+    frozen.then_some("it is frozen (cgroup freezer), and takes no signal before it is thawed")
+}
+
+/// Whether the freezer of cgroup v2 holds process `pid`, as far as that is told: until it is killed.
+fn is_frozen_to_signals(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(group) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return false;
+    };
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter().any(|root| {
+        fs::read_to_string(format!("{root}{group}/cgroup.events"))
+            .is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+    })
 }
 
 /// Who traces process `pid`.

@@ -4,7 +4,8 @@
  * "gate" in it, if that is there; "errno" appears in it if a call that succeeds changes errno. With "pid" in it the daemon
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
  * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory; with "by-number" it makes directories and files by syscall(2); with "seal"
- * a file is made in a directory's place, with a number in it that is another one in each life. What CONTROL is used for goes around libc:
+ * a file is made in a directory's place, with a number in it that is another one in each life. What is written goes to its place, and
+ * the block in which the file ended when it was opened is filled up before; with "append" to where the file ended then. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
 
 /* Looks at errno as only those may who have set it to 0 before. */
@@ -177,8 +178,33 @@ static int create_file(const char *path, mode_t mode, struct fuse_file_info *fi)
     return 0;
 }
 
+/* Where the file that was opened last ends, as far as this life knows. */
+static off_t end;
+
 static int open_again(const char *path, struct fuse_file_info *fi) {
-    return open_flags(path, (fi->flags & O_ACCMODE) | O_CLOEXEC, 0, fi);
+    struct stat st;
+    int failed = open_flags(path, (fi->flags & O_ACCMODE) | O_CLOEXEC, 0, fi);
+    if (!failed && TRY(fstat(fi->fh, &st)) == 0)
+        end = st.st_size;
+    return failed;
+}
+
+static int write_file(const char *path, const char *bytes, size_t size, off_t off, struct fuse_file_info *fi) {
+    static const char zeros[16];
+    (void)path;
+    int fill = is_there("append") ? 0 : -end & 15;
+    if (fill && TRY(pwrite(fi->fh, zeros, fill, end)) != fill)
+        return -errno;
+    if (fill)
+        die();
+    end += fill;
+    if (is_there("append"))
+        off = end;
+    if (TRY(pwrite(fi->fh, bytes, size, off)) != (ssize_t)size)
+        return -errno;
+    end = off + size;
+    die();
+    return size;
 }
 
 static void *start_removing(struct fuse_conn_info *conn, struct fuse_config *config) {
@@ -200,7 +226,7 @@ int main(int argc, char **argv) {
     static const struct fuse_operations operations = {
         .init = start_removing, .getattr = get_attr, .mkdir = make_dir, .symlink = make_link, .rename = move,
         .unlink = take_away, .create = create_file, .open = open_again, .read = read_file,
-        .release = release_file,
+        .write = write_file, .release = release_file,
     };
     if (open_directories(argc, argv))
         return 2;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -521,6 +521,36 @@ fn s94_bytes_that_are_others_in_each_life_are_written_over() {
             steps.assert_errno();
         }
     }
+}
+
+/// A write to "file", which holds "text", whose daemon dies behind its first call with an effect.
+fn write_that_is_cut(files: &[&str], offset: u64) -> (Steps, io::Result<()>) {
+    let steps = Steps::high_level(files);
+    let file = File::options().write(true).open(steps.mount.at("file")).unwrap();
+    fs::write(steps.control.join("die"), "").unwrap();
+    let written = call(move || file.write_all_at(b"more", offset)).result();
+    assert!(!steps.control.join("die").exists());
+    steps.assert_errno();
+    (steps, written)
+}
+
+/// S41: who fills up the last block of a file only where it is short goes on from there.
+#[test]
+fn s41_a_write_goes_on_from_what_it_had_filled_up() {
+    let (steps, written) = write_that_is_cut(&[], 20);
+    written.unwrap();
+    assert_eq!(steps.tally("diverged"), 0);
+    let found = fs::read(steps.mount.behind.join("file")).unwrap();
+    assert_eq!(found, [&b"text"[..], &[0; 16], b"more"].concat());
+}
+
+/// S41: who writes behind what is there, as it finds it, does not write twice.
+#[test]
+fn s41_who_appends_to_what_it_finds_fails() {
+    let (steps, written) = write_that_is_cut(&["append"], 4);
+    let found = fs::read_to_string(steps.mount.behind.join("file")).unwrap();
+    assert_eq!((error_of(written), found.as_str()), (libc::EIO, "textmore"));
+    assert_eq!(steps.tally("diverged"), 1);
 }
 
 /// S41: a thread that is started for a request works on that request.

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use belay_testbed::process::wait_for_exit;
+use belay_testbed::Signal;
+use belay_testbed::process::{kill, wait_for_exit};
 use serde_json::Value;
 
 use crate::common::{LIMIT, call, number, until};
@@ -105,6 +106,57 @@ fn s110_a_frozen_daemon() {
         assert!(until(|| state().trim() == "FROZEN"));
     };
     is_said(&mount, "cgroup freezer", freeze, || group.becomes("THAWED"));
+}
+
+/// S110: it is stopped, and so takes no other signal than SIGKILL.
+#[test]
+fn s110_a_signal_to_a_stopped_daemon() {
+    let mount = Custom::low_level(&[], &[]);
+    let daemon = mount.pid("daemon");
+    kill(daemon, Signal::STOP).unwrap();
+    assert!(until(|| state_of(daemon) == "T"));
+    let said = fails(&mount, &["crash", "--signal", "SEGV"]);
+    assert!(said.contains("SIGSEGV was sent") && said.contains("it is stopped"), "{said}");
+    assert_eq!(number(&mount.status().unwrap(), "/crashes"), 0);
+    // Then it acts on it.
+    kill(daemon, Signal::CONT).unwrap();
+    mount.wait_for("recovery", |status| status["state"] == "serving" && status["crashes"] == 1);
+    mount.serves();
+    mount.stop();
+}
+
+/// S110: it is frozen by cgroup v2, which lets only those go that are killed.
+#[test]
+fn s110_a_signal_to_a_daemon_that_is_frozen_until_it_is_killed() {
+    let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    let Some(root) = root.into_iter().find(|root| root.join("cgroup.controllers").is_file()) else {
+        eprintln!("skipped: no cgroup v2");
+        return;
+    };
+    let group = root.join(format!("belay-test-signal-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&group) {
+        eprintln!("skipped: no group of processes can be made: {error}");
+        return;
+    }
+    let mount = Custom::low_level(&[], &[]);
+    let daemon = mount.pid("daemon");
+    fs::write(group.join("cgroup.procs"), daemon.to_string()).unwrap();
+    fs::write(group.join("cgroup.freeze"), "1").unwrap();
+    let events = || fs::read_to_string(group.join("cgroup.events")).unwrap();
+    assert!(until(|| events().contains("frozen 1")));
+    let said = fails(&mount, &["crash", "--signal", "SEGV"]);
+    assert!(said.contains("SIGSEGV was sent") && said.contains("it is frozen"), "{said}");
+    fs::write(group.join("cgroup.freeze"), "0").unwrap();
+    mount.wait_for("recovery", |status| status["state"] == "serving" && status["crashes"] == 1);
+    mount.serves();
+    mount.stop();
+    assert!(until(|| fs::remove_dir(&group).is_ok()));
+}
+
+fn state_of(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.chars().take(1).collect()
 }
 
 /// A group of processes to freeze.

@@ -113,13 +113,13 @@ fn strike(instance: &Instance, place: &str, ask: &Ask) -> Result<(u32, u64)> {
             State::GaveUp => bail!(
                 "{place}: belay has given it up; clean up with `umount {place}`, then start it again"
             ),
-            _ if status.stays().is_some() => {
-                bail!("{place}: {}", status.stays().unwrap_or_default())
-            }
-            _ if Instant::now() > end => {
-                bail!("{place}: still {} after a minute; see `belay status`", status.state.name())
-            }
-            _ => std::thread::sleep(Duration::from_millis(5)),
+            state => match status.stays() {
+                Some(why) => bail!("{place}: {why}"),
+                None if Instant::now() > end => {
+                    bail!("{place}: still {} after a minute; see `belay status`", state.name())
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            },
         }
     };
     let hang = instance.config().and_then(|config| config.hang_timeout()).unwrap_or_default();

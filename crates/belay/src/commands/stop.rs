@@ -53,7 +53,8 @@ fn end(options: &Stop, instance: &Instance, status: &Status) -> Result<bool> {
     };
     let answer = ask(instance, status, how)?;
     let in_use = answer == Some(Answer::InUse);
-    if let Some(why) = in_use.then(|| look(instance)).flatten().and_then(|now| stays(&now)) {
+    let now = in_use.then(|| look(instance)).flatten();
+    if let Some(why) = now.as_ref().and_then(|now| now.stays()) {
         bail!(
             "{place}: it is in use, and goes on as before: {why}. `belay stop --force {quoted}` gives errors to those who use it"
         );
@@ -168,11 +169,6 @@ fn look(instance: &Instance) -> Option<Box<Status>> {
     }
 }
 
-/// What is said of a daemon that was killed and does not end.
-fn stays(status: &Status) -> Option<String> {
-    status.stays().map(str::to_owned)
-}
-
 /// What is waited for that may take long; and whether belay itself waits no longer than its patience lasts.
 fn waits_for(instance: &Instance) -> Option<(String, bool)> {
     let status = look(instance)?;
@@ -180,8 +176,8 @@ fn waits_for(instance: &Instance) -> Option<(String, bool)> {
         let what = "unmounted; waiting until what was acknowledged is written";
         return Some((what.to_owned(), false));
     }
-    if let Some(why) = stays(&status) {
-        return Some((why, true));
+    if let Some(why) = status.stays() {
+        return Some((why.to_owned(), true));
     }
     let what = "waiting for the daemon, which is being started again: who waits for an answer of it gets that first";
     (status.state == State::Recovering).then(|| (what.to_owned(), false))

@@ -63,8 +63,7 @@ pub use belay_supervisor::fusermount::may_mount;
 /// What a belay that may not end all of its daemons cannot do.
 pub const NO_KILL: &str = "this process has no CAP_KILL: a daemon that changes its user cannot be ended when it hangs, nor restarted";
 /// What helps then.
-pub const NO_KILL_REMEDY: &str =
-    "give belay that capability (in a container: --cap-add KILL), or let the daemon keep its user";
+pub use belay_supervisor::degraded::KILL_REMEDY as NO_KILL_REMEDY;
 
 /// Whether its daemon may become another user's, and this process may not end that one.
 pub fn may_lose_daemon() -> bool {

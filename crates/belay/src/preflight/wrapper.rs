@@ -5,10 +5,9 @@
 
 use super::binary::{self, Kind};
 use super::{libraries, script};
-use belay_supervisor::outside;
+use belay_supervisor::outside::{self, From};
 use belay_supervisor::text::command_line;
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -76,7 +75,7 @@ fn is_daemon(starter: &Path, command: &[OsString]) -> bool {
 /// interpreters do, or in a library that is not found.
 pub fn may_be_daemon(program: &Path) -> bool {
     let words = |bytes: &[u8]| WORDS.iter().chain([&LOADS]).any(|word| has(bytes, word));
-    let Ok(Some(bytes)) = read(program, LARGEST) else { return true };
+    let Ok(Some(bytes)) = outside::read_if(program, From::Anybody, LARGEST) else { return true };
     if words(&bytes) {
         return true;
     }
@@ -84,25 +83,14 @@ pub fn may_be_daemon(program: &Path) -> bool {
 }
 
 fn has_words(path: &Path) -> bool {
-    let Ok(bytes) = read(path, LARGEST) else { return false };
+    let Ok(bytes) = outside::read_if(path, From::Anybody, LARGEST) else { return false };
     bytes.is_none_or(|bytes| WORDS.iter().any(|word| has(&bytes, word)))
 }
 
 /// Whether that file is a text that speaks of FUSE.
 fn is_script(path: &Path) -> bool {
-    let bytes = read(path, LARGEST_SCRIPT).ok().flatten();
-    bytes.is_some_and(|bytes| !bytes.contains(&0) && (has(&bytes, b"fuse") || has(&bytes, b"FUSE")))
-}
-
-/// What is in a file; nothing if that is more than `most`.
-fn read(path: &Path, most: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let file = outside::open_regular(path, outside::From::Anybody)?;
-    if file.metadata()?.len() > most {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    let bytes = outside::read(path, From::Anybody, LARGEST_SCRIPT);
+    bytes.is_ok_and(|bytes| !bytes.contains(&0) && (has(&bytes, b"fuse") || has(&bytes, b"FUSE")))
 }
 
 fn has(bytes: &[u8], word: &[u8]) -> bool {

@@ -285,6 +285,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_profiles_of_the_folder_are_built_in() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles");
+        let files = std::fs::read_dir(folder).expect("the folder").flatten();
+        let mut files: Vec<_> = files.map(|file| file.path()).collect();
+        files.sort();
+        let file = |name: &str| Path::new(folder).join(format!("{name}.toml"));
+        let mut built_in: Vec<_> = BUILT_IN.iter().map(|(name, _)| file(name)).collect();
+        built_in.sort();
+        assert_eq!(built_in, files);
+        for (name, text) in BUILT_IN {
+            assert_eq!(std::fs::read_to_string(file(name)).expect("a file"), *text, "{name}");
+        }
+    }
+
+    #[test]
     fn built_in_profiles_are_right_and_each_program_has_one() {
         let mut programs = Vec::new();
         for (name, text) in BUILT_IN {

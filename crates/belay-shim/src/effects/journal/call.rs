@@ -15,6 +15,8 @@ pub(crate) enum About {
     Link((c_int, *const c_char), (c_int, *const c_char)),
     /// An open file.
     File(c_int),
+    /// A place in an open file.
+    Place(c_int, u64),
     /// An extended attribute of a name; whether its last link is followed.
     NameAttribute(*const c_char, bool, *const c_char),
     /// An extended attribute of an open file.

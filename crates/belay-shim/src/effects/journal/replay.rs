@@ -9,11 +9,15 @@ use crate::dying::in_call;
 use crate::real;
 use crate::start::Shim;
 use belay_effects::area::Tally;
+use belay_effects::journal::Further;
 use belay_effects::log::Head;
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled, probe};
+use belay_recorder::Store;
 use belay_sys::Mapping;
+use belay_wire::abi::{SetattrIn, WriteIn, fattr};
 use belay_wire::{Opcode, OpcodeSet};
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
 /// Requests that leave the same however often they are done.
 const REPEATABLE: OpcodeSet = OpcodeSet::new(&[Opcode::WRITE, Opcode::SETATTR]);
@@ -37,7 +41,7 @@ impl Shim {
             let mut advice = cursor.advise(&log, call.kind, call.digest);
             if advice == Advice::Diverged
                 && REPEATABLE.has(Opcode(tag.opcode))
-                && cursor.goes_on(&log, call.kind)
+                && cursor.goes_on(&log, call.kind, &self.further(&tag, call))
             {
                 advice = Advice::Make;
             }
@@ -82,6 +86,29 @@ impl Shim {
             real::set_errno(errno);
             result
         })
+    }
+
+    /// A call that is not on record, and what its request is to change.
+    #[cold]
+    fn further(&self, tag: &Tag, call: &Call) -> Further {
+        let start = if let About::Place(_, offset) = call.about { offset } else { 0 };
+        let asked = self.asked_from(tag).unwrap_or(0);
+        Further { digest: call.digest, start, length: call.length, asked }
+    }
+
+    /// From where on a WRITE, or a SETATTR of the size, is to change the file.
+    fn asked_from(&self, tag: &Tag) -> Option<u64> {
+        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        store.slot_request(tag.slot).filter(|request| request.unique == tag.unique)?;
+        let (body, _) = store.slot_body(tag.slot);
+        match Opcode(tag.opcode) {
+            Opcode::WRITE => Some(WriteIn::read_from_prefix(&body).ok()?.0.offset),
+            Opcode::SETATTR => {
+                let (asked, _) = SetattrIn::read_from_prefix(&body).ok()?;
+                (asked.valid & fattr::SIZE != 0).then_some(asked.size)
+            }
+            _ => None,
+        }
     }
 
     /// A call that was made before.

@@ -120,9 +120,13 @@ fn write_at(fd: c_int, parts: &[iovec], offset: off_t, make: impl Fn() -> isize)
     }
     let call = || {
         let length = total(parts) as u64;
-        let kind = if appends(fd) { Kind::Append } else { Kind::WriteAt };
+        let (kind, about) = if appends(fd) {
+            (Kind::Append, About::File(fd))
+        } else {
+            (Kind::WriteAt, About::Place(fd, offset as u64))
+        };
         let digest = digest_of(kind, &[offset as u64, length], parts);
-        Call { kind, digest, about: About::File(fd), length }
+        Call { kind, digest, about, length }
     };
     effect(call, make, || 0)
 }
