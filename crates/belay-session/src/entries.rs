@@ -49,7 +49,7 @@ impl<M: Memory> Session<M> {
         if let Some(node) = self.store.node_by_id(self.generation, id) {
             if self.store.kind(node) == kind || node == Node::ROOT {
                 if self.renumbers(node, entry.attr.ino) {
-                    self.renumber(node, entry.attr.ino);
+                    self.renumber(node, entry.attr.ino, entry.attr.nlink);
                 }
                 self.index_links(node, kind, entry.attr.nlink, numbered);
                 return Some(node);
@@ -64,8 +64,9 @@ impl<M: Memory> Session<M> {
                 self.store.bound(*old, self.generation).is_none() && self.is_same(*old, kind, entry)
             });
             // Not where another link is another node, also for the kernel: it would take the two for one inode, and
-            // leave out what it has to do about one of them (a rename over the other, say).
-            let links_are_one = !self.control().has(flags::LINKS_APART);
+            // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
+            // may be another file's now.
+            let links_are_one = !self.control().has(flags::LINKS_APART) && !self.volatile();
             if node.is_none()
                 && entry.attr.nlink > 1
                 && kind != DIRECTORY
@@ -80,7 +81,7 @@ impl<M: Memory> Session<M> {
                 if self.store.node_flags(node) & node_flags::INO_IS_ID == 0
                     && self.store.ino(node) != entry.attr.ino
                 {
-                    self.pin(node, entry.attr.ino);
+                    self.pin(node, (entry.attr.ino, entry.attr.nlink));
                 }
                 self.count(Counter::NodesRestored);
                 node
@@ -91,7 +92,7 @@ impl<M: Memory> Session<M> {
                     self.full = true;
                     return None;
                 };
-                self.number(node, numbered);
+                self.number(node, numbered, entry.attr.nlink);
                 node
             }
         };
@@ -178,7 +179,7 @@ impl<M: Memory> Session<M> {
         let given = (get_u64(message, ino)?, get_u32(message, nlink)?);
         let mut attr = Attr { ino: given.0, nlink: given.1, ..Attr::default() };
         if self.renumbers(node, attr.ino) {
-            self.renumber(node, attr.ino);
+            self.renumber(node, attr.ino, attr.nlink);
         }
         self.present(node, &mut attr);
         (put_u64(message, ino, attr.ino) && put_u32(message, nlink, attr.nlink)).then_some(())

@@ -5,12 +5,17 @@
 //! nodes. Numbers of others are passed on. Where they mean nothing to the next life
 //! ([`options::VOLATILE_INODES`]), a node that has another one there is *pinned*: applications go
 //! on seeing what they saw last. Then the daemon knows nothing of a number that is in use, and may
-//! give it to another file, which is given its key instead.
+//! give it to another file, which is given one that is in nobody's use instead.
 
 use crate::entries::DIRECTORY;
 use crate::session::Session;
 use belay_recorder::control::options;
 use belay_recorder::{Memory, Node, node_flags};
+
+/// Numbers that belay gives beside a daemon's own: programs with 32 bits for a number can take them.
+const SPARE: u64 = 1 << 31;
+/// The same, where those are in use.
+const LAST_SPARE: u64 = 1 << 61;
 
 impl<M: Memory> Session<M> {
     /// Whether numbers of one life mean nothing in the next.
@@ -23,17 +28,17 @@ impl<M: Memory> Session<M> {
         self.store.node_flags(node) & (node_flags::INO_IS_ID | node_flags::INO_PINNED) != 0
     }
 
-    /// Applications go on seeing the recorded number of a node for which the daemon has the number `own` now, unless the recorded
-    /// one is another's as well: then they see that of the daemon, or the key. Part of a change.
-    pub(crate) fn pin(&self, node: Node, own: u64) {
+    /// Applications go on seeing the recorded number of a node for which the daemon has the number `own` now, and so many links,
+    /// unless the recorded one is another's as well: then they see that of the daemon, or a spare one. Part of a change.
+    pub(crate) fn pin(&self, node: Node, (own, nlink): (u64, u32)) {
         let is_anothers = |other| self.is_kept_number(other) || self.is_directory(other);
         if self.store.other_by_ino(node, self.store.ino(node), is_anothers).is_some() {
-            if !self.is_taken(node, own) {
+            if !self.is_taken(node, own, nlink) {
                 self.store.set_ino(node, own);
                 self.index(node);
                 return;
             }
-            self.store.set_ino(node, self.store.key(node));
+            self.store.set_ino(node, self.spare(node));
         }
         self.keep_number(node);
     }
@@ -51,19 +56,26 @@ impl<M: Memory> Session<M> {
         self.store.kind(node) == DIRECTORY
     }
 
-    /// Directories are looked for by their numbers: no two names lead to one, so no two have one number.
+    /// A number that no other node has, for a node whose daemon has numbers of its own: those count from low ones up, as keys do.
+    fn spare(&self, node: Node) -> u64 {
+        let key = self.store.key(node);
+        let is_free = |ino: &u64| self.store.other_by_ino(node, *ino, |_| true).is_none();
+        [SPARE | key & (SPARE - 1), LAST_SPARE | key].into_iter().find(is_free).unwrap_or(key)
+    }
+
+    /// Where numbers of one life mean nothing in the next, nodes are looked for by what applications see.
     fn index(&self, node: Node) {
-        if self.volatile() && self.is_directory(node) {
+        if self.volatile() {
             self.store.index_by_ino(node);
         }
     }
 
-    /// This life's daemon gives a new node its number. Part of a change.
-    pub(crate) fn number(&self, node: Node, numbered: bool) {
+    /// This life's daemon gives a new node with so many links its number. Part of a change.
+    pub(crate) fn number(&self, node: Node, numbered: bool, nlink: u32) {
         if numbered {
             self.store.set_ino(node, self.store.key(node));
-        } else if self.volatile() && self.is_taken(node, self.store.ino(node)) {
-            self.store.set_ino(node, self.store.key(node));
+        } else if self.volatile() && self.is_taken(node, self.store.ino(node), nlink) {
+            self.store.set_ino(node, self.spare(node));
             self.keep_number(node);
         } else {
             self.index(node);
@@ -81,9 +93,9 @@ impl<M: Memory> Session<M> {
     /// The daemon, which knows `node`, shows another number for it than before, as one does that
     /// makes its numbers of paths and has renamed: applications see that from now on, also in the
     /// next life. Part of a change.
-    pub(crate) fn renumber(&self, node: Node, ino: u64) {
-        if self.is_taken(node, ino) {
-            self.pin(node, ino);
+    pub(crate) fn renumber(&self, node: Node, ino: u64, nlink: u32) {
+        if self.is_taken(node, ino, nlink) {
+            self.pin(node, (ino, nlink));
         } else {
             self.store.set_ino(node, ino);
             self.index(node);
@@ -91,11 +103,12 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether applications know another node by this number, of which the daemon knows nothing: it is kept for that one, or will be
-    /// when this life is asked for it.
-    fn is_taken(&self, node: Node, ino: u64) -> bool {
+    /// when this life is asked for it. Two nodes may be links of one file, if that has so many, and is no directory.
+    fn is_taken(&self, node: Node, ino: u64, nlink: u32) -> bool {
         let is_taken = |other| {
             self.is_kept_number(other)
-                || self.is_directory(other) && self.store.bound(other, self.generation).is_none()
+                || (nlink <= 1 || self.is_directory(other))
+                    && self.store.bound(other, self.generation).is_none()
         };
         self.store.other_by_ino(node, ino, is_taken).is_some()
     }

@@ -215,7 +215,7 @@ impl<M: Memory> Session<M> {
         if self.store.ino(node) != entry.attr.ino
             && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
         {
-            self.pin(node, entry.attr.ino);
+            self.pin(node, (entry.attr.ino, entry.attr.nlink));
         }
         self.store.commit();
         if unknown {

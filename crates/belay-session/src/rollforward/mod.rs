@@ -324,7 +324,8 @@ impl<M: Memory> Session<M> {
             // applications go on seeing the first.
             let numbered = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
             if self.store.ino(node) != ino && !numbered {
-                self.pin(node, ino);
+                // How many links it has was not asked: of several, two nodes have one number.
+                self.pin(node, (ino, u32::MAX));
             }
             self.store.commit();
         }

@@ -2,6 +2,7 @@
 //! asked what the kernel would not have asked, go by who asks, or do not
 //! have in one life what they had in another.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -207,6 +208,50 @@ fn s113_a_place_that_comes_after_the_first_answers() {
         assert_eq!(names(&mount.mountpoint), ["file", "go"]);
     }
     mount.stop();
+}
+
+/// S11: where numbers are given in the order in which files are met, a successor's first ones are those of other files, which it
+/// has not met yet: none changes, and no two files have one.
+#[test]
+fn s11_numbers_in_the_order_of_each_life() {
+    let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
+    let name = |i: u64| mount.at(&format!("f{i}"));
+    (0..40).for_each(|i| fs::write(mount.behind.join(format!("f{i}")), i.to_string()).unwrap());
+    let mut known = HashMap::new();
+    for life in 0..4 {
+        // Those that no life was asked for yet come first.
+        let mut asked: Vec<_> = (0..10 * (life + 1)).rev().collect();
+        asked.rotate_left(3 * life as usize);
+        for i in asked {
+            let ino = fs::metadata(name(i)).unwrap().ino();
+            assert_eq!(*known.entry(i).or_insert(ino), ino, "f{i} in life {life}\n{}", mount.log());
+            assert_eq!(fs::read_to_string(name(i)).unwrap(), i.to_string());
+        }
+        let numbers: HashSet<_> = known.values().collect();
+        assert_eq!(numbers.len(), known.len(), "life {life}: {known:?}");
+        mount.crash_and_recover();
+    }
+}
+
+/// S11: such a number is not taken for that of another link of a file.
+#[test]
+fn s11_numbers_of_another_life_lead_to_no_other_file() {
+    let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
+    for i in 0..20 {
+        let first = mount.behind.join(format!("a{i}"));
+        fs::write(&first, i.to_string()).unwrap();
+        fs::hard_link(&first, mount.behind.join(format!("b{i}"))).unwrap();
+    }
+    let reads = |name: char, i: u64| {
+        let text = fs::read_to_string(mount.at(&format!("{name}{i}"))).unwrap();
+        assert_eq!(text, i.to_string(), "{name}{i}\n{}", mount.log());
+    };
+    (0..20).for_each(|i| reads('a', i));
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        (0..20).rev().for_each(|i| reads('b', i));
+        (0..20).for_each(|i| reads('a', i));
+    }
 }
 
 /// S83: a kernel that knows the root's attributes opens it without asking for them.
