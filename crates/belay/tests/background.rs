@@ -52,7 +52,8 @@ impl Places {
     }
 
     fn entries(&self) -> usize {
-        std::fs::read_dir(&self.state).map_or(0, Iterator::count)
+        let entries = std::fs::read_dir(&self.state).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.path().is_dir()).count()
     }
 }
 

@@ -236,6 +236,8 @@ impl Supervisor {
         })?;
         self.cause = Some((cause, clock::now()));
         match defers(pid, signal) {
+            // What ends a daemon that hangs ends this one.
+            Some(_) if self.config.hang_timeout_ms.is_some() => Ok(()),
             Some(why) => Err(format!("{} was sent to process {pid}: {why}", signal_name(signal))),
             None => Ok(()),
         }

@@ -241,8 +241,9 @@ impl Held {
 
     /// The text of crash report `number`, which comes a little after the successor's first answers.
     pub fn report(&self, number: u32) -> String {
-        let mut reports = std::fs::read_dir(&self.state).expect("state").flatten();
-        let dir = reports.next().expect("an instance").path().join("reports");
+        let entries = std::fs::read_dir(&self.state).expect("state").flatten();
+        let mut folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+        let dir = folders.next().expect("an instance").join("reports");
         let path = dir.join(format!("{number:04}.txt"));
         let end = Instant::now() + LIMIT;
         while !path.exists() && Instant::now() < end {
