@@ -5,7 +5,7 @@
 //! a handle's chunks form one byte string. Appending is not undone: bytes behind the recorded
 //! extent do not count, and chunks behind its end, left over from an append that never took
 //! effect, are used by the next one. What replaces something is written there as well, before it
-//! takes its place.
+//! takes its place. Whoever finds no room gives back what is there.
 
 use crate::handles::Handle;
 use crate::memory::{Memory, high, low, pair};
@@ -57,8 +57,10 @@ impl<M: Memory> Store<M> {
     /// its own. Gives `false`, and leaves the stream as it was, if the store is full.
     pub fn stream_append(&self, handle: Handle, bytes: &[u8]) -> bool {
         let start = self.stream_end(handle);
-        let Some(end) = self.stream_write(handle, start, bytes) else { return false };
-        let (Ok(to), Ok(from)) = (u32::try_from(end.at), u32::try_from(start.at)) else {
+        let end = self.stream_write(handle, start, bytes);
+        let end = end.and_then(|end| Some((end, u32::try_from(end.at).ok()?)));
+        let (Some((end, to)), Ok(from)) = (end, u32::try_from(start.at)) else {
+            self.stream_trim(handle);
             return false;
         };
         self.begin();
@@ -94,9 +96,10 @@ impl<M: Memory> Store<M> {
             return true;
         }
         let behind = StreamPlace { at: from.at - within, chunk: last.chunk };
-        let Some(end) = self.stream_write(handle, behind, &kept) else { return false };
-        let (Some(new), Ok(to)) = (self.stream_link(handle, last.chunk), u32::try_from(end.at))
-        else {
+        let end = self.stream_write(handle, behind, &kept);
+        let end = end.and_then(|end| Some((end, u32::try_from(end.at).ok()?)));
+        let (Some((end, to)), Some(new)) = (end, self.stream_link(handle, last.chunk)) else {
+            self.stream_trim(handle);
             return false;
         };
         let ends = self.stream_word(handle);
@@ -164,6 +167,26 @@ impl<M: Memory> Store<M> {
         }
         self.commit();
         new
+    }
+
+    /// Gives back the chunks behind the end, where nothing counts: there was no room for all, and others may do with less. A
+    /// change of its own.
+    fn stream_trim(&self, handle: Handle) {
+        let end = self.stream_end(handle).chunk;
+        let Some(first) = self.stream_link(handle, end) else { return };
+        let mut last = first;
+        for _ in 0..self.most_chunks() {
+            let Some(next) = self.stream_link(handle, last) else { break };
+            last = next;
+        }
+        self.begin();
+        if end == 0 {
+            self.set(self.stream_word(handle), 0);
+        } else {
+            self.set(self.block(end), 0);
+        }
+        self.free_chain(first, last, CHUNK_BYTES);
+        self.commit();
     }
 
     fn stream_chunks(&self, handle: Handle) -> Vec<u32> {

@@ -114,6 +114,39 @@ fn what_is_put_in_the_place_of_an_end_is_there_whole_or_not_at_all() {
     }
 }
 
+/// What is got on the way is given back, as others may find room with it; wherever that ends, nothing of it is lost.
+#[test]
+fn what_finds_no_room_holds_none() {
+    for replaces in [false, true] {
+        let (memory, store) = fresh(CAPACITY);
+        let handle = directory(&store);
+        let all = bytes(0, 2 * 1032 - 8);
+        assert!(store.stream_append(handle, &all));
+        let fails = |store: &Store<Sim>| {
+            let big = vec![0xaa; 4 * 1032];
+            let from = store.stream_place(handle, if replaces { 8 } else { all.len() });
+            assert!(!store.stream_replace(handle, from, &big), "there are four chunks");
+        };
+        memory.mark();
+        let (_, stores) = memory.process(usize::MAX, || fails(&store));
+        assert_eq!(chunks(&store, store.handle_key(handle)), 2, "as before");
+        assert!(store.stream_append(directory(&store), &bytes(0, 2 * 1032)), "room for another");
+        memory.rewind();
+        for at in 0..stores {
+            memory.process(at, || fails(&Store::new(memory.clone(), *store.layout())));
+            let store = Store::new(memory.clone(), *store.layout());
+            store.recover();
+            assert_eq!(store.stream_bytes(handle, 0), all, "death {at}");
+            let held = CHUNK_UNITS * chunks(&store, store.handle_key(handle));
+            assert_eq!(heap_top(&store), held + free_units(&store), "death {at}");
+            fails(&store);
+            assert_eq!(chunks(&store, store.handle_key(handle)), 2, "death {at}");
+            assert_eq!(store.stream_bytes(handle, 0), all, "death {at}");
+            memory.rewind();
+        }
+    }
+}
+
 #[test]
 fn what_finds_no_room_replaces_nothing() {
     let (_, store) = fresh(CAPACITY);
