@@ -11,14 +11,14 @@ pub(crate) enum Index {
     Name = 0,
     /// Nodes by the daemon's id and generation.
     Id = 1,
-    /// Nodes with several links by inode number.
+    /// Nodes by inode number: those that the session looks for in that way.
     Ino = 2,
 }
 
 const FIRST_BUCKETS: u64 = 64;
 /// Items a bucket, on average, before the table grows.
 const LOAD: u64 = 2;
-/// A chain longer than this is not one of ours: the memory was damaged.
+/// So far a chain is looked through. A longer one is not one of ours: the memory was damaged, or somebody makes keys that collide.
 const MAX_CHAIN: usize = 100_000;
 
 impl<M: Memory> Store<M> {
@@ -103,6 +103,32 @@ impl<M: Memory> Store<M> {
         None
     }
 
+    /// How many items of the chain of `hash` match, counted up to `most`.
+    pub(crate) fn index_count(
+        &self,
+        index: Index,
+        hash: u32,
+        most: usize,
+        matches: impl Fn(u32) -> bool,
+    ) -> usize {
+        let count = std::cell::Cell::new(0);
+        let is_last = |item| {
+            count.set(count.get() + usize::from(matches(item)));
+            count.get() >= most
+        };
+        let _ = self.index_find(index, hash, is_last);
+        count.get()
+    }
+
+    /// As far as a chain is walked by who changes it: to its end, as what is given back must be in none. If the memory is
+    /// damaged there is none, so to as many items as there can be.
+    fn longest(&self, index: Index) -> usize {
+        let capacity = &self.layout.capacity;
+        let most = if index == Index::Name { capacity.heap_words } else { capacity.nodes };
+        let items = self.header(INDICES + 2 * index as usize + 1);
+        usize::try_from(items).map_or(most, |items| items.min(most)).max(MAX_CHAIN)
+    }
+
     /// Adds `item`, whose hash and key are already in place.
     pub(crate) fn index_insert(&self, index: Index, item: u32) {
         let header = INDICES + 2 * index as usize;
@@ -123,7 +149,7 @@ impl<M: Memory> Store<M> {
         let bucket = Self::bucket(self.buckets(index), self.hash_of(index, item));
         let mut previous = 0;
         let mut at = self.head(index, bucket);
-        for _ in 0..MAX_CHAIN {
+        for _ in 0..self.longest(index) {
             if at == 0 {
                 return;
             }
@@ -146,7 +172,7 @@ impl<M: Memory> Store<M> {
         let from = buckets - (1u64 << buckets.ilog2());
         let mut item = self.head(index, from);
         let (mut stay, mut go) = (0, 0);
-        for _ in 0..MAX_CHAIN {
+        for _ in 0..self.longest(index) {
             if item == 0 {
                 break;
             }

@@ -18,6 +18,9 @@ impl Node {
     pub const ROOT: Self = Self(1);
 }
 
+/// Nodes of one number in the inode-number index. One file is one node in each life, so there are hardly two.
+const MOST_OF_A_NUMBER: usize = 64;
+
 const ID: usize = 0; // the daemon's id, or the next free slot
 const BORN: usize = 1; // generation of the id | reuse count
 const COUNT: usize = 2; // lookups that the kernel holds
@@ -35,8 +38,7 @@ pub mod node_flags {
     pub const BOUND: u32 = 1 << 1;
     /// In the id index.
     pub const BY_ID: u32 = 1 << 2;
-    /// In the inode-number index (it has several links, its number is pinned, or it is a directory
-    /// whose number may be another's in the next life).
+    /// In the inode-number index: it has several links, its number is pinned, or numbers of one life mean nothing in the next.
     pub const BY_INO: u32 = 1 << 3;
     /// The daemon numbers inodes by node id: applications see the key instead.
     pub const INO_IS_ID: u32 = 1 << 4;
@@ -130,7 +132,7 @@ impl<M: Memory> Store<M> {
         .map(Node)
     }
 
-    /// A live node with several links, inode number `ino` and file type `kind`, that
+    /// A live node in the inode-number index with number `ino` and file type `kind`, that
     /// `generation` does not know yet. The number is the daemon's, and not one that was kept for
     /// applications alone.
     pub fn unbound_by_ino(&self, generation: u32, ino: u64, kind: u32) -> Option<Node> {
@@ -227,12 +229,18 @@ impl<M: Memory> Store<M> {
         self.header(NODES_LIVE)
     }
 
-    /// Puts a node that has several links into the inode-number index.
+    /// Puts a node into the inode-number index, unless so many are in it under this number that it tells no file from another.
     pub fn index_by_ino(&self, node: Node) {
-        if self.node_flags(node) & BY_INO == 0 {
+        if self.node_flags(node) & BY_INO == 0 && !self.is_crowded(self.ino(node)) {
             self.node_flag(node, BY_INO, true);
             self.index_insert(Index::Ino, node.0);
         }
+    }
+
+    /// Whether no more nodes of this number are put into the index: some daemons show one for all files.
+    fn is_crowded(&self, ino: u64) -> bool {
+        let same = |item| self.ino(Node(item)) == ino;
+        self.index_count(Index::Ino, ino_hash(ino), MOST_OF_A_NUMBER, same) >= MOST_OF_A_NUMBER
     }
 
     /// Lookups that the kernel holds.
@@ -275,10 +283,11 @@ impl<M: Memory> Store<M> {
         let indexed = self.node_flags(node) & BY_INO != 0;
         if indexed {
             self.index_remove(Index::Ino, node.0);
+            self.node_flag(node, BY_INO, false);
         }
         self.set(self.node(node) + INO, ino);
         if indexed {
-            self.index_insert(Index::Ino, node.0);
+            self.index_by_ino(node);
         }
     }
 

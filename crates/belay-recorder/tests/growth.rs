@@ -3,7 +3,9 @@
 
 mod common;
 
-use belay_recorder::{Capacity, InFlight, Memory, Node, OpenFacts, Slot, SlotState, Store};
+use belay_recorder::{
+    Capacity, InFlight, Memory, Node, OpenFacts, Slot, SlotState, Store, node_flags,
+};
 use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_nodes};
 use std::collections::{BTreeMap, HashSet};
 
@@ -261,6 +263,48 @@ fn full_areas_refuse_and_recover() {
         assert_eq!(free_units(&store), heap_top(&store));
         assert_eq!(live_nodes(&store), [1]);
     }
+}
+
+/// A daemon that shows one number for all of its files.
+#[test]
+fn a_number_of_very_many_files_holds_nobody_up() {
+    const ALL: u64 = 100_100;
+    let (memory, store) = fresh(capacity(1 << 17));
+    let node_of = |ino: u64, id: u64| {
+        store.begin();
+        let node = store.node_new(8, ino, 0).expect("room");
+        store.set_count(node, 1);
+        store.bind(node, 0, id);
+        store.index_by_ino(node);
+        store.commit();
+        node
+    };
+    let nodes: Vec<_> = (0..ALL).map(|id| node_of(7, 1000 + id)).collect();
+    let before = memory.loads();
+    assert_eq!(store.other_by_ino(nodes[0], 7, |_| false), None);
+    assert!(memory.loads() - before < 1000, "{} loads", memory.loads() - before);
+    let indexed = || {
+        let is_indexed = |node: &Node| store.node_flags(*node) & node_flags::BY_INO != 0;
+        store.some_nodes().filter(is_indexed).count() as u64
+    };
+    assert_eq!(header(&store, 21), indexed());
+    // The first, which are the last in their chain.
+    for node in &nodes[..10] {
+        forget(&store, *node);
+        assert_eq!(header(&store, 21), indexed(), "it is in no chain any more");
+    }
+    let other = node_of(8, 999);
+    assert_eq!(store.other_by_ino(Node::ROOT, 8, |_| true), Some(other));
+    // One that comes to that number, and leaves it.
+    for ino in [7, 9] {
+        for node in [other, nodes[ALL as usize - 1]] {
+            store.begin();
+            store.set_ino(node, ino);
+            store.commit();
+            assert_eq!(header(&store, 21), indexed());
+        }
+    }
+    assert!(store.other_by_ino(Node::ROOT, 7, |_| true).is_some());
 }
 
 /// Names of 16 bytes in the root whose hashes are all the same: see `hash_bytes`.
