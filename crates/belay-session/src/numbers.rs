@@ -31,7 +31,11 @@ impl<M: Memory> Session<M> {
     /// Applications go on seeing the recorded number of a node for which the daemon has the number `own` now, and so many links,
     /// unless the recorded one is another's as well: then they see that of the daemon, or a spare one. Part of a change.
     pub(crate) fn pin(&self, node: Node, (own, nlink): (u64, u32)) {
-        let is_anothers = |other| self.is_kept_number(other) || self.is_directory(other);
+        // A link of the same file would have the same number in this life, too.
+        let is_anothers = |other| {
+            !self.may_be_links(node, other, nlink)
+                || !self.is_pinned(other) && self.store.bound(other, self.generation).is_some()
+        };
         if self.store.other_by_ino(node, self.store.ino(node), is_anothers).is_some() {
             if !self.is_taken(node, own, nlink) {
                 self.store.set_ino(node, own);
@@ -48,12 +52,10 @@ impl<M: Memory> Session<M> {
         self.store.index_by_ino(node);
     }
 
-    fn is_kept_number(&self, node: Node) -> bool {
-        self.store.node_flags(node) & node_flags::INO_PINNED != 0
-    }
-
-    fn is_directory(&self, node: Node) -> bool {
-        self.store.kind(node) == DIRECTORY
+    /// Whether `other` may be a link of the same file as `node`, which has so many.
+    fn may_be_links(&self, node: Node, other: Node, nlink: u32) -> bool {
+        let kind = self.store.kind(node);
+        nlink > 1 && kind != DIRECTORY && kind == self.store.kind(other)
     }
 
     /// A number that no other node has, for a node whose daemon has numbers of its own: those count from low ones up, as keys do.
@@ -74,6 +76,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn number(&self, node: Node, numbered: bool, nlink: u32) {
         if numbered {
             self.store.set_ino(node, self.store.key(node));
+            self.index(node);
         } else if self.volatile() && self.is_taken(node, self.store.ino(node), nlink) {
             self.store.set_ino(node, self.spare(node));
             self.keep_number(node);
@@ -85,16 +88,19 @@ impl<M: Memory> Session<M> {
     /// Whether [`Self::renumber`] would change anything.
     pub(crate) fn renumbers(&self, node: Node, ino: u64) -> bool {
         self.volatile()
-            && node != Node::ROOT
             && !self.is_pinned(node)
-            && self.store.ino(node) != ino
+            && (self.store.ino(node) != ino || node == Node::ROOT)
     }
 
     /// The daemon, which knows `node`, shows another number for it than before, as one does that
     /// makes its numbers of paths and has renamed: applications see that from now on, also in the
     /// next life. Part of a change.
     pub(crate) fn renumber(&self, node: Node, ino: u64, nlink: u32) {
-        if self.is_taken(node, ino, nlink) {
+        if node == Node::ROOT {
+            // It is never looked up, and never renamed: the first number stays.
+            self.store.set_ino(node, ino);
+            self.keep_number(node);
+        } else if self.is_taken(node, ino, nlink) {
             self.pin(node, (ino, nlink));
         } else {
             self.store.set_ino(node, ino);
@@ -103,12 +109,12 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether applications know another node by this number, of which the daemon knows nothing: it is kept for that one, or will be
-    /// when this life is asked for it. Two nodes may be links of one file, if that has so many, and is no directory.
+    /// when this life is asked for it.
     fn is_taken(&self, node: Node, ino: u64, nlink: u32) -> bool {
         let is_taken = |other| {
-            self.is_kept_number(other)
-                || (nlink <= 1 || self.is_directory(other))
-                    && self.store.bound(other, self.generation).is_none()
+            self.is_pinned(other)
+                || self.store.bound(other, self.generation).is_none()
+                    && !self.may_be_links(node, other, nlink)
         };
         self.store.other_by_ino(node, ino, is_taken).is_some()
     }

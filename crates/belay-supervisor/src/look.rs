@@ -6,10 +6,9 @@
 use crate::mounts;
 use crate::rights;
 use crate::scout::Scouts;
+use belay_sys::open_known;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, makedev, openat2, statx,
-};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -140,7 +139,7 @@ pub fn look(scouts: &Scouts, folder: Option<BorrowedFd<'_>>, path: &Path, links:
     if is_place_of_served(path) {
         return scouts.look(folder, path, links);
     }
-    match openat2(from, path, links.flags(), Mode::empty(), ResolveFlags::CACHED) {
+    match open_known(from, path, links.flags(), ResolveFlags::empty()) {
         Err(error @ (Errno::NOENT | Errno::NOTDIR)) => Found::Not(error),
         Ok(place) if is_local(&place) => match Facts::known(&place) {
             Ok(facts) => Found::There(There { place, facts, gained: None }),
@@ -180,7 +179,7 @@ fn is_place_of_served(path: &Path) -> bool {
 pub fn link_known(path: &Path) -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let flags = Links::Themselves.flags();
-    let place = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    let place = open_known(CWD, path, flags, ResolveFlags::empty()).ok()?;
     let is_link = Facts::known(&place).is_ok_and(|facts| facts.is_link());
     if !is_link || !is_local(&place) {
         return None;

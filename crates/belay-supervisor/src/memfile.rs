@@ -119,9 +119,14 @@ pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::refused(name, error.to_string(), "report this as a bug"))?;
     write_at(file.as_fd(), &bytes, 0).map_err(wrap)?;
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals).map_err(wrap)?;
+    fcntl_add_seals(&file, for_ever()).map_err(wrap)?;
     Ok(file)
+}
+
+/// The seals of a file that stays as it is, which nobody has mapped yet. `F_SEAL_WRITE` would be the same then, but waits for
+/// whoever looks at the pages at the time, the kernel's own compaction among them, and may fail with EBUSY.
+fn for_ever() -> SealFlags {
+    SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
 /// The largest library that is copied.
@@ -144,8 +149,7 @@ pub fn library(name: &str, path: &Path) -> Result<OwnedFd> {
         write_at(file.as_fd(), part, at as u64).map_err(|error| wrap(error.into()))?;
         at = at.max(to);
     }
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals).map_err(|error| wrap(error.into()))?;
+    fcntl_add_seals(&file, for_ever()).map_err(|error| wrap(error.into()))?;
     Ok(file)
 }
 
@@ -201,6 +205,21 @@ mod tests {
         assert_eq!(pwrite(&file, b"x", 0), Err(Errno::PERM));
         assert_eq!(ftruncate(&file, 0), Err(Errno::PERM));
         assert_eq!(to_value::<Vec<i32>>("belay-test", file.as_fd()).expect("read"), [1, 2]);
+    }
+
+    /// Whoever looks at a page holds it, as the kernel does when it moves pages: it is sealed nevertheless.
+    #[test]
+    fn what_is_sealed_for_ever_waits_for_nobody() {
+        let file = create_sized_unsealed("belay-test", 0).unwrap();
+        write_at(file.as_fd(), b"x", 0).unwrap();
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let flags = rustix::pipe::SpliceFlags::empty();
+        assert_eq!(rustix::pipe::splice(&file, Some(&mut 0), &writer, None, 1, flags), Ok(1));
+        assert_eq!(fcntl_add_seals(&file, SealFlags::WRITE), Err(Errno::BUSY));
+        assert_eq!(fcntl_add_seals(&file, for_ever()), Ok(()));
+        assert_eq!(pwrite(&file, b"y", 0), Err(Errno::PERM));
+        assert!(Mapping::new(file.as_fd(), 4096).is_err(), "nor is it written by a mapping");
+        assert_eq!(read_at(file.as_fd(), 9, 0).unwrap(), b"x");
     }
 
     /// Blocks of 512 bytes that a file of 8 MiB takes after one word in the middle of it was written.

@@ -211,25 +211,49 @@ fn s113_a_place_that_comes_after_the_first_answers() {
 }
 
 /// S11: where numbers are given in the order in which files are met, a successor's first ones are those of other files, which it
-/// has not met yet: none changes, and no two files have one.
+/// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile.
 #[test]
 fn s11_numbers_in_the_order_of_each_life() {
     let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
-    let name = |i: u64| mount.at(&format!("f{i}"));
-    (0..40).for_each(|i| fs::write(mount.behind.join(format!("f{i}")), i.to_string()).unwrap());
+    let behind = |name: &str| mount.behind.join(name);
+    for i in 0..40 {
+        match i % 4 {
+            0 => fs::create_dir(behind(&format!("f{i}"))).unwrap(),
+            1 if i % 8 == 1 => {
+                fs::write(behind(&format!("f{i}")), "").unwrap();
+                fs::hard_link(behind(&format!("f{i}")), behind(&format!("link{i}"))).unwrap();
+            }
+            _ => fs::write(behind(&format!("f{i}")), "").unwrap(),
+        }
+    }
     let mut known = HashMap::new();
-    for life in 0..4 {
+    let root = fs::metadata(&mount.mountpoint).unwrap().ino();
+    for life in 0..5 {
         // Those that no life was asked for yet come first.
-        let mut asked: Vec<_> = (0..10 * (life + 1)).rev().collect();
-        asked.rotate_left(3 * life as usize);
-        for i in asked {
-            let ino = fs::metadata(name(i)).unwrap().ino();
-            assert_eq!(*known.entry(i).or_insert(ino), ino, "f{i} in life {life}\n{}", mount.log());
-            assert_eq!(fs::read_to_string(name(i)).unwrap(), i.to_string());
+        let mut asked: Vec<_> = (0..8 * (life + 1)).rev().map(|i| format!("f{i}")).collect();
+        asked.rotate_left(3 * life);
+        fs::create_dir(mount.at(&format!("made{life}"))).unwrap();
+        asked.insert(0, format!("made{life}"));
+        for name in asked {
+            let ino = fs::metadata(mount.at(&name)).unwrap().ino();
+            let before = *known.entry(name.clone()).or_insert(ino);
+            assert_eq!(before, ino, "{name} in life {life}\n{}", mount.log());
         }
         let numbers: HashSet<_> = known.values().collect();
         assert_eq!(numbers.len(), known.len(), "life {life}: {known:?}");
         mount.crash_and_recover();
+        assert_eq!(fs::metadata(&mount.mountpoint).unwrap().ino(), root);
+    }
+}
+
+/// S11: directories that have other numbers in each life, and the root of all.
+#[test]
+fn s11_the_root_keeps_its_number() {
+    let mount = odd(&["--inode-numbers", "volatile"], &["copies"]);
+    let root = fs::metadata(&mount.mountpoint).unwrap().ino();
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        assert_eq!(fs::metadata(&mount.mountpoint).unwrap().ino(), root);
     }
 }
 

@@ -371,7 +371,7 @@ fn s58_what_is_written_goes_to_the_folder_of_the_start() {
     });
     assert!(until(|| mount.is_mounted()), "{}", mount.log());
     fs::metadata(mount.at("file")).unwrap();
-    let name = names(&state).pop().unwrap();
+    let name = names(&state).into_iter().find(|name| state.join(name).is_dir()).unwrap();
     fs::rename(&state, &moved).unwrap();
     fs::write(&victim, "theirs").unwrap();
     let theirs = state.join(name.clone());
