@@ -10,7 +10,9 @@
 //! next life. What was written to a place and cut may be left out as well: a daemon that finds a file as short as it is to be has
 //! no block to write before it cuts it, and one that finds its last block filled up does not fill it up. A request that leaves the
 //! same however often it is done (WRITE, SETATTR) may go on from there by a cut, or by a write that cannot be the one that was left
-//! out, made at another place: who appends to what it finds would append twice ([`Cursor::goes_on`]).
+//! out, made at another place: who appends to what it finds would append twice ([`Cursor::goes_on`]). What is asked for is a place
+//! in the file that is shown, and what is written one in some file of the daemon's, which may hold many such. So it is from that
+//! file itself that a last block that is filled up is told from what is appended: it begins in what was there ([`before_write`]).
 
 use crate::call::Kind;
 use crate::log::{Entry, Log};
@@ -58,19 +60,32 @@ pub struct Further {
 }
 
 impl Further {
-    /// Whether it may come behind `left_out`, which it does not repeat: it is made over that or before it; or that was made on
-    /// the way to what was asked for (a last block that was filled up), and has other bytes.
+    /// Whether it may come behind `left_out`, which it does not repeat: it is made over that or before it; or that filled up the
+    /// last block of the file, which ended before what was asked for, and has other bytes than this one, which gets there.
     fn may_follow(&self, left_out: &Entry) -> bool {
         if Kind::from_number(left_out.kind) != Some(Kind::WriteAt) {
             return true;
         }
         let written = left_out.outcome.and_then(|(result, _)| u64::try_from(result).ok());
-        let end = left_out.before.saturating_add(written.unwrap_or(0));
-        let over = self.start.saturating_add(self.length) <= end;
+        let start = left_out.before & !FILLS;
+        let end = start.saturating_add(written.unwrap_or(0));
+        let behind = self.start.saturating_add(self.length);
         let same_bytes = (left_out.digest ^ self.digest) & !PLACE == 0;
-        over || left_out.before < self.asked && !same_bytes
+        let filled_up = left_out.before & FILLS != 0 && start < self.asked;
+        let gets_there = self.start >= end && behind >= self.asked;
+        behind <= end || filled_up && gets_there && !same_bytes
     }
 }
+
+/// What is known before a write to a place: that place, and whether it begins in a file of `size` bytes and goes to its end or
+/// beyond, as who fills up a last block does. One that begins at the end may append.
+pub fn before_write(start: u64, length: u64, size: u64) -> u64 {
+    let fills = start < size && start.saturating_add(length) >= size;
+    start & !FILLS | if fills { FILLS } else { 0 }
+}
+
+/// No place in a file is as far as that.
+const FILLS: u64 = 1 << 63;
 
 /// The half of the place.
 const PLACE: u64 = 0xffff_ffff_0000_0000;

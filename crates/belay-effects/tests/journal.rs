@@ -4,7 +4,7 @@
 mod common;
 
 use belay_effects::call::{KINDS, Twice};
-use belay_effects::journal::{Further, digest_of_write};
+use belay_effects::journal::{Further, before_write, digest_of_write};
 use belay_effects::log::Head;
 use belay_effects::probe::{Facts, File, PRESENT, settle, settle_over};
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled};
@@ -151,8 +151,9 @@ fn what_leaves_the_same_goes_on_from_what_it_had_written() {
     let layout = layout();
     let memory = Mortal::new(&layout);
     let log = Log::new(&memory, &layout, 0);
+    // A file of 12 bytes.
     let placed = |start: u64, bytes: u64| Head {
-        before: start,
+        before: before_write(start, 12, 12),
         ..head(Kind::WriteAt, digest_of_write(start << 32, bytes))
     };
     let further = |start, bytes| Further {
@@ -187,9 +188,12 @@ fn who_appends_to_what_it_finds_does_not_go_on() {
     let log = Log::new(&memory, &layout, 0);
     // What was asked for is written, at the end as it was found: 30 to 40.
     let written = digest_of_write(1 << 32, 1);
-    log.begin(9);
-    let done = Head { before: 30, ..head(Kind::WriteAt, written) };
-    log.append_done(&done, &[], (10, 0)).expect("room");
+    let write = |size| {
+        log.begin(9);
+        let done = Head { before: before_write(30, 10, size), ..head(Kind::WriteAt, written) };
+        log.append_done(&done, &[], (10, 0)).expect("room");
+    };
+    write(30);
     let goes_on = |start, length, bytes, asked| {
         let digest = digest_of_write(2 << 32, bytes);
         let further = Further { digest, start, length, asked };
@@ -201,11 +205,21 @@ fn who_appends_to_what_it_finds_does_not_go_on() {
     assert!(!goes_on(40, 10, 1, 99), "where a file is shorter than what it shows");
     assert!(!goes_on(40, 10, 2, 0), "nobody knows what was asked for");
     assert!(!goes_on(35, 10, 2, 30), "partly behind it");
+    assert!(!goes_on(40, 10, 2, 4096), "a place in the file that is shown, which is another one");
+    assert!(!goes_on(40, 10, 2, 45), "be it there or not");
     assert!(goes_on(32, 8, 2, 30), "over it");
     assert!(goes_on(0, 30, 1, 30), "before it");
     let cut = Further { digest: 7, start: 0, length: 0, asked: 30 };
     let mut cursor = Cursor::START;
     assert!(cursor.goes_on(&log, Kind::Truncate, &cut), "a cut appends nothing");
+    // Its last block filled up: of a file of 35 bytes, and of one that it lies in.
+    write(35);
+    assert!(goes_on(40, 10, 2, 45) && goes_on(40, 10, 2, 50));
+    assert!(!goes_on(40, 10, 2, 4096), "it does not get there");
+    assert!(!goes_on(38, 10, 2, 45), "partly over it");
+    assert!(!goes_on(40, 10, 2, 30), "that was asked for");
+    write(41);
+    assert!(!goes_on(40, 10, 2, 45), "no block is filled up");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::journal::{About, Call};
 use belay_effects::Kind;
+use belay_effects::journal::before_write;
 use belay_effects::probe::{Facts, File, PRESENT};
 use libc::{c_char, c_int};
 
@@ -10,7 +11,9 @@ use libc::{c_char, c_int};
 pub(super) fn before(call: &Call) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
-        (Kind::WriteAt, About::Place(_, offset)) => offset,
+        (Kind::WriteAt, About::Place(fd, offset)) => {
+            before_write(offset, call.length, of_file(fd).map_or(0, |file| file.size))
+        }
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
         (
             Kind::OpenNew

@@ -5,7 +5,8 @@
  * is not deterministic; with "thread" it works in threads of their own; who finds "die" in the middle of a request removes it, and
  * dies of SIGKILL; with "unseen" it makes a directory by a system call that goes around libc; with "pipe" a read of a pipe is part of making a directory; with "by-number" it makes directories and files by syscall(2); with "seal"
  * a file is made in a directory's place, with a number in it that is another one in each life. What is written goes to its place, and
- * the block in which the file ended when it was opened is filled up before; with "append" to where the file ended then. What CONTROL is used for goes around libc:
+ * the block in which the file ended when it was opened is filled up before; with "append" to where the file ended then, with "stamp"
+ * besides the number of its process. What CONTROL is used for goes around libc:
  * it is not for a journal to remember. */
 
 /* Looks at errno as only those may who have set it to 0 before. */
@@ -183,23 +184,28 @@ static off_t end;
 
 static int open_again(const char *path, struct fuse_file_info *fi) {
     struct stat st;
-    int failed = open_flags(path, (fi->flags & O_ACCMODE) | O_CLOEXEC, 0, fi);
+    int failed = open_flags(path, ((fi->flags & O_ACCMODE) == O_RDONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0, fi);
     if (!failed && TRY(fstat(fi->fh, &st)) == 0)
         end = st.st_size;
     return failed;
 }
 
 static int write_file(const char *path, const char *bytes, size_t size, off_t off, struct fuse_file_info *fi) {
-    static const char zeros[16];
+    char block[16] = {0};
+    int pid = getpid();
     (void)path;
-    int fill = is_there("append") ? 0 : -end & 15;
-    if (fill && TRY(pwrite(fi->fh, zeros, fill, end)) != fill)
-        return -errno;
-    if (fill)
+    int within = is_there("append") ? 0 : end & 15;
+    if (within) {
+        if (TRY(pread(fi->fh, block, within, end - within)) != within ||
+            TRY(pwrite(fi->fh, block, sizeof block, end - within)) != sizeof block)
+            return -errno;
         die();
-    end += fill;
+        end += sizeof block - within;
+    }
     if (is_there("append"))
         off = end;
+    if (is_there("stamp") && size == sizeof pid)
+        bytes = (char *)&pid;
     if (TRY(pwrite(fi->fh, bytes, size, off)) != (ssize_t)size)
         return -errno;
     end = off + size;

@@ -547,10 +547,21 @@ fn s41_a_write_goes_on_from_what_it_had_filled_up() {
 /// S41: who writes behind what is there, as it finds it, does not write twice.
 #[test]
 fn s41_who_appends_to_what_it_finds_fails() {
-    let (steps, written) = write_that_is_cut(&["append"], 4);
-    let found = fs::read_to_string(steps.mount.behind.join("file")).unwrap();
-    assert_eq!((error_of(written), found.as_str()), (libc::EIO, "textmore"));
-    assert_eq!(steps.tally("diverged"), 1);
+    // With other bytes in each life (a time, a number), and for any place in the file that is shown: the daemon's own is
+    // another one.
+    for (files, offset) in [
+        (&["append"][..], 4),
+        (&["append", "stamp"], 4),
+        (&["append", "stamp"], 9),
+        (&["append", "stamp"], 4096),
+    ] {
+        let (steps, written) = write_that_is_cut(files, offset);
+        assert_eq!(error_of(written), libc::EIO, "{files:?} at {offset}");
+        let found = fs::read(steps.mount.behind.join("file")).unwrap();
+        assert_eq!(found.len(), 8, "{files:?} at {offset}: {found:?}");
+        assert_eq!(found == b"textmore", files.len() == 1);
+        assert_eq!(steps.tally("diverged"), 1);
+    }
 }
 
 /// S41: a thread that is started for a request works on that request.
