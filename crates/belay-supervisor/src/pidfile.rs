@@ -6,7 +6,6 @@
 use crate::autopsy::open::open_regular;
 use crate::scout::Scouts;
 use crate::text::OsText;
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
@@ -26,13 +25,19 @@ pub fn hint(words: &[String], dead: Option<u32>, scouts: &Scouts) -> Option<Stri
     ))
 }
 
-/// The paths that some words name.
+/// The paths that some words name, those that were said last first.
 fn named(words: &[String]) -> Vec<OsText> {
     let quotes = |c: char| "\"'`()[]<>,;:.".contains(c);
     let parts = words.iter().flat_map(|line| line.split_whitespace().take(MOST_WORDS));
     let paths = parts.map(|word| word.trim_matches(quotes)).filter(|word| word.starts_with('/'));
-    let paths: BTreeSet<&str> = paths.collect();
-    paths.into_iter().take(MOST_PATHS).map(|path| Path::new(path).into()).collect()
+    let paths: Vec<&str> = paths.collect();
+    let mut last: Vec<&str> = Vec::new();
+    for path in paths.into_iter().rev() {
+        if last.len() < MOST_PATHS && !last.contains(&path) {
+            last.push(path);
+        }
+    }
+    last.into_iter().map(|path| Path::new(path).into()).collect()
 }
 
 /// Which of `paths` leads to a file that holds the number of process `pid`.
@@ -63,6 +68,8 @@ mod tests {
         std::fs::write(&path, "4711 and much more than a number of a process").unwrap();
         assert_eq!(find(4711), None);
         let many: Vec<_> = (0..99).map(|n| format!("/a/{n} /b")).collect();
-        assert_eq!(super::named(&many).len(), super::MOST_PATHS);
+        let last = ["/b", "/a/98", "/a/97", "/a/96", "/a/95", "/a/94", "/a/93", "/a/92"];
+        assert_eq!(super::named(&many), last.map(|path| std::path::Path::new(path).into()));
+        assert_eq!(last.len(), super::MOST_PATHS);
     }
 }

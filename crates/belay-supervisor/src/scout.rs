@@ -8,6 +8,8 @@
 //! Invariant: what a daemon may have put somewhere (a mailbox, a number of a descriptor) is received and closed here and in no
 //! other process of belay's. What is passed on is what it is to be, so it can be closed without waiting.
 
+mod finish;
+
 use crate::connections::{self, Wanted};
 use crate::look::{Facts, Found, Links, There};
 use crate::opened;
@@ -16,9 +18,7 @@ use crate::process::{Watched, readable};
 use crate::rights;
 use crate::text::OsText;
 use crate::unmount;
-use belay_effects::finish::finish;
-use belay_recorder::{Capacity, Layout, Store};
-use belay_sys::{Mapping, mailbox};
+use belay_sys::mailbox;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Scouts that have not come back and are not given up; while there are so many, no other one is sent.
@@ -89,6 +89,13 @@ enum Answer {
     PidFile(Option<OsText>),
     /// How many transactions there were, or why not.
     Finish(Result<usize, String>),
+}
+
+impl Question {
+    /// Whether nothing depends on it but a hint: one at a time, as every failed start asks, and others must find somebody to send.
+    fn is_idle(&self) -> bool {
+        matches!(self, Self::PidFile { .. })
+    }
 }
 
 /// What has come of sending one.
@@ -249,7 +256,9 @@ impl Scouts {
             }
         }
         away.retain(|scout| !readable(scout.link.as_fd(), Duration::ZERO));
-        if away.len() >= MOST {
+        if away.len() >= MOST
+            || question.is_idle() && away.iter().any(|scout| scout.question.is_idle())
+        {
             return Sent::Away;
         }
         drop(away); // others may ask meanwhile
@@ -373,7 +382,7 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
             (Answer::PidFile(pidfile::find(paths, *pid)), Vec::new())
         }
         (Question::Finish, [recorder, mail, ..]) => {
-            (Answer::Finish(carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())
+            (Answer::Finish(finish::carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())
         }
         _ => failed(Errno::INVAL),
     }
@@ -388,14 +397,24 @@ fn look(path: &Path, links: Links, from: Option<&OwnedFd>) -> rustix::io::Result
     Ok((Facts::asked(&place)?, place))
 }
 
-fn carry_out(recorder: BorrowedFd<'_>, mail: BorrowedFd<'_>) -> Result<usize, String> {
-    let layout = Layout::new(Capacity::MOUNT);
-    let memory = Mapping::new(recorder, layout.bytes())
-        .map_err(|error| format!("cannot map the recorder: {error}"))?;
-    // A daemon may make it shorter.
-    memory.guard();
-    let store = Store::new(Arc::new(memory), layout);
-    store.recover();
-    let image = mailbox::look_for_image(mail);
-    finish(&store, image.as_ref().map(AsFd::as_fd))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody whose words lead to what does not answer, start after start.
+    #[test]
+    fn looks_for_pid_files_leave_scouts_for_others() {
+        let asks = |path: &str| Question::PidFile { paths: vec![Path::new(path).into()], pid: 1 };
+        let (link, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("a pair");
+        let scouts = Scouts::default();
+        scouts.away().push(Scout { question: asks("/dead/1"), link, process: None });
+        for path in ["/dead/1", "/dead/2", "/dead/3"] {
+            assert!(matches!(scouts.ask(asks(path), &[], LOOK), Sent::Away), "{path}");
+            assert_eq!(scouts.away().len(), 1, "{path}: nobody else is sent");
+        }
+        assert!(MOST > 1, "others may still be sent");
+        drop(theirs);
+    }
 }

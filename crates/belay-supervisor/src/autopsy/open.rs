@@ -40,8 +40,8 @@ fn open_shim(mapped: &Mapped) -> Option<File> {
 }
 
 /// Opens a mapped file for reading: a regular file that still is the one that was mapped, and on no
-/// file system that a program serves. To touch such a one, above all the one that is held, is to wait
-/// for that program.
+/// file system that somebody else serves. To touch such a one, above all the one that is held, is to wait
+/// for that program or machine.
 pub(super) fn open(mapped: &Mapped) -> Option<File> {
     if let Some(shim) = open_shim(mapped) {
         return Some(shim);
@@ -51,7 +51,7 @@ pub(super) fn open(mapped: &Mapped) -> Option<File> {
     })
 }
 
-/// Opens a regular file of at most `longest` bytes for reading, on no file system that a program serves, by a path without
+/// Opens a regular file of at most `longest` bytes for reading, on no file system that somebody else serves, by a path without
 /// links.
 pub(crate) fn open_regular(path: &Path, longest: u64) -> Option<File> {
     open_if(path, longest, |_, _| true)
@@ -80,7 +80,13 @@ fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Op
     Some(File::from(rustix::fs::open(again, flags, Mode::empty()).ok()?))
 }
 
-/// Whether a path leads through no file system that a program serves or that is mounted on demand.
+/// Whether to touch what is on it may be to wait for somebody else. Who waits for a root that a machine serves (virtiofs, 9p)
+/// waits with every other program, this one among them.
+fn may_not_answer(mount: &Mount) -> bool {
+    mount.is_served() && (mount.is_fuse() || mount.mountpoint != b"/")
+}
+
+/// Whether a path leads through no file system that somebody else serves or that is mounted on demand.
 fn may_touch(path: &Path, table: &[Mount]) -> bool {
     let plain = |part| !matches!(part, std::path::Component::ParentDir);
     let through =
@@ -89,7 +95,7 @@ fn may_touch(path: &Path, table: &[Mount]) -> bool {
     !table.is_empty()
         && path.is_absolute()
         && path.components().all(plain)
-        && !table.iter().any(|mount| (mount.is_fuse() || mount.kind == "autofs") && through(mount))
+        && !table.iter().any(|mount| may_not_answer(mount) && through(mount))
 }
 
 #[cfg(test)]
@@ -124,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_below_a_fuse_mount_is_touched() {
+    fn nothing_that_others_serve_is_touched() {
         let mount = |mountpoint: &str, kind: &str| Mount {
             id: 0,
             parent: 0,
@@ -133,11 +139,23 @@ mod tests {
             mountpoint: mountpoint.into(),
             kind: kind.into(),
         };
-        let table = [mount("/", "ext4"), mount("/mnt/a", "fuse.sshfs"), mount("/net", "autofs")];
-        let may = |path: &str| may_touch(Path::new(path), &table);
+        let mut table = vec![
+            mount("/", "ext4"),
+            mount("/mnt/a", "fuse.sshfs"),
+            mount("/net", "autofs"),
+            mount("/home", "nfs4"),
+            mount("/srv/c", "cifs"),
+        ];
+        let may_with = |path: &str, table: &[Mount]| may_touch(Path::new(path), table);
+        let may = |path: &str| may_with(path, &table);
         assert!(may("/usr/bin/sshfs") && may("/mnt/ab/c"));
         assert!(!may("/mnt/a/lib.so") && !may("/mnt/a") && !may("/net/x/y"));
         assert!(!may("/usr/../mnt/a/b") && !may("relative"));
+        assert!(!may("/home/me/run/a.pid") && !may("/srv/c/a.pid") && may("/srv/a.pid"));
+        for (kind, may) in [("virtiofs", true), ("9p", true), ("fuse", false)] {
+            table[0].kind = kind.into();
+            assert_eq!(may_with("/run/a.pid", &table), may, "a root of {kind}");
+        }
         assert!(!may_touch(Path::new("/usr/bin/sshfs"), &[]));
     }
 }
