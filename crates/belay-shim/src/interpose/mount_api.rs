@@ -4,10 +4,12 @@
 use crate::start::{Shim, shim};
 use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_uint, c_void, size_t};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// As many descriptors are known at a time: a daemon mounts once, and some try first what the kernel can do.
+/// As many are known at a time: a daemon mounts once, and some try first what the kernel can do.
 const MOST: usize = 16;
 /// Bytes of options that are kept; the recorder has no room for more.
 const OPTIONS: usize = 511;
@@ -18,34 +20,65 @@ const SET_FD: c_uint = 5;
 const CREATE: c_uint = 6;
 const CREATE_EXCL: c_uint = 8;
 
-/// A FUSE file system on its way to a place, by a descriptor of the daemon's.
+/// What a successor has in the place of what it is not to make is a memory file with this in it: whatever number it comes to have
+/// in the daemon, and whoever it is passed to.
+const NOTHING: &[u8] = b"belay: an earlier life has mounted this";
+
+/// A FUSE file system on its way to a place, in the first life.
 struct Step {
-    fd: c_int,
+    what: What,
     options: Vec<u8>,
 }
 
-/// Of a number that is closed and given again, what is known goes when it is given by one of these calls; no other means anything
-/// to them.
-static STEPS: Mutex<Vec<Step>> = Mutex::new(Vec::new());
-
-fn steps() -> MutexGuard<'static, Vec<Step>> {
-    STEPS.lock().unwrap_or_else(PoisonError::into_inner)
+/// By what it is known.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    /// The number of a descriptor that fsopen gave. Nothing else that has it means anything to fsconfig, but what fspick gives.
+    Context(c_int),
+    /// The device of a mount, by whatever descriptor.
+    Mounted(u32, u32),
 }
 
-/// `fd` is new: it is one of these with `options`, or it is none.
-fn note(fd: c_int, options: Option<Vec<u8>>) {
-    let mut steps = steps();
-    steps.retain(|step| step.fd != fd);
-    if let Some(options) = options.filter(|_| fd >= 0) {
+static STEPS: Mutex<Vec<Step>> = Mutex::new(Vec::new());
+
+/// Nobody waits for them: in a child that was forked meanwhile, they may be held for ever.
+fn steps() -> Option<MutexGuard<'static, Vec<Step>>> {
+    for _ in 0..1000 {
+        match STEPS.try_lock() {
+            Ok(steps) => return Some(steps),
+            Err(TryLockError::Poisoned(steps)) => return Some(steps.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+/// What is new: it has `options`, or is none of these.
+fn note(what: What, options: Option<Vec<u8>>) {
+    let Some(mut steps) = steps() else { return };
+    steps.retain(|step| step.what != what);
+    if let Some(options) = options {
         if steps.len() == MOST {
             steps.remove(0);
         }
-        steps.push(Step { fd, options });
+        steps.push(Step { what, options });
     }
 }
 
-fn options_of(fd: c_int) -> Option<Vec<u8>> {
-    steps().iter().find(|step| step.fd == fd).map(|step| step.options.clone())
+fn options_of(what: What) -> Option<Vec<u8>> {
+    steps()?.iter().find(|step| step.what == what).map(|step| step.options.clone())
+}
+
+/// The device of what is mounted, of which no daemon is asked: it does not serve yet.
+fn mounted(fd: c_int) -> Option<What> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: a number of the caller's, that is open during the call; where it is not, the kernel says so.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).ok()?;
+    Some(What::Mounted(facts.stx_dev_major, facts.stx_dev_minor))
 }
 
 fn bytes<'a>(text: *const c_char) -> &'a [u8] {
@@ -58,9 +91,33 @@ fn bytes<'a>(text: *const c_char) -> &'a [u8] {
 
 /// What a successor gets in the place of a file system that it is not to make.
 fn nothing(close_on_exec: bool) -> c_int {
-    let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
+    let flags = libc::MFD_ALLOW_SEALING | if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: a C string and flags; the kernel gives a descriptor that is the daemon's to close.
-    unsafe { belay_sys::raw::syscall(libc::SYS_memfd_create, c"fuse".as_ptr(), flags) as c_int }
+    let fd = unsafe { belay_sys::raw::syscall(libc::SYS_memfd_create, c"fuse".as_ptr(), flags) };
+    if let Ok(number) = u32::try_from(fd) {
+        // SAFETY: the descriptor that was just made, and bytes that are readable during the call.
+        unsafe {
+            belay_sys::raw::syscall(libc::SYS_write, number, NOTHING.as_ptr(), NOTHING.len());
+        }
+    }
+    fd as c_int
+}
+
+/// Whether `fd` is [`nothing`].
+fn is_nothing(fd: c_int) -> bool {
+    // SAFETY: a number; where it is no memory file, the kernel says so and asks nobody.
+    let seals = unsafe { belay_sys::raw::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) };
+    let mut found = [0_u8; NOTHING.len() + 1];
+    // SAFETY: room for as many bytes, during the call.
+    let mut length = || unsafe {
+        belay_sys::raw::syscall(libc::SYS_pread64, fd, found.as_mut_ptr(), found.len(), 0_i64)
+    };
+    seals == 0 && length() == NOTHING.len() as i64 && found.starts_with(NOTHING)
+}
+
+/// Whether that is the name of a kind of FUSE mounts: it may have a subtype.
+fn is_fuse(kind: &[u8]) -> bool {
+    matches!(kind.split(|byte| *byte == b'.').next(), Some(b"fuse" | b"fuseblk"))
 }
 
 /// The shim, in a successor.
@@ -74,14 +131,16 @@ fn successor() -> Option<&'static Shim> {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fsopen(kind: *const c_char, open_flags: c_uint) -> c_int {
-    let ours = shim().is_some() && bytes(kind).starts_with(b"fuse");
+    let ours = shim().is_some() && is_fuse(bytes(kind));
     let fd = if ours && successor().is_some() {
         nothing(open_flags & 1 != 0)
     } else {
         // SAFETY: the caller's arguments, unchanged.
         unsafe { belay_sys::raw::syscall(libc::SYS_fsopen, kind, open_flags) as c_int }
     };
-    note(fd, ours.then(Vec::new));
+    if fd >= 0 && successor().is_none() {
+        note(What::Context(fd), ours.then(Vec::new));
+    }
     fd
 }
 
@@ -97,20 +156,14 @@ pub unsafe extern "C-unwind" fn fsconfig(
     value: *const c_void,
     aux: c_int,
 ) -> c_int {
-    let Some(shim) = shim().filter(|_| options_of(fd).is_some()) else {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe {
-            belay_sys::raw::syscall(libc::SYS_fsconfig, fd, command, key, value, aux) as c_int
-        };
+    if successor().is_some() && is_nothing(fd) {
+        return 0;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe {
+        belay_sys::raw::syscall(libc::SYS_fsconfig, fd, command, key, value, aux) as c_int
     };
-    let result = if shim.generation > 0 {
-        0
-    } else {
-        // SAFETY: the caller's arguments, unchanged.
-        unsafe {
-            belay_sys::raw::syscall(libc::SYS_fsconfig, fd, command, key, value, aux) as c_int
-        }
-    };
+    let Some(shim) = shim() else { return result };
     if result == 0 {
         let added = match command {
             SET_FLAG => Some(bytes(key).to_vec()),
@@ -123,15 +176,17 @@ pub unsafe extern "C-unwind" fn fsconfig(
         }
         if matches!(command, CREATE | CREATE_EXCL) {
             // From here on the kernel asks the daemon. Where it is to be is still to be said.
-            shim.note_mounted(b"", &options_of(fd).unwrap_or_default());
+            if let Some(options) = options_of(What::Context(fd)) {
+                shim.note_mounted(b"", &options);
+            }
         }
     }
     result
 }
 
 fn add(fd: c_int, option: &[u8]) {
-    let mut steps = steps();
-    let Some(step) = steps.iter_mut().find(|step| step.fd == fd) else { return };
+    let Some(mut steps) = steps() else { return };
+    let Some(step) = steps.iter_mut().find(|step| step.what == What::Context(fd)) else { return };
     let comma: &[u8] = if step.options.is_empty() { b"" } else { b"," };
     if step.options.len() + comma.len() + option.len() <= OPTIONS {
         step.options.extend_from_slice(comma);
@@ -149,14 +204,15 @@ pub unsafe extern "C-unwind" fn fsmount(
     mount_flags: c_uint,
     attributes: c_uint,
 ) -> c_int {
-    let options = options_of(fd);
-    let mount = if options.is_some() && successor().is_some() {
-        nothing(mount_flags & 1 != 0)
-    } else {
-        // SAFETY: the caller's arguments, unchanged.
-        unsafe { belay_sys::raw::syscall(libc::SYS_fsmount, fd, mount_flags, attributes) as c_int }
-    };
-    note(mount, options);
+    if successor().is_some() && is_nothing(fd) {
+        return nothing(mount_flags & 1 != 0);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let mount =
+        unsafe { belay_sys::raw::syscall(libc::SYS_fsmount, fd, mount_flags, attributes) as c_int };
+    if let (Some(options), Some(what)) = (options_of(What::Context(fd)), mounted(mount)) {
+        note(what, Some(options));
+    }
     mount
 }
 
@@ -172,17 +228,16 @@ pub unsafe extern "C-unwind" fn move_mount(
     to_path: *const c_char,
     move_flags: c_uint,
 ) -> c_int {
-    let options = options_of(from).filter(|_| bytes(from_path).is_empty());
-    let Some((shim, options)) = shim().zip(options) else {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { place(from, from_path, to, to_path, move_flags) };
-    };
-    if shim.generation > 0 {
+    let whole = bytes(from_path).is_empty();
+    if whole && successor().is_some() && is_nothing(from) {
         return 0;
     }
+    let known = if whole { mounted(from).and_then(options_of) } else { None };
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { place(from, from_path, to, to_path, move_flags) };
-    if result == 0 {
+    if result == 0
+        && let Some((shim, options)) = shim().zip(known)
+    {
         shim.note_mounted(&target(to, bytes(to_path)), &options);
     }
     result
@@ -232,7 +287,7 @@ pub unsafe extern "C-unwind" fn mount_setattr(
     attributes: *mut c_void,
     size: size_t,
 ) -> c_int {
-    let ours = successor().is_some() && bytes(path).is_empty() && options_of(fd).is_some();
+    let ours = successor().is_some() && bytes(path).is_empty() && is_nothing(fd);
     if ours {
         return 0;
     }

@@ -10,7 +10,9 @@
  * order        numbers inodes in the order in which it meets them (fuseiso)
  * sync         has the kernel wait for the answer to INIT before mount(2) comes back, where it can (Linux 6.18)
  * steps        mounts by fsopen(2), fsmount(2) and move_mount(2)
- * late         the same, but serves before its file system has a place: it gets one when "go" is in BACKING
+ * late         so, but serves before its file system has a place: it gets one when "go" is in BACKING
+ * dup          so, each by another number than that which it was given
+ * beside=DIR   so, and then moves a clone of the directory behind it to DIR, by the number that the mount had
  * Its node ids count up from 2 in each life: they are paths to it. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -328,9 +330,19 @@ static void serve(void) {
 /* The file system that fsmount(2) has made, to be moved to its place. */
 static int tree = -1;
 
+static int dups;
+
+/* The same by another number. */
+static int other(int fd) {
+    int copy = dups && fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 100) : fd;
+    if (copy != fd)
+        close(fd);
+    return copy;
+}
+
 static int make_tree(void) {
     char number[20];
-    int context = fsopen("fuse", FSOPEN_CLOEXEC);
+    int context = other(fsopen("fuse", FSOPEN_CLOEXEC));
     snprintf(number, sizeof number, "%d", device);
     if (context < 0 || fsconfig(context, FSCONFIG_SET_STRING, "fd", number, 0) ||
         fsconfig(context, FSCONFIG_SET_STRING, "rootmode", "40000", 0) ||
@@ -340,7 +352,7 @@ static int make_tree(void) {
         fsconfig(context, FSCONFIG_SET_STRING, "subtype", "odd", 0) ||
         fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
         return -1;
-    tree = fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    tree = other(fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
     close(context);
     return tree < 0 ? -1 : 0;
 }
@@ -349,6 +361,16 @@ static int move_tree(const char *place) {
     int moved = move_mount(tree, "", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH);
     close(tree);
     return moved;
+}
+
+/* It is there in each life. */
+static int clone_beside(const char *from, const char *beside) {
+    int again = fcntl(open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), F_DUPFD_CLOEXEC, tree);
+    int dir;
+    if (again != tree || move_mount(again, "", AT_FDCWD, beside, MOVE_MOUNT_F_EMPTY_PATH))
+        return -1;
+    dir = open(beside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return faccessat(dir, "file", F_OK, 0) || close(dir);
 }
 
 static void *move_late(void *place) {
@@ -374,6 +396,7 @@ static void *mount_beside(void *unused) {
 
 int main(int argc, char **argv) {
     int steps = 0, late = 0, sync = 0;
+    const char *beside = NULL;
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     umask(0);
@@ -388,7 +411,10 @@ int main(int argc, char **argv) {
         order |= !strcmp(argv[i], "order");
         late |= !strcmp(argv[i], "late");
         sync |= !strcmp(argv[i], "sync");
-        steps |= late | !strcmp(argv[i], "steps");
+        dups |= !strcmp(argv[i], "dup");
+        if (!strncmp(argv[i], "beside=", 7))
+            beside = argv[i] + 7;
+        steps |= late | dups | (beside != NULL) | !strcmp(argv[i], "steps");
     }
     backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -401,7 +427,7 @@ int main(int argc, char **argv) {
     if (!failed && late)
         failed = make_tree() || pthread_create(&mover, NULL, move_late, argv[2]);
     else if (!failed && steps)
-        failed = make_tree() || move_tree(argv[2]);
+        failed = make_tree() || move_tree(argv[2]) || (beside && clone_beside(argv[1], beside));
     else if (!failed && sync)
         failed = pthread_create(&mover, NULL, mount_beside, NULL);
     else if (!failed)

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -173,6 +173,29 @@ fn s83_daemons_that_must_have_been_asked_for_a_name() {
 fn s113_daemons_that_mount_in_steps() {
     compare(&[], &["steps"]);
     compare(&["--no-resend"], &["known", "steps"]);
+    compare(&[], &["dup"]);
+}
+
+/// S113: what else a daemon moves by the same calls goes where it is to go, in each life, also by a number that the mount had.
+#[test]
+fn s113_what_is_no_fuse_mount_is_moved() {
+    struct Beside(PathBuf);
+    impl Drop for Beside {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let beside = Beside(dir.path().to_owned());
+    let mount = odd(&[], &["dup", &format!("beside={}", beside.0.display())]);
+    assert_eq!(names(&beside.0), ["file"]);
+    for _ in 0..2 {
+        mount.crash_and_recover();
+        assert_eq!(names(&mount.mountpoint), ["file"], "{}", mount.log());
+        let status = mount.status().unwrap();
+        assert_eq!(status["mountpoint"].as_str(), mount.mountpoint.to_str());
+    }
+    mount.stop();
 }
 
 /// S113: the kernel may wait for the answer to INIT before mount(2) comes back (Linux 6.18): a second thread mounts then.
