@@ -27,7 +27,7 @@ use crate::unmount::{detach, root_of};
 use remounts::{Missed, Remounts, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, open};
 use rustix::io::Errno;
 use rustix::process::getppid;
 use std::collections::HashSet;
@@ -271,9 +271,21 @@ impl Watch {
     }
 }
 
+/// The mount table of this thread's namespace, where something else may be mounted over `/proc`.
+fn own_table() -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mut file = File::from(open("/proc/thread-self/mountinfo", flags, Mode::empty())?);
+    if fstatfs(&file)?.f_type != PROC_SUPER_MAGIC {
+        return Err(io::Error::other("there is no /proc in it"));
+    }
+    let mut table = Vec::new();
+    file.read_to_end(&mut table)?;
+    Ok(table)
+}
+
 /// Unmounts what is `gone` in this thread's namespace.
 fn take_off(gone: impl Fn(&Mount) -> bool) -> io::Result<()> {
-    let mut table = parse_table(&fs::read("/proc/thread-self/mountinfo")?);
+    let mut table = parse_table(&own_table()?);
     // What is mounted on others comes after them.
     let copies: Vec<u32> =
         table.iter().rev().filter(|mount| gone(mount)).map(|mount| mount.id).collect();

@@ -414,7 +414,7 @@ mod tests {
             assert!(matches!(scouts.ask(asks(path), &[], LOOK), Sent::Away), "{path}");
             assert_eq!(scouts.away().len(), 1, "{path}: nobody else is sent");
         }
-        assert!(MOST > 1, "others may still be sent");
+        const { assert!(MOST > 1, "others may still be sent") };
         drop(theirs);
     }
 }

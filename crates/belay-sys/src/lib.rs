@@ -27,7 +27,7 @@ pub use locks::{Lock, has_ranges, lock_range};
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
 pub use mounts::{change_mount, unique_number};
-pub use namespace::in_mount_namespace;
+pub use namespace::{in_mount_namespace, owner_of};
 pub use place::Place;
 pub use signals::unblock_signals;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};

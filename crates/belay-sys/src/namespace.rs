@@ -1,7 +1,24 @@
 //! Mount namespaces of other processes.
 
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::io;
+
+/// `NS_GET_USERNS` of linux/nsfs.h.
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
+
+/// The user namespace whose root may change `namespace` (an open file of `/proc/PID/ns/`).
+///
+/// # Errors
+/// Those of `ioctl_ns(2)`: `EPERM` if it is none of the caller's.
+pub fn owner_of(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that is live during the call, and no argument.
+    let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for this process, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
 
 /// Calls `act` in the mount namespace that `namespace` (an open `/proc/PID/ns/mnt`) names, in a
 /// thread of its own, so that nobody else's view changes.

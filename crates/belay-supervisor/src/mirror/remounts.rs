@@ -17,7 +17,6 @@ use crate::unmount::root_of;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::time::Duration;
 
@@ -158,7 +157,7 @@ impl Remounts {
         if self.late.is_empty() {
             return Ok(());
         }
-        let here = Table::parse(&fs::read("/proc/thread-self/mountinfo")?);
+        let here = Table::parse(&super::own_table()?);
         for (original, copy) in self.copies(&here) {
             let (Some(late), Some(host)) = (self.late.get(&original.id), &self.host) else {
                 continue;
