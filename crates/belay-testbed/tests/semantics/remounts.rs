@@ -267,6 +267,8 @@ fn s109_ordinary_users_have_no_copies() {
         user.does(move || refused(&file))
     };
     assert_eq!(writes(), None);
+    // A file is closed after its last close: until then the daemon may write.
+    user.wait_for("end of all work", |status| status["open_handles"] == 0);
     remount(&disk.0, "ro");
     assert_eq!(writes(), Some(ErrorKind::ReadOnlyFilesystem));
     remount(&disk.0, "rw");
