@@ -46,35 +46,37 @@ impl<M: Memory> Session<M> {
         let id = entry.nodeid;
         let kind = (entry.attr.mode >> 12) & 15;
         let numbered = self.is_numbered(entry);
-        if let Some(node) = self.store.node_by_id(self.generation, id) {
-            if self.store.kind(node) == kind || node == Node::ROOT {
-                if self.renumbers(node, entry.attr.ino) {
-                    self.renumber(node, entry.attr.ino, entry.attr.nlink);
-                }
-                self.index_links(node, kind, entry.attr.nlink, numbered);
-                return Some(node);
-            }
-            // The daemon uses the id for something else now: the old node is gone from it.
-            self.store.unbind(node);
-        }
-        let mut node = None;
-        if !created {
+        let old = || {
             // Not known to this generation, and still here: its children or handles need it.
-            node = self.store.child(parent, name).filter(|old| {
-                self.store.bound(*old, self.generation).is_none() && self.is_same(*old, kind, entry)
-            });
-            // Not where another link is another node, also for the kernel: it would take the two for one inode, and
-            // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
-            // may be another file's now.
-            let links_are_one = !self.control().has(flags::LINKS_APART) && !self.volatile();
-            if node.is_none()
-                && entry.attr.nlink > 1
-                && kind != DIRECTORY
-                && !numbered
-                && links_are_one
-            {
-                node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);
+            self.store.child(parent, name).filter(|old| {
+                !created
+                    && self.store.bound(*old, self.generation).is_none()
+                    && self.is_same(*old, kind, entry)
+            })
+        };
+        let has_links = entry.attr.nlink > 1 && kind != DIRECTORY;
+        if let Some(known) = self.store.node_by_id(self.generation, id) {
+            let is_kind = self.store.kind(known) == kind || known == Node::ROOT;
+            if !is_kind {
+                // The daemon uses the id for something else now: the old node is gone from it.
+                self.store.unbind(known);
+            } else if !has_links || old().is_none() {
+                if self.renumbers(known, entry.attr.ino) {
+                    self.renumber(known, entry.attr.ino, entry.attr.nlink);
+                }
+                self.index_links(known, kind, entry.attr.nlink, numbered);
+                return Some(known);
             }
+            // Another link of the file was asked for first: where nothing has told that the two are one, they are two for the
+            // kernel, which has the older one open, perhaps.
+        }
+        let mut node = old();
+        // Not where another link is another node, also for the kernel: it would take the two for one inode, and
+        // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
+        // may be another file's now.
+        let links_are_one = !self.control().has(flags::LINKS_APART) && !self.volatile();
+        if node.is_none() && !created && has_links && !numbered && links_are_one {
+            node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);
         }
         let node = match node {
             Some(node) => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -119,6 +120,39 @@ fn s09_hard_links_stay_one_inode() {
     assert_eq!(ino(&bed.at("c")), number);
     drop(file);
     bed.stop();
+}
+
+/// S9: a successor that is asked for another link first, of which nothing tells whose it is: both lead to the file, also for who
+/// has it open.
+#[test]
+fn s09_a_link_that_comes_before_the_name_that_is_known() {
+    for arguments in [&["--inode-numbers", "volatile"][..], &[]] {
+        let mount = Custom::low_level(arguments, &[]);
+        let link_behind = || fs::hard_link(mount.behind.join("file"), mount.behind.join("link"));
+        if !arguments.is_empty() {
+            link_behind().unwrap();
+        }
+        let file = fs::OpenOptions::new().read(true).append(true).open(mount.at("file")).unwrap();
+        // Now, it is not known to have links.
+        if arguments.is_empty() {
+            link_behind().unwrap();
+        }
+        mount.crash_and_recover();
+        assert_eq!(fs::read_to_string(mount.at("link")).unwrap(), "text");
+        assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "text");
+        assert_eq!(crate::common::content(&file), "text", "{}", mount.log());
+        (&file).write_all(b"more").unwrap();
+        assert_eq!(fs::read_to_string(mount.at("link")).unwrap(), "textmore");
+        fs::remove_file(mount.at("file")).unwrap();
+        mount.crash_and_recover();
+        assert_eq!(fs::read_to_string(mount.at("link")).unwrap(), "textmore");
+        drop(file);
+        fs::hard_link(mount.at("link"), mount.at("file")).unwrap();
+        assert_eq!(ino(&mount.at("file")), ino(&mount.at("link")));
+        fs::remove_file(mount.at("link")).unwrap();
+        assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "textmore");
+        mount.stop();
+    }
 }
 
 /// S10: nodes are found again below directories that were renamed or replaced.
