@@ -8,7 +8,8 @@ use crate::store::Store;
 const ENDS: usize = 0; // parent | node
 const NEXT: usize = 1; // next in the index | next of the node
 const KEY: usize = 2; // hash | length of the name
-const NAME: usize = 3;
+/// Words before the name.
+pub(crate) const NAME: usize = 3;
 /// The longest name that FUSE passes on (FUSE_NAME_MAX, fs/fuse/fuse_i.h).
 pub const MAX_NAME: usize = 1024;
 

@@ -1,6 +1,7 @@
 //! Hash indices by linear hashing (Litwin 1980): one bucket is split at each insert that finds
 //! the table full, so no insert ever pays for a whole rehash and memory stays proportional.
 
+use crate::dentries;
 use crate::memory::{Memory, high, low, pair, tail};
 use crate::store::{INDICES, Store};
 
@@ -124,7 +125,8 @@ impl<M: Memory> Store<M> {
     /// damaged there is none, so to as many items as there can be.
     fn longest(&self, index: Index) -> usize {
         let capacity = &self.layout.capacity;
-        let most = if index == Index::Name { capacity.heap_words } else { capacity.nodes };
+        let names = capacity.heap_words / dentries::NAME;
+        let most = if index == Index::Name { names } else { capacity.nodes };
         let items = self.header(INDICES + 2 * index as usize + 1);
         usize::try_from(items).map_or(most, |items| items.min(most)).max(MAX_CHAIN)
     }
@@ -167,12 +169,28 @@ impl<M: Memory> Store<M> {
         }
     }
 
-    /// Splits the bucket whose turn it is: some of its items go to the new bucket `buckets`.
+    fn ends_within(&self, index: Index, mut item: u32, most: usize) -> bool {
+        for _ in 0..most {
+            if item == 0 {
+                return true;
+            }
+            item = self.next(index, item);
+        }
+        item == 0
+    }
+
+    /// Splits the bucket whose turn it is: some of its items go to the new bucket `buckets`. One that is too long for one change
+    /// is left, and so is the table as large as it is.
     fn split(&self, index: Index, buckets: u64) {
         let from = buckets - (1u64 << buckets.ilog2());
+        // Each item costs a pair of the undo area, which more is to go into.
+        let most = MAX_CHAIN.min(self.layout.undo_pairs / 2);
         let mut item = self.head(index, from);
+        if !self.ends_within(index, item, most) {
+            return;
+        }
         let (mut stay, mut go) = (0, 0);
-        for _ in 0..self.longest(index) {
+        for _ in 0..most {
             if item == 0 {
                 break;
             }

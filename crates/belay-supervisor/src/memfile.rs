@@ -40,9 +40,18 @@ pub fn create_sized(name: &str, length: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
+/// A memory file that nobody is to start: where `vm.memfd_noexec` is 2, no other can be had.
+fn create_sealable(name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(name, flags), // before Linux 6.3
+        made => made,
+    }
+}
+
 fn create_sized_unsealed(name: &str, length: u64) -> Result<OwnedFd> {
     let wrap = |error| Error::system("create", format!("memory file {name}"), error, TOO_LONG);
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(wrap)?;
+    let file = create_sealable(name).map_err(wrap)?;
     ftruncate(&file, length).map_err(wrap)?;
     Ok(file)
 }
@@ -115,7 +124,7 @@ pub fn read_at(file: BorrowedFd<'_>, length: usize, offset: u64) -> rustix::io::
 /// Those of `memfd_create(2)` and pwrite(2).
 pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
     let wrap = |error| Error::system("write", format!("memory file {name}"), error, "");
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(wrap)?;
+    let file = create_sealable(name).map_err(wrap)?;
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::refused(name, error.to_string(), "report this as a bug"))?;
     write_at(file.as_fd(), &bytes, 0).map_err(wrap)?;

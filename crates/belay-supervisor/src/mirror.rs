@@ -249,8 +249,8 @@ impl Watch {
 
     /// In the namespace of a process. Which copies could not be changed goes to `missed`, also if something else fails there.
     fn look_in(&self, pid: u32, missed: &mut Vec<Missed>) -> io::Result<()> {
-        let path = format!("/proc/{pid}/ns/mnt");
-        let namespace = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // It may have gone to another one meanwhile.
+        let namespace = copies::open_own(pid)?;
         belay_sys::in_mount_namespace(namespace.as_fd(), || {
             // First, as it waits for nobody.
             let changed = self.remounts.carry(missed);

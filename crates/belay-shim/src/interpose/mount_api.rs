@@ -1,6 +1,7 @@
 //! fsopen, fsconfig, fsmount, move_mount and mount_setattr: mounting in steps. As for mount(2), generation 0 mounts, and the others
 //! find it mounted: what they make on their way there is nothing, and leads nowhere.
 
+use crate::real::{errno, set_errno};
 use crate::start::{Shim, shim};
 use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_uint, c_void, size_t};
@@ -91,9 +92,15 @@ fn bytes<'a>(text: *const c_char) -> &'a [u8] {
 
 /// What a successor gets in the place of a file system that it is not to make.
 fn nothing(close_on_exec: bool) -> c_int {
-    let flags = libc::MFD_ALLOW_SEALING | if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
-    // SAFETY: a C string and flags; the kernel gives a descriptor that is the daemon's to close.
-    let fd = unsafe { belay_sys::raw::syscall(libc::SYS_memfd_create, c"fuse".as_ptr(), flags) };
+    let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
+    let make = |flags: c_uint| {
+        // SAFETY: a C string and flags; the kernel gives a descriptor that is the daemon's to close.
+        unsafe { belay_sys::raw::syscall(libc::SYS_memfd_create, c"fuse".as_ptr(), flags) }
+    };
+    let mut fd = make(flags | libc::MFD_NOEXEC_SEAL);
+    if fd < 0 && errno() == libc::EINVAL {
+        fd = make(flags); // before Linux 6.3
+    }
     if let Ok(number) = u32::try_from(fd) {
         // SAFETY: the descriptor that was just made, and bytes that are readable during the call.
         unsafe {
@@ -103,16 +110,21 @@ fn nothing(close_on_exec: bool) -> c_int {
     fd as c_int
 }
 
-/// Whether `fd` is [`nothing`].
+/// Whether `fd` is [`nothing`]. Says nothing in errno.
 fn is_nothing(fd: c_int) -> bool {
+    let before = errno();
     // SAFETY: a number; where it is no memory file, the kernel says so and asks nobody.
     let seals = unsafe { belay_sys::raw::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) };
     let mut found = [0_u8; NOTHING.len() + 1];
-    // SAFETY: room for as many bytes, during the call.
-    let mut length = || unsafe {
-        belay_sys::raw::syscall(libc::SYS_pread64, fd, found.as_mut_ptr(), found.len(), 0_i64)
+    let length = if seals < 0 {
+        -1
+    } else {
+        let (room, start) = (found.len(), 0_i64);
+        // SAFETY: room for as many bytes, during the call.
+        unsafe { belay_sys::raw::syscall(libc::SYS_pread64, fd, found.as_mut_ptr(), room, start) }
     };
-    seals == 0 && length() == NOTHING.len() as i64 && found.starts_with(NOTHING)
+    set_errno(before);
+    usize::try_from(length) == Ok(NOTHING.len()) && found.starts_with(NOTHING)
 }
 
 /// Whether that is the name of a kind of FUSE mounts: it may have a subtype.
@@ -210,8 +222,9 @@ pub unsafe extern "C-unwind" fn fsmount(
     // SAFETY: the caller's arguments, unchanged.
     let mount =
         unsafe { belay_sys::raw::syscall(libc::SYS_fsmount, fd, mount_flags, attributes) as c_int };
-    if let (Some(options), Some(what)) = (options_of(What::Context(fd)), mounted(mount)) {
-        note(what, Some(options));
+    // Also of what is none of these: it may have the device of one that is gone.
+    if let Some(what) = mounted(mount) {
+        note(what, options_of(What::Context(fd)));
     }
     mount
 }

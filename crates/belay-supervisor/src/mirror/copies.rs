@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 use std::collections::HashSet;
 use std::io;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long all of them are waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,28 +34,40 @@ pub(crate) fn take_off(mount: &MountFact, daemons: impl Iterator<Item = u32>) {
         }
     };
     let namespaces: Vec<_> = daemons.filter_map(open).collect();
-    if namespaces.is_empty() {
-        return;
-    }
-    let (mount, (done, is_done)) = (mount.clone(), mpsc::channel::<()>());
-    let work = move || {
-        // Told when this goes, whatever happens.
-        let _done = done;
-        for (pid, namespace) in namespaces {
+    // One thread each: what does not answer in one is nothing to the others.
+    let mut done: Vec<_> = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    for (pid, namespace) in namespaces {
+        let mount = mount.clone();
+        let (told, is_done) = mpsc::channel::<()>();
+        let work = move || {
+            // Told when this goes, whatever happens.
+            let _told = told;
             if let Err(error) = take_off_in(&namespace, &mount) {
                 tracing::debug!("the mount namespace of process {pid}: {error}");
             }
+        };
+        match threads::start("copies", work) {
+            Ok(()) => done.push((pid, is_done)),
+            Err((error, _)) => stays(pid, &error.to_string()),
         }
-    };
-    if let Err((error, _)) = threads::start("copies", work) {
-        tracing::debug!("copies of a mount stay: {error}");
-    } else if is_done.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-        tracing::debug!("copies of a mount stay: what is on the way to them does not answer");
+    }
+    for (pid, is_done) in done {
+        let left = end.saturating_duration_since(Instant::now());
+        if is_done.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+            stays(pid, "what is on the way to it does not answer");
+        }
     }
 }
 
+fn stays(pid: u32, why: &str) {
+    tracing::warn!(
+        "a copy of the mount may stay in the mount namespace of process {pid}: {why}; it ends with that process"
+    );
+}
+
 /// The mount namespace of a process, if it belongs to this process's user namespace.
-fn open_own(pid: u32) -> io::Result<OwnedFd> {
+pub(super) fn open_own(pid: u32) -> io::Result<OwnedFd> {
     let open = |path: &str| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let namespace = open(&format!("/proc/{pid}/ns/mnt"))?;
     let (owner, own) = (belay_sys::owner_of(namespace.as_fd())?, open("/proc/self/ns/user")?);

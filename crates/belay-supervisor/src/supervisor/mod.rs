@@ -62,6 +62,7 @@ mod watch;
 mod words;
 
 pub(crate) use record::SLACK;
+pub use undead::defers;
 
 use crate::autopsy::{self, later::Backtraces};
 use crate::blackout::Blackouts;

@@ -142,7 +142,7 @@ fn held_by(pid: u32) -> &'static str {
 }
 
 /// Why process `pid` does not act on this signal before something else happens; `None` if it may.
-pub(super) fn defers(pid: u32, signal: i32) -> Option<&'static str> {
+pub fn defers(pid: u32, signal: i32) -> Option<&'static str> {
     // These are acted on by a process that is stopped, and what is frozen is told of by its silence.
     if matches!(signal, SIGKILL | SIGSTOP | SIGCONT) {
         return None;

@@ -70,9 +70,19 @@ static int find(const char *path) {
     return 0;
 }
 
+/* How many inodes it had met before this one. */
+static int met_as(const struct stat *st) {
+    static ino_t met[4096];
+    int i = 1;
+    while (i < 4095 && met[i] && met[i] != st->st_ino)
+        i++;
+    met[i] = st->st_ino;
+    return i;
+}
+
 static struct fuse_attr attr_of(const struct stat *st, uint64_t node) {
     return (struct fuse_attr){
-        .ino = order ? 7 + node : copies && S_ISDIR(st->st_mode) ? st->st_ino + getpid() : st->st_ino, .size = st->st_size, .blocks = st->st_blocks, .atime = st->st_atim.tv_sec,
+        .ino = order ? 7 + met_as(st) : copies && S_ISDIR(st->st_mode) ? st->st_ino + getpid() : st->st_ino, .size = st->st_size, .blocks = st->st_blocks, .atime = st->st_atim.tv_sec,
         .mtime = st->st_mtim.tv_sec, .ctime = st->st_ctim.tv_sec, .atimensec = st->st_atim.tv_nsec,
         .mtimensec = st->st_mtim.tv_nsec, .ctimensec = st->st_ctim.tv_nsec, .mode = st->st_mode, .nlink = st->st_nlink,
         .uid = st->st_uid, .gid = st->st_gid, .blksize = 4096};

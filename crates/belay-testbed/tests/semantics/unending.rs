@@ -125,6 +125,19 @@ fn s110_a_signal_to_a_stopped_daemon() {
     mount.stop();
 }
 
+/// S110: with a limit for hangs that ends it, also where nobody else asks for anything.
+#[test]
+fn s110_a_signal_to_a_stopped_daemon_that_hangs_then() {
+    let mount = Custom::low_level(&["--hang-timeout", "1s"], &[]);
+    let daemon = mount.pid("daemon");
+    kill(daemon, Signal::STOP).unwrap();
+    assert!(until(|| state_of(daemon) == "T"));
+    mount.ask(&["crash", "--signal", "SEGV"]);
+    assert_eq!(number(&mount.status().unwrap(), "/crashes"), 1, "{}", mount.log());
+    mount.serves();
+    mount.stop();
+}
+
 /// S110: it is frozen by cgroup v2, which lets only those go that are killed.
 #[test]
 fn s110_a_signal_to_a_daemon_that_is_frozen_until_it_is_killed() {

@@ -8,6 +8,7 @@ use belay_supervisor::instances::Instance;
 use belay_supervisor::process::signal_name;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::status::State;
+use belay_supervisor::supervisor::defers;
 use belay_supervisor::text::counted;
 use belay_supervisor::threads;
 use signal_hook::consts::SIGSTOP;
@@ -30,12 +31,15 @@ pub fn run(options: &Crash) -> Result<i32> {
     let place = &status.shown();
     let mut blackouts = Vec::new();
     let mut next = Instant::now();
+    let mut asked = false;
     for number in 1..=options.count {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next = (next + options.every).max(Instant::now());
         let ask = Ask::Crash { signal: options.signal };
-        if options.signal == SIGSTOP {
+        let is_deferred = |pid| defers(pid, options.signal).is_some();
+        if !asked && (options.signal == SIGSTOP || status.daemon.pid.is_some_and(is_deferred)) {
             have_it_asked(status.place().unwrap_or_default());
+            asked = true;
         }
         let (generation, blackout) = strike(&instance, place, &ask)?;
         blackouts.push(blackout);
