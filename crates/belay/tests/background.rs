@@ -3,6 +3,7 @@
 mod common;
 
 use common::{belay, can_hold, run, text};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -140,9 +141,9 @@ fn a_mount_that_says_nothing_is_named() {
     }
     let held = common::Held::start(&[], &["-f"]);
     let supervisor = held.pid("supervisor");
-    common::signal(supervisor, rustix::process::Signal::STOP);
+    common::signal(supervisor, Signal::STOP);
     let output = run(&held.belay(&["status"]));
-    common::signal(supervisor, rustix::process::Signal::CONT);
+    common::signal(supervisor, Signal::CONT);
     let said = text(&output);
     let named = format!("warning: the supervisor of {} ", held.mount.display());
     assert!(said.contains(&named) && said.contains("no answer within 5s"), "{said}");
@@ -211,31 +212,79 @@ fn s112_it_outlives_its_terminal() {
     assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
 }
 
-/// S112: Ctrl-C while the daemon starts means the mount that is to be.
+/// Starts `belay run --background` of what never mounts, and waits until that is started. Gives it with the status of the mount.
+fn start_of_nothing(places: &Places) -> (Child, Value) {
+    let mut command = belay();
+    command
+        .args(["run", "--background", "--", "sleep", "1000"])
+        .env("BELAY_STATE_DIR", &places.state);
+    let said = std::fs::File::create(places.mount.with_file_name("said")).expect("a file");
+    let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("belay");
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let all =
+            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
+        let mut all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
+        if all["mounts"][0]["daemon"]["pid"].is_u64() {
+            return (child, all["mounts"][0].take());
+        }
+        assert!(Instant::now() < limit, "it does not start");
+    }
+}
+
+fn said(places: &Places) -> String {
+    std::fs::read_to_string(places.mount.with_file_name("said")).expect("what was said")
+}
+
+/// S112: Ctrl-C while the daemon starts means the mount that is to be. Nothing serves then, and the exit status says so.
 #[test]
 fn s112_a_start_is_broken_off() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let mut command = belay();
-    command
-        .args(["run", "--background", "--", "sleep", "1000"])
-        .env("BELAY_STATE_DIR", &places.state);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("belay");
-    let limit = Instant::now() + Duration::from_secs(60);
-    let started = || {
-        let all =
-            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
-        let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
-        all["mounts"][0]["daemon"]["pid"].is_u64()
-    };
-    while !started() {
-        assert!(Instant::now() < limit, "it does not start");
+    for (signal, code, name) in [
+        (rustix::process::Signal::INT, 130, "SIGINT"),
+        (rustix::process::Signal::TERM, 143, "SIGTERM"),
+    ] {
+        let places = Places::new();
+        let (child, _) = start_of_nothing(&places);
+        common::signal(i32::try_from(child.id()).expect("a pid"), signal);
+        assert_eq!(end(child), Some(code));
+        let said = said(&places);
+        assert!(said.contains(&format!("broken off by {name}")), "{said}");
+        assert_eq!(places.entries(), 0);
     }
-    let pid = i32::try_from(child.id()).expect("a pid");
-    common::signal(pid, rustix::process::Signal::INT);
-    assert!(end(child).is_some());
+}
+
+/// S112: so does a start whose belay is killed, or that another ends: it serves nothing, and what happened is said.
+#[test]
+fn s112_a_start_whose_belay_has_ended_is_told() {
+    if !can_hold() {
+        return;
+    }
+    let pid = |status: &Value, of: &str| {
+        i32::try_from(status[of]["pid"].as_i64().expect("a pid")).expect("a pid")
+    };
+    let places = Places::new();
+    let (child, status) = start_of_nothing(&places);
+    let (keeper, supervisor) = (pid(&status, "keeper"), pid(&status, "supervisor"));
+    for process in [keeper, supervisor] {
+        common::signal(process, rustix::process::Signal::STOP);
+    }
+    for process in [keeper, supervisor, pid(&status, "daemon")] {
+        common::signal(process, rustix::process::Signal::KILL);
+    }
+    assert_eq!(end(child), Some(1));
+    let told = said(&places);
+    assert!(told.contains("killed by SIGKILL") && told.contains("nothing serves"), "{told}");
+    assert_eq!(places.entries(), 0);
+
+    let places = Places::new();
+    let (child, status) = start_of_nothing(&places);
+    common::signal(pid(&status, "supervisor"), rustix::process::Signal::TERM);
+    assert_eq!(end(child), Some(1));
+    let told = said(&places);
+    assert!(told.contains("ended before it served"), "{told}");
     assert_eq!(places.entries(), 0);
 }
 
