@@ -288,6 +288,100 @@ fn s112_a_start_whose_belay_has_ended_is_told() {
     assert_eq!(places.entries(), 0);
 }
 
+/// S112: a log is a file that the user has named: what was in it stays, and what is no such file is refused.
+#[test]
+fn s112_a_log_is_appended_to_and_no_link() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let at = |name: &str| places.mount.with_file_name(name);
+    std::fs::write(at("theirs"), "theirs\n").expect("write");
+    std::os::unix::fs::symlink(at("theirs"), at("link")).expect("link");
+    let link = at("link").display().to_string();
+    for (log, why) in [(link.as_str(), "symbolic link"), ("/dev/null", "no regular file")] {
+        let output = places.start(&["--log-file", log]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.contains("--log-file"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(at("theirs")).expect("read"), "theirs\n");
+    assert_eq!(places.entries(), 0);
+    // More than a log of belay's own has.
+    let before = "from before\n".repeat(500_000);
+    std::fs::write(at("log"), &before).expect("write");
+    let log = at("log").display().to_string();
+    let output = places.start(&["--log-file", &log]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(places.ask(&["crash"]).status.success() && places.ask(&["stop"]).status.success());
+    let told = std::fs::read_to_string(at("log")).expect("read");
+    let rest = told.strip_prefix(&before).expect("what was there before");
+    assert!(rest.contains("mounted at") && rest.contains("killed by SIGKILL"), "{rest}");
+}
+
+/// S112: nothing is at a daemon's standard input, whatever is at that of who has started it; its directory and umask are as there.
+#[test]
+fn s112_what_the_daemon_has_of_who_starts_it() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let mut command = Command::new("sh");
+    let script = "cd \"$1\"; umask 027; shift; echo words | exec \"$@\"";
+    command.args(["-c", script, "sh"]).arg(places.source());
+    command.arg(env!("CARGO_BIN_EXE_belay")).args(["run", "--background", "--", "bindfs", "-f"]);
+    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    let output = run(&command);
+    assert!(output.status.success(), "{}", text(&output));
+    for life in 0..2 {
+        let status = places.status();
+        let proc = PathBuf::from(format!("/proc/{}", status["daemon"]["pid"]));
+        let link = |name: &str| std::fs::read_link(proc.join(name)).expect("a link");
+        assert_eq!(link("fd/0"), Path::new("/dev/null"), "life {life}");
+        assert_eq!(link("cwd"), places.source(), "life {life}");
+        assert!(places.ask(&["crash"]).status.success());
+    }
+    assert!(places.ask(&["stop"]).status.success());
+}
+
+/// A start that is refused when its keeper is there already says why, and the keeper nothing of its own.
+#[test]
+fn s112_a_keeper_that_is_not_needed_says_nothing() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let log = places.mount.with_file_name("log");
+    let mut command = belay();
+    command.args(["run", "--background", "--log-file"]).arg(&log).args(["--", "bindfs", "-f"]);
+    // Each is as long as an argument may be, all of them are longer than what is noted.
+    command.args((0..10).map(|_| format!("-o{}", "x".repeat(120_000))));
+    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    let output = run(&command);
+    assert!(!output.status.success() && text(&output).contains("the command line"));
+    assert_eq!(std::fs::read_to_string(&log).expect("the log"), "");
+    assert_eq!(places.entries(), 0);
+}
+
+/// What was stopped is named as it is called, not as it is quoted.
+#[test]
+fn what_is_stopped_is_named_as_it_is_called() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let dir = places.mount.with_file_name("a dir");
+    std::fs::create_dir(&dir).expect("mkdir");
+    let daemon = dir.join("some one's daemon");
+    common::copy("/usr/bin/bindfs".as_ref(), &daemon);
+    let mut command = belay();
+    command.args(["run", "--background", "--"]).arg(&daemon).arg("-f").arg(places.source());
+    let output = run(command.arg(&places.mount).env("BELAY_STATE_DIR", &places.state));
+    assert!(output.status.success(), "{}", text(&output));
+    let said = text(&places.ask(&["stop"]));
+    assert_eq!(said, format!("stopped: {} (some one's daemon)\n", places.mount.display()));
+}
+
 /// In the foreground the same is said, once.
 #[test]
 fn in_the_foreground_it_is_said_when_the_mount_serves() {

@@ -59,6 +59,11 @@ impl Background {
         &self.log
     }
 
+    /// There will be no mount: the keeper ends without a word, and before it has, nothing else goes on.
+    pub fn cancel(self) {
+        self.keeper.cancel();
+    }
+
     /// Gives it the mount whose folder is `dir`, and waits until that serves. Gives belay's exit code.
     pub fn wait(self, fds: Descriptors, dir: &Path) -> Result<i32> {
         let Self { keeper, log } = self;
@@ -223,15 +228,12 @@ fn end_it(keeper: &Watched, dir: &Path) {
 
 /// What was said while the mount came to be. In the foreground it would be on this terminal. Says whether there was something.
 fn pass_on(log: &Log, served: bool) -> bool {
-    let text = log.said(SAID);
-    // Of more than that the end is there, and it begins anywhere.
-    let whole =
-        if text.len() < SAID { &*text } else { text.split_once('\n').map_or("", |it| it.1) };
-    if whole.len() < text.len() {
+    let (text, is_all) = log.said(SAID);
+    if !is_all {
         say("belay: what was said before was too much to be passed on\n");
     }
     let mut waiting = 0;
-    for line in whole.lines().filter(|line| !(served && line.starts_with(MOUNTED))) {
+    for line in text.lines().filter(|line| !(served && line.starts_with(MOUNTED))) {
         say(&format!("{line}\n"));
         waiting += line.len() + 1;
         if waiting > PART {
