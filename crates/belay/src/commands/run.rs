@@ -139,6 +139,12 @@ impl Seen {
         let chosen = profile::choose(asked, named, &options.command, options.image.as_deref())?;
         let medium = chosen.medium.as_deref().and_then(|path| Medium::look(path).ok());
         let doubt = doubt::of(&options.command).map(|doubt| doubt.told());
+        // What is done with images and journals has to be done in the turn. Whoever serves them is asked here for the first time, and if
+        // nobody answers, it is here that this start waits.
+        let _ = image::named(&options.command);
+        for path in [&options.image, &options.journal].into_iter().flatten() {
+            let _ = path.metadata();
+        }
         Ok(Self { chosen, medium, doubt })
     }
 }
