@@ -221,15 +221,18 @@ fn start_of_nothing(places: &Places) -> (Child, Value) {
     let said = std::fs::File::create(places.mount.with_file_name("said")).expect("a file");
     let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("belay");
     let limit = Instant::now() + Duration::from_secs(60);
-    loop {
+    let status = || {
         let all =
             text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
-        let mut all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
-        if all["mounts"][0]["daemon"]["pid"].is_u64() {
-            return (child, all["mounts"][0].take());
-        }
+        let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
+        all["mounts"][0].clone()
+    };
+    let mut now = status();
+    while !now["daemon"]["pid"].is_u64() {
         assert!(Instant::now() < limit, "it does not start");
+        now = status();
     }
+    (child, now)
 }
 
 fn said(places: &Places) -> String {
