@@ -130,6 +130,9 @@ pub struct Config {
     /// Where belay and the daemon talk to, if they are in the background.
     #[serde(default)]
     pub log: Option<OsText>,
+    /// How long that was before: belay shortens only what comes behind.
+    #[serde(default)]
+    pub log_begin: u64,
     /// More messages.
     pub verbose: u8,
     /// Process id of the keeper that the user started.
@@ -145,7 +148,7 @@ impl Config {
     /// Has what this process says go to the log, where there is one, as to a file of limited length.
     pub fn mind_log(&self) {
         if self.log.is_some() {
-            crate::outgoing::keep_short();
+            crate::outgoing::keep_short(self.log_begin);
         }
     }
 

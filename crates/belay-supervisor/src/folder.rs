@@ -124,6 +124,20 @@ impl Folder {
         Self::checked(self.fd.as_fd(), OsStr::new(name), &self.path.join(name))
     }
 
+    /// The folder `name` in it, which this makes for this user alone; `None` if there is something of that name.
+    ///
+    /// # Errors
+    /// Those of mkdir(2).
+    pub fn make_new(&self, name: &str) -> Result<Option<Self>> {
+        match mkdirat(&self.fd, name, OWNERS) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(None),
+            Err(error) => return Err(creating(&self.path.join(name), error)),
+        }
+        widen_at(self.fd.as_fd(), OsStr::new(name));
+        Self::checked(self.fd.as_fd(), OsStr::new(name), &self.path.join(name)).map(Some)
+    }
+
     /// Makes the folder `name` in it, if there is nothing of that name.
     ///
     /// # Errors

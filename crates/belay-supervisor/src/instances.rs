@@ -31,6 +31,8 @@ const KEPT_BYTES: u64 = 256 << 20;
 const KEPT_MOUNTS: usize = 500;
 /// Entries of one such folder that are looked at; what has more is too large to be kept. Reports are bounded far below.
 const ENTRIES: usize = 10_000;
+/// Names that are tried for a new folder.
+const NAMES: u32 = 100;
 /// How long a folder may be without its lock while it is made or removed, with much to spare.
 const SETTING_UP: Duration = Duration::from_secs(600);
 /// The largest file of a folder that is read. What belay writes there is shorter: a configuration by `keeper::LONGEST`, a status
@@ -95,10 +97,7 @@ pub struct NewInstance {
 /// Those of mkdir(2), open(2) and bind(2).
 pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
     let state = make_private(state_dir)?;
-    let name = folder_name(hint, std::process::id());
-    // A folder of this name was left by a dead process with the same id.
-    remove(&state.inside().join(&name));
-    let folder = state.make(&name)?;
+    let folder = new_folder(&state, hint)?;
     folder.make(REPORTS)?;
     let lock = new_lock(&folder)?;
     let control = UnixListener::bind(socket_path(&folder)).map_err(|error| {
@@ -110,6 +109,20 @@ pub fn create(state_dir: &Path, hint: &Path) -> Result<NewInstance> {
         .set_nonblocking(true)
         .map_err(|error| Error::system("set up", "the control socket", error, ""))?;
     Ok(NewInstance { folder, lock, control: control.into() })
+}
+
+/// A folder that nobody else has. One of the first name that comes to mind may be there: of a mount whose process of the same id has
+/// ended, with its reports, or of one that lives, or is just being made, as ids are the same in other containers. None of them is
+/// touched.
+fn new_folder(state: &Folder, hint: &Path) -> Result<Folder> {
+    let pid = std::process::id();
+    for n in 1..=NAMES {
+        if let Some(folder) = state.make_new(&folder_name(hint, n, pid))? {
+            return Ok(folder);
+        }
+    }
+    let what = state.path().join(folder_name(hint, 1, pid)).display().to_string();
+    Err(Error::refused(what, format!("it and {} more are there already", NAMES - 1), WHERE))
 }
 
 /// The lock of a new folder. It is locked before it has its name: a folder whose lock nobody holds is dead, and
@@ -161,7 +174,8 @@ pub fn connect(dir: &Path) -> Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-fn folder_name(hint: &Path, pid: u32) -> String {
+/// The name of a folder, the `n`th that is tried.
+fn folder_name(hint: &Path, n: u32, pid: u32) -> String {
     let text = hint.to_string_lossy();
     let text = text.trim_matches('/');
     let plain = |c: char| {
@@ -172,7 +186,8 @@ fn folder_name(hint: &Path, pid: u32) -> String {
     name.reverse();
     let name: String = name.into_iter().collect();
     let name = name.trim_start_matches(['.', '-']);
-    format!("{}.{pid}", if name.is_empty() { "mount" } else { name })
+    let name = if name.is_empty() { "mount" } else { name };
+    if n > 1 { format!("{name}-{n}.{pid}") } else { format!("{name}.{pid}") }
 }
 
 /// Whether a folder's name is one that [`folder_name`] gives.
@@ -437,6 +452,24 @@ mod tests {
 
     const OLD: Duration = Duration::from_secs(SETTING_UP.as_secs() + 1);
 
+    /// A process in another container may have the same id, and a mount at the same place.
+    #[test]
+    fn a_folder_that_is_there_is_nobody_elses_to_take() {
+        let state = tempfile::tempdir().unwrap();
+        let make = || create(state.path(), Path::new("/mnt")).unwrap();
+        let first = make();
+        let dir = first.folder.path().to_owned();
+        fs::write(dir.join("config.json"), "theirs").unwrap();
+        let second = make();
+        assert_ne!(second.folder.path(), dir);
+        assert_eq!(fs::read_to_string(dir.join("config.json")).unwrap(), "theirs");
+        assert!(is_locked(&dir) && has_socket(&dir) && is_locked(second.folder.path()));
+        // One that is just being made has no lock yet.
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        assert_ne!(make().folder.path(), dir);
+        assert!(dir.join("config.json").exists());
+    }
+
     /// Whoever makes or removes a folder may be killed.
     #[test]
     fn what_is_left_of_folders_is_removed() {
@@ -483,10 +516,12 @@ mod tests {
 
     #[test]
     fn folder_names_are_tame() {
-        assert_eq!(folder_name(Path::new("/mnt/data"), 5), "mnt-data.5");
-        assert_eq!(folder_name(Path::new("/"), 5), "mount.5");
-        assert_eq!(folder_name(Path::new("../../x y"), 5), "x-y.5");
-        assert!(folder_name(Path::new(&"a".repeat(500)), 5).len() < 60);
+        assert_eq!(folder_name(Path::new("/mnt/data"), 1, 5), "mnt-data.5");
+        assert_eq!(folder_name(Path::new("/mnt/data"), 2, 5), "mnt-data-2.5");
+        assert!(is_folder_name("mnt-data-2.5".as_ref()));
+        assert_eq!(folder_name(Path::new("/"), 1, 5), "mount.5");
+        assert_eq!(folder_name(Path::new("../../x y"), 1, 5), "x-y.5");
+        assert!(folder_name(Path::new(&"a".repeat(500)), 1, 5).len() < 60);
     }
 
     #[test]

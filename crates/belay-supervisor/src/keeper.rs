@@ -14,12 +14,12 @@ use crate::process::{Exit, Exited, Watched, reap};
 use crate::programs;
 use crate::signals::Signals;
 use crate::supervisor::SLACK;
-use crate::text::bytes;
+use crate::text::{OsText, bytes};
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ftruncate, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGCHLD, SIGKILL};
 use std::collections::VecDeque;
@@ -168,7 +168,7 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
 /// If not even the first supervisor can be started.
 pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
     become_subreaper()?;
-    let mut keeper = Keeper::new(config.verbose, fds)?;
+    let mut keeper = Keeper::new(config, fds)?;
     keeper.start_patiently(false)?;
     Ok(keeper.keep())
 }
@@ -181,8 +181,11 @@ pub fn run(config: &Config, fds: Descriptors) -> Result<i32> {
 pub fn run_inherited() -> Result<i32> {
     become_subreaper()?;
     let link = Link::from_stdin()?;
-    let Received::WithDescriptors(note, fds) = link.receive(true) else {
-        return Err(nobody_there());
+    let (note, fds) = match link.receive(true) {
+        Received::WithDescriptors(note, fds) => (note, fds),
+        // Whoever has started this has found that there is nothing to keep, and says why.
+        Received::Closed if is_socket(&link) => return Ok(1),
+        _ => return Err(nobody_there()),
     };
     // Standard input was the link, which must be held once only, or its end goes unnoticed.
     let _ = rustix::stdio::dup2_stdin(&fds.stdin);
@@ -197,11 +200,15 @@ pub fn run_inherited() -> Result<i32> {
         }
         _ => return Err(nobody_there()),
     };
-    let mut keeper = Keeper::new(config.verbose, fds)?;
+    let mut keeper = Keeper::new(&config, fds)?;
     keeper.stops = stops;
     keeper.worked = true;
     keeper.link = Some(link);
     Ok(keeper.keep())
+}
+
+fn is_socket(link: &Link) -> bool {
+    fstat(link).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
 fn nobody_there() -> Error {
@@ -248,6 +255,8 @@ pub fn self_as(role: &str, verbose: u8) -> Command {
 
 struct Keeper {
     verbose: u8,
+    /// Where what is said goes, if that is a file.
+    log: Option<String>,
     fds: Descriptors,
     signals: Signals,
     link: Option<Link>,
@@ -265,9 +274,10 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(verbose: u8, fds: Descriptors) -> Result<Self> {
+    fn new(config: &Config, fds: Descriptors) -> Result<Self> {
         Ok(Self {
-            verbose,
+            verbose: config.verbose,
+            log: config.log.as_ref().map(OsText::show),
             fds,
             signals: Signals::catch()?,
             link: None,
@@ -431,8 +441,9 @@ impl Keeper {
                 tracing::error!(
                     "giving up on this mount: {OWN_DEATHS} supervisors in a row have ended by themselves, the last one {}. \
                      Its daemon, if it lives, serves on by itself; else requests fail from now on. Clean up with `umount` \
-                     or `fusermount3 -u`, and report this as a bug, with what is above",
-                    exit.told()
+                     or `fusermount3 -u`, and report this as a bug, with {}",
+                    exit.told(),
+                    self.log.as_deref().unwrap_or("what is above")
                 );
                 return false;
             }

@@ -10,7 +10,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{fstat, ftruncate};
 use rustix::io::{Errno, pread, write};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl Shared {
             drop(queue);
             write_out(&bytes, |n| self.lock().written += n as u64);
             if SHORT.load(Relaxed) {
-                cut(rustix::stdio::stderr());
+                cut(rustix::stdio::stderr(), BEGIN.load(Relaxed));
             }
         }
     }
@@ -114,22 +114,29 @@ fn write_out(mut bytes: &[u8], mut count: impl FnMut(usize)) {
 
 /// Standard error is a file that is belay's to keep short.
 static SHORT: AtomicBool = AtomicBool::new(false);
-/// How long such a file becomes.
+/// Where in it begins what belay has written: all before that is somebody else's, and stays.
+static BEGIN: AtomicU64 = AtomicU64::new(0);
+/// How long such a file becomes, from there on.
 const LONGEST: u64 = 4 << 20;
 /// What is left of it then: its end.
 const LEFT: u64 = 1 << 20;
 
-/// Standard error is a log that grows for as long as the mount is there: from now on the beginning of it goes when it is long.
-pub fn keep_short() {
+/// Standard error is a log that grows for as long as the mount is there: from now on, when it is long, the beginning goes of what was
+/// written to it behind the first `begin` bytes.
+pub fn keep_short(begin: u64) {
+    BEGIN.store(begin, Relaxed);
     SHORT.store(true, Relaxed);
 }
 
-/// Takes the beginning of a log away, if it is long. Who writes to it at the same time adds to what is left, before or after.
-fn cut(log: BorrowedFd<'_>) {
+/// Takes the beginning of what is behind the first `begin` bytes of a log away, if that is long. Who writes to it at the same time
+/// adds to what is left, before or after.
+fn cut(log: BorrowedFd<'_>, begin: u64) {
     let Ok(length) = fstat(log).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else {
         return;
     };
-    if length <= LONGEST {
+    // Somebody who has taken away from it what was before has left nothing but belay's.
+    let begin = if length < begin { 0 } else { begin };
+    if length - begin <= LONGEST {
         return;
     }
     let mut bytes = vec![0; usize::try_from(LEFT).unwrap_or_default()];
@@ -137,7 +144,7 @@ fn cut(log: BorrowedFd<'_>) {
     let rest = bytes.get(..read).unwrap_or_default();
     let line = rest.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     // One that is no file of this kind stays as it is.
-    if ftruncate(log, 0).is_ok() {
+    if ftruncate(log, begin).is_ok() {
         let _ = write(log, b"belay: what was said before was too much to be kept\n");
         let _ = write(log, rest.get(line..).unwrap_or_default());
     }
@@ -207,16 +214,41 @@ mod tests {
         let line = "a line that tells something\n";
         let put = |bytes: &[u8]| std::io::Write::write_all(&mut &log, bytes);
         put(line.as_bytes()).expect("write");
-        cut(std::os::fd::AsFd::as_fd(&log));
+        cut(std::os::fd::AsFd::as_fd(&log), 0);
         assert_eq!(std::fs::read_to_string(&path).expect("read"), line);
         for _ in 0..=LONGEST / (line.len() as u64) {
             put(line.as_bytes()).expect("write");
         }
         put(b"the last one\n").expect("write");
-        cut(std::os::fd::AsFd::as_fd(&log));
+        cut(std::os::fd::AsFd::as_fd(&log), 0);
         let text = std::fs::read_to_string(&path).expect("read");
         assert!(text.len() as u64 <= LEFT + 100 && text.ends_with("the last one\n"));
         assert!(text.lines().skip(1).all(|rest| rest == "the last one" || rest == line.trim_end()));
+    }
+
+    #[test]
+    fn what_was_in_a_log_before_is_not_cut() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("log");
+        let theirs = "theirs\n".repeat(1 << 20);
+        std::fs::write(&path, &theirs).expect("write");
+        let log = std::fs::File::options().read(true).append(true).open(&path).expect("open");
+        let begin = theirs.len() as u64;
+        let read = || std::fs::read_to_string(&path).expect("read");
+        let put = |bytes: &[u8]| std::io::Write::write_all(&mut &log, bytes).expect("write");
+        put(b"ours\n");
+        cut(std::os::fd::AsFd::as_fd(&log), begin);
+        assert!(read() == format!("{theirs}ours\n"), "it is short");
+        put(&b"ours\n".repeat(1 << 20));
+        cut(std::os::fd::AsFd::as_fd(&log), begin);
+        let text = read();
+        let rest = text.strip_prefix(&theirs).expect("what was there before");
+        assert!(rest.len() as u64 <= LEFT + 100 && rest.ends_with("ours\n"));
+        // Who rotates it by a copy has all of it.
+        log.set_len(0).expect("cut");
+        put(&b"ours\n".repeat(1 << 20));
+        cut(std::os::fd::AsFd::as_fd(&log), begin);
+        assert!(read().len() as u64 <= LEFT + 100);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{belay, can_hold, run, text};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -140,9 +141,9 @@ fn a_mount_that_says_nothing_is_named() {
     }
     let held = common::Held::start(&[], &["-f"]);
     let supervisor = held.pid("supervisor");
-    common::signal(supervisor, rustix::process::Signal::STOP);
+    common::signal(supervisor, Signal::STOP);
     let output = run(&held.belay(&["status"]));
-    common::signal(supervisor, rustix::process::Signal::CONT);
+    common::signal(supervisor, Signal::CONT);
     let said = text(&output);
     let named = format!("warning: the supervisor of {} ", held.mount.display());
     assert!(said.contains(&named) && said.contains("no answer within 5s"), "{said}");
@@ -211,32 +212,177 @@ fn s112_it_outlives_its_terminal() {
     assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
 }
 
-/// S112: Ctrl-C while the daemon starts means the mount that is to be.
+/// Starts `belay run --background` of what never mounts, and waits until that is started. Gives it with the status of the mount.
+fn start_of_nothing(places: &Places) -> (Child, Value) {
+    let mut command = belay();
+    command
+        .args(["run", "--background", "--", "sleep", "1000"])
+        .env("BELAY_STATE_DIR", &places.state);
+    let said = std::fs::File::create(places.mount.with_file_name("said")).expect("a file");
+    let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("belay");
+    let limit = Instant::now() + Duration::from_secs(60);
+    let status = || {
+        let all =
+            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
+        let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
+        all["mounts"][0].clone()
+    };
+    let mut now = status();
+    while !now["daemon"]["pid"].is_u64() {
+        assert!(Instant::now() < limit, "it does not start");
+        now = status();
+    }
+    (child, now)
+}
+
+fn said(places: &Places) -> String {
+    std::fs::read_to_string(places.mount.with_file_name("said")).expect("what was said")
+}
+
+/// S112: Ctrl-C while the daemon starts means the mount that is to be. Nothing serves then, and the exit status says so.
 #[test]
 fn s112_a_start_is_broken_off() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let mut command = belay();
-    command
-        .args(["run", "--background", "--", "sleep", "1000"])
-        .env("BELAY_STATE_DIR", &places.state);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("belay");
-    let limit = Instant::now() + Duration::from_secs(60);
-    let started = || {
-        let all =
-            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
-        let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
-        all["mounts"][0]["daemon"]["pid"].is_u64()
-    };
-    while !started() {
-        assert!(Instant::now() < limit, "it does not start");
+    for (signal, code, name) in [
+        (rustix::process::Signal::INT, 130, "SIGINT"),
+        (rustix::process::Signal::TERM, 143, "SIGTERM"),
+    ] {
+        let places = Places::new();
+        let (child, _) = start_of_nothing(&places);
+        common::signal(i32::try_from(child.id()).expect("a pid"), signal);
+        assert_eq!(end(child), Some(code));
+        let said = said(&places);
+        assert!(said.contains(&format!("broken off by {name}")), "{said}");
+        assert_eq!(places.entries(), 0);
     }
-    let pid = i32::try_from(child.id()).expect("a pid");
-    common::signal(pid, rustix::process::Signal::INT);
-    assert!(end(child).is_some());
+}
+
+/// S112: so does a start whose belay is killed, or that another ends: it serves nothing, and what happened is said.
+#[test]
+fn s112_a_start_whose_belay_has_ended_is_told() {
+    if !can_hold() {
+        return;
+    }
+    let pid = |status: &Value, of: &str| {
+        i32::try_from(status[of]["pid"].as_i64().expect("a pid")).expect("a pid")
+    };
+    let places = Places::new();
+    let (child, status) = start_of_nothing(&places);
+    let (keeper, supervisor) = (pid(&status, "keeper"), pid(&status, "supervisor"));
+    for process in [keeper, supervisor] {
+        common::signal(process, rustix::process::Signal::STOP);
+    }
+    for process in [keeper, supervisor, pid(&status, "daemon")] {
+        common::signal(process, rustix::process::Signal::KILL);
+    }
+    assert_eq!(end(child), Some(1));
+    let told = said(&places);
+    assert!(told.contains("killed by SIGKILL") && told.contains("nothing serves"), "{told}");
     assert_eq!(places.entries(), 0);
+
+    let places = Places::new();
+    let (child, status) = start_of_nothing(&places);
+    common::signal(pid(&status, "supervisor"), rustix::process::Signal::TERM);
+    assert_eq!(end(child), Some(1));
+    let told = said(&places);
+    assert!(told.contains("ended before it served"), "{told}");
+    assert_eq!(places.entries(), 0);
+}
+
+/// S112: a log is a file that the user has named: what was in it stays, and what is no such file is refused.
+#[test]
+fn s112_a_log_is_appended_to_and_no_link() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let at = |name: &str| places.mount.with_file_name(name);
+    std::fs::write(at("theirs"), "theirs\n").expect("write");
+    std::os::unix::fs::symlink(at("theirs"), at("link")).expect("link");
+    let link = at("link").display().to_string();
+    for (log, why) in [(link.as_str(), "symbolic link"), ("/dev/null", "no regular file")] {
+        let output = places.start(&["--log-file", log]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.contains("--log-file"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(at("theirs")).expect("read"), "theirs\n");
+    assert_eq!(places.entries(), 0);
+    // More than a log of belay's own has.
+    let before = "from before\n".repeat(500_000);
+    std::fs::write(at("log"), &before).expect("write");
+    let log = at("log").display().to_string();
+    let output = places.start(&["--log-file", &log]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(places.ask(&["crash"]).status.success() && places.ask(&["stop"]).status.success());
+    let told = std::fs::read_to_string(at("log")).expect("read");
+    let rest = told.strip_prefix(&before).expect("what was there before");
+    assert!(rest.contains("mounted at") && rest.contains("killed by SIGKILL"), "{rest}");
+}
+
+/// S112: nothing is at a daemon's standard input, whatever is at that of who has started it; its directory and umask are as there.
+#[test]
+fn s112_what_the_daemon_has_of_who_starts_it() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let mut command = Command::new("sh");
+    let script = "cd \"$1\"; umask 027; shift; echo words | exec \"$@\"";
+    command.args(["-c", script, "sh"]).arg(places.source());
+    command.arg(env!("CARGO_BIN_EXE_belay")).args(["run", "--background", "--", "bindfs", "-f"]);
+    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    let output = run(&command);
+    assert!(output.status.success(), "{}", text(&output));
+    for life in 0..2 {
+        let status = places.status();
+        let proc = PathBuf::from(format!("/proc/{}", status["daemon"]["pid"]));
+        let link = |name: &str| std::fs::read_link(proc.join(name)).expect("a link");
+        assert_eq!(link("fd/0"), Path::new("/dev/null"), "life {life}");
+        assert_eq!(link("cwd"), places.source(), "life {life}");
+        assert!(places.ask(&["crash"]).status.success());
+    }
+    assert!(places.ask(&["stop"]).status.success());
+}
+
+/// A start that is refused when its keeper is there already says why, and the keeper nothing of its own.
+#[test]
+fn s112_a_keeper_that_is_not_needed_says_nothing() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let log = places.mount.with_file_name("log");
+    let mut command = belay();
+    command.args(["run", "--background", "--log-file"]).arg(&log).args(["--", "bindfs", "-f"]);
+    // Each is as long as an argument may be, all of them are longer than what is noted.
+    command.args((0..10).map(|_| format!("-o{}", "x".repeat(120_000))));
+    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    let output = run(&command);
+    assert!(!output.status.success() && text(&output).contains("the command line"));
+    assert_eq!(std::fs::read_to_string(&log).expect("the log"), "");
+    assert_eq!(places.entries(), 0);
+}
+
+/// What was stopped is named as it is called, not as it is quoted.
+#[test]
+fn what_is_stopped_is_named_as_it_is_called() {
+    if !can_hold() {
+        return;
+    }
+    let places = Places::new();
+    let dir = places.mount.with_file_name("a dir");
+    std::fs::create_dir(&dir).expect("mkdir");
+    let daemon = dir.join("some one's daemon");
+    common::copy("/usr/bin/bindfs".as_ref(), &daemon);
+    let mut command = belay();
+    command.args(["run", "--background", "--"]).arg(&daemon).arg("-f").arg(places.source());
+    let output = run(command.arg(&places.mount).env("BELAY_STATE_DIR", &places.state));
+    assert!(output.status.success(), "{}", text(&output));
+    let said = text(&places.ask(&["stop"]));
+    assert_eq!(said, format!("stopped: {} (some one's daemon)\n", places.mount.display()));
 }
 
 /// In the foreground the same is said, once.

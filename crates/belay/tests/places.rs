@@ -4,6 +4,7 @@ mod common;
 
 use common::{Held, belay, can_hold, run, text};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// `belay run` on the same place as `held`.
 fn again(held: &Held) -> Command {
@@ -101,5 +102,90 @@ fn s80_of_several_at_once_one_has_the_place() {
             assert!(text.contains(&part), "round {round}: {text}");
         }
         assert_eq!(held.read(), "content\n", "round {round}");
+    }
+}
+
+/// A file system whose daemon is stopped: whoever asks it for something waits.
+struct Silent {
+    dir: tempfile::TempDir,
+    daemon: std::process::Child,
+}
+
+impl Silent {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        for name in ["source", "mount"] {
+            std::fs::create_dir(dir.path().join(name)).expect("mkdir");
+        }
+        std::fs::write(dir.path().join("source/image"), "none").expect("write");
+        let mut command = Command::new("bindfs");
+        command.args(["-f", "-o", "attr_timeout=0,entry_timeout=0"]);
+        command.args([dir.path().join("source"), dir.path().join("mount")]);
+        let silent = Self { dir, daemon: command.spawn().expect("bindfs") };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !silent.image().exists() {
+            assert!(Instant::now() < end, "bindfs does not mount");
+        }
+        silent
+    }
+
+    fn image(&self) -> std::path::PathBuf {
+        self.dir.path().join("mount/image")
+    }
+
+    /// From now on nobody is answered; gives the connection's count of those who wait.
+    fn stop(&self) -> std::path::PathBuf {
+        let device = std::os::unix::fs::MetadataExt::dev(&self.image().metadata().expect("stat"));
+        let pid = i32::try_from(self.daemon.id()).expect("a pid");
+        common::signal(pid, rustix::process::Signal::STOP);
+        format!("/sys/fs/fuse/connections/{}/waiting", rustix::fs::minor(device)).into()
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = run(Command::new("umount").arg("-l").arg(self.dir.path().join("mount")));
+    }
+}
+
+/// S80: a start that waits for a file system which does not answer keeps nobody from the place that it names.
+#[test]
+fn s80_what_does_not_answer_is_waited_for_without_the_place() {
+    if !can_hold() {
+        return;
+    }
+    let mut held = Held::start(&[], &["-f"]);
+    assert!(held.ask(&["stop"]).status.success());
+    assert_eq!(held.exit_code(), Some(0));
+    for options in
+        [&["--policy", "journal", "--inode-numbers", "stable"][..], &["--policy", "auto"]]
+    {
+        let silent = Silent::start();
+        let waiting = silent.stop();
+        let mut command = belay();
+        // A program without a profile, with a file among its arguments.
+        command.args(["run"]).args(options).arg("--").arg(&held.daemon);
+        command.args([silent.image().as_path(), &held.mount]).env("BELAY_STATE_DIR", &held.state);
+        let mut first = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("belay");
+        let end = Instant::now() + Duration::from_secs(60);
+        let asks = || std::fs::read_to_string(&waiting).is_ok_and(|count| count.trim() != "0");
+        while !asks() {
+            assert!(first.try_wait().expect("wait").is_none(), "it asks nothing");
+            assert!(Instant::now() < end, "it asks nothing");
+        }
+        let next = again(&held).stderr(held.log_file()).spawn().expect("belay");
+        let _ = held.go_on_with(next);
+        held.wait_until("serving", |status| {
+            status["state"] == "serving" && status["keeper"]["pid"] == held.child.id()
+        });
+        assert!(first.try_wait().expect("wait").is_none(), "it has not waited");
+        first.kill().expect("kill");
+        drop(silent);
+        first.wait().expect("its end");
+        assert!(!held.log().contains("waiting for"), "{}", held.log());
+        assert!(held.ask(&["stop"]).status.success());
+        assert_eq!(held.exit_code(), Some(0));
     }
 }

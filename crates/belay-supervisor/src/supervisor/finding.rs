@@ -15,6 +15,8 @@ const LONGEST: u64 = 10 * SECOND;
 pub(super) struct Looks {
     /// When to look next, and the pause after that.
     next: Option<(u64, u64)>,
+    /// Since when.
+    since: Option<u64>,
 }
 
 impl Supervisor {
@@ -29,7 +31,8 @@ impl Supervisor {
         if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
             self.book.mount = Some(fact);
-            self.finding.next = None;
+            // Who waits for the place is told at the next look, which is due.
+            self.finding.next = self.finding.next.map(|_| (0, FIRST));
             self.keep_book();
             self.note_mount();
         }
@@ -39,6 +42,12 @@ impl Supervisor {
     pub(super) fn begin_to_look_for_mount(&mut self, now: u64) {
         let unknown = self.book.mount.is_none();
         self.finding.next = unknown.then(|| (now.saturating_add(FIRST), FIRST));
+        self.finding.since = self.finding.since.or(Some(now)).filter(|_| unknown);
+    }
+
+    /// Since when that is looked for in vain.
+    pub(super) fn looks_for_mount_since(&self) -> Option<u64> {
+        self.finding.since
     }
 
     /// When to look next.
@@ -52,7 +61,10 @@ impl Supervisor {
         let pause = pause.saturating_mul(2).min(LONGEST);
         self.finding.next = Some((now.saturating_add(pause), pause));
         self.find_mount();
+        // Also if it has not been found: that it has no place is told at some time.
+        self.tell_serving();
         if self.book.mount.is_some() {
+            self.finding = Looks::default();
             self.pursue_stop();
         }
     }

@@ -1,27 +1,53 @@
-//! The mount serves for the first time: that is said, and those who wait for it are told.
+//! The mount serves for the first time, in its place: that is said, and those who wait for it are told.
+//!
+//! A daemon may serve before its file system has a place (see `finding`). Who waits for the mount goes on with what is at the
+//! mountpoint, and finds there what the mount is to cover: so both are waited for. A place that belay cannot see, as it is in
+//! another mount namespace, comes never: that is told after a while, in words that name no place.
 
-use super::Supervisor;
 use super::clients::Wait;
+use super::{SECOND, Supervisor};
+use crate::clock;
 use crate::protocol::Answer;
+
+/// How long a mount that serves may take to get its place.
+const PLACE: u64 = 30 * SECOND;
 
 impl Supervisor {
     /// The answer to who asks whether the mount serves; none as long as it does not.
     pub(super) fn serving(&self) -> Option<Answer> {
-        self.complete.then(|| Answer::Serving { mountpoint: self.mountpoint() })
+        let told = self.complete && (self.book.mount.is_some() || self.book.has_served);
+        told.then(|| Answer::Serving { mountpoint: self.known_place() })
     }
 
-    /// A daemon has come to serve.
+    /// Where it is, for people; nothing if that is not known. A guess is no place.
+    fn known_place(&self) -> String {
+        self.book.mount.as_ref().map(|mount| mount.mountpoint.show()).unwrap_or_default()
+    }
+
+    /// A daemon has come to serve, or the mount to its place.
     pub(super) fn tell_serving(&mut self) {
+        if !self.complete {
+            return;
+        }
         if !self.book.has_served {
+            let now = clock::now();
+            if self.book.mount.is_none() && !self.is_placed_elsewhere(now) {
+                return;
+            }
             self.book.has_served = true;
             self.keep_book();
-            let place = self.mountpoint();
-            let place = if place.is_empty() { "a place that is not known" } else { &place };
+            let place = self.known_place();
+            let place = if place.is_empty() { "a place that belay does not see" } else { &place };
             let name = self.config.command.first().map(|name| name.show()).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();
             tracing::info!("mounted at {place}: {name} is held");
         }
         let serving = self.serving();
         self.answer_waiting(|wait| if wait == Wait::Serving { serving.clone() } else { None });
+    }
+
+    /// Whether its place has been looked for in vain for so long that there will be none.
+    fn is_placed_elsewhere(&self, now: u64) -> bool {
+        self.looks_for_mount_since().is_some_and(|since| now.saturating_sub(since) > PLACE)
     }
 }

@@ -263,6 +263,34 @@ fn s113_a_place_that_comes_after_the_first_answers() {
     mount.stop();
 }
 
+/// S112: a mount serves where it is to be found, not before: a script goes on with what is there.
+#[test]
+fn s112_a_place_that_comes_late_is_waited_for() {
+    let mut mount = start_odd(&["--background"], &["late"]);
+    let status = || {
+        serde_json::from_slice::<Value>(
+            &Custom::belay(&["status".as_ref(), "--json".as_ref()]).stdout,
+        )
+    };
+    let serves = || {
+        let all = status().unwrap();
+        let place = mount.mountpoint.to_str().unwrap();
+        all["mounts"].as_array().unwrap().iter().any(|status| {
+            status["daemon"]["command"].as_str().unwrap().contains(place)
+                && status["state"] == "serving"
+        })
+    };
+    assert!(until(serves), "{}", mount.log());
+    assert!(mount.exited().is_none() && !mount.log().contains("mounted at"), "{}", mount.log());
+    assert!(!mount.is_mounted());
+    fs::write(mount.behind.join("go"), "").unwrap();
+    assert_eq!(mount.end().code(), Some(0), "{}", mount.log());
+    assert!(mount.is_mounted(), "{}", mount.log());
+    let line = format!("mounted at {}, and held", mount.mountpoint.display());
+    assert!(mount.log().contains(&line), "{}", mount.log());
+    mount.stop();
+}
+
 /// S11: where numbers are given in the order in which files are met, a successor's first ones are those of other files, which it
 /// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile. Two links of
 /// one may have two (L36).

@@ -73,11 +73,15 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t = NumbersName::Auto)]
     pub inode_numbers: NumbersName,
     /// Return as soon as the mount serves, and hold it in the background until `belay stop`. The exit status is 0 then; a start that
-    /// fails is told as in the foreground, by its messages and the exit status. A daemon that asks at the terminal (for a
-    /// password) cannot be started so.
+    /// fails is told as in the foreground, by its messages and the exit status; one that a signal breaks off ends with 128 and
+    /// its number. The daemon has `/dev/null` as its standard input, so one that asks there or at the terminal (for a
+    /// password) cannot be started so; and the working directory and umask that belay is started with, so the file system which
+    /// that directory is on cannot be unmounted meanwhile.
     #[arg(short, long)]
     pub background: bool,
-    /// With --background: where messages and the daemon's words go; of a file that becomes long the beginning is taken away
+    /// With --background: where messages and the daemon's words go, each mount's into a file of its own. It is appended to, or made
+    /// for its owner alone (mode 0600). A symbolic link is not followed, and what is no regular file is refused. When what
+    /// is said becomes long, its beginning is taken away, but nothing of what was in the file before
     /// [default: `log` in the mount's folder, which `belay status` names].
     #[arg(long, value_name = "FILE", requires = "background")]
     pub log_file: Option<PathBuf>,

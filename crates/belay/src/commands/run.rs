@@ -4,11 +4,12 @@ use super::background::Background;
 use crate::cli::Run;
 use crate::image::{self, Wishes};
 use crate::preflight::{binary, doubt, machine, mount_command, mountpoint, place, script, shim};
-use crate::profile::{self, Asked, InodeNumbers};
+use crate::profile::{self, Asked, Chosen, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::background::LOG;
 use belay_supervisor::config::{Config, Medium, VERSION};
 use belay_supervisor::text::OsText;
+use belay_supervisor::turn::Turn;
 use belay_supervisor::{Policy, instances, keeper, process, signals};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -27,8 +28,6 @@ pub fn run(options: &Run) -> Result<i32> {
     let shim = shim::find()?;
     let state_dir = options.state.path();
     let guessed = mountpoint::guess(&options.command);
-    let turn = guessed.as_deref().map(|path| place::take(&state_dir, path)).transpose()?;
-    let others = instances::list(&state_dir);
     let old_kernel = machine::kernel() < machine::RESEND_SINCE;
     let asked = Asked {
         policy: options.policy.into(),
@@ -37,7 +36,12 @@ pub fn run(options: &Run) -> Result<i32> {
         checkpoints: options.checkpoints.clone(),
         until: options.buffer_until.map(Into::into),
     };
-    let chosen = profile::choose(&asked, &named, &options.command, options.image.as_deref())?;
+    let look = || Seen::look(&asked, &named, options);
+    let (Seen { chosen, medium, doubt }, turn) = match guessed.as_deref() {
+        Some(path) => take(&state_dir, path, look)?,
+        None => (look()?, None),
+    };
+    let others = instances::list(&state_dir);
     tracing::debug!("policy {}: {}", chosen.policy.effective(), chosen.reason);
     if let Some(replacing) = &chosen.replacing {
         tracing::info!("{replacing}");
@@ -93,10 +97,11 @@ pub fn run(options: &Run) -> Result<i32> {
         image,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
-        medium: chosen.medium.and_then(|path| Medium::look(&path).ok()),
-        doubt: doubt::of(&options.command).map(|doubt| doubt.told()),
+        medium,
+        doubt,
         verbose: options.verbose,
         log: background.as_ref().map(|it| it.log().path().into()),
+        log_begin: background.as_ref().map_or(0, |it| it.log().begin()),
         keeper_pid: background.as_ref().map_or_else(std::process::id, Background::pid),
         bystanders: match &background {
             Some(_) => Vec::new(),
@@ -104,13 +109,59 @@ pub fn run(options: &Run) -> Result<i32> {
         },
         blocked_signals,
     };
-    let descriptors =
-        keeper::prepare(&config, instance, image_fds).inspect_err(|_| retire(&dir))?;
+    let descriptors = match keeper::prepare(&config, instance, image_fds) {
+        Ok(descriptors) => descriptors,
+        Err(error) => {
+            if let Some(background) = background {
+                background.cancel();
+            }
+            retire(&dir);
+            return Err(error.into());
+        }
+    };
     // Whoever comes next finds this place in the configuration.
     drop(turn);
     match background {
         Some(background) => background.wait(descriptors, &dir).inspect_err(|_| retire(&dir)),
         None => Ok(keeper::run(&config, descriptors).inspect_err(|_| retire(&dir))?),
+    }
+}
+
+/// What is seen of the daemon and of what it works on before it starts. Whoever serves that may not answer.
+struct Seen {
+    chosen: Chosen,
+    medium: Option<Medium>,
+    doubt: Option<String>,
+}
+
+impl Seen {
+    fn look(asked: &Asked, named: &Path, options: &Run) -> Result<Self> {
+        let chosen = profile::choose(asked, named, &options.command, options.image.as_deref())?;
+        let medium = chosen.medium.as_deref().and_then(|path| Medium::look(path).ok());
+        let doubt = doubt::of(&options.command).map(|doubt| doubt.told());
+        // What is done with images and journals has to be done in the turn. Whoever serves them is asked here for the first time, and if
+        // nobody answers, it is here that this start waits.
+        let _ = image::named(&options.command);
+        for path in [&options.image, &options.journal].into_iter().flatten() {
+            let _ = path.metadata();
+        }
+        Ok(Self { chosen, medium, doubt })
+    }
+}
+
+/// Takes the turn at `path`, after a look: who waits for an answer keeps nobody from the place. If the turn was waited for, whoever had
+/// the place may have changed what was seen, so it is looked at anew, again without the turn.
+fn take(
+    state_dir: &Path,
+    path: &Path,
+    look: impl Fn() -> Result<Seen>,
+) -> Result<(Seen, Option<Turn>)> {
+    loop {
+        let seen = look()?;
+        let (turn, waited) = place::take(state_dir, path)?;
+        if !waited {
+            return Ok((seen, Some(turn)));
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use belay_supervisor::mounts::Removed;
 use belay_supervisor::orphans;
 use belay_supervisor::protocol::{Answer, Ask, Client, StopHow};
 use belay_supervisor::status::{State, Status};
-use belay_supervisor::text::{command_line, counted};
+use belay_supervisor::text::{command_line, counted, escaped};
 use belay_supervisor::users::{self, User, Users};
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A daemon gets 10 seconds to end, then it is killed; more only while it stores what it had acknowledged.
@@ -28,12 +29,21 @@ const NAMED: usize = 20;
 /// Runs it.
 pub fn run(options: &Stop) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
+    // Its folder may go with it.
+    let name = daemon_name(&instance, &status);
     if end(options, &instance, &status)? {
-        let name = status.daemon.command.split(' ').next().unwrap_or_default();
-        let name = name.rsplit('/').next().unwrap_or_default();
         writeln!(Out, "stopped: {} ({name})", status.shown())?;
     }
     Ok(0)
+}
+
+/// The daemon's name, for people. The command line in the status is quoted, for shells; the words are what it was started with.
+fn daemon_name(instance: &Instance, status: &Status) -> String {
+    let word = instance.config().and_then(|config| config.command.into_iter().next());
+    let first = || status.daemon.command.split(' ').next().unwrap_or_default().to_owned();
+    let word = word.map_or_else(first, |word| word.show());
+    let name = Path::new(&word).file_name().map(|name| name.to_string_lossy().into_owned());
+    escaped(name.unwrap_or(word).as_ref())
 }
 
 /// Ends the mount; says whether it has ended, or is only out of sight.

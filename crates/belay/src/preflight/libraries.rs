@@ -19,7 +19,8 @@ const FOLDERS: [&str; 6] =
 
 /// All libraries of `program`, those of its libraries too; `None` if one of them is not found.
 pub fn of(program: &Path) -> Option<Vec<PathBuf>> {
-    let folders = folders();
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = folders(&named);
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mut open = vec![program.to_owned()];
     while let Some(path) = open.pop() {
@@ -39,14 +40,16 @@ pub fn of(program: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-fn folders() -> Vec<PathBuf> {
-    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+/// Where the loader looks if LD_LIBRARY_PATH is `named`. An empty one is as good as none; in one that is not, an empty part means the
+/// working directory.
+fn folders(named: &OsStr) -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let plain = FOLDERS.iter().flat_map(|folder| {
         let folder = Path::new(folder);
         [folder.join(&triplet), folder.to_owned()]
     });
-    std::env::split_paths(&named).chain(plain).collect()
+    let named = Some(named).filter(|named| !named.is_empty());
+    named.into_iter().flat_map(std::env::split_paths).chain(plain).collect()
 }
 
 /// The names of the libraries that a file itself asks for.
@@ -67,6 +70,14 @@ fn needed(path: &Path) -> Option<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_folder() {
+        let here = PathBuf::new();
+        assert!(!folders(OsStr::new("")).contains(&here));
+        let named = folders(OsStr::new("/a::/b"));
+        assert_eq!(named.get(..3), Some(&["/a".into(), here, "/b".into()][..]));
+    }
 
     #[test]
     fn libraries_are_found_without_a_start() {

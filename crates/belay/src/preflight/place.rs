@@ -28,24 +28,53 @@ pub enum Holder {
     Ends(u32),
 }
 
+/// What a start waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Another one, which is deciding about the same place.
+    Start,
+    /// A belay that is about to end: the process.
+    End(u32),
+}
+
+impl Awaited {
+    fn told(self) -> String {
+        match self {
+            Self::Start => "another `belay run` that is just starting there".to_owned(),
+            Self::End(keeper) => format!("belay process {keeper}, which is ending there"),
+        }
+    }
+
+    /// What to do if that takes too long. `quoted`: the place.
+    fn remedy(self, quoted: &str) -> String {
+        match self {
+            // Nothing is mounted by it yet, so nothing is there to be stopped.
+            Self::Start => "it may wait for a file system that does not answer, where its disk image is, say: see what it does, end \
+                            that `belay run` if it does not go on, and try again"
+                .to_owned(),
+            Self::End(_) => format!(
+                "somebody may have files open on what was mounted there; try again, or end it with `belay stop --force {quoted}`"
+            ),
+        }
+    }
+}
+
 /// Waits until nobody has `path`, and takes the turn: until it is given back, no other `belay run` of this state directory takes
-/// that place. What starts then must have written down where before.
+/// that place. What starts then must have written down where before. Says besides whether that was waited for.
 ///
 /// # Errors
 /// Who has the place, and what to do; those of opening the state directory.
-pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
+pub fn take(state_dir: &Path, path: &Path) -> Result<(Turn, bool)> {
     check_beside(state_dir, path)?;
     let begin = Instant::now();
-    let mut told = false;
+    let (mut told, mut waited_for) = (false, false);
     loop {
         let waits_for = match Turn::take(state_dir, path)? {
-            None => "another `belay run` that is just starting there".to_owned(),
+            None => Awaited::Start,
             Some(turn) => match free(path, &instances::list(state_dir)) {
-                None => return Ok(turn),
+                None => return Ok((turn, waited_for)),
                 Some(Holder::Stays(why)) => return Err(why),
-                Some(Holder::Ends(keeper)) => {
-                    format!("belay process {keeper}, which is ending there")
-                }
+                Some(Holder::Ends(keeper)) => Awaited::End(keeper),
             },
         };
         let shown = text::escaped(path.as_os_str());
@@ -54,17 +83,15 @@ pub fn take(state_dir: &Path, path: &Path) -> Result<Turn> {
             let quoted = text::command_line([path.as_os_str()]);
             return Err(Error::refused(
                 shown,
-                format!("waited {} for {waits_for}", text::span(PATIENCE)),
-                format!(
-                    "somebody may have files open on what was mounted there; try again, or end it with `belay stop \
-                     --force {quoted}`"
-                ),
+                format!("waited {} for {}", text::span(PATIENCE), waits_for.told()),
+                waits_for.remedy(&quoted),
             ));
         }
         if waited > SILENCE && !told {
-            say(&format!("belay: {shown}: waiting for {waits_for}\n"));
+            say(&format!("belay: {shown}: waiting for {}\n", waits_for.told()));
             told = true;
         }
+        waited_for = true;
         std::thread::sleep(PAUSE);
     }
 }
@@ -167,5 +194,18 @@ fn ask(instance: &Instance) -> Option<Status> {
     match client.ask(&Ask::Status, Some(ANSWER)) {
         Ok(Answer::Status(status)) => Some(*status),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a mount that is not there yet nothing can be stopped.
+    #[test]
+    fn what_is_waited_for_has_its_own_remedy() {
+        let (start, end) = (Awaited::Start.remedy("/mnt"), Awaited::End(5).remedy("/mnt"));
+        assert!(!start.contains("belay stop") && start.contains("does not answer"), "{start}");
+        assert!(end.contains("belay stop --force /mnt"), "{end}");
     }
 }
