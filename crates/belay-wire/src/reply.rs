@@ -95,7 +95,7 @@ pub const fn is_entry_reply(opcode: Opcode) -> bool {
     )
 }
 
-/// Offset in bytes, from the start of the message, of the [`Attr`](crate::Attr) in a successful reply to this
+/// Offset in bytes, from the start of the message, of the [`Attr`] in a successful reply to this
 /// request; `None` if there is none.
 #[must_use]
 pub const fn attr_offset(opcode: Opcode) -> Option<usize> {
@@ -109,7 +109,7 @@ pub const fn attr_offset(opcode: Opcode) -> Option<usize> {
 }
 
 /// Offset in bytes, from the start of the message, of the inode number (a `u64`) in a successful reply to this
-/// request: that of the [`Attr`](crate::Attr), or that of STATX.
+/// request: that of the [`Attr`], or that of STATX.
 #[must_use]
 pub const fn ino_offset(opcode: Opcode) -> Option<usize> {
     const STATX: usize = ENTRY_OFFSET + offset_of!(StatxOut, stat) + offset_of!(Statx, ino);
