@@ -107,6 +107,10 @@ fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(refused(NO_FILE));
     }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        // Who owns it reads what is said, and exchanges it.
+        return Err(refused(&format!("it belongs to user {}", stat.st_uid)));
+    }
     if stat.st_nlink > 1 {
         return Err(refused("it has another name as well (a hard link), and may be another file"));
     }
@@ -211,6 +215,12 @@ mod tests {
         assert!(refused("other").contains("hard link"), "{}", refused("other"));
         for name in ["fifo", "folder", "../../../../../../../../../dev/null"] {
             assert!(refused(name).contains("no regular file"), "{}", refused(name));
+        }
+        if rustix::process::geteuid().is_root() {
+            fs::write(at("others"), "others").unwrap();
+            std::os::unix::fs::lchown(at("others"), Some(4242), None).unwrap();
+            assert!(refused("others").contains("user 4242"), "{}", refused("others"));
+            assert_eq!(fs::read_to_string(at("others")).unwrap(), "others");
         }
         assert_eq!(fs::read_to_string(at("theirs")).unwrap(), "theirs");
         open("new").unwrap();

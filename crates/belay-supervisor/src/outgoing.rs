@@ -7,7 +7,7 @@
 use crate::text::counted;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{FlockOperation, fcntl_lock, fstat, ftruncate};
 use rustix::io::{Errno, pread, write};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -131,14 +131,32 @@ pub fn keep_short(begin: u64) {
 /// Takes the beginning of what is behind the first `begin` bytes of a log away, if that is long. Who writes to it at the same time
 /// adds to what is left, before or after.
 fn cut(log: BorrowedFd<'_>, begin: u64) {
-    let Ok(length) = fstat(log).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)) else {
-        return;
-    };
-    // Somebody who has taken away from it what was before has left nothing but belay's.
-    let begin = if length < begin { 0 } else { begin };
-    if length - begin <= LONGEST {
+    // Keeper and supervisor write to one file: of two that cut at once the second would find nothing there of what the first leaves.
+    if too_long(log, begin).is_none()
+        || is_taken(fcntl_lock(log, FlockOperation::NonBlockingLockExclusive))
+    {
         return;
     }
+    if let Some((length, begin)) = too_long(log, begin) {
+        cut_now(log, length, begin);
+    }
+    let _ = fcntl_lock(log, FlockOperation::Unlock);
+}
+
+/// Whether somebody else has the lock. A file system without locks is no reason to let a log grow without end.
+fn is_taken(tried: rustix::io::Result<()>) -> bool {
+    matches!(tried, Err(Errno::AGAIN | Errno::ACCESS))
+}
+
+/// How long a log is, and where belay's part begins, if that is to be cut.
+fn too_long(log: BorrowedFd<'_>, begin: u64) -> Option<(u64, u64)> {
+    let length = u64::try_from(fstat(log).ok()?.st_size).unwrap_or(0);
+    // Somebody who has taken away from it what was before has left nothing but belay's.
+    let begin = if length < begin { 0 } else { begin };
+    (length - begin > LONGEST).then_some((length, begin))
+}
+
+fn cut_now(log: BorrowedFd<'_>, length: u64, begin: u64) {
     let mut bytes = vec![0; usize::try_from(LEFT).unwrap_or_default()];
     let read = pread(log, &mut bytes, length.saturating_sub(LEFT)).unwrap_or(0);
     let rest = bytes.get(..read).unwrap_or_default();
@@ -224,6 +242,27 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("read");
         assert!(text.len() as u64 <= LEFT + 100 && text.ends_with("the last one\n"));
         assert!(text.lines().skip(1).all(|rest| rest == "the last one" || rest == line.trim_end()));
+    }
+
+    /// Keeper and supervisor have one log.
+    #[test]
+    fn a_log_that_another_cuts_is_left_to_it() {
+        use std::os::fd::AsFd;
+        let dir = tempfile::tempdir().expect("tempdir");
+        let open = || {
+            let mut options = std::fs::File::options();
+            options.read(true).append(true).create(true).open(dir.path().join("log")).expect("open")
+        };
+        let (log, other) = (open(), open());
+        let line = "a line\n".repeat(1 << 20);
+        std::io::Write::write_all(&mut &log, line.as_bytes()).expect("write");
+        belay_sys::lock_range(other.as_fd(), belay_sys::Lock::Exclusive, 0, u64::MAX)
+            .expect("free");
+        cut(log.as_fd(), 0);
+        assert_eq!(log.metadata().expect("stat").len(), line.len() as u64);
+        drop(other);
+        cut(log.as_fd(), 0);
+        assert!(log.metadata().expect("stat").len() <= LEFT + 100);
     }
 
     #[test]

@@ -259,6 +259,23 @@ fn s112_a_start_is_broken_off() {
     }
 }
 
+/// S112: a keeper that is killed at that moment passes nothing on, and another one takes its place.
+#[test]
+fn s112_a_start_is_broken_off_whose_keeper_is_killed() {
+    if !can_hold() {
+        return;
+    }
+    for _ in 0..3 {
+        let places = Places::new();
+        let (child, status) = start_of_nothing(&places);
+        let keeper = i32::try_from(status["keeper"]["pid"].as_i64().expect("a pid"));
+        common::signal(keeper.expect("a pid"), rustix::process::Signal::KILL);
+        common::signal(i32::try_from(child.id()).expect("a pid"), rustix::process::Signal::INT);
+        assert_eq!(end(child), Some(130), "{}", said(&places));
+        assert_eq!(places.entries(), 0);
+    }
+}
+
 /// S112: so does a start whose belay is killed, or that another ends: it serves nothing, and what happened is said.
 #[test]
 fn s112_a_start_whose_belay_has_ended_is_told() {

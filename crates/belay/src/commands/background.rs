@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How soon a supervisor that was lost is looked for again.
 const AGAIN: Duration = Duration::from_millis(50);
+/// How long a keeper may take to end that was killed.
+const KILLED: Duration = Duration::from_secs(1);
 /// How long those may take to let go of the mount's folder whose keeper has ended.
 const END: Duration = Duration::from_secs(5);
 /// Bytes of what was said at the start that are passed on.
@@ -219,7 +221,9 @@ fn pass_signals_on(child: &Child, dir: &Path) -> Result<Wishes> {
 
 /// Has the mount ended. A keeper that was killed is replaced by one that is not known here, but its supervisor is.
 fn end_it(keeper: &Watched, dir: &Path) {
-    if keeper.is_dead() || keeper.signal(SIGTERM).is_err() {
+    // One that is just being killed takes the signal and passes nothing on. One that works ends when nobody has the mount any more.
+    let is_lost = keeper.signal(SIGTERM).is_err() || keeper.wait_end(KILLED);
+    if is_lost && instances::is_locked(dir) {
         let asked = Client::connect(dir)
             .and_then(|mut it| it.ask(&Ask::Stop { how: StopHow::Force }, Some(END)));
         tracing::debug!("{asked:?}");
