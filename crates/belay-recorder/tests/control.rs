@@ -245,23 +245,48 @@ fn losses_are_told_once_and_a_mad_daemon_tells_no_more_than_fit() {
     control.lose(Loss::Data, "the file a");
     control.lose(Loss::Record, &"x".repeat(1000));
     assert_eq!((memory.load(129), memory.load(1536), memory.load(1536 + 32)), (2, 1, 2));
-    let told = control.losses_since(0);
+    let (told, next) = control.losses_since(0);
+    assert_eq!(next, 2);
     assert_eq!(told.first(), Some(&(Loss::Data, "the file a".to_owned())));
     assert_eq!(told.get(1), Some(&(Loss::Record, "x".repeat(240))));
-    assert_eq!(control.losses_since(1).len(), 1);
-    assert_eq!(control.losses_since(2), Vec::new());
+    assert_eq!(control.losses_since(1).0.len(), 1);
+    assert_eq!(control.losses_since(2), (Vec::new(), 2));
     for word in 1536..2048 {
         memory.store(word, u64::MAX);
     }
     for top in [1, 40, u64::MAX] {
         memory.store(129, top);
-        assert_eq!(control.losses_since(0), Vec::new(), "{top}");
+        assert_eq!(control.losses_since(0), (Vec::new(), top), "{top}");
     }
     memory.store(129, 40);
     for n in 0..30 {
         control.lose(Loss::Data, &n.to_string());
     }
-    assert_eq!(control.losses_since(0).len(), 16);
+    assert_eq!(control.losses_since(0).0.len(), 16);
+}
+
+/// Who looks at any moment of it misses nothing, and has nothing twice.
+#[test]
+fn a_loss_that_is_just_being_told_is_waited_for() {
+    let memory = Sim::new(LAYOUT.words);
+    let control = Control::new(&memory, LAYOUT);
+    for first in [0, 20] {
+        (0..first).for_each(|_| control.lose(Loss::Data, "before"));
+        let begin = control.loss_top();
+        memory.mark();
+        let tell = || control.lose(Loss::Handle, "it");
+        let (_, stores) = memory.process(usize::MAX, tell);
+        assert_eq!(control.losses_since(begin), (vec![(Loss::Handle, "it".to_owned())], begin + 1));
+        // With the first store its place is taken.
+        for at in 1..stores {
+            memory.rewind();
+            memory.process(at, tell);
+            let seen = (Vec::new(), begin);
+            assert_eq!(control.losses_since(begin), seen, "after {at} of {stores} stores");
+            control.lose(Loss::Data, "another");
+            assert_eq!(control.losses_since(begin), seen);
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! `Control::lose`, which the supervisor carries over. To add a kind: a value of [`Kind`], and a row in docs/status-json.md.
 
 use belay_recorder::control::Loss;
+use belay_recorder::{Control, Memory};
 use serde::{Deserialize, Serialize};
 
 /// Reasons that are listed; of further ones it is only known how many.
@@ -75,10 +76,45 @@ pub struct Reasons {
     unlisted: u64,
     /// Losses that shims have told of, and that are in the list.
     #[serde(default)]
-    pub(crate) heard: u64,
+    heard: u64,
+    /// The one after these that somebody is just telling, and since when: monotonic, in nanoseconds.
+    #[serde(skip)]
+    begun: Option<(u64, u64)>,
 }
 
+/// Who tells of a loss does so at once. One that is not told for so long was begun by somebody who has died.
+const TELLING: u64 = 10_000_000_000;
+
 impl Reasons {
+    /// The losses that shims have told of since this was asked last.
+    pub fn hear<M: Memory>(&mut self, control: &Control<'_, M>, now: u64) -> Vec<(Loss, String)> {
+        let mut heard = Vec::new();
+        loop {
+            let top = control.loss_top();
+            if top == self.heard {
+                return heard;
+            }
+            let (losses, next) = control.losses_since(self.heard);
+            heard.extend(losses);
+            self.heard = next;
+            if next == top {
+                return heard;
+            }
+            match self.begun {
+                Some((index, since)) if index == next => {
+                    if now.saturating_sub(since) < TELLING {
+                        return heard;
+                    }
+                    self.heard = next.saturating_add(1);
+                }
+                _ => {
+                    self.begun = Some((next, now));
+                    return heard;
+                }
+            }
+        }
+    }
+
     /// Something was lost: a reason for good. One that is there already stays as it is. Gives whether it is new.
     pub fn add(&mut self, kind: Kind, what: &str, now: &str) -> bool {
         let what = one_line(what);
@@ -150,6 +186,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
 
     #[test]
     fn reasons_come_once_and_are_bounded() {
@@ -166,6 +203,28 @@ mod tests {
         assert_eq!((last.what.as_str(), last.since.as_str()), ("no room, 2 tries", "4"));
         assert!(reasons.clear(Kind::Commit) && !reasons.clear(Kind::Commit));
         assert_eq!(reasons.list().len(), LISTED);
+    }
+
+    #[test]
+    fn a_loss_whose_teller_has_died_holds_up_no_other_for_long() {
+        let layout = belay_recorder::Layout::new(belay_recorder::Capacity::MOUNT);
+        let file =
+            crate::memfile::create_sized("belay-test", layout.bytes() as u64).expect("memfd");
+        let memory = belay_sys::Mapping::new(file.as_fd(), layout.bytes()).expect("map");
+        let control = Control::new(&memory, layout);
+        let mut reasons = Reasons::default();
+        let mut hear = |now| {
+            let losses = reasons.hear(&control, now);
+            losses.into_iter().map(|(_, what)| what).collect::<Vec<_>>()
+        };
+        control.lose(Loss::Data, "a");
+        memory.add(129, 1); // as far as it had come
+        control.lose(Loss::Data, "b");
+        assert_eq!(hear(5), ["a"]);
+        assert_eq!(hear(TELLING), [""; 0]);
+        assert_eq!(hear(TELLING + 5), ["b"]);
+        control.lose(Loss::Data, "c");
+        assert_eq!((hear(TELLING + 6), hear(TELLING + 7)), (vec!["c".to_owned()], vec![]));
     }
 
     #[test]

@@ -47,12 +47,20 @@ impl<M: Memory> Control<'_, M> {
         self.memory.load(W_LOSS_TOP)
     }
 
-    /// The losses with indices in `from..loss_top()`, as far as they are still held. What a daemon has made of them is
-    /// left out, or is text of any kind.
-    pub fn losses_since(&self, from: u64) -> Vec<(Loss, String)> {
+    /// The losses with indices in `from..loss_top()`, as far as they are still held, up to the first that is just being told; and
+    /// the index from which on to ask next. What a daemon has made of them is left out, or is text of any kind.
+    pub fn losses_since(&self, from: u64) -> (Vec<(Loss, String)>, u64) {
         let top = self.loss_top();
-        let from = from.max(top.saturating_sub(LOSSES));
-        (from..top).filter_map(|index| self.loss(index)).collect()
+        let mut losses = Vec::new();
+        for index in from.max(top.saturating_sub(LOSSES))..top {
+            // One that comes later overwrites an older one, whose number is lower.
+            let mark = self.memory.load(loss_at(index));
+            if mark < index.wrapping_add(1) {
+                return (losses, index);
+            }
+            losses.extend(self.loss(index));
+        }
+        (losses, top)
     }
 
     fn loss(&self, index: u64) -> Option<(Loss, String)> {

@@ -12,6 +12,7 @@ use crate::status::{
 use crate::text::OsText;
 use belay_effects::area::{Area, Tally};
 use belay_image::overlay::{self, Overlay};
+use belay_recorder::Control;
 use belay_recorder::Store;
 use belay_recorder::control::{Counter, Loss, flags, options};
 use std::sync::Arc;
@@ -131,12 +132,9 @@ impl Supervisor {
             tracing::warn!("{KEEPS_WRITES}");
             self.keep_book();
         }
-        let (heard, top) = (self.book.degraded.heard, self.control().loss_top());
-        if top == heard {
-            return;
-        }
-        let losses = self.control().losses_since(heard);
-        self.book.degraded.heard = top;
+        let memory = Arc::clone(&self.memory);
+        let control = Control::new(&memory, self.layout);
+        let losses = self.book.degraded.hear(&control, clock::now());
         for (loss, what) in losses {
             if loss != Loss::Stored {
                 self.lost(loss.into(), &what);
