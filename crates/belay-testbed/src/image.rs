@@ -36,6 +36,12 @@ fn checker(kind: Kind) -> Option<&'static [&'static str]> {
     })
 }
 
+/// The command line of the file system's own checker, with `{}` for the image.
+#[must_use]
+pub fn check_line(kind: Kind) -> Option<String> {
+    checker(kind).map(|words| format!("{} {{}}", words.join(" ")))
+}
+
 /// The daemon that shows an image without writing to it, in the foreground.
 ///
 /// # Errors

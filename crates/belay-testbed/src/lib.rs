@@ -22,6 +22,7 @@ pub mod image;
 mod kind;
 pub mod mounts;
 pub mod process;
+pub mod scene;
 mod sshd;
 pub mod zoo;
 

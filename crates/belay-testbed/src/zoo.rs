@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -250,66 +250,6 @@ impl Place {
     /// Checks what is behind the mount after its end.
     pub(crate) fn check(&self) -> Result<()> {
         self.shell(&self.daemon.check).context("checking what is behind the mount")
-    }
-}
-
-/// A daemon's places, with all that it needs behind its mount; not started. They go with this.
-#[derive(Debug)]
-pub struct Scene {
-    place: Place,
-    dir: tempfile::TempDir,
-}
-
-impl Scene {
-    /// Prepares what is behind the mount, and starts the server that it needs.
-    ///
-    /// # Errors
-    /// If something is not installed, or cannot be prepared.
-    pub fn prepare(zoo: Zoo) -> Result<Self> {
-        let shm = Path::new("/dev/shm");
-        let parent = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        let dir = tempfile::Builder::new()
-            .prefix("belay-scene-")
-            .permissions(fs::Permissions::from_mode(0o755))
-            .tempdir_in(parent)
-            .context("making a directory")?;
-        for name in ["mnt", "back"] {
-            fs::create_dir(dir.path().join(name)).context("making a directory")?;
-        }
-        let [mountpoint, backing] = ["mnt", "back"].map(|name| dir.path().join(name));
-        let place = Place::prepare(zoo, dir.path(), &backing, &mountpoint)?;
-        Ok(Self { place, dir })
-    }
-
-    /// Where the daemon is to be mounted.
-    #[must_use]
-    pub fn mountpoint(&self) -> PathBuf {
-        self.dir.path().join("mnt")
-    }
-
-    /// The directory behind the mount.
-    #[must_use]
-    pub fn backing(&self) -> PathBuf {
-        self.dir.path().join("back")
-    }
-
-    /// The daemon's command line, program first.
-    #[must_use]
-    pub fn command(&self) -> Vec<OsString> {
-        self.place.command(&[])
-    }
-
-    /// The daemon's environment, beyond what it inherits.
-    pub fn environment(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.place.environment()
-    }
-
-    /// Checks what is behind the mount when the daemon has ended.
-    ///
-    /// # Errors
-    /// If it is not sound.
-    pub fn check(&self) -> Result<()> {
-        self.place.check()
     }
 }
 

@@ -348,6 +348,15 @@ mod tests {
         assert_eq!(run.command, ["sshfs", "-f", "a:/b", "/mnt"]);
     }
 
+    /// As SEMANTICS.md and the README promise it.
+    #[test]
+    fn a_daemon_that_does_not_start_again_is_waited_for_ten_minutes() {
+        let Command::Run(run) = Cli::parse_from(["belay", "run", "--", "d"]).command else {
+            panic!()
+        };
+        assert_eq!(run.retry_for, Duration::from_secs(600));
+    }
+
     #[test]
     fn bad_arguments_are_refused() {
         for words in [

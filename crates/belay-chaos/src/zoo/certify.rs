@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use belay_testbed::zoo::{Scene, Work, Zoo};
-use belay_testbed::{Belay, Kind};
+use belay_testbed::scene::Scene;
+use belay_testbed::zoo::Work;
+use belay_testbed::{Belay, Kind, image};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::interrupt;
 /// Arguments of `certify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CertifyArgs {
-    /// These daemons only, separated by commas [default: all of the table on which can be written]
+    /// These daemons only, separated by commas [default: all on which can be written, those of the other tests too]
     #[arg(long, value_delimiter = ',')]
     only: Vec<Kind>,
     /// Operations to try [default: all]
@@ -54,19 +55,18 @@ pub fn run(args: &CertifyArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
     std::fs::create_dir_all(&args.profiles)
         .with_context(|| format!("making {}", args.profiles.display()))?;
-    let wanted = |zoo: Zoo| {
-        let daemon = zoo.daemon();
-        let named = args.only.iter().any(|kind| kind.name() == daemon.name);
-        let writable = daemon.work != Work::Read && daemon.limit.is_empty();
-        if args.only.is_empty() { writable } else { named }
+    let wanted = |kind: &Kind| match kind.entry() {
+        _ if !args.only.is_empty() => args.only.contains(kind),
+        Some(daemon) => daemon.work != Work::Read && daemon.limit.is_empty(),
+        None => *kind != Kind::Dir,
     };
     let mut good = true;
-    for zoo in Zoo::all().filter(|zoo| wanted(*zoo)) {
+    for kind in Kind::zoo().chain(Kind::all()).filter(wanted) {
         if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(false);
         }
-        let name = zoo.daemon().name.as_str();
-        match qualify(zoo, args) {
+        let name = kind.name();
+        match qualify(kind, args) {
             Ok(certificate) => {
                 println!("{name:<15} {}", certificate.verdict);
                 if let Some(path) = &args.json {
@@ -84,38 +84,40 @@ pub fn run(args: &CertifyArgs) -> Result<bool> {
     Ok(good)
 }
 
-fn qualify(zoo: Zoo, args: &CertifyArgs) -> Result<Certificate> {
-    let daemon = zoo.daemon();
-    let scene = Scene::prepare(zoo)?;
+fn qualify(kind: Kind, args: &CertifyArgs) -> Result<Certificate> {
+    let name = kind.name();
+    let scene = Scene::prepare(kind)?;
     let found = tempfile::NamedTempFile::new().context("making a file for the results")?;
     let mut command = Command::new(Belay::find()?.command().get_program());
     command.arg("qualify").arg("--json").arg(found.path());
-    command
-        .arg("--profile")
-        .arg(args.profiles.join(format!("{}.toml", daemon.name)))
-        .arg("--force");
+    command.arg("--profile").arg(args.profiles.join(format!("{name}.toml"))).arg("--force");
     command.arg("--signals").arg(args.signals.join(","));
     if !args.ops.is_empty() {
         command.arg("--ops").arg(args.ops.join(","));
     }
     command.arg("--mountpoint").arg(scene.mountpoint());
-    if daemon.mirrors_root {
+    if kind.mirrors_root() {
         let below = scene.backing();
         command.arg("--dir").arg(below.strip_prefix("/").unwrap_or(Path::new(".")));
     }
-    if daemon.mirrors_backing {
-        command.arg("--behind").arg(scene.backing());
+    if kind.backed_by_directory() {
+        // What `--dir` names is looked for below it.
+        let behind = if kind.mirrors_root() { "/".into() } else { scene.backing() };
+        command.arg("--behind").arg(behind);
+    }
+    if let Some(line) = image::check_line(kind) {
+        command.arg("--check").arg(line);
     }
     // One that is used was made for this.
     command.arg("--use-device");
-    command.arg("--").args(scene.command()).envs(scene.environment());
+    command.arg("--").args(scene.command()?).envs(scene.environment());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Its exit status says only whether the daemon was certified, which the results say too.
     let output = command.output().context("starting belay qualify")?;
     // Which also takes away what was made for it, such as a loop device. What policies that are not
     // enough have done to a store of which there is one only is not what is asked here.
     if let Err(damage) = scene.check() {
-        println!("{:<15} after all tries: {damage:#}", daemon.name);
+        println!("{name:<15} after all tries: {damage:#}");
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or("nothing");

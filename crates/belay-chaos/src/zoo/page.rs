@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use belay_testbed::Kind;
 use belay_testbed::zoo::{Work, Zoo};
 use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
@@ -106,11 +107,15 @@ fn render(folder: &Path) -> Result<String> {
             }
         })
         .collect();
+    // Those of the other tests, which have no row of their own.
+    let beds: Vec<(&str, &Certificate)> = Kind::all()
+        .filter_map(|kind| Some((kind.name(), certificates.get(kind.name())?)))
+        .collect();
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);
     environment.add_template("page", TEMPLATE).context("the page's template")?;
     let template = environment.get_template("page").context("the page's template")?;
-    template.render(context! { rows, outages }).context("rendering the page")
+    template.render(context! { rows, beds, outages }).context("rendering the page")
 }

@@ -141,61 +141,110 @@ impl Forger {
     }
 }
 
-/// The words of a committed transaction on `victim`, as if all that the recorder ever said of images and policies were
-/// believed.
-fn forged_transaction(victim: &Path, options: u64) -> Words {
-    use std::os::unix::ffi::OsStrExt;
+/// What a forged transaction writes to the beginning of its image.
+const FORGED: &[u8] = b"written as root";
+
+/// The words of a committed transaction, as the shim itself writes them. They say what is written, and where in the image: of
+/// which file that is, and of whether there are transactions at all, the recorder says nothing.
+fn forged_transaction() -> Words {
     let words = Words::default();
-    // Where older recorders have the options, and the image: device, inode, length of the path and path.
-    words.store(4, options);
-    let stat = fs::metadata(victim).unwrap();
-    let path = victim.as_os_str().as_bytes();
-    words.store(LAYOUT.effects, stat.dev());
-    words.store(LAYOUT.effects + 1, stat.ino());
-    words.store(LAYOUT.effects + 512, path.len() as u64);
-    words.store_bytes(LAYOUT.effects + 513, path);
     let log = Area::new(&words, LAYOUT).own_log();
     log.begin(77);
     let head = Head { kind: Kind::Image as u32, digest: 0, ..Head::default() };
-    log.append(&head, b"written as root").unwrap();
+    log.append(&head, FORGED).unwrap();
     log.raise(COMMITTED);
     words
 }
 
-/// All option bits that a daemon could wish for, TRANSACTION (16) among them; EPOCH (32) would be another policy.
-const WISHES: [u64; 2] = [16, 16 | 32];
+const POLICIES: [&str; 6] = ["reconcile", "journal", "transaction", "epoch", "buffer", "blind"];
 
-fn forge(policy: &str, options: u64) -> Forger {
-    let forger = Forger::start(&["--policy", policy], |victim| forged_transaction(victim, options));
+fn forge(policy: &str) -> Forger {
+    let forger = Forger::start(&["--policy", policy], |_| forged_transaction());
     forger.order("words");
     forger
 }
 
-/// S52: whatever a daemon writes into the memory that it shares with belay, no file is written that it could not have
-/// written itself: not by its successor, which starts with all rights.
-#[test]
-fn s52_a_forged_transaction_is_not_carried_out_by_the_successor() {
-    for policy in ["reconcile", "journal", "transaction", "epoch", "blind"] {
-        for options in WISHES {
-            let forger = forge(policy, options);
-            forger.mount.crash_and_recover();
-            forger.assert_untouched(&format!("{policy}, {options}, crash"));
-            forger.mount.stop();
-            forger.assert_untouched(&format!("{policy}, {options}, stop after a crash"));
-        }
+impl Forger {
+    /// Whether its image has what was forged; nothing else is written there.
+    fn is_written(&self) -> bool {
+        let found = fs::read(&self.image).unwrap();
+        let (begin, rest) = found.split_at(FORGED.len());
+        assert!(rest.iter().all(|byte| *byte == 0), "{}", self.mount.log());
+        assert!(begin == FORGED || begin.iter().all(|byte| *byte == 0), "{begin:?}");
+        begin == FORGED
     }
 }
 
-/// S52: nor by belay itself at the end.
+/// S52: whatever a daemon writes into the memory that it shares with belay, no file is written that it could not have
+/// written itself: not by its successor, which starts with all rights. Where there are transactions, what it forges is one: it is
+/// carried out, on the image that it has open for writing.
+#[test]
+fn s52_a_forged_transaction_is_not_carried_out_by_the_successor() {
+    for policy in POLICIES {
+        let mut forger = forge(policy);
+        assert!(!forger.is_written(), "{policy}: before anything has died");
+        forger.mount.crash_and_recover();
+        let takes = policy == "transaction";
+        let when = format!("{policy}, crash\n{}", forger.mount.log());
+        assert_eq!(forger.is_written(), takes, "{when}");
+        let finished = number(&forger.mount.status().unwrap(), "/effects/finished");
+        assert_eq!(finished, u64::from(takes), "{when}");
+        forger.assert_untouched(&when);
+        forger.mount.stop();
+        forger.mount.end();
+        assert_eq!(forger.is_written(), takes, "{policy}, stop after a crash");
+        forger.assert_untouched(&format!("{policy}, stop after a crash"));
+    }
+}
+
+/// S52: nor by belay itself at the end, which has all rights too.
 #[test]
 fn s52_a_forged_transaction_is_not_carried_out_at_the_end() {
-    for policy in ["reconcile", "journal", "transaction", "epoch", "blind"] {
-        for options in WISHES {
-            let mut forger = forge(policy, options);
-            forger.mount.stop();
-            forger.mount.end();
-            forger.assert_untouched(&format!("{policy}, {options}, stop"));
+    for policy in POLICIES {
+        let mut forger = forge(policy);
+        forger.mount.stop();
+        forger.mount.end();
+        let takes = policy == "transaction";
+        assert_eq!(forger.is_written(), takes, "{policy}, stop\n{}", forger.mount.log());
+        let told = forger.mount.log().contains("carried out 1 transaction");
+        assert_eq!(told, takes, "{policy}, stop\n{}", forger.mount.log());
+        forger.assert_untouched(&format!("{policy}, stop"));
+    }
+}
+
+/// S52: a daemon hands over another file for its image: what is committed is written there if it has that open for writing, and
+/// not if it has no more than its name, as anybody may have.
+#[test]
+fn s52_a_file_is_no_image_that_the_daemon_cannot_write_to() {
+    for writes in [true, false] {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let other = place.path().join("other");
+        fs::write(&other, SECRET).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        let yes = Path::new("1");
+        // It has no image of its own, so that this one has room where images are handed over.
+        let mut variables = vec![("FORGE_LEAVES", other.as_path()), ("FORGE_READS", yes)];
+        if !writes {
+            variables.push(("FORGE_NAMES", yes));
         }
+        let arguments = ["--policy", "transaction"];
+        let mut forger = Forger::start_with(&variables, &arguments, |_| forged_transaction());
+        forger.order("leave");
+        forger.order("words");
+        forger.mount.signal("daemon", Signal::KILL);
+        forger.mount.wait_for("successor", |status| {
+            number(status, "/failed_starts") > 0
+                || number(status, "/crashes") > 0 && status["state"] == "serving"
+        });
+        let stop = ["stop".as_ref(), "--force".as_ref(), forger.mount.mountpoint.as_os_str()];
+        Custom::belay(&stop);
+        forger.mount.end();
+        let found = fs::read(&other).unwrap();
+        let expected = if writes { FORGED } else { SECRET.as_bytes() };
+        let text = String::from_utf8_lossy(&found);
+        assert!(found.starts_with(expected), "writes: {writes}: {text}\n{}", forger.mount.log());
+        assert!(!forger.is_written());
+        forger.assert_untouched("the files of others");
     }
 }
 
@@ -204,8 +253,8 @@ pub fn forged_epoch() -> Words {
     let words = Words::default();
     let overlay = Overlay::new(&words, LAYOUT.epochs, overlay::Capacity::MOUNT);
     overlay.discard_current(IMAGE).unwrap();
-    let write = overlay.write(0, b"written as root", |_, _| Ok::<_, ()>(0));
-    assert_eq!(write.ok(), Some(15));
+    let write = overlay.write(0, FORGED, |_, _| Ok::<_, ()>(0));
+    assert_eq!(write.ok(), Some(FORGED.len()));
     overlay.seal().unwrap();
     words
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use belay_testbed::process::{kill, wait_for_exit};
 use belay_testbed::{Kind, Signal};
 
-use crate::common::{Held, LIMIT, call, held, number, start};
+use crate::common::{Held, LIMIT, call, held, number, start, until};
 
 fn sshfs(arguments: &[&str]) -> Held {
     let bed = held(Kind::Sshfs, &["dir_cache=no", "max_conns=1"], arguments);
@@ -29,6 +29,17 @@ fn s60_a_server_that_is_away_is_waited_for() {
     let writer = call(move || fs::write(other, "written"));
     bed.wait_for("second try", |status| status["waiting"]["tries"].as_u64() >= Some(2));
     assert!(!reader.is_done() && !writer.is_done(), "{status}");
+    // Whoever looks for the reason finds it in the log: ssh says it, and sshfs hands it on.
+    let said = || {
+        let words = bed.bed.last_words();
+        let mut lines = words.lines().filter(|line| line.contains("the daemon does not start:"));
+        lines.any(|line| {
+            let own = line.split("; its last words: ").nth(1).unwrap_or_default();
+            let refused = own.contains("Connection refused") || own.contains("Connection reset");
+            refused && own.contains("Applications wait; try ")
+        })
+    };
+    assert!(until(said), "{}", bed.bed.last_words());
     bed.bed.server().unwrap().start_again().unwrap();
     assert_eq!(reader.result().unwrap(), "text");
     writer.result().unwrap();

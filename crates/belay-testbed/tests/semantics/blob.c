@@ -5,7 +5,8 @@
  * It takes the data of writes from a pipe if libfuse got them by one, and says so.
  * With REPLY_BY in its environment it talks to the kernel as libfuse does not: "offset" by preadv and pwritev, "pipe" by
  * write and splice, "head" by vmsplice and splice. With CONTROL, a directory: while there is a file "short" in it, a write
- * writes a byte less than it could; for a file "type", which it removes, it says once that /f is a directory.
+ * writes a byte less than it could; while there is a file "hold", a write waits; for a file "type", which it removes, it says
+ * once that /f is a directory.
  * With SPLICE, libfuse splices what is read. It is told of as much as was asked for, and finds less at the end of the file. */
 #define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
@@ -83,6 +84,8 @@ static int put(const char *path, struct fuse_bufvec *from, off_t at, struct fuse
         return -EFBIG;
     if (from->buf[0].flags & FUSE_BUF_IS_FD)
         fprintf(stderr, "%zu bytes at %lld by a pipe\n", fuse_buf_size(from), (long long)at);
+    while (is_told("hold", 0))
+        usleep(5000);
     to.buf[0].mem = held.data + at;
     done = fuse_buf_copy(&to, from, 0);
     done -= done > 1 && is_told("short", 0);

@@ -5,7 +5,7 @@ use crate::custom::Custom;
 use crate::disk::Disk;
 use crate::journal::compile;
 use belay_testbed::process::run;
-use belay_testbed::{BedOptions, Kind};
+use belay_testbed::{BedOptions, Kind, Signal};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, getxattr, mknodat, setxattr};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
@@ -242,6 +242,40 @@ fn s48_a_node_of_another_type_than_it_was() {
     assert_eq!(found[0]["detection"]["by"], "violation", "{found:#?}");
     assert!(found[0]["detection"]["rule"].as_str().unwrap().contains("type"), "{found:#?}");
     assert_eq!(fs::read_to_string(mount.at("f")).unwrap(), "text");
+    unmount(mount, file);
+}
+
+/// S65: while a successor is given what was acknowledged, the status says how far that is.
+#[test]
+fn s65_how_far_a_roll_forward_is_is_said() {
+    let (mount, control) = controlled();
+    let said = |mount: &Custom| mount.ask(&["status"]).contains("rolling forward");
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    // Not one behind the other, which would be one record.
+    for at in 0..3 {
+        file.write_all_at(b"text", at * 10_000).unwrap();
+    }
+    let status = mount.status().unwrap();
+    assert!(status["epoch"]["rolling_forward"].is_null() && !said(&mount), "{status}");
+    // The successor is held in the first of the writes: two are behind it.
+    let hold = control.path().join("hold");
+    fs::write(&hold, "").unwrap();
+    mount.signal("daemon", Signal::KILL);
+    let forward = |status: &Value| status["epoch"]["rolling_forward"].clone();
+    let status = mount.wait_for("roll-forward", |status| {
+        let at = |name: &str| forward(status)[name].as_u64();
+        at("record").is_some_and(|record| Some(record + 3) == at("of"))
+    });
+    assert_ne!(status["state"], "serving", "{status}");
+    let all = number(&status, "/epoch/rolling_forward/of");
+    let text = mount.ask(&["status"]);
+    let expected = format!("rolling forward: {} of {all} requests", all - 3);
+    assert!(text.contains(&expected), "{text}");
+    fs::remove_file(&hold).unwrap();
+    let status = mount.wait_for("service", |status| status["state"] == "serving");
+    assert!(forward(&status).is_null() && !said(&mount), "{status}");
+    let found = fs::read(mount.at("f")).unwrap();
+    assert_eq!((found.len(), &found[10_000..10_004]), (20_004, &b"text"[..]));
     unmount(mount, file);
 }
 

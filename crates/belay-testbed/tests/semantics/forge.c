@@ -13,7 +13,8 @@
  *     mkdir drain    makes them wait, and from then on counts and takes back at once, so that who looks first and reads then waits
  *     mkdir post     leaves the file that FORGE_LEAVES names, which is opened in the first life, in all mailboxes for devices
  *                    (PROCESS:NUMBER is a descriptor of another process)
- *     mkdir leave    leaves it in those for images, and has it open no more in both cases
+ *     mkdir leave    leaves it in those for images, and has it open no more in both cases; with FORGE_NAMES the file is not
+ *                    opened for writing, but as anybody may who knows its name (O_PATH)
  * The answer is EXFULL where that went well. */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
@@ -228,7 +229,7 @@ static int to_leave(const char *what) {
     int process, number;
     if (sscanf(what, "%d:%d", &process, &number) == 2)
         return syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, process, 0), number, 0);
-    return open(what, O_RDWR | O_CLOEXEC);
+    return open(what, (getenv("FORGE_NAMES") ? O_PATH : O_RDWR) | O_CLOEXEC);
 }
 
 static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {

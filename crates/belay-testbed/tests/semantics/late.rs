@@ -143,6 +143,30 @@ fn s100_a_wait_can_be_ended() {
     }
 }
 
+/// S60: the log says what is waited for, for how long, and what the daemon itself has said; the status has its words too.
+#[test]
+fn s60_the_log_says_what_is_waited_for() {
+    let late = Late::serves(&[]);
+    late.say("away");
+    late.mount.signal("daemon", Signal::KILL);
+    let status = late.waits();
+    assert_eq!(status["waiting"]["words"], serde_json::json!(["late: the server is away"]));
+    let log = late.mount.log();
+    let place = late.mount.mountpoint.display();
+    let told = log.lines().find(|line| line.contains("does not start:"));
+    let told = told.unwrap_or_else(|| panic!("nothing is said: {log}"));
+    let words = "it exited with code 1; its last words: late: the server is away. Applications wait; try 2 is in 1s";
+    assert!(told.contains(&format!("{place}: the daemon does not start: {words}")), "{told}");
+    // The time that is left of --retry-for, which is ten minutes.
+    let left = told.split("belay gives up in ").nth(1).unwrap_or_default();
+    assert!(left.starts_with("10m (") || left.starts_with("9m "), "{told}");
+    late.unsay("away");
+    late.mount.ask(&["restart"]);
+    let again = || late.mount.log().contains("the daemon has started again, after");
+    assert!(until(again), "{}", late.mount.log());
+    late.mount.stop();
+}
+
 /// S60: callers that wait for a daemon can be killed, and then nobody uses the mount.
 #[test]
 fn s60_callers_are_killed_while_the_daemon_is_waited_for() {
