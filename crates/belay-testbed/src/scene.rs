@@ -86,7 +86,7 @@ impl Scene {
     }
 
     /// The daemon's environment, beyond what it inherits.
-    pub fn environment(&self) -> impl Iterator<Item = (&String, &String)> {
+    pub fn environment(&self) -> impl Iterator<Item = (&String, String)> {
         self.place.iter().flat_map(Place::environment)
     }
 

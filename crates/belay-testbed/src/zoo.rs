@@ -1,6 +1,6 @@
 //! Daemons that are described by a table, `zoo/zoo.toml`, not by code: what each needs, and how it is started.
 //!
-//! A new daemon is a new entry. Words in commands and scripts may contain `$BACK` (the folder or file behind the mount),
+//! A new daemon is a new entry. Words in commands, scripts and environments may contain `$BACK` (the folder or file behind the mount),
 //! `$MNT` (the mountpoint), `$DIR` (a folder of the fixture's own), `$SAMPLE` (a tree of files to be shown), `$ZOO` (where
 //! `scripts/setup-zoo` has put what no Debian package brings), `$SCRIPTS` (the folder `zoo/`), `$BUILT` (where this
 //! workspace's programs are), `$PORT` (a free port of the loopback address) and `$OTHERS` (`allow_other` for root; an ordinary user may not say so everywhere; `$PUBLIC` is loggedfs's word for it).
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Belay;
 use crate::process::{Process, run_ok};
@@ -116,6 +116,18 @@ pub struct Daemon {
     pub caution: String,
 }
 
+/// A daemon that was tried, and has no entry of its own.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub from: String,
+    /// What keeps it out.
+    pub why: String,
+}
+
 /// Where `belay` is, and what else was built with it.
 fn built() -> Result<PathBuf> {
     let program = PathBuf::from(Belay::find()?.command().get_program());
@@ -127,16 +139,25 @@ fn built() -> Result<PathBuf> {
 pub struct Zoo(u8);
 
 #[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Table {
     daemon: Vec<Daemon>,
+    left_out: Vec<LeftOut>,
+}
+
+fn parsed() -> &'static Table {
+    static PARSED: OnceLock<Table> = OnceLock::new();
+    PARSED.get_or_init(|| toml::from_str(TABLE).expect("zoo.toml is checked by a test"))
 }
 
 fn table() -> &'static [Daemon] {
-    static PARSED: OnceLock<Vec<Daemon>> = OnceLock::new();
-    PARSED.get_or_init(|| {
-        let table: Table = toml::from_str(TABLE).expect("zoo.toml is checked by a test");
-        table.daemon
-    })
+    &parsed().daemon
+}
+
+/// The daemons that were tried and left out.
+#[must_use]
+pub fn left_out() -> &'static [LeftOut] {
+    &parsed().left_out
 }
 
 impl Zoo {
@@ -212,14 +233,11 @@ impl Place {
     }
 
     fn fill(&self, words: &[String]) -> Vec<String> {
-        words
-            .iter()
-            .map(|word| {
-                self.words
-                    .iter()
-                    .fold(word.clone(), |word, (name, value)| word.replace(name, value))
-            })
-            .collect()
+        words.iter().map(|word| self.fill_one(word)).collect()
+    }
+
+    fn fill_one(&self, word: &str) -> String {
+        self.words.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value))
     }
 
     fn shell(&self, script: &str) -> Result<()> {
@@ -243,8 +261,8 @@ impl Place {
     }
 
     /// The daemon's environment, beyond what it inherits.
-    pub(crate) fn environment(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.daemon.environment.iter()
+    pub(crate) fn environment(&self) -> impl Iterator<Item = (&String, String)> {
+        self.daemon.environment.iter().map(|(name, value)| (name, self.fill_one(value)))
     }
 
     /// Checks what is behind the mount after its end.
@@ -287,6 +305,9 @@ mod tests {
             let daemon = zoo.daemon();
             assert!(daemon.command.iter().any(|word| word.contains("$MNT")), "{}", daemon.name);
             assert_eq!(daemon.server.is_empty(), daemon.ready.is_empty(), "{}", daemon.name);
+        }
+        for left in left_out() {
+            assert!(!names.contains(left.name.as_str()), "{} is in the table", left.name);
         }
     }
 

@@ -1,4 +1,4 @@
-"""Serves a folder by HTTP, ranges included: httpd.py PORT FOLDER."""
+"""Serves a folder by HTTP, ranges included: httpd.py PORT FOLDER [PROTOCOL]."""
 
 import functools
 import http.server
@@ -8,6 +8,8 @@ from RangeHTTPServer import RangeRequestHandler
 
 
 class Handler(RangeRequestHandler):
+    protocol_version = sys.argv[3] if len(sys.argv) > 3 else "HTTP/1.0"
+
     def log_message(self, *args):
         pass
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use belay_testbed::Kind;
-use belay_testbed::zoo::{Work, Zoo};
+use belay_testbed::zoo::{Work, Zoo, left_out};
 use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
@@ -117,5 +117,7 @@ fn render(folder: &Path) -> Result<String> {
     environment.set_keep_trailing_newline(true);
     environment.add_template("page", TEMPLATE).context("the page's template")?;
     let template = environment.get_template("page").context("the page's template")?;
-    template.render(context! { rows, beds, outages }).context("rendering the page")
+    template
+        .render(context! { rows, beds, outages, left_out => left_out() })
+        .context("rendering the page")
 }
