@@ -94,7 +94,7 @@ impl<M: Memory> Session<M> {
                     self.full = true;
                     return None;
                 };
-                self.number(node, numbered);
+                self.number(node, numbered, entry.attr.nlink);
                 node
             }
         };

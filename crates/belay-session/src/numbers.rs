@@ -37,7 +37,7 @@ impl<M: Memory> Session<M> {
                 || !self.is_pinned(other) && self.store.bound(other, self.generation).is_some()
         };
         if self.store.other_by_ino(node, self.store.ino(node), is_anothers).is_some() {
-            if !self.is_taken(node, own) {
+            if !self.is_taken(node, own, nlink) {
                 self.store.set_ino(node, own);
                 self.index(node);
                 return;
@@ -72,12 +72,12 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// This life's daemon gives a new node its number. Part of a change.
-    pub(crate) fn number(&self, node: Node, numbered: bool) {
+    /// This life's daemon gives a new node with so many links its number. Part of a change.
+    pub(crate) fn number(&self, node: Node, numbered: bool, nlink: u32) {
         if numbered {
             self.store.set_ino(node, self.store.key(node));
             self.index(node);
-        } else if self.volatile() && self.is_taken(node, self.store.ino(node)) {
+        } else if self.volatile() && self.is_taken(node, self.store.ino(node), nlink) {
             self.store.set_ino(node, self.spare(node));
             self.keep_number(node);
         } else {
@@ -98,10 +98,10 @@ impl<M: Memory> Session<M> {
     pub(crate) fn renumber(&self, node: Node, ino: u64, nlink: u32) {
         if node == Node::ROOT {
             // It is never looked up, and never renamed: the first number stays.
-            let is_taken = self.is_taken(node, ino);
+            let is_taken = self.is_taken(node, ino, nlink);
             self.store.set_ino(node, if is_taken { self.spare(node) } else { ino });
             self.keep_number(node);
-        } else if self.is_taken(node, ino) {
+        } else if self.is_taken(node, ino, nlink) {
             self.pin(node, (ino, nlink));
         } else {
             self.store.set_ino(node, ino);
@@ -110,11 +110,13 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether applications know another node by this number, of which the daemon knows nothing: it is kept for that one, or will be
-    /// when this life is asked for it. That may be a link of the same file. But who takes two files for one loses one of them, in an
-    /// archive or a copy; who takes two links for two files has one twice.
-    fn is_taken(&self, node: Node, ino: u64) -> bool {
-        let is_taken =
-            |other| self.is_pinned(other) || self.store.bound(other, self.generation).is_none();
+    /// when this life is asked for it. It may be a link of the same file, which has that number in this life, too (mergerfs).
+    fn is_taken(&self, node: Node, ino: u64, nlink: u32) -> bool {
+        let is_taken = |other| {
+            self.is_pinned(other)
+                || self.store.bound(other, self.generation).is_none()
+                    && !self.may_be_links(node, other, nlink)
+        };
         self.store.other_by_ino(node, ino, is_taken).is_some()
     }
 }

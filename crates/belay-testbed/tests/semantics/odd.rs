@@ -292,8 +292,8 @@ fn s112_a_place_that_comes_late_is_waited_for() {
 }
 
 /// S11: where numbers are given in the order in which files are met, a successor's first ones are those of other files, which it
-/// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile. Two links of
-/// one may have two (L36).
+/// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile. Of files that
+/// have several links each, nothing is promised (L36).
 #[test]
 fn s11_numbers_in_the_order_of_each_life() {
     let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
@@ -301,7 +301,7 @@ fn s11_numbers_in_the_order_of_each_life() {
     for i in 0..48 {
         match i % 4 {
             0 => fs::create_dir(behind(&format!("f{i}"))).unwrap(),
-            1 | 2 => {
+            1 if i % 8 == 1 => {
                 fs::write(behind(&format!("f{i}")), "").unwrap();
                 fs::hard_link(behind(&format!("f{i}")), behind(&format!("link{i}"))).unwrap();
             }
@@ -310,10 +310,8 @@ fn s11_numbers_in_the_order_of_each_life() {
     }
     let mut known = HashMap::new();
     for life in 0..6 {
-        // Those that no life was asked for yet come first, and the other links of some that were known by one.
+        // Those that no life was asked for yet come first.
         let mut asked: Vec<_> = (0..8 * (life + 1)).rev().map(|i| format!("f{i}")).collect();
-        let linked = (0..8 * life).filter(|i| i % 4 == 1 || i % 8 == 2);
-        asked.splice(4..4, linked.map(|i| format!("link{i}")));
         fs::create_dir(mount.at(&format!("made{life}"))).unwrap();
         asked.insert(0, format!("made{life}"));
         // The root is not asked for in the first life.
@@ -325,10 +323,13 @@ fn s11_numbers_in_the_order_of_each_life() {
             let before = *known.entry(name.clone()).or_insert(ino);
             assert_eq!(before, ino, "{name} in life {life}\n{}", mount.log());
         }
-        let file = |name: &String| name.replace("link", "f");
-        let shown: HashSet<_> = known.iter().map(|(name, ino)| (file(name), *ino)).collect();
-        let numbers: HashSet<_> = shown.iter().map(|(_, ino)| *ino).collect();
-        assert_eq!(numbers.len(), shown.len(), "life {life}: {known:?}");
+        let several = |name: &&String| {
+            name.strip_prefix('f').is_some_and(|i| i.parse::<u64>().is_ok_and(|i| i % 8 == 1))
+        };
+        let (linked, single): (Vec<_>, Vec<_>) = known.keys().partition(several);
+        let numbers: HashSet<_> = single.iter().map(|name| known[*name]).collect();
+        assert_eq!(numbers.len(), single.len(), "life {life}: {known:?}");
+        assert!(linked.iter().all(|name| !numbers.contains(&known[*name])), "{life}: {known:?}");
         mount.crash_and_recover();
     }
 }
