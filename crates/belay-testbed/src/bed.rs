@@ -96,6 +96,12 @@ pub struct Bed {
     _dir: TempDir,
 }
 
+/// Where beds and scenes are made unless somebody says where.
+pub(crate) fn default_workdir() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() }
+}
+
 impl Bed {
     /// Prepares the back end, starts the daemon and waits until it is mounted.
     ///
@@ -110,9 +116,7 @@ impl Bed {
     }
 
     fn try_start(kind: Kind, mode: &Mode, options: &BedOptions) -> Result<Self> {
-        let shm = Path::new("/dev/shm");
-        let default = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
-        let parent = options.workdir.clone().unwrap_or(default);
+        let parent = options.workdir.clone().unwrap_or_else(default_workdir);
         // Open to other users, whom some tests act as.
         let temp = tempfile::Builder::new()
             .prefix("belay-bed-")

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::bed::default_workdir;
 use crate::command::{Parts, daemon};
 use crate::sshd::Sshd;
 use crate::zoo::Place;
@@ -31,12 +32,10 @@ impl Scene {
     /// # Errors
     /// If something is not installed, or cannot be prepared.
     pub fn prepare(kind: Kind) -> Result<Self> {
-        let shm = Path::new("/dev/shm");
-        let parent = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
         let dir = tempfile::Builder::new()
             .prefix("belay-scene-")
             .permissions(fs::Permissions::from_mode(0o755))
-            .tempdir_in(parent)
+            .tempdir_in(default_workdir())
             .context("making a directory")?;
         let mut scene = Self { kind, sshd: None, place: None, dir };
         let (mountpoint, backing) = (scene.mountpoint(), scene.backing());

@@ -110,8 +110,11 @@ fn nothing(close_on_exec: bool) -> c_int {
     fd as c_int
 }
 
-/// Whether `fd` is [`nothing`]. Says nothing in errno.
+/// Whether `fd` is [`nothing`], which only a successor has. Says nothing in errno.
 fn is_nothing(fd: c_int) -> bool {
+    if successor().is_none() {
+        return false;
+    }
     let before = errno();
     // SAFETY: a number; where it is no memory file, the kernel says so and asks nobody.
     let seals = unsafe { belay_sys::raw::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) };
@@ -168,7 +171,7 @@ pub unsafe extern "C-unwind" fn fsconfig(
     value: *const c_void,
     aux: c_int,
 ) -> c_int {
-    if successor().is_some() && is_nothing(fd) {
+    if is_nothing(fd) {
         return 0;
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -216,7 +219,7 @@ pub unsafe extern "C-unwind" fn fsmount(
     mount_flags: c_uint,
     attributes: c_uint,
 ) -> c_int {
-    if successor().is_some() && is_nothing(fd) {
+    if is_nothing(fd) {
         return nothing(mount_flags & 1 != 0);
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -242,7 +245,7 @@ pub unsafe extern "C-unwind" fn move_mount(
     move_flags: c_uint,
 ) -> c_int {
     let whole = bytes(from_path).is_empty();
-    if whole && successor().is_some() && is_nothing(from) {
+    if whole && is_nothing(from) {
         return 0;
     }
     let known = if whole { mounted(from).and_then(options_of) } else { None };
@@ -300,7 +303,7 @@ pub unsafe extern "C-unwind" fn mount_setattr(
     attributes: *mut c_void,
     size: size_t,
 ) -> c_int {
-    let ours = successor().is_some() && bytes(path).is_empty() && is_nothing(fd);
+    let ours = bytes(path).is_empty() && is_nothing(fd);
     if ours {
         return 0;
     }

@@ -12,9 +12,8 @@ use crate::status::{
 use crate::text::OsText;
 use belay_effects::area::{Area, Tally};
 use belay_image::overlay::{self, Overlay};
-use belay_recorder::Control;
-use belay_recorder::Store;
 use belay_recorder::control::{Counter, Loss, flags, options};
+use belay_recorder::{Control, Store};
 use std::sync::Arc;
 
 /// What is said once of a daemon that was seen to do that.

@@ -235,24 +235,22 @@ fn s113_daemons_that_mount_while_they_serve() {
     compare(&["--no-resend"], &["known", "sync"]);
 }
 
+/// Whether it serves, wherever it is: it has no place by which it could be asked for.
+fn serves_somewhere(mount: &Custom) -> bool {
+    let output = Custom::belay(&["status".as_ref(), "--json".as_ref()]);
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let place = mount.mountpoint.to_str().unwrap();
+    all["mounts"].as_array().unwrap().iter().any(|status| {
+        status["daemon"]["command"].as_str().unwrap().contains(place)
+            && status["state"] == "serving"
+    })
+}
+
 /// S113: the kernel asks the daemon before its file system has a place. That is found when it comes, and nothing else tells of it.
 #[test]
 fn s113_a_place_that_comes_after_the_first_answers() {
     let mount = start_odd(&[], &["late"]);
-    let status = || {
-        serde_json::from_slice::<Value>(
-            &Custom::belay(&["status".as_ref(), "--json".as_ref()]).stdout,
-        )
-    };
-    let serves = || {
-        let all = status().unwrap();
-        let place = mount.mountpoint.to_str().unwrap();
-        all["mounts"].as_array().unwrap().iter().any(|status| {
-            status["daemon"]["command"].as_str().unwrap().contains(place)
-                && status["state"] == "serving"
-        })
-    };
-    assert!(until(serves), "{}", mount.log());
+    assert!(until(|| serves_somewhere(&mount)), "{}", mount.log());
     assert!(!mount.is_mounted());
     fs::write(mount.behind.join("go"), "").unwrap();
     mount.wait_for("place", |status| status["state"] == "serving");
@@ -267,20 +265,7 @@ fn s113_a_place_that_comes_after_the_first_answers() {
 #[test]
 fn s112_a_place_that_comes_late_is_waited_for() {
     let mut mount = start_odd(&["--background"], &["late"]);
-    let status = || {
-        serde_json::from_slice::<Value>(
-            &Custom::belay(&["status".as_ref(), "--json".as_ref()]).stdout,
-        )
-    };
-    let serves = || {
-        let all = status().unwrap();
-        let place = mount.mountpoint.to_str().unwrap();
-        all["mounts"].as_array().unwrap().iter().any(|status| {
-            status["daemon"]["command"].as_str().unwrap().contains(place)
-                && status["state"] == "serving"
-        })
-    };
-    assert!(until(serves), "{}", mount.log());
+    assert!(until(|| serves_somewhere(&mount)), "{}", mount.log());
     assert!(mount.exited().is_none() && !mount.log().contains("mounted at"), "{}", mount.log());
     assert!(!mount.is_mounted());
     fs::write(mount.behind.join("go"), "").unwrap();
