@@ -80,9 +80,7 @@ impl<M: Memory> Session<M> {
         }
         let node = match node {
             Some(node) => {
-                if self.store.node_flags(node) & node_flags::INO_IS_ID == 0
-                    && self.store.ino(node) != entry.attr.ino
-                {
+                if self.store.ino(node) != entry.attr.ino || self.is_pinned(node) {
                     self.pin(node, (entry.attr.ino, entry.attr.nlink));
                 }
                 self.count(Counter::NodesRestored);
@@ -167,7 +165,7 @@ impl<M: Memory> Session<M> {
 
     /// A reply with attributes of a node that the daemon knows: the number that it has from now on, and what applications are to
     /// see. Part of a change.
-    pub(crate) fn show(&self, opcode: Opcode, node: Node, message: &mut [u8]) -> Option<()> {
+    pub(crate) fn show(&mut self, opcode: Opcode, node: Node, message: &mut [u8]) -> Option<()> {
         if !self.shows(node) {
             return Some(());
         }

@@ -204,7 +204,8 @@ impl<M: Memory> Session<M> {
                 continue;
             }
             let mut entry = item.entry;
-            let displaces = self.displaces(parent, item.name, &entry);
+            let displaces = self.displaces(parent, item.name, &entry)
+                || self.in_question(parent, item.name, &entry).is_some();
             self.store.begin();
             if displaces || self.entry(parent, item.name, &mut entry, false).is_none() {
                 // No room to remember the node, or it is in doubt: the kernel gets the name alone.

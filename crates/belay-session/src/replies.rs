@@ -79,6 +79,9 @@ impl<M: Memory> Session<M> {
         if self.undoes(unique, opcode, header.error) {
             return Outgoing::Swallow; // it is answered when that is done
         }
+        if opcode == Opcode::LOOKUP && header.error == 0 && self.asks_first(unique, slot, &body) {
+            return Outgoing::Swallow; // it is put to the daemon again
+        }
         let outgoing = self.effects(slot, opcode, &header, head, || body);
         self.replied(unique);
         match outgoing {
@@ -277,7 +280,7 @@ impl<M: Memory> Session<M> {
             return Outgoing::Pass;
         };
         let body = body();
-        let show = |message: &mut [u8]| {
+        let mut show = |message: &mut [u8]| {
             self.store.begin();
             let shown = self.show(opcode, node, message);
             self.store.commit();

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::task::{Step, Task};
 use crate::tasks::ESTALE;
 use belay_recorder::control::{self, Counter};
-use belay_recorder::{Handle, Lock, Memory, Node, handle_flags, node_flags};
+use belay_recorder::{Handle, Lock, Memory, Node, handle_flags};
 use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
 use belay_wire::request::HEADER;
 use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, get_u64, handle_fields};
@@ -212,9 +212,7 @@ impl<M: Memory> Session<M> {
             self.store.bind(node, self.generation, entry.nodeid);
         }
         self.store.count_for_daemon(node);
-        if self.store.ino(node) != entry.attr.ino
-            && self.store.node_flags(node) & node_flags::INO_IS_ID == 0
-        {
+        if self.store.ino(node) != entry.attr.ino || self.is_pinned(node) {
             self.pin(node, (entry.attr.ino, entry.attr.nlink));
         }
         self.store.commit();

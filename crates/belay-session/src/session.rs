@@ -9,6 +9,7 @@ use crate::logged::files::Storing;
 use crate::logged::relief::Relief;
 use crate::logged::{Begun, Placed};
 use crate::met::Met;
+use crate::numbers::Numbers;
 use crate::restore::Reopen;
 use crate::rollforward::RollForward;
 use crate::task::Task;
@@ -103,6 +104,7 @@ pub struct Session<M> {
     /// Lookups (the daemon's ids) that are taken back when a request or an errand is over.
     pub(crate) borrowed: Vec<(u64, u64)>,
     pub(crate) reopening: HashMap<Handle, Reopen>,
+    pub(crate) numbers: Numbers,
     /// Directories of which it is not known whether they are what they were.
     pub(crate) doubts: HashMap<Node, Doubt>,
     /// Handles that the daemon has opened again for reading only, and by which error it refused more.
@@ -197,6 +199,7 @@ impl<M: Memory> Session<M> {
             met: (generation > 0).then(Met::default),
             borrowed: Vec::new(),
             reopening: HashMap::new(),
+            numbers: Numbers::default(),
             doubts: HashMap::new(),
             read_only_handles: HashMap::new(),
             outbox: VecDeque::new(),

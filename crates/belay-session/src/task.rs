@@ -85,6 +85,8 @@ pub(crate) struct Task {
     pub(crate) met: u8,
     /// The name that it is to take away is not there.
     pub(crate) absent: bool,
+    /// Key of a node that is looked up before its request goes to the daemon once more.
+    pub(crate) first: Option<u64>,
     /// How far a created file whose mode forbids opening it is being opened.
     pub(crate) widen: Widen,
     /// It waits for a checkpoint, or for a file to be stored, which makes room in the op-log.
@@ -130,6 +132,7 @@ impl Task {
             presence: Presence::default(),
             met: 0,
             absent: false,
+            first: None,
             widen: Widen::No,
             throttled: false,
             awaits: None,

@@ -23,6 +23,21 @@ impl<M: Memory> Session<M> {
         self.tasks.push_back(task);
     }
 
+    /// A request that the daemon has answered goes to it once more, and nobody hears of that answer. The node with the key `first` is
+    /// looked up before.
+    pub(crate) fn put_again(&mut self, unique: u64, message: Vec<u8>, slot: Slot, first: u64) {
+        if !self.tasks.iter().any(|task| task.wait == Wait::Reply(unique)) {
+            let mut task = self.new_task(Job::Request(message), Some(slot));
+            task.wait = Wait::Reply(unique);
+            self.tasks.push_back(task);
+        }
+        if let Some(task) = self.tasks.iter_mut().find(|task| task.wait == Wait::Reply(unique)) {
+            task.wait = Wait::Ready;
+            task.first = Some(first);
+        }
+        self.kick = true;
+    }
+
     pub(crate) fn park_errand(&mut self, job: Job) {
         let task = self.new_task(job, None);
         self.tasks.push_back(task);
@@ -232,6 +247,9 @@ impl<M: Memory> Session<M> {
     }
 
     fn advance_request(&mut self, task: &mut Task) -> Step {
+        if let Some(step) = self.first_step(task) {
+            return step;
+        }
         if let Some(errno) = task.failed {
             return self.fail(task, errno);
         }

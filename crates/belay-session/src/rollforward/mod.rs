@@ -23,7 +23,7 @@ use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
 use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::control::Counter;
-use belay_recorder::{Memory, Node, node_flags};
+use belay_recorder::{Memory, Node};
 use belay_wire::abi::{IOCTL_DIR, IoctlIn};
 use belay_wire::{EntryOut, Opcode, build};
 use std::collections::BTreeMap;
@@ -322,8 +322,7 @@ impl<M: Memory> Session<M> {
             self.store.set_daemon_count(node, count);
             // Requests that were under way together may come to other inode numbers in another order;
             // applications go on seeing the first.
-            let numbered = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
-            if self.store.ino(node) != ino && !numbered {
+            if self.store.ino(node) != ino || self.is_pinned(node) {
                 // How many links it has was not asked: of several, two nodes have one number.
                 self.pin(node, (ino, u32::MAX));
             }

@@ -176,7 +176,7 @@ impl Talk {
 
     fn take(&mut self, unique: u64, message: &[u8]) -> Outgoing {
         let outgoing = self.session.on_reply(message, || message[16..].into(), false);
-        if outgoing != Outgoing::Unrecordable {
+        if !matches!(outgoing, Outgoing::Unrecordable | Outgoing::Swallow) {
             self.session.on_delivered(unique);
         }
         outgoing

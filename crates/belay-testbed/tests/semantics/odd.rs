@@ -277,8 +277,7 @@ fn s112_a_place_that_comes_late_is_waited_for() {
 }
 
 /// S11: where numbers are given in the order in which files are met, a successor's first ones are those of other files, which it
-/// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile. Of files that
-/// have several links each, nothing is promised (L36).
+/// has not met yet: none changes, and no two files have one. So with directories, links, and what is made meanwhile.
 #[test]
 fn s11_numbers_in_the_order_of_each_life() {
     let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
@@ -308,15 +307,48 @@ fn s11_numbers_in_the_order_of_each_life() {
             let before = *known.entry(name.clone()).or_insert(ino);
             assert_eq!(before, ino, "{name} in life {life}\n{}", mount.log());
         }
-        let several = |name: &&String| {
-            name.strip_prefix('f').is_some_and(|i| i.parse::<u64>().is_ok_and(|i| i % 8 == 1))
-        };
-        let (linked, single): (Vec<_>, Vec<_>) = known.keys().partition(several);
-        let numbers: HashSet<_> = single.iter().map(|name| known[*name]).collect();
-        assert_eq!(numbers.len(), single.len(), "life {life}: {known:?}");
-        assert!(linked.iter().all(|name| !numbers.contains(&known[*name])), "{life}: {known:?}");
+        let numbers: HashSet<_> = known.values().collect();
+        assert_eq!(numbers.len(), known.len(), "life {life}: {known:?}");
         mount.crash_and_recover();
     }
+}
+
+/// S11: the same with files that have several links each, whichever is asked for first: links of a file have one number, also those
+/// that no life was asked for before, and files have two.
+#[test]
+fn s11_numbers_of_files_with_links() {
+    let mount = odd(&["--inode-numbers", "volatile"], &["order"]);
+    let links = ["a", "b", "c"];
+    for file in 0..12 {
+        let first = mount.behind.join(format!("a{file}"));
+        fs::write(&first, "").unwrap();
+        for link in &links[1..] {
+            fs::hard_link(&first, mount.behind.join(format!("{link}{file}"))).unwrap();
+        }
+    }
+    let mut known: HashMap<usize, u64> = HashMap::new();
+    let mut owners: HashMap<u64, usize> = HashMap::new();
+    for life in 0..8_usize {
+        // Each life is asked for two more files, in an order of its own, and for another link of each first.
+        let files = (2 * (life + 1)).min(12);
+        for turn in 0..files {
+            let file = (if life % 2 == 0 { files - 1 - turn } else { turn * 5 + life }) % files;
+            for link in 0..=life.min(2) {
+                let name = format!("{}{file}", links[(link + life + turn) % 3]);
+                let ino = fs::metadata(mount.at(&name)).unwrap().ino();
+                let before = *known.entry(file).or_insert(ino);
+                assert_eq!(before, ino, "{name} in life {life}\n{}", mount.log());
+                let owner = *owners.entry(ino).or_insert(file);
+                assert_eq!(owner, file, "{name} in life {life}\n{}", mount.log());
+            }
+        }
+        // And one that is made through the mount, of a file that has a number of an earlier life, perhaps.
+        let made = mount.at(&format!("made{life}"));
+        fs::hard_link(mount.at("a1"), &made).unwrap();
+        assert_eq!(fs::metadata(made).unwrap().ino(), known[&1], "life {life}");
+        mount.crash_and_recover();
+    }
+    assert_eq!(number(&mount.status().unwrap(), "/requests/failed"), 0, "{}", mount.log());
 }
 
 /// S11: directories that have other numbers in each life, and the root of all.
