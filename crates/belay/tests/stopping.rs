@@ -42,6 +42,15 @@ fn s81_a_busy_mount_is_not_stopped_and_its_users_are_named() {
     is_refused(&held, &[&me, &shown]);
     drop(file);
 
+    // Nobody but the command itself, to which it was left open.
+    let (stop, mut shell) = (held.belay(&["stop"]), Command::new("sh"));
+    shell.args(["-c", r#"exec 9<"$1"; shift; exec "$@""#, "sh"]).arg(held.mount.join("file"));
+    shell.arg(stop.get_program()).args(stop.get_args()).arg(&held.mount);
+    shell.envs(stop.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let said = text(&run(&mut shell));
+    assert!(said.contains("file; that is this command, which was started with it"), "{said}");
+    assert_eq!(held.status()["state"], "serving");
+
     let mut sleep = Command::new("sleep");
     let child = Other(sleep.arg("600").current_dir(&held.mount).spawn().expect("sleep"));
     let shown =

@@ -75,7 +75,7 @@ fn end(options: &Stop, instance: &Instance, status: &Status) -> Result<bool> {
             "{place}: it is in use, and goes on as before{}\nend what uses it first, or `belay stop --lazy {quoted}` (nobody \
              finds it any more, and who has files open is served to the end), or `belay stop --force {quoted}` (errors for those \
              who use it)",
-            named(&users(users::device(status), users::of))
+            named(&who_uses(users::device(status)))
         ),
         Some(Answer::Detached { device }) if how == StopHow::Lazy => {
             let users = users(device, users::of_unmounted);
@@ -116,6 +116,16 @@ fn users(device: Option<String>, look: fn(&str) -> Users) -> Users {
     let me = std::process::id();
     users.found.retain(|user| !matches!(user, User::Process { pid, .. } if *pid == me));
     users
+}
+
+/// Who uses `device`; this process if nobody else does, which has it from whoever started it, then.
+fn who_uses(device: Option<String>) -> Users {
+    let others = users(device.clone(), users::of);
+    if others.found.is_empty() {
+        device.as_deref().map(users::of).unwrap_or_default()
+    } else {
+        others
+    }
 }
 
 /// Asks to stop, and waits for the answer; `None` if it has ended without one. What was lost is said in the answer alone, so who has
@@ -243,6 +253,9 @@ fn named(users: &Users) -> String {
     let mut text = String::from(":");
     for user in users.found.iter().take(NAMED) {
         text.push_str(&format!("\n  {user}"));
+        if matches!(user, User::Process { pid, .. } if *pid == std::process::id()) {
+            text.push_str("; that is this command, which was started with it");
+        }
     }
     match users.found.len().saturating_sub(NAMED) {
         0 => {}

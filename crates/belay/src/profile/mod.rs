@@ -119,7 +119,10 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            return Err(error).with_context(|| format!("reading {}", folder.display()));
+            let where_to = "XDG_CONFIG_HOME, or else HOME, says where a user's are";
+            return Err(error).with_context(|| {
+                format!("cannot look for profiles in {} ({where_to})", folder.display())
+            });
         }
     };
     let mut files = Vec::new();
