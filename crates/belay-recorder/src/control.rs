@@ -102,7 +102,7 @@ pub mod options {
     pub const BUFFER_CLOSE: u64 = 1 << 10;
     /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
     pub const ENDS_UNCONNECTED: u64 = 1 << 11;
-    /// With [`JOURNAL`]: what the daemon answers and keeps to itself is looked for.
+    /// Not with [`EPOCH`]: what the daemon answers and keeps to itself is looked for.
     pub const WATCHED: u64 = 1 << 12;
     /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
     pub const LOSES_UNCONNECTED: u64 = 1 << 13;

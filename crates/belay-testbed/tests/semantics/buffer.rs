@@ -274,12 +274,17 @@ impl Upload {
 
     /// Nobody knows the daemon.
     pub fn unknown() -> Self {
-        Self::start_as(&["--max-crashes", "0"], "alone")
+        Self::unknown_under(&[])
+    }
+
+    /// The same, with arguments.
+    pub fn unknown_under(arguments: &[&str]) -> Self {
+        Self::start_as(&[&["--max-crashes", "0"], arguments].concat(), "alone")
     }
 
     /// The same; it stores when a file is closed, and not by a flush.
-    pub fn unknown_by_close() -> Self {
-        let upload = Self::unknown();
+    pub fn unknown_by_close(arguments: &[&str]) -> Self {
+        let upload = Self::unknown_under(arguments);
         fs::write(upload.control.join("close"), "").unwrap();
         upload
     }
