@@ -72,6 +72,8 @@ pub mod flags {
     pub const UNSEEN: u64 = 1 << 8;
     /// The daemon opens what a CREATE with O_APPEND makes without that flag: what it writes there goes where the kernel says.
     pub const CREATES_PLAIN: u64 = 1 << 9;
+    /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
+    pub const MISCOUNTS: u64 = 1 << 10;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is

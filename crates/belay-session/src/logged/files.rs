@@ -62,9 +62,11 @@ impl<M: Memory> Session<M> {
         match Opcode(sent.header.opcode) {
             Opcode::CREATE => true,
             // Without a handle nothing would be stored later, so it is at once.
-            Opcode::WRITE | Opcode::FALLOCATE | Opcode::OPEN => {
-                self.has_writers(sent.header.nodeid)
-            }
+            Opcode::WRITE
+            | Opcode::FALLOCATE
+            | Opcode::OPEN
+            | Opcode::SETXATTR
+            | Opcode::REMOVEXATTR => self.has_writers(sent.header.nodeid),
             Opcode::SETATTR => {
                 let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
                 let file = sent.header.nodeid;

@@ -5,6 +5,7 @@ use crate::custom::{Custom, Place};
 use crate::journal::compile;
 use belay_testbed::Signal;
 use belay_testbed::process::{Process, kill, run};
+use rustix::fs::XattrFlags;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -334,6 +335,51 @@ impl Upload {
                 && status["open_handles"] == 0
                 && status["epoch"]["log_records"] == 0
         });
+    }
+}
+
+/// Extended attributes of files that are not stored are there after a crash, as they were set last.
+#[test]
+fn s78_extended_attributes_that_are_not_stored() {
+    for until in ["flush", "close"] {
+        let upload = Upload::start(until);
+        let value = |path: &Path, name: &str| {
+            let mut value = [0; 64];
+            let length = rustix::fs::getxattr(path, name, &mut value)?;
+            Ok::<_, rustix::io::Errno>(String::from_utf8_lossy(&value[..length]).into_owned())
+        };
+        let set = |name: &str, text: &str, flags| {
+            rustix::fs::setxattr(upload.at("file"), name, text.as_bytes(), flags).unwrap();
+        };
+        let (create, replace, any) = (XattrFlags::CREATE, XattrFlags::REPLACE, XattrFlags::empty());
+        fs::write(upload.at("file"), "text").unwrap();
+        let mut new = File::create_new(upload.at("new")).unwrap();
+        let mut old = File::options().write(true).open(upload.at("file")).unwrap();
+        // Nothing else of it is on record.
+        set("user.one", "1", create);
+        set("user.two", "2", create);
+        upload.crash();
+        set("user.one", "one", replace);
+        rustix::fs::removexattr(upload.at("file"), "user.two").unwrap();
+        set("user.two", "two", create);
+        set("user.three", "3", any);
+        rustix::fs::removexattr(upload.at("file"), "user.three").unwrap();
+        rustix::fs::setxattr(upload.at("new"), "user.new", b"new", create).unwrap();
+        new.write_all(b"new").unwrap();
+        old.write_all(b"T").unwrap();
+        upload.crash();
+        let look = |place: &dyn Fn(&str) -> PathBuf| {
+            assert_eq!(value(&place("file"), "user.one").unwrap(), "one", "{until}");
+            assert_eq!(value(&place("file"), "user.two").unwrap(), "two", "{until}");
+            assert_eq!(value(&place("file"), "user.three"), Err(rustix::io::Errno::NODATA));
+            assert_eq!(value(&place("new"), "user.new").unwrap(), "new", "{until}");
+        };
+        look(&|name| upload.at(name));
+        drop((new, old));
+        upload.closed();
+        look(&|name| upload.mount.behind.join(name));
+        let status = upload.mount.status().unwrap();
+        assert_eq!(status["degraded"], false, "{until}: {status}");
     }
 }
 
