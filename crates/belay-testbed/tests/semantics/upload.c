@@ -2,7 +2,7 @@
  *     upload BACKING CONTROL MOUNTPOINT [OPTIONS]
  * What is written collects in memory, by path. FLUSH and FSYNC store it by a new file that takes the old one's place; with "close" in
  * CONTROL it is RELEASE that does, and FLUSH nothing. A file that is made is there when it is stored. Names go through at once.
- * Extended attributes of a file that is open collect as well, up to four; they are not to be had of any other.
+ * Extended attributes of a file that is open collect as well, up to four; those of others go through.
  * With "aside" in CONTROL what is written goes to a temporary file without a name as well, to a memfd, by a word to an eventfd and to a
  * pipe of its own: all of that dies with it.
  * Who finds "before" or "after" in CONTROL when it stores removes it, and dies of SIGKILL before or after the new file is in place. */
@@ -251,8 +251,9 @@ static struct attribute *attribute(int i, const char *name) {
 static int set_attribute(const char *path, const char *name, const char *value, size_t size, int flags) {
     LOCKED;
     int i = find(path);
+    char at[PATH_MAX];
     if (i < 0)
-        return -ENOTSUP;
+        return lsetxattr(behind(path, at), name, value, size, flags) ? -errno : 0;
     struct attribute *a = attribute(i, name);
     if (a ? flags & XATTR_CREATE : flags & XATTR_REPLACE)
         return a ? -EEXIST : -ENODATA;
@@ -286,10 +287,13 @@ static int get_attribute(const char *path, const char *name, char *value, size_t
 
 static int remove_attribute(const char *path, const char *name) {
     LOCKED;
+    char at[PATH_MAX];
     int i = find(path);
-    struct attribute *a = i < 0 ? NULL : attribute(i, name);
+    if (i < 0)
+        return lremovexattr(behind(path, at), name) ? -errno : 0;
+    struct attribute *a = attribute(i, name);
     if (!a)
-        return i < 0 ? -ENOTSUP : -ENODATA;
+        return -ENODATA;
     a->length = 0;
     files[i].dirty = 1;
     return 0;
