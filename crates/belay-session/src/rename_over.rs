@@ -177,6 +177,19 @@ impl<M: Memory> Session<M> {
         });
     }
 
+    /// The name of a file is gone: from the next request on the daemon is to count right.
+    pub(crate) fn begin_lone(&mut self, node: Node) {
+        if let Some((since, _)) = self.lone.get_mut(&node) {
+            *since = self.newest;
+        }
+    }
+
+    /// How many links it has is not known any more. Part of a change.
+    pub(crate) fn end_lone(&mut self, node: Node) {
+        self.lone.remove(&node);
+        self.store.node_flag(node, node_flags::LONE, false);
+    }
+
     /// The daemon says how many links a file has, in answer to the request `unique`. After a rename over the name of one that
     /// belay has linked for that, some say two for ever: that is told, once in a mount.
     pub(crate) fn check_links(&mut self, node: Node, unique: u64, nlink: u32) {
