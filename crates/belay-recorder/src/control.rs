@@ -72,6 +72,8 @@ pub mod flags {
     pub const UNSEEN: u64 = 1 << 8;
     /// The daemon opens what a CREATE with O_APPEND makes without that flag: what it writes there goes where the kernel says.
     pub const CREATES_PLAIN: u64 = 1 << 9;
+    /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
+    pub const MISCOUNTS: u64 = 1 << 10;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
@@ -102,7 +104,7 @@ pub mod options {
     pub const BUFFER_CLOSE: u64 = 1 << 10;
     /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
     pub const ENDS_UNCONNECTED: u64 = 1 << 11;
-    /// With [`JOURNAL`]: what the daemon answers and keeps to itself is looked for.
+    /// Not with [`EPOCH`]: what the daemon answers and keeps to itself is looked for.
     pub const WATCHED: u64 = 1 << 12;
     /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
     pub const LOSES_UNCONNECTED: u64 = 1 << 13;

@@ -54,6 +54,8 @@ pub mod node_flags {
     pub const SENT: u32 = 1 << 13;
     /// With [`KEPT`]: something of it was seen to leave the daemon by a later WRITE.
     pub const LEFT: u32 = 1 << 14;
+    /// Its hidden name is its only one, and another file was renamed over the one that it had: the daemon is to count one link.
+    pub const LONE: u32 = 1 << 15;
     /// Position of the file type.
     pub const KIND_SHIFT: u32 = 8;
 }

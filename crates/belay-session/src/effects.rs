@@ -226,7 +226,7 @@ impl<M: Memory> Session<M> {
     /// A LINK's entry names the linked node, also when the daemon gives it a new id.
     fn follow_link(&mut self, target: u64, entry: &EntryOut) {
         let Some(node) = self.store.node_by_key(target) else { return };
-        self.store.node_flag(node, node_flags::UNLINKED, false);
+        self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
         self.learn_of_link(node, entry.nodeid);
         if self.store.node_by_id(self.generation, entry.nodeid).is_none()
             && self.store.bound(node, self.generation).is_none()

@@ -136,7 +136,7 @@ impl<M: Memory> Session<M> {
         if node == Node::ROOT || name == b"." || name == b".." {
             return Some(());
         }
-        self.store.node_flag(node, node_flags::UNLINKED, false);
+        self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
         match self.store.dentry_set(parent, name, node) {
             Ok(None) => Some(()),
             Ok(Some(old)) => {

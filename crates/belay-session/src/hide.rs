@@ -199,13 +199,14 @@ impl<M: Memory> Session<M> {
     }
 
     /// Part of a change.
-    fn drop_hidden_name(&self, node: Node, forget: &mut Vec<(u64, u64)>) {
+    fn drop_hidden_name(&mut self, node: Node, forget: &mut Vec<(u64, u64)>) {
         let dentry = self
             .store
             .dentries(node)
             .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
         if let Some(dentry) = dentry {
             let parent = self.store.dentry_parent(dentry);
+            self.end_lone(node);
             self.store.dentry_remove(dentry);
             // The kernel may have forgotten the directory already.
             self.store.release_unused(parent, self.generation, forget);
@@ -229,10 +230,12 @@ impl<M: Memory> Session<M> {
             return;
         }
         let all_hidden = names.all(|name| is_hidden_name(&name));
+        drop(names);
         if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
             self.store.node_flag(node, node_flags::HIDDEN, true);
             self.full |= !self.store.hidden_add(node);
             self.hidden.push(node);
+            self.begin_lone(node);
             self.count(Counter::Hidden);
         }
     }

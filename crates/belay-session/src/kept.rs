@@ -185,7 +185,7 @@ impl<M: Memory> Session<M> {
         self.control().has(flags::KEEPS_WRITES)
     }
 
-    fn path_below(&self, dir: u64, name: &[u8]) -> Vec<u8> {
+    pub(crate) fn path_below(&self, dir: u64, name: &[u8]) -> Vec<u8> {
         let mut path = self.path_of(dir).into_bytes();
         if !path.is_empty() {
             path.push(b'/');

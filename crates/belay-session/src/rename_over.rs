@@ -3,10 +3,12 @@
 
 use crate::hide::{ENOENT, Hide};
 use crate::injection::Injection;
+use crate::listing::is_hidden_name;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Step, Task, Wait};
-use belay_recorder::{Memory, Node};
+use belay_recorder::control::{Loss, flags};
+use belay_recorder::{Dentry, Memory, Node, node_flags};
 use belay_wire::abi::OutHeader;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build};
 
@@ -17,11 +19,18 @@ impl<M: Memory> Session<M> {
             entry.is_some_and(|e| self.store.bound(node, self.generation) == Some(e.nodeid));
         if let Some(entry) = entry {
             self.learn_of_link(node, entry.nodeid);
+            // With other names besides, others may change the count as well.
+            self.store.begin();
+            let lone = entry.attr.nlink == 2;
+            self.store.node_flag(node, node_flags::LONE, lone);
             if one_node {
-                self.store.begin();
                 self.store.count_for_daemon(node);
-                self.store.commit();
-            } else {
+            }
+            self.store.commit();
+            if lone {
+                self.lone.insert(node, (0, self.visible_path(node)));
+            }
+            if !one_node {
                 self.forget_later(vec![(entry.nodeid, 1)]);
             }
         }
@@ -166,5 +175,58 @@ impl<M: Memory> Session<M> {
                 task.hide = if done { Hide::Drop(error) } else { Hide::Undone(error) };
             }
         });
+    }
+
+    /// The name of a file is gone: from the next request on the daemon is to count right.
+    pub(crate) fn begin_lone(&mut self, node: Node) {
+        if let Some((since, _)) = self.lone.get_mut(&node) {
+            *since = self.newest;
+        }
+    }
+
+    /// How many links it has is not known any more. Part of a change.
+    pub(crate) fn end_lone(&mut self, node: Node) {
+        self.lone.remove(&node);
+        self.store.node_flag(node, node_flags::LONE, false);
+    }
+
+    /// The daemon says how many links a file has, in answer to the request `unique`. After a rename over the name of one that
+    /// belay has linked for that, some say two for ever: that is told, once in a mount.
+    pub(crate) fn check_links(&mut self, node: Node, unique: u64, nlink: u32) {
+        const BOTH: u32 = node_flags::HIDDEN | node_flags::LONE;
+        if self.store.node_flags(node) & BOTH != BOTH {
+            return;
+        }
+        // What was under way with the rename may tell of before. A successor has nothing of that.
+        if self.lone.get(&node).is_some_and(|(newest, _)| unique & !UNIQUE_RESEND <= *newest) {
+            return;
+        }
+        let path = self.lone.remove(&node).map(|(_, path)| path);
+        self.store.begin();
+        self.store.node_flag(node, node_flags::LONE, false);
+        self.store.commit();
+        if nlink > 1 && !self.control().has(flags::MISCOUNTS) {
+            self.control().raise(flags::MISCOUNTS);
+            let path = path.unwrap_or_else(|| self.path_of(self.store.key(node)));
+            self.control().lose(
+                Loss::Links,
+                &format!(
+                    "/{path}: the daemon counts {nlink} links of this open file, which has one left since another was renamed \
+                     over it; of such files programs are shown a wrong count, and perhaps another mode (SEMANTICS.md, L46)"
+                ),
+            );
+            self.told = true;
+        }
+    }
+
+    /// The name by which people know a file that has a hidden one as well.
+    fn visible_path(&self, node: Node) -> String {
+        let visible = |dentry: &Dentry| !is_hidden_name(&self.store.dentry_name(*dentry));
+        let Some(dentry) = self.store.dentries(node).find(visible) else {
+            return self.path_of(self.store.key(node));
+        };
+        let name = self.store.dentry_name(dentry);
+        let path = self.path_below(self.store.key(self.store.dentry_parent(dentry)), &name);
+        String::from_utf8_lossy(&path).into_owned()
     }
 }

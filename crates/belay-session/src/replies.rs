@@ -6,7 +6,10 @@ use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
 use belay_recorder::{MAX_REPLY, Memory, Node, Slot, SlotState};
 use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
-use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND};
+use belay_wire::reply::nlink_offset;
+use belay_wire::{
+    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, get_u32,
+};
 use std::borrow::Cow;
 
 const ENOENT: i32 = 2;
@@ -280,6 +283,10 @@ impl<M: Memory> Session<M> {
             return Outgoing::Pass;
         };
         let body = body();
+        let at = nlink_offset(opcode).and_then(|at| at.checked_sub(size_of::<OutHeader>()));
+        if let Some(nlink) = at.and_then(|at| get_u32(&body, at)) {
+            self.check_links(node, header.unique, nlink);
+        }
         let mut show = |message: &mut [u8]| {
             self.store.begin();
             let shown = self.show(opcode, node, message);

@@ -114,6 +114,9 @@ pub struct Session<M> {
     pub(crate) withheld: Vec<Forget>,
     /// Nodes kept open under hidden names.
     pub(crate) hidden: Vec<Node>,
+    /// Files whose links the daemon is to count right: the latest request of the kernel when that came to be, and the name that each
+    /// had.
+    pub(crate) lone: HashMap<Node, (u64, String)>,
     /// Directory handles restored in this generation and not rewound since.
     pub(crate) restored_dirs: HashMap<Handle, Option<Remainder>>,
     /// Directories in which a compound change is under way: name requests there wait.
@@ -205,6 +208,7 @@ impl<M: Memory> Session<M> {
             outbox: VecDeque::new(),
             withheld: Vec::new(),
             hidden: Vec::new(),
+            lone: HashMap::new(),
             restored_dirs: HashMap::new(),
             exclusive: Vec::new(),
             cookies: Cookies::default(),

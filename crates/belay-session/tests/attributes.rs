@@ -3,6 +3,7 @@
 
 mod talk;
 
+use belay_recorder::control::Loss;
 use belay_session::Outgoing;
 use belay_wire::abi::{AttrOut, Statx, StatxIn, StatxOut};
 use belay_wire::{Attr, Ids, Opcode, ROOT_ID, build};
@@ -68,5 +69,55 @@ fn the_name_of_a_hidden_file_counts_for_no_link() {
         talk.open(node);
         talk.hide(ROOT_ID, "a");
         assert_eq!(see(&mut talk, opcode, node, (100, 1)), (100, 0), "{opcode}");
+    }
+}
+
+/// What is said of links, and of which file.
+fn told(talk: &Talk) -> Vec<String> {
+    let (losses, _) = talk.session.control().losses_since(0);
+    losses.into_iter().filter(|(loss, _)| *loss == Loss::Links).map(|(_, what)| what).collect()
+}
+
+/// The daemon counts `nlink` links of an open file when another has been renamed over it. `crashes`: the
+/// daemon that has renamed it never says so.
+fn counts(opcode: Opcode, nlink: u32, crashes: bool) -> Vec<String> {
+    let mut talk = Talk::new();
+    let (node, _) = talk.lookup("a", 10, 100);
+    talk.lookup("b", 11, 101);
+    talk.open(node);
+    // It is under way with the rename, and tells of before.
+    assert!(talk.ask(node, |ids| build::getattr(ids, None)).is_some());
+    let early = talk.unique;
+    let (_, (asked, _, unique)) = talk.rename_over(10, 100);
+    assert_eq!(asked, Opcode::RENAME);
+    talk.say(unique, &[]);
+    let attr = Attr { ino: 100, nlink: 2, mode: 0o100_644, ..Attr::default() };
+    talk.say(early, AttrOut { attr, ..AttrOut::default() }.as_bytes());
+    assert_eq!(told(&talk), [""; 0], "{opcode}");
+    if crashes {
+        talk.crash();
+        assert!(talk.ask(node, |ids| build::getattr(ids, None)).is_none());
+        let (_, names, unique) = talk.next();
+        assert!(names[0].starts_with(".belay-hidden-"), "{names:?}");
+        talk.reply(unique, talk::link(20, 100).as_bytes());
+        assert!(talk.next_message().is_some());
+        let attr = Attr { nlink, ..attr };
+        talk.say(talk.unique, AttrOut { attr, ..AttrOut::default() }.as_bytes());
+    } else {
+        assert_eq!(see(&mut talk, opcode, node, (100, nlink)), (100, nlink - 1), "{opcode}");
+    }
+    // Once.
+    see(&mut talk, opcode, node, (100, nlink));
+    told(&talk)
+}
+
+#[test]
+fn a_daemon_that_counts_links_wrongly_is_told_of() {
+    for opcode in KINDS {
+        assert_eq!(counts(opcode, 1, false), [""; 0], "{opcode}");
+        let told = counts(opcode, 2, false);
+        assert!(told.len() == 1 && told[0].starts_with("/a: "), "{opcode}: {told:?}");
+        assert_eq!(counts(opcode, 1, true), [""; 0], "{opcode}");
+        assert_eq!(counts(opcode, 2, true).len(), 1, "{opcode}");
     }
 }

@@ -1,6 +1,5 @@
 //! Writes to the FUSE device: the daemon's replies and notifications.
 
-use crate::effects::{Policy, policy};
 use crate::real;
 use crate::start::Shim;
 use belay_recorder::control::{Loss, flags, options};
@@ -66,10 +65,9 @@ impl Shim {
             self.end_unconnected();
         }
         let unique = get_u64(head, 8).unwrap_or(0);
-        if policy() == Policy::Journal
-            && unique & INJECTED == 0
+        if unique & INJECTED == 0
             && unique != 0
-            && let Some(errno) = self.journal_replied(unique & !UNIQUE_RESEND, failed(head))
+            && let Some(errno) = self.effects_replied(unique & !UNIQUE_RESEND, failed(head))
         {
             let error = belay_wire::build::reply_error(unique, errno);
             let write = || if self.write(&error) == 0 { total as isize } else { -1 };

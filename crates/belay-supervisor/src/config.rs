@@ -188,10 +188,15 @@ impl Config {
         if self.unproven {
             bits |= options::UNPROVEN;
         }
-        if self.watched && self.policy == Policy::Journal {
+        // Under the others what is acknowledged is on record.
+        let unrecorded = matches!(
+            self.policy,
+            Policy::Auto | Policy::Reconcile | Policy::Journal | Policy::Transaction
+        );
+        if self.watched && unrecorded {
             bits |= options::WATCHED;
         }
-        if self.loses_unconnected && self.policy == Policy::Journal {
+        if self.loses_unconnected && unrecorded {
             bits |= options::LOSES_UNCONNECTED;
         }
         if self.ends_unconnected {

@@ -39,6 +39,8 @@ pub enum Kind {
     Kill,
     /// A request went another way when it was done again after a crash, and failed. For good.
     Request,
+    /// What the daemon says of the links of an open file that another was renamed over is wrong. For good.
+    Links,
     /// The daemon writes on to a mount that the host has made read-only.
     Mount,
     /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
@@ -53,6 +55,7 @@ impl From<Loss> for Kind {
             Loss::Data => Self::Data,
             Loss::Handle => Self::Handle,
             Loss::Request => Self::Request,
+            Loss::Links => Self::Links,
             Loss::Unstored | Loss::Stored => Self::Unstored,
         }
     }

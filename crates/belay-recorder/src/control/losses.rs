@@ -26,6 +26,8 @@ pub enum Loss {
     Stored = 6,
     /// A request failed that went another way when it was done again.
     Request = 7,
+    /// What the daemon says of the links of an open file that has lost its name is wrong.
+    Links = 8,
 }
 
 impl<M: Memory> Control<'_, M> {
@@ -77,6 +79,7 @@ impl<M: Memory> Control<'_, M> {
             5 => Loss::Unstored,
             6 => Loss::Stored,
             7 => Loss::Request,
+            8 => Loss::Links,
             _ => return None,
         };
         let mut text = vec![0; (low(facts) as usize).min(TEXT)];

@@ -62,9 +62,11 @@ impl<M: Memory> Session<M> {
         match Opcode(sent.header.opcode) {
             Opcode::CREATE => true,
             // Without a handle nothing would be stored later, so it is at once.
-            Opcode::WRITE | Opcode::FALLOCATE | Opcode::OPEN => {
-                self.has_writers(sent.header.nodeid)
-            }
+            Opcode::WRITE
+            | Opcode::FALLOCATE
+            | Opcode::OPEN
+            | Opcode::SETXATTR
+            | Opcode::REMOVEXATTR => self.has_writers(sent.header.nodeid),
             Opcode::SETATTR => {
                 let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
                 let file = sent.header.nodeid;
@@ -89,6 +91,12 @@ impl<M: Memory> Session<M> {
         })
     }
 
+    /// Whether a handle, by the kernel's key, is open for writing.
+    fn writes(&self, handle: u64) -> bool {
+        let handle = self.store.handle_by_key(handle);
+        handle.is_some_and(|handle| self.store.open_facts(handle).flags & O_ACCMODE != 0)
+    }
+
     /// The daemon has carried out a request by which it may have stored a file.
     pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], failed: bool) {
         let opcode = Opcode(header.opcode);
@@ -105,9 +113,13 @@ impl<M: Memory> Session<M> {
             // All handles were released after what came by them.
             Opcode::RELEASE => !self.has_writers(file),
             Opcode::FLUSH if by_close => false,
-            // All at once: of what came by another handle nobody knows.
+            // All at once: of what came by another handle nobody knows, and by one that only reads nothing need be stored.
             // Both begin with their handle.
-            _ => alone && get_u64(body, 0).is_some_and(|handle| self.came_by(file, handle)),
+            _ => {
+                alone
+                    && get_u64(body, 0)
+                        .is_some_and(|handle| self.writes(handle) && self.came_by(file, handle))
+            }
         };
         if stored && (self.holds(file) || self.told_unstored.contains_key(&file)) {
             self.drop_stored(file);

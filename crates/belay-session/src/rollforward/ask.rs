@@ -8,13 +8,18 @@ use belay_oplog::Body;
 use belay_recorder::{Memory, Node};
 use belay_wire::abi::{CopyFileRangeIn, CreateIn, InHeader, SetattrIn, WriteIn, fattr};
 use belay_wire::request::HEADER;
-use belay_wire::{Ids, Opcode, Request, build, get_u64, handle_fields, node_fields, put_u64};
+use belay_wire::{
+    Ids, Opcode, OpcodeSet, Request, build, get_u64, handle_fields, node_fields, put_u32, put_u64,
+};
 use smallvec::SmallVec;
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 /// Of a WRITE's flags, those that are about the data.
 const KILL_SUIDGID: u32 = 1 << 2;
+const XATTRS: OpcodeSet = OpcodeSet::new(&[Opcode::SETXATTR, Opcode::REMOVEXATTR]);
+/// Where a SETXATTR says whether the attribute must be there, or must not.
+const XATTR_FLAGS: usize = 4;
 const O_ACCMODE: u32 = 3;
 const O_EXCL: u32 = 0o200;
 
@@ -42,6 +47,10 @@ impl<M: Memory> Session<M> {
         let header = InHeader { opcode: facts.opcode, nodeid: facts.node, ..InHeader::default() };
         let mut body = Body::from_slice(&issue.record.body);
         without_handle(opcode, &mut body);
+        if forward.files && opcode == Opcode::SETXATTR {
+            // It may be stored, or have been removed since.
+            let _ = put_u32(&mut body, XATTR_FLAGS, 0);
+        }
         if copies {
             // As much as was copied then, and no more.
             let _ = put_u64(&mut body, offset_of!(CopyFileRangeIn, len), facts.size);
@@ -71,10 +80,17 @@ impl<M: Memory> Session<M> {
                 }
                 None => return Some(Ok(self.open_for(*key, forward))),
             }
-            if let Some(Access::Had(mode)) = forward.access.get(key) {
-                let id = forward.ids.get(key).map_or(1, |told| told.id);
-                let narrow = build::setattr(self.injected_ids(id), &set_mode(*mode));
-                return Some(Ok((narrow, Forwarded::Narrow)));
+            if let Some(narrow) = self.narrow_for(*key, forward) {
+                return Some(Ok(narrow));
+            }
+        }
+        if forward.files && XATTRS.has(opcode) {
+            // They belong to what is stored with the file, so the file is to be open, as it was.
+            if !forward.handles.contains_key(&facts.node) {
+                return Some(Ok(self.open_for(facts.node, forward)));
+            }
+            if let Some(narrow) = self.narrow_for(facts.node, forward) {
+                return Some(Ok(narrow));
             }
         }
         if forward.run == 0
@@ -198,6 +214,14 @@ impl<M: Memory> Session<M> {
             }
             _ => (build::open(ids, O_RDWR), Forwarded::Open(key)),
         }
+    }
+
+    /// Puts back the mode of a node that had to be widened to open it.
+    fn narrow_for(&mut self, key: u64, forward: &RollForward) -> Option<(Vec<u8>, Forwarded)> {
+        let Some(Access::Had(mode)) = forward.access.get(&key) else { return None };
+        let id = forward.ids.get(&key).map_or(1, |told| told.id);
+        let narrow = build::setattr(self.injected_ids(id), &set_mode(*mode));
+        Some((narrow, Forwarded::Narrow))
     }
 
     /// The daemon's id of a node, or the LOOKUP by which it, or what leads to it, is found.

@@ -4,7 +4,7 @@
 //! was forked has these handlers too, and dies as it would without them.
 
 use super::{DYING, calls, now, others, process_id, remains, sleep, thread_id};
-use crate::effects::{Policy, policy};
+use crate::effects::policy;
 use crate::real;
 use crate::start::shim;
 use libc::{c_int, c_void, siginfo_t};
@@ -102,7 +102,7 @@ fn die(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         }
     }
     let begin = now();
-    let stops = policy() != Policy::None;
+    let stops = policy().records();
     if stops {
         DYING.store(me, Ordering::SeqCst);
         others::stop();

@@ -33,7 +33,7 @@ mod stack;
 pub(crate) use calls::in_call;
 pub(crate) use handler::install;
 
-use crate::effects::{Policy, policy};
+use crate::effects::policy;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -59,7 +59,7 @@ pub(crate) fn prepare_thread() {
     if !PREPARED.get() {
         PREPARED.set(true);
         stack::provide();
-        if policy() != Policy::None {
+        if policy().records() {
             calls::take_place();
         }
     }

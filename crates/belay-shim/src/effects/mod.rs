@@ -9,7 +9,8 @@
 //! | [`epoch`] | what becomes of the image, and of answers, until a checkpoint (policy `epoch`) |
 //! | [`after`] | what a dead generation has left, at the start |
 //!
-//! Under the policy `reconcile` each interposed call costs one load more than without belay.
+//! Under the policy `reconcile` each interposed call costs one load more than without belay, and a word of the thread's own where
+//! it is looked for whether a daemon keeps something to itself.
 
 pub(crate) mod after;
 pub(crate) mod epoch;
@@ -35,6 +36,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 pub(crate) enum Policy {
     /// Nothing: the session asks the successor.
     None,
+    /// The same, but it is looked for whether something of a request leaves the daemon.
+    Watched,
     /// Calls are logged.
     Journal,
     /// Image writes are collected until the request is answered.
@@ -52,7 +55,26 @@ pub(crate) fn policy() -> Policy {
         1 => Policy::Journal,
         2 => Policy::Transaction,
         3 => Policy::Epoch,
+        4 => Policy::Watched,
         _ => Policy::None,
+    }
+}
+
+impl Policy {
+    /// Whether calls leave a trace in the recorder.
+    #[inline]
+    pub(crate) fn records(self) -> bool {
+        !matches!(self, Self::None | Self::Watched)
+    }
+}
+
+/// Whether it matters what the calling thread does outside of the daemon.
+#[inline]
+pub(crate) fn matters() -> bool {
+    match policy() {
+        Policy::None => false,
+        Policy::Watched => journal::is_looked_for(),
+        _ => true,
     }
 }
 
@@ -61,7 +83,9 @@ pub(crate) fn choose(bits: u64) {
     let policy = match bits {
         _ if bits & options::EPOCH != 0 => 3,
         _ if bits & options::TRANSACTION != 0 => 2,
-        _ => u8::from(bits & options::JOURNAL != 0),
+        _ if bits & options::JOURNAL != 0 => 1,
+        _ if bits & (options::WATCHED | options::LOSES_UNCONNECTED) != 0 => 4,
+        _ => 0,
     };
     POLICY.store(policy, Relaxed);
 }
@@ -89,6 +113,12 @@ impl Shim {
     ) -> Option<Slot> {
         let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
         let slot = session.slot_in_hand(unique);
+        if matches!(policy(), Policy::Watched | Policy::Transaction) {
+            self.watch_begin(session, (unique, slot), message);
+        }
+        if policy() == Policy::Watched {
+            return slot;
+        }
         if let Some((unique, slot)) = session.sake_of(unique)
             && belay_wire::CHANGES.has(crate::device::opcode(message))
         {
@@ -139,10 +169,25 @@ impl Shim {
         dying::prepare_thread();
         match policy() {
             Policy::None => {}
-            Policy::Transaction => self.image_settle(None),
+            Policy::Watched => self.watch_rest(),
+            Policy::Transaction => {
+                self.image_settle(None);
+                self.watch_rest();
+            }
             Policy::Epoch => self.epoch_rest(),
             Policy::Journal => self.journal_rest(),
         }
+    }
+
+    /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
+    #[inline]
+    pub(crate) fn effects_replied(&self, unique: u64, failed: bool) -> Option<i32> {
+        match policy() {
+            Policy::Journal => return self.journal_replied(unique, failed),
+            Policy::Watched | Policy::Transaction => self.watched_replied(unique, failed),
+            Policy::None | Policy::Epoch => {}
+        }
+        None
     }
 
     /// The reply to `unique` is decided, and on record if it must be. Nobody has it yet.

@@ -15,6 +15,8 @@ pub(crate) enum State {
     Idle,
     /// It has one that changes nothing, or one of belay's own.
     Plain,
+    /// Without a journal: it is looked for whether something of it leaves the daemon.
+    Watched,
     /// Its calls are logged.
     Logged,
     /// The same, of a request that is done again and has not come to where it was.

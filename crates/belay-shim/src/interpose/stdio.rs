@@ -12,13 +12,12 @@ use std::os::fd::BorrowedFd;
 
 /// Whether a stream on that file is refused, with errno set.
 fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: *const c_char) -> bool {
-    let (Policy::Epoch | Policy::Journal, Some(shim), false) = (policy(), shim(), mode.is_null())
-    else {
+    let (true, Some(shim), false) = (policy() != Policy::None, shim(), mode.is_null()) else {
         return false;
     };
     // SAFETY: the mode of a stream is a C string, readable during the call.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
-    if policy() == Policy::Journal {
+    if policy() != Policy::Epoch {
         journal::stream(mode);
         return false;
     }

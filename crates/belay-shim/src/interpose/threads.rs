@@ -1,7 +1,7 @@
 //! pthread_create: a thread that is started for a request works on that request.
 
 use crate::effects::tag::{self, Tag};
-use crate::effects::{Policy, policy};
+use crate::effects::{Policy, journal, policy};
 use crate::real;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
@@ -34,6 +34,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     if policy() != Policy::Journal || tag::get().unique == 0 {
+        journal::left(); // by that thread, for all that is known
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pthread_create(thread, attributes, start, argument) };
     }

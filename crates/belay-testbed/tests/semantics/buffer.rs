@@ -5,6 +5,7 @@ use crate::custom::{Custom, Place};
 use crate::journal::compile;
 use belay_testbed::Signal;
 use belay_testbed::process::{Process, kill, run};
+use rustix::fs::XattrFlags;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -274,12 +275,17 @@ impl Upload {
 
     /// Nobody knows the daemon.
     pub fn unknown() -> Self {
-        Self::start_as(&["--max-crashes", "0"], "alone")
+        Self::unknown_under(&[])
+    }
+
+    /// The same, with arguments.
+    pub fn unknown_under(arguments: &[&str]) -> Self {
+        Self::start_as(&[&["--max-crashes", "0"], arguments].concat(), "alone")
     }
 
     /// The same; it stores when a file is closed, and not by a flush.
-    pub fn unknown_by_close() -> Self {
-        let upload = Self::unknown();
+    pub fn unknown_by_close(arguments: &[&str]) -> Self {
+        let upload = Self::unknown_under(arguments);
         fs::write(upload.control.join("close"), "").unwrap();
         upload
     }
@@ -329,6 +335,55 @@ impl Upload {
                 && status["open_handles"] == 0
                 && status["epoch"]["log_records"] == 0
         });
+    }
+}
+
+/// Extended attributes of files that are not stored are there after a crash, as they were set last.
+#[test]
+fn s78_extended_attributes_that_are_not_stored() {
+    for until in ["flush", "close"] {
+        let upload = Upload::start(until);
+        let (create, replace, any) = (XattrFlags::CREATE, XattrFlags::REPLACE, XattrFlags::empty());
+        let set = |file: &str, name: &str, text: &str, flags| {
+            rustix::fs::setxattr(upload.at(file), name, text.as_bytes(), flags).unwrap();
+        };
+        fs::write(upload.at("file"), "text").unwrap();
+        set("file", "user.old", "old", create);
+        // No program is started from here to the crash: it would close the files in passing, which flushes them.
+        let daemon = upload.mount.pid("daemon");
+        let old = File::options().write(true).open(upload.at("file")).unwrap();
+        // Nothing else of it is on record.
+        set("file", "user.one", "1", create);
+        set("file", "user.one", "one", replace);
+        set("file", "user.two", "2", create);
+        rustix::fs::removexattr(upload.at("file"), "user.two").unwrap();
+        rustix::fs::removexattr(upload.at("file"), "user.old").unwrap();
+        let new = File::create_new(upload.at("new")).unwrap();
+        set("new", "user.new", "new", any);
+        // Who only reads the file has nothing stored by its close.
+        fs::read(upload.at("file")).unwrap();
+        let (behind, one) = (upload.mount.behind.join("file"), "user.one");
+        assert!(until == "flush" || rustix::fs::getxattr(&behind, one, &mut [0; 8][..]).is_err());
+        kill(daemon, Signal::KILL).unwrap();
+        let look = |place: &dyn Fn(&str) -> PathBuf| {
+            let value = |file: &str, name: &str| {
+                let mut value = [0; 64];
+                let length = rustix::fs::getxattr(place(file), name, &mut value);
+                length.map(|length| String::from_utf8_lossy(&value[..length]).into_owned())
+            };
+            assert_eq!(value("file", one).as_deref(), Ok("one"), "{until}");
+            assert_eq!(value("file", "user.two"), Err(rustix::io::Errno::NODATA), "{until}");
+            assert_eq!(value("file", "user.old"), Err(rustix::io::Errno::NODATA), "{until}");
+            assert_eq!(value("new", "user.new").as_deref(), Ok("new"), "{until}");
+        };
+        look(&|name| upload.at(name));
+        upload.crash();
+        look(&|name| upload.at(name));
+        drop((new, old));
+        upload.closed();
+        look(&|name| upload.mount.behind.join(name));
+        let status = upload.mount.status().unwrap();
+        assert_eq!(status["degraded"], false, "{until}: {status}");
     }
 }
 

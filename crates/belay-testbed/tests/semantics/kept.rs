@@ -26,7 +26,7 @@ fn reasons(mount: &Custom, count: usize) -> Vec<(String, String)> {
 /// Whether belay has said that the daemon keeps writes to itself.
 fn warned(mount: &Custom) -> bool {
     let status = mount.status().unwrap();
-    assert_eq!(status["policy"], "journal", "{status}");
+    assert_ne!(status["policy"], "buffer", "{status}");
     let said = status["policy_reason"].as_str().unwrap().contains("--policy buffer");
     assert_eq!(said, mount.log().contains("keeps them to itself"), "{}", mount.log());
     said
@@ -44,6 +44,18 @@ fn s103_what_dies_with_the_daemon_is_not_stored() {
     what_was_kept_is_told(&Upload::aside(&[]));
     what_was_kept_is_told(&Upload::aside(&["--policy", "journal"]));
 }
+
+/// S103: and under the policies that have no journal.
+#[test]
+fn s103_what_was_kept_is_told_without_a_journal() {
+    for policy in WITHOUT_JOURNAL {
+        what_was_kept_is_told(&Upload::unknown_under(&["--policy", policy]));
+        what_was_kept_is_told(&Upload::aside(&["--policy", policy]));
+    }
+}
+
+/// Under these, too, nothing of what a daemon acknowledges is on record.
+const WITHOUT_JOURNAL: [&str; 2] = ["reconcile", "transaction"];
 
 fn what_was_kept_is_told(upload: &Upload) {
     let mut writer = Writer::start(&upload.mount.mountpoint);
@@ -93,8 +105,12 @@ fn s75_a_file_that_is_not_there_any_more_is_told() {
 /// S103: nothing is said of daemons that store what they answer, however they do it, as far as belay can know.
 #[test]
 fn s103_nothing_is_said_of_what_is_stored() {
-    for how in ["at once", "map", "later"] {
-        let mount = Custom::start(&["--max-crashes", "0"], |place: &Place<'_>| {
+    for (policy, how) in ["auto", "reconcile", "transaction"]
+        .into_iter()
+        .flat_map(|policy| ["at once", "map", "later"].map(|how| (policy, how)))
+    {
+        let arguments = ["--max-crashes", "0", "--policy", policy];
+        let mount = Custom::start(&arguments, |place: &Place<'_>| {
             let (program, control) = (place.dir.join("daemon"), place.dir.join("control"));
             compile("stores.c", &program);
             fs::create_dir(&control).unwrap();
@@ -111,10 +127,10 @@ fn s103_nothing_is_said_of_what_is_stored() {
             assert!(crate::common::until(stored), "{how} within {LIMIT:?}");
             mount.crash_and_recover();
             let status = mount.status().unwrap();
-            assert_eq!(status["degraded"], false, "{how}: {status}");
+            assert_eq!(status["degraded"], false, "{policy} {how}: {status}");
         }
         // What is stored later is kept until then, and that is said.
-        assert_eq!(warned(&mount), how == "later", "{how}");
+        assert_eq!(warned(&mount), how == "later", "{policy} {how}");
     }
 }
 
@@ -238,8 +254,9 @@ fn s103_what_is_taken_back_is_not_lost() {
     }
 }
 
-fn names(how: &str) -> Custom {
-    let mount = Custom::start(&["--max-crashes", "0"], |place: &Place<'_>| {
+fn names(how: &str, policy: &str) -> Custom {
+    let arguments = ["--max-crashes", "0", "--policy", policy];
+    let mount = Custom::start(&arguments, |place: &Place<'_>| {
         let (program, control) = (place.dir.join("daemon"), place.dir.join("control"));
         compile("names.c", &program);
         fs::create_dir(&control).unwrap();
@@ -255,7 +272,7 @@ fn names(how: &str) -> Custom {
 /// S103: directories that are in a daemon's memory only; of many, some are named and the others are counted.
 #[test]
 fn s103_names_that_are_only_in_memory_are_told() {
-    let mount = names("memory");
+    let mount = names("memory", "auto");
     fs::write(mount.at("stored"), "stored").unwrap();
     assert!(!warned(&mount), "{}", mount.log());
     fs::create_dir(mount.at("taken back")).unwrap();
@@ -279,11 +296,27 @@ fn s103_names_that_are_only_in_memory_are_told() {
 /// S103: nothing is concluded of a daemon that stores by a stream, of which nothing is seen.
 #[test]
 fn s103_nothing_is_said_of_names_in_a_stream() {
-    let mount = names("stream");
-    fs::create_dir(mount.at("one")).unwrap();
-    mount.crash_and_recover();
-    assert!(!warned(&mount));
-    is_well(&mount, "stream");
+    for policy in ["auto", "reconcile", "transaction"] {
+        let mount = names("stream", policy);
+        fs::create_dir(mount.at("one")).unwrap();
+        mount.crash_and_recover();
+        assert!(!warned(&mount), "{policy}");
+        is_well(&mount, policy);
+    }
+}
+
+/// S103: names that are in memory only are told without a journal as well.
+#[test]
+fn s103_names_are_told_without_a_journal() {
+    for policy in WITHOUT_JOURNAL {
+        let mount = names("memory", policy);
+        fs::write(mount.at("stored"), "stored").unwrap();
+        assert!(!warned(&mount), "{policy}: {}", mount.log());
+        fs::create_dir(mount.at("one")).unwrap();
+        assert!(warned(&mount), "{policy}");
+        mount.crash_and_recover();
+        told_of(&mount, &["/one"]);
+    }
 }
 
 /// All that is done to names, sizes and attributes.
@@ -339,26 +372,37 @@ fn s103_nothing_is_said_of_names_that_are_stored() {
         }),
     ];
     for (program, words) in daemons {
-        let mount = Custom::start(&["--max-crashes", "0"], |place: &Place<'_>| {
-            let program = unknown(program, place);
-            let mut all = vec![program.into()];
-            all.extend(words(place));
-            all.push(place.mountpoint.into());
-            all
-        });
-        mount.serves();
-        work(&mount);
-        mount.crash_and_recover();
-        assert!(!warned(&mount), "{program}");
-        is_well(&mount, program);
+        says_nothing("auto", program, words);
+        says_nothing("reconcile", program, words);
     }
+}
+
+fn says_nothing(policy: &str, program: &str, words: impl Fn(&Place<'_>) -> Vec<OsString>) {
+    let arguments = ["--max-crashes", "0", "--policy", policy];
+    let mount = Custom::start(&arguments, |place: &Place<'_>| {
+        let program = unknown(program, place);
+        let mut all = vec![program.into()];
+        all.extend(words(place));
+        all.push(place.mountpoint.into());
+        all
+    });
+    mount.serves();
+    work(&mount);
+    mount.crash_and_recover();
+    assert!(!warned(&mount), "{policy} {program}");
+    is_well(&mount, program);
 }
 
 /// S103: a file that is stored by its last close, and not by the flush before, is not lost by a later death; and neither is
 /// one that was stored with another.
 #[test]
 fn s103_nothing_is_said_of_what_a_close_stores() {
-    let upload = Upload::unknown_by_close();
+    for policy in ["auto", "reconcile", "transaction"] {
+        a_close_stores(&Upload::unknown_by_close(&["--policy", policy]));
+    }
+}
+
+fn a_close_stores(upload: &Upload) {
     fs::write(upload.at("one"), "one").unwrap();
     fs::write(upload.at("two"), "two").unwrap();
     closed(&upload.mount);

@@ -8,6 +8,7 @@
  * links        opens no file for writing that has several links (rofiles-fuse)
  * copies       gives directories other inode numbers in each life (overlays that copy them up)
  * order        numbers inodes in the order in which it meets them (fuseiso)
+ * miscounts    counts a link too many of a file that another was renamed over while it had several (posixovl)
  * sync         has the kernel wait for the answer to INIT before mount(2) comes back, where it can (Linux 6.18)
  * steps        mounts by fsopen(2), fsmount(2) and move_mount(2)
  * late         so, but serves before its file system has a place: it gets one when "go" is in BACKING
@@ -33,7 +34,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int device, backing, minor = 22, plus, known, root, root_asked, links, order, copies, user = -1;
+static int device, backing, minor = 22, plus, known, root, root_asked, links, order, copies, miscounts, user = -1;
 static struct { char path[1024]; uint64_t lookups; } nodes[4096] = {[1] = {".", 1}};
 static int nodes_used = 2;
 static _Alignas(8) char in[(1 << 17) + 8192], out[1 << 17];
@@ -80,11 +81,31 @@ static int met_as(const struct stat *st) {
     return i;
 }
 
+/* Of a file that is noted, a link more is counted. */
+static ino_t noted[64];
+
+static void note(const char *path) {
+    struct stat st;
+    int i = 0;
+    if (!miscounts || fstatat(backing, path, &st, AT_SYMLINK_NOFOLLOW) || st.st_nlink < 2)
+        return;
+    while (i < 63 && noted[i])
+        i++;
+    noted[i] = st.st_ino;
+}
+
+static nlink_t links_of(const struct stat *st) {
+    int i = 0;
+    while (i < 63 && noted[i] && noted[i] != st->st_ino)
+        i++;
+    return st->st_nlink + (noted[i] == st->st_ino);
+}
+
 static struct fuse_attr attr_of(const struct stat *st, uint64_t node) {
     return (struct fuse_attr){
         .ino = order ? 7 + met_as(st) : copies && S_ISDIR(st->st_mode) ? st->st_ino + getpid() : st->st_ino, .size = st->st_size, .blocks = st->st_blocks, .atime = st->st_atim.tv_sec,
         .mtime = st->st_mtim.tv_sec, .ctime = st->st_ctim.tv_sec, .atimensec = st->st_atim.tv_nsec,
-        .mtimensec = st->st_mtim.tv_nsec, .ctimensec = st->st_ctim.tv_nsec, .mode = st->st_mode, .nlink = st->st_nlink,
+        .mtimensec = st->st_mtim.tv_nsec, .ctimensec = st->st_ctim.tv_nsec, .mode = st->st_mode, .nlink = links_of(st),
         .uid = st->st_uid, .gid = st->st_gid, .blksize = 4096};
 }
 
@@ -236,6 +257,7 @@ static void rename_it(const char *from_name, uint64_t newdir) {
     must_know(from);
     if (!faccessat(backing, to, F_OK, AT_SYMLINK_NOFOLLOW))
         must_know(to);
+    note(to);
     if (renameat(backing, from, backing, to) < 0)
         return answer(errno, NULL, 0);
     moved(from, to);
@@ -419,6 +441,7 @@ int main(int argc, char **argv) {
         links |= !strcmp(argv[i], "links");
         copies |= !strcmp(argv[i], "copies");
         order |= !strcmp(argv[i], "order");
+        miscounts |= !strcmp(argv[i], "miscounts");
         late |= !strcmp(argv[i], "late");
         sync |= !strcmp(argv[i], "sync");
         dups |= !strcmp(argv[i], "dup");

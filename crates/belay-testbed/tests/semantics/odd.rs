@@ -228,6 +228,31 @@ fn s113_where_memory_files_cannot_be_started() {
     }
 }
 
+/// L46: a daemon that counts a link too many of an open file that another was renamed over is told of, once, and no other.
+#[test]
+fn s75_a_wrong_count_of_links_is_told() {
+    for habits in [&["miscounts"][..], &[]] {
+        let mount = odd(&[], habits);
+        let told = |status: &Value| {
+            let list = status["degraded_reasons"].as_array().unwrap();
+            let list = list.iter().filter(|reason| reason["kind"] == "links");
+            list.map(|reason| reason["what"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for name in ["one", "two"] {
+            fs::write(mount.at(name), "old").unwrap();
+            fs::write(mount.at("new"), "new").unwrap();
+            let file = File::open(mount.at(name)).unwrap();
+            fs::rename(mount.at("new"), mount.at(name)).unwrap();
+            assert_eq!(file.metadata().unwrap().nlink(), u64::from(!habits.is_empty()));
+        }
+        let wrong = !habits.is_empty();
+        let status = mount.wait_for("word", |status| told(status).len() == usize::from(wrong));
+        assert!(told(&status).iter().all(|what| what.starts_with("/one: ")), "{status}");
+        assert_eq!(status["degraded"], wrong, "{status}");
+        assert_eq!(mount.log().matches("counts 2 links").count(), usize::from(wrong));
+    }
+}
+
 /// S113: the kernel may wait for the answer to INIT before mount(2) comes back (Linux 6.18): a second thread mounts then.
 #[test]
 fn s113_daemons_that_mount_while_they_serve() {

@@ -2,6 +2,7 @@
  *     upload BACKING CONTROL MOUNTPOINT [OPTIONS]
  * What is written collects in memory, by path. FLUSH and FSYNC store it by a new file that takes the old one's place; with "close" in
  * CONTROL it is RELEASE that does, and FLUSH nothing. A file that is made is there when it is stored. Names go through at once.
+ * Extended attributes of a file that is open collect as well, up to four; those of others go through.
  * With "aside" in CONTROL what is written goes to a temporary file without a name as well, to a memfd, by a word to an eventfd and to a
  * pipe of its own: all of that dies with it.
  * Who finds "before" or "after" in CONTROL when it stores removes it, and dies of SIGKILL before or after the new file is in place. */
@@ -19,10 +20,20 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define FILES 32
-static struct { char path[256]; int opens, dirty; mode_t mode; size_t size; char *data; } files[FILES];
+#define ATTRIBUTES 4
+struct attribute { char name[64], value[64]; ssize_t length; /* 0: none, or it is gone */ };
+static struct {
+    char path[256];
+    int opens, dirty;
+    mode_t mode;
+    size_t size;
+    char *data;
+    struct attribute attributes[ATTRIBUTES];
+} files[FILES];
 static const char *backing, *control;
 
 /* Held while files are looked at: a write that comes while its file is stored must not be taken for stored. */
@@ -70,6 +81,9 @@ static int store(int i) {
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || write(fd, files[i].data, files[i].size) != (ssize_t)files[i].size || fchmod(fd, files[i].mode & 07777))
         return -EIO;
+    for (struct attribute *a = files[i].attributes; a < files[i].attributes + ATTRIBUTES; a++)
+        if (a->length && fsetxattr(fd, a->name, a->value, (size_t)a->length, 0))
+            return -EIO;
     close(fd);
     die_if("before");
     if (rename(name, behind(files[i].path, to)))
@@ -130,6 +144,7 @@ static int hold(const char *path, mode_t mode, int load) {
     files[i].opens = 1;
     files[i].size = 0;
     files[i].mode = mode;
+    memset(files[i].attributes, 0, sizeof files[i].attributes);
     if (load) {
         struct stat st;
         int fd = open(behind(path, at), O_RDONLY);
@@ -138,6 +153,13 @@ static int hold(const char *path, mode_t mode, int load) {
             return -ENOENT;
         }
         files[i].mode = st.st_mode;
+        char names[ATTRIBUTES * 64], *name = names;
+        ssize_t length = flistxattr(fd, names, sizeof names);
+        for (int n = 0; n < ATTRIBUTES && name < names + length; n++, name += strlen(name) + 1) {
+            struct attribute *a = &files[i].attributes[n];
+            snprintf(a->name, sizeof a->name, "%s", name);
+            a->length = fgetxattr(fd, name, a->value, sizeof a->value);
+        }
         close(fd);
     }
     files[i].dirty = !load;
@@ -219,6 +241,64 @@ static int release(const char *path, struct fuse_file_info *fi) {
     return failed;
 }
 
+static struct attribute *attribute(int i, const char *name) {
+    for (struct attribute *a = files[i].attributes; a < files[i].attributes + ATTRIBUTES; a++)
+        if (a->length && !strcmp(a->name, name))
+            return a;
+    return NULL;
+}
+
+static int set_attribute(const char *path, const char *name, const char *value, size_t size, int flags) {
+    LOCKED;
+    int i = find(path);
+    char at[PATH_MAX];
+    if (i < 0)
+        return lsetxattr(behind(path, at), name, value, size, flags) ? -errno : 0;
+    struct attribute *a = attribute(i, name);
+    if (a ? flags & XATTR_CREATE : flags & XATTR_REPLACE)
+        return a ? -EEXIST : -ENODATA;
+    for (int n = 0; !a && n < ATTRIBUTES; n++)
+        if (!files[i].attributes[n].length)
+            a = &files[i].attributes[n];
+    if (!a || !size || size > sizeof a->value)
+        return -ENOSPC;
+    snprintf(a->name, sizeof a->name, "%s", name);
+    memcpy(a->value, value, size);
+    a->length = (ssize_t)size;
+    files[i].dirty = 1;
+    return 0;
+}
+
+static int get_attribute(const char *path, const char *name, char *value, size_t size) {
+    LOCKED;
+    char at[PATH_MAX];
+    int i = find(path);
+    if (i < 0) {
+        ssize_t length = lgetxattr(behind(path, at), name, value, size);
+        return length < 0 ? -errno : (int)length;
+    }
+    struct attribute *a = attribute(i, name);
+    if (!a || (size && size < (size_t)a->length))
+        return a ? -ERANGE : -ENODATA;
+    if (size)
+        memcpy(value, a->value, (size_t)a->length);
+    return (int)a->length;
+}
+
+static int remove_attribute(const char *path, const char *name) {
+    LOCKED;
+    char at[PATH_MAX];
+    int i = find(path);
+    if (i < 0)
+        return lremovexattr(behind(path, at), name) ? -errno : 0;
+    struct attribute *a = attribute(i, name);
+    if (!a)
+        return -ENODATA;
+    a->length = 0;
+    files[i].dirty = 1;
+    return 0;
+}
+
 static int make_dir(const char *path, mode_t mode) {
     char at[PATH_MAX];
     return mkdir(behind(path, at), mode) ? -errno : 0;
@@ -246,7 +326,7 @@ int main(int argc, char **argv) {
     static const struct fuse_operations operations = {
         .getattr = get_attr, .create = create, .open = open_file, .read = read_file, .write = write_file,
         .truncate = cut, .flush = flush, .fsync = sync_file, .release = release, .mkdir = make_dir, .unlink = take_away,
-        .rename = move,
+        .rename = move, .setxattr = set_attribute, .getxattr = get_attribute, .removexattr = remove_attribute,
     };
     if (argc < 4)
         return 2;

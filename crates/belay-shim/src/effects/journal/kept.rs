@@ -76,7 +76,7 @@ pub(crate) fn left() {
 pub(crate) fn mapping(protection: c_int, kind: c_int, fd: c_int) {
     let shared = kind & libc::MAP_TYPE != libc::MAP_PRIVATE;
     let written = fd >= 0 && protection & libc::PROT_WRITE != 0;
-    if shared && written && policy() == Policy::Journal && is_lasting(fd) {
+    if shared && written && is_watching() && is_lasting(fd) {
         unseen();
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn mapping(protection: c_int, kind: c_int, fd: c_int) {
 /// The daemon changes, or may, what is not seen.
 #[cold]
 pub(crate) fn unseen() {
-    if policy() == Policy::Journal
+    if is_watching()
         && let Some(shim) = crate::start::shim()
         && !shim.control().has(flags::UNSEEN)
     {
@@ -104,7 +104,7 @@ pub(crate) fn stream(mode: &[u8]) {
 
 /// The daemon tells `fd` something by ioctl(2): a camera that is asked so stores files by it, a file has the blocks of another.
 pub(crate) fn told(fd: c_int) {
-    if policy() != Policy::Journal || !serves() {
+    if !is_watching() || !serves() {
         return;
     }
     let errno = real::errno();
@@ -117,8 +117,13 @@ pub(crate) fn told(fd: c_int) {
     }
 }
 
+/// Whether it is looked for what a daemon keeps.
+fn is_watching() -> bool {
+    matches!(policy(), Policy::Journal | Policy::Watched | Policy::Transaction)
+}
+
 /// Whether the daemon has come to the end of its start.
-fn serves() -> bool {
+pub(super) fn serves() -> bool {
     crate::start::shim().is_some_and(|shim| shim.ready.load(Relaxed))
 }
 
@@ -148,7 +153,7 @@ impl Shim {
     /// Whether all that leaves the daemon by a request that it has taken is seen.
     fn is_trusted(&self, tag: &Tag) -> bool {
         let stores = tag.state == State::Plain && STORES.has(Opcode(tag.opcode));
-        (tag.state == State::Logged || stores)
+        (matches!(tag.state, State::Logged | State::Watched) || stores)
             && !tag.shared
             && !self.handed_over.load(Relaxed)
             && is_all_seen(&self.control(), &self.area())

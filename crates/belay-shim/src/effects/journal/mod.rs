@@ -9,6 +9,7 @@
 //! | [`reads`] | the same of reads |
 //! | [`kept`] | what a daemon answers and keeps to itself |
 //! | [`temporary`] | files that nobody finds in a later life |
+//! | [`watched`] | what a daemon answers and keeps to itself, where there is no journal |
 
 mod call;
 mod kept;
@@ -16,10 +17,12 @@ mod reads;
 mod replay;
 mod tagged;
 mod temporary;
+mod watched;
 
 pub(crate) use call::{About, Call, arguments};
 pub(crate) use kept::{is_all_seen, left, mapping, stream, told, unseen};
 pub(crate) use temporary::drawn;
+pub(crate) use watched::{is_looked_for, note_image};
 
 use super::tag::{self, State, Tag};
 use super::{Policy, policy};
@@ -43,10 +46,15 @@ pub(crate) fn effect(
 ) -> isize {
     match policy() {
         Policy::None => return make(),
+        Policy::Watched => {
+            watched::note(call);
+            return make();
+        }
         Policy::Transaction => {
             // Not to the image, so not in the transaction.
             if let Some(shim) = shim() {
                 shim.image_aside();
+                watched::note(call);
             }
             return make();
         }

@@ -3,6 +3,7 @@
 use super::memory::{filled, part};
 use super::syscall;
 use crate::descriptors::is_image;
+use crate::effects::journal::note_image;
 use crate::effects::{Policy, policy};
 use crate::positions;
 use crate::real;
@@ -78,6 +79,7 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
             let n = syscall!(SYS_pread64, fd, this.iov_base, this.iov_len, at);
             shim.image_read(n, filled(this.iov_base, this.iov_len), at)
         } else {
+            note_image();
             shim.image_write(fd, part(this), at)
         };
         if n < 0 {
@@ -99,6 +101,7 @@ pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
         real::set_errno(libc::EOPNOTSUPP);
         return true;
     }
+    note_image();
     shim.image_beyond();
     false
 }
