@@ -69,38 +69,45 @@ impl Supervisor {
         let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
         let journals = if self.keeps_logs() { self.requests().journals() } else { Vec::new() };
         let control = self.control();
-        let crash = Crash {
-            generation: self.book.generation,
-            pid,
-            exit,
-            detection,
-            // Applications have been waiting since the first death.
-            died_ns: interrupted.as_ref().map_or(died_ns, |crash| crash.died_ns),
-            died_wall_ms: clock::wall_ms(),
-            spawned_ns: 0,
-            decision_top: control.decision_top(),
-            counters: control.counters().map(|(_, value)| value).collect(),
-            in_flight: Vec::new(),
-            journals,
-            remains: None,
-            stderr,
-            killed: Vec::new(),
-            read_only: None,
+        let (crash, interrupted) = match interrupted {
+            // A checkpoint on the way of a recovery is part of that.
+            Some(crash) if detection == Detection::Checkpoint => (crash, None),
+            interrupted => {
+                let crash = Crash {
+                    generation: self.book.generation,
+                    pid,
+                    exit,
+                    detection: detection.clone(),
+                    // Applications have been waiting since the first death.
+                    died_ns: interrupted.as_ref().map_or(died_ns, |crash| crash.died_ns),
+                    died_wall_ms: clock::wall_ms(),
+                    spawned_ns: 0,
+                    decision_top: control.decision_top(),
+                    counters: control.counters().map(|(_, value)| value).collect(),
+                    in_flight: Vec::new(),
+                    journals,
+                    remains: None,
+                    stderr,
+                    killed: Vec::new(),
+                    read_only: None,
+                };
+                (crash, interrupted)
+            }
         };
+        let goes_on = crash.generation != dead;
         self.resend();
         // In this order: what the dead daemon has read goes with who asks only after that.
         self.nudge.end();
         let ready = self.control().instant(Instant::Ready) != 0;
-        let next = verdict::next(ready, worth, exit, &crash.detection);
-        let counts = next != Next::Later && crash.detection != Detection::Checkpoint;
+        let next = verdict::next(ready, worth, exit, &detection);
+        let counts = next != Next::Later && detection != Detection::Checkpoint;
         self.book.crashes += u64::from(counts);
         self.book.last_exit = Some(exit);
         self.hear_losses();
         self.book.degraded.died();
         if next == Next::Anew {
-            self.count_worth(worth, tried, blame, &crash.detection);
+            self.count_worth(worth, tried, blame, &detection);
         }
-        let detection = crash.detection.clone();
         self.book.generation = dead.wrapping_add(1);
         self.book.spawned = None;
         self.book.crash = Some(crash);
@@ -128,7 +135,15 @@ impl Supervisor {
             }
             Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
-        self.tell_of_crash(interrupted, in_flight);
+        if goes_on {
+            tracing::debug!(
+                "daemon {pid} (generation {dead}) has ended for a checkpoint on the way"
+            );
+            self.take_notes();
+            self.keep_book();
+        } else {
+            self.tell_of_crash(interrupted, in_flight);
+        }
         if let Some(why) = too_large {
             self.give_up(&why);
         } else if !patient {

@@ -216,3 +216,57 @@ fn s65_each_life_gains_in_a_roll_forward() {
     assert_eq!(names(bed.bed.root()).len(), files + 1);
     bed.bed.stop().unwrap(); // which has the image checked
 }
+
+/// S65, of a daemon that writes at its end only, as belay takes one that it does not know to be: killed whenever it has done a
+/// third of what was acknowledged, it gets to the end of that all the same, by ends of its own on the way.
+#[test]
+fn s65_each_life_gains_where_a_checkpoint_is_a_restart() {
+    let mut arguments = vec!["--policy", "epoch", "--flush", "restart"];
+    arguments.extend(["--checkpoint-interval", "1h", "--checkpoint-early", "0"]);
+    let bed = held(Kind::Fuse2fsExt4, &[], &arguments);
+    let files = 2500;
+    for number in 0..files {
+        fs::write(bed.at(&format!("file{number}")), number.to_string()).unwrap();
+    }
+    let first = bed.bed.belay_status().unwrap();
+    let epoch = |status: &Value| number(status, "/image/epoch");
+    let at = |status: &Value, name: &str| status["epoch"]["rolling_forward"][name].as_u64();
+    let serves = |status: &Value| status["state"] == "serving";
+    bed.crash();
+    let (mut kills, mut far) = (0, None);
+    loop {
+        let status = bed.wait_for("a part of the way, or service", |status| {
+            serves(status)
+                || at(status, "record").is_some_and(|record| {
+                    record >= far.unwrap_or_else(|| at(status, "of").unwrap_or(0) / 3)
+                })
+        });
+        if serves(&status) {
+            break;
+        }
+        let _ = far.get_or_insert(at(&status, "of").unwrap() / 3);
+        kills += 1;
+        assert!(kills < 40, "it stands still: {status}\n{}", bed.bed.last_words());
+        if let Some(pid) = status["daemon"]["pid"].as_u64() {
+            let _ = kill(u32::try_from(pid).unwrap(), Signal::KILL);
+        }
+        let generation = number(&status, "/generation");
+        bed.wait_for("the next life", |status| {
+            serves(status) || number(status, "/generation") != generation
+        });
+    }
+    assert!(kills > 1, "this tests nothing");
+    let after = bed.bed.belay_status().unwrap();
+    // What was done on the way is part of checkpoints, and not of the op-log any more.
+    assert!(epoch(&after) > epoch(&first), "{after}");
+    assert_eq!(number(&after, "/requests/failed"), 0, "{after}");
+    assert_eq!(after["read_only"], Value::Null);
+    // An end for a checkpoint is no crash.
+    assert!(number(&after, "/crashes") <= kills + 1, "{kills}: {after}");
+    for number in (0..files).step_by(97) {
+        let text = fs::read_to_string(bed.at(&format!("file{number}"))).unwrap();
+        assert_eq!(text, number.to_string());
+    }
+    assert_eq!(names(bed.bed.root()).len(), files + 1);
+    bed.bed.stop().unwrap(); // which has the image checked
+}

@@ -96,8 +96,9 @@ impl Shim {
         if epochs.syncs_failed.swap(failed, Relaxed) != failed {
             session.fail_syncs();
         }
+        // One that is ended for it keeps a pace of its own.
         if session.is_rolling_forward()
-            && epochs.pace.allows_cut(now())
+            && (session.ends_for_checkpoints() || epochs.pace.allows_cut(now()))
             && overlay.can_seal().unwrap_or(false)
         {
             epochs.pace.begin(now());
