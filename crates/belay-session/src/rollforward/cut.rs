@@ -16,7 +16,7 @@ use crate::session::{Session, Work};
 use crate::task::Step;
 use belay_oplog::{Oplog, Replay};
 use belay_recorder::Memory;
-use belay_recorder::control::{FlushBy, flags};
+use belay_recorder::control::FlushBy;
 
 impl<M: Memory> Session<M> {
     /// Whether a daemon is ended for each checkpoint.
@@ -24,13 +24,17 @@ impl<M: Memory> Session<M> {
         self.control().checkpoints().flush == FlushBy::Restart
     }
 
+    /// Whether the daemon is to be ended for one on the way.
+    pub fn is_to_be_cut(&self) -> bool {
+        self.forward.as_ref().is_some_and(|forward| forward.aim.is_some())
+    }
+
     /// Has a checkpoint made as soon as there can be one, if what was acknowledged is being issued again.
     pub fn want_cut(&mut self) {
-        // Without an image there is no checkpoint. One that finds its mount gone ends by itself, when it is through.
-        let gone = self.ends_for_checkpoints() && self.control().has(flags::DISCONNECTED);
-        let may = self.holds_syncs() && !gone && !self.is_read_only();
-        if let Some(forward) = self.forward.as_mut() {
-            forward.wanted = may;
+        // Without an image there is no checkpoint.
+        let may = self.holds_syncs() && !self.is_read_only();
+        if let Some(forward) = self.forward.as_mut().filter(|_| may) {
+            forward.wanted = true;
         }
     }
 

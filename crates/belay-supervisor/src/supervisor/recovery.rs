@@ -44,6 +44,7 @@ impl Supervisor {
             return;
         }
         let worth = self.worth_of_life();
+        let ended = self.life_that_ended(exit, died_ns);
         if !self.move_lease_on() {
             // A living process of this generation holds it, or cannot be looked at now: not a crash yet.
             return;
@@ -135,7 +136,10 @@ impl Supervisor {
             }
             Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
+        let asked = !in_flight.is_empty();
         if goes_on {
+            // It has not served, but there is less left to be done by the next.
+            self.book.unproductive = 0;
             tracing::debug!(
                 "daemon {pid} (generation {dead}) has ended for a checkpoint on the way"
             );
@@ -144,6 +148,7 @@ impl Supervisor {
         } else {
             self.tell_of_crash(interrupted, in_flight);
         }
+        self.count_stalled(ended, worth, &detection, asked);
         if let Some(why) = too_large {
             self.give_up(&why);
         } else if !patient {
@@ -352,6 +357,7 @@ impl Supervisor {
         self.conclude_at = None;
         self.note_fenced();
         self.hold_connections();
+        self.look_for_progress();
         let Some(crash) = self.book.crash.take() else {
             return;
         };
