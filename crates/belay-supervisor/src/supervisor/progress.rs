@@ -58,7 +58,9 @@ impl Supervisor {
         let waits = || {
             asked || mounts::waiting(self.book.mount.as_ref(), self.device()).is_some_and(|n| n > 0)
         };
-        if worth != Worth::Nothing || !waits() {
+        // Of the first life it is not noted what it has answered.
+        let first = ended.generation == 0;
+        if first || worth != Worth::Nothing || !waits() {
             if !self.book.stalled.is_empty() {
                 self.end_stalled();
                 self.keep_book();
