@@ -48,6 +48,13 @@ impl<M: Memory> Oplog<M> {
         cuts
     }
 
+    /// How many records in front only say what names mean: what a cut has left of the ones before it.
+    pub fn heads(&self) -> usize {
+        let is_head =
+            |number: &usize| self.record(*number).is_ok_and(|record| record.facts.opcode == 0);
+        (0..self.count()).take_while(is_head).count()
+    }
+
     /// Records in all, dead ones included.
     pub fn length(&self) -> usize {
         self.count()

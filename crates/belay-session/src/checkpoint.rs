@@ -72,7 +72,7 @@ pub(crate) enum Flush {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Epochs {
     /// The number of the epoch that is under way.
-    current: u64,
+    pub(crate) current: u64,
     /// The last one that outlives a loss of power.
     durable: u64,
     /// An application waits for this one.

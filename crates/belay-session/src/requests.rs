@@ -115,6 +115,7 @@ impl<M: Memory> Session<M> {
             && !SPECIAL.has(request.opcode())
             && !self.is_throttled(&request)
             && !self.awaits_turn(&request)
+            && !self.awaits_locks(&request)
             && !self.forbids()
             && !self.leads_back(&request)
             && !self.root_unmet(&request)
@@ -219,6 +220,7 @@ impl<M: Memory> Session<M> {
             || self.shows_wide_mode()
             || self.is_throttled(request)
             || self.awaits_turn(request)
+            || self.awaits_locks(request)
             || self.forbidden(request).is_some()
         {
             return true;

@@ -5,13 +5,15 @@ use crate::injection::Injection;
 use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::session::Session;
-use crate::task::{Step, Task};
+use crate::task::{Job, Step, Task, Wait};
 use crate::tasks::ESTALE;
 use belay_recorder::control::{self, Counter};
 use belay_recorder::{Handle, Lock, Memory, Node, handle_flags};
 use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
 use belay_wire::request::HEADER;
-use belay_wire::{EntryOut, Opcode, OpenOut, Request, build, get_u64, handle_fields};
+use belay_wire::{
+    EntryOut, Opcode, OpcodeSet, OpenOut, Request, build, get_u64, handle_fields, node_fields,
+};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -26,6 +28,18 @@ const O_CREAT: u32 = 0o100;
 const O_APPEND: u32 = 0o2000;
 const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
+
+/// Requests that neither change a file nor see its content, and to which it is all one who has locked it.
+const LOOKS: OpcodeSet = OpcodeSet::new(&[
+    Opcode::LOOKUP,
+    Opcode::GETATTR,
+    Opcode::STATX,
+    Opcode::ACCESS,
+    Opcode::READLINK,
+    Opcode::STATFS,
+    Opcode::GETXATTR,
+    Opcode::LISTXATTR,
+]);
 
 /// What is to be done about something missing.
 pub(crate) enum Missed {
@@ -406,7 +420,36 @@ impl<M: Memory> Session<M> {
         self.with_task(task, |_| {});
     }
 
-    /// Takes a lock again: before any new work, or somebody else could take it.
+    /// Whether a request is about a file whose locks are not all taken again, and does more than to look at it.
+    #[inline]
+    pub(crate) fn awaits_locks(&self, request: &Request<'_>) -> bool {
+        !self.tasks.is_empty() && self.relock_for(request).is_some()
+    }
+
+    /// The errand that must come before such a request.
+    #[cold]
+    pub(crate) fn relock_for(&self, request: &Request<'_>) -> Option<u64> {
+        if LOOKS.has(request.opcode()) {
+            return None;
+        }
+        let fields = node_fields(request);
+        let is_about = |key: u64| {
+            key == request.header.nodeid
+                || fields.iter().any(|at| get_u64(request.body, at - HEADER) == Some(key))
+        };
+        let takes = |task: &&Task| matches!(&task.job, Job::Relock(lock) if is_about(lock.node));
+        self.tasks.iter().find(takes).map(|task| task.id)
+    }
+
+    /// Where in front of `at` a request that was in flight is settled: locks that it does not need are taken again later, or
+    /// daemons that live for a moment only would come to nothing else.
+    pub(crate) fn before_relocks(&self, at: usize) -> usize {
+        let waits = |task: &Task| matches!(task.job, Job::Relock(_)) && task.wait == Wait::Ready;
+        let before = self.tasks.iter().take(at).rev().take_while(|task| waits(task)).count();
+        at - before
+    }
+
+    /// Takes a lock again: before anything else is done with its file and before any new work, or somebody else could take it.
     pub(crate) fn relock(&mut self, task: &mut Task, lock: Lock) -> Step {
         let Some(handle) = self.store.handle_by_key(lock.handle) else {
             self.store.begin();

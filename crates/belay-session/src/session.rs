@@ -267,13 +267,13 @@ impl<M: Memory> Session<M> {
 
     fn sort_handles(&mut self) {
         self.hidden = self.store.hidden();
-        for lock in self.store.locks() {
-            self.park_relock(lock);
-        }
         let widened: Vec<_> =
             self.store.live_handles().filter(|h| self.store.widened(*h).is_some()).collect();
         for handle in widened {
             self.park_narrow(handle);
+        }
+        for lock in self.store.locks() {
+            self.park_relock(lock);
         }
     }
 

@@ -93,6 +93,8 @@ impl<M: Memory> Session<M> {
                 && other.wait == Wait::Ready
         });
         let at = if task.old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
+        let last = self.tasks.get(at).is_none_or(|next| !next.old);
+        let at = if task.old && last { self.before_relocks(at) } else { at };
         self.tasks.insert(at, task);
     }
 
@@ -263,6 +265,9 @@ impl<M: Memory> Session<M> {
         }
         if self.is_held_up(task, &request) {
             return Step::Blocked;
+        }
+        if let Some(relock) = self.relock_for(&request) {
+            return Step::After(relock);
         }
         if let Some(step) = self.settle_early(task, &request) {
             return step;

@@ -126,6 +126,11 @@ impl Snapshot {
         Self(all(store).into_iter().map(copy).collect())
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Each in one line, with its arguments, in the order in which they were issued.
     pub fn describe(mut self) -> Vec<String> {
         self.0.sort_by_key(|(request, _)| request.unique);

@@ -12,6 +12,7 @@ use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
 use crate::programs::Identity;
+use crate::stalled::Row;
 use crate::supervisor::buffer::Seen;
 use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
@@ -112,6 +113,9 @@ pub struct Book {
     /// Why the mount is degraded.
     #[serde(default)]
     pub degraded: Reasons,
+    /// Lives in a row that have answered nobody.
+    #[serde(default)]
+    pub stalled: Row,
 }
 
 /// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.
@@ -188,6 +192,9 @@ pub struct Life {
     pub requests: u64,
     /// That of requests which failed because daemons died of them.
     pub poisoned: u64,
+    /// Those of nodes, handles and locks that successors were given back.
+    #[serde(default)]
+    pub restored: (u64, u64, u64),
 }
 
 /// A wish to stop.

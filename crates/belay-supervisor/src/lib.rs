@@ -30,6 +30,7 @@
 //! | `opened` | which disk image a process has open |
 //! | [`look`] | what is at a path, without waiting for whoever serves it |
 //! | [`scout`] | what may wait for ever for a file system, done by a process apart |
+//! | [`stalled`] | daemons that end before they have answered anything |
 //! | [`protocol`], [`status`], [`report`] | what users and programs get to see |
 //! | [`unmount`] | how the held mount is taken away, and no other |
 //! | `outsiders` | whether a SIGKILL came from another process |
@@ -83,6 +84,7 @@ pub mod report;
 pub mod rights;
 pub mod scout;
 pub mod signals;
+pub mod stalled;
 pub mod status;
 pub mod stderr;
 pub mod supervisor;

@@ -8,6 +8,7 @@ use crate::degraded::{Kind, Reason};
 use crate::image::AtStart;
 use crate::ledger::ReadOnly;
 use crate::process::Exit;
+use crate::stalled::Stalled;
 use crate::text::{self, count, escaped};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -139,6 +140,9 @@ pub struct Status {
     /// What the daemon is waited for; `null` unless it is.
     #[serde(default)]
     pub waiting: Option<Wait>,
+    /// Daemons that end, one after the other, before they have answered a request that waits; `null` unless they do.
+    #[serde(default)]
+    pub stalled: Option<Stalled>,
 }
 
 /// A daemon that does not start, and is started again and again.
@@ -456,6 +460,9 @@ impl Status {
         if let Some(wait) = &self.waiting {
             wait.render_to(out, place)?;
         }
+        if let Some(stalled) = &self.stalled {
+            stalled.render_to(out)?;
+        }
         if let Some(read_only) = &self.read_only {
             writeln!(out, "  READ-ONLY   as at the last checkpoint: {}", read_only.reason)?;
             match &read_only.oplog {
@@ -508,6 +515,7 @@ impl Wait {
 mod tests {
     use super::*;
     use crate::degraded::Kind;
+    use crate::stalled::{Doing, Ended, Part};
 
     fn example() -> Status {
         Status {
@@ -567,6 +575,21 @@ mod tests {
                 next_seconds: Some(8),
                 left_seconds: 539,
             }),
+            stalled: Some(Stalled {
+                lives: 3,
+                since_seconds: 2,
+                ends: vec![Ended {
+                    generation: 1,
+                    lived_ms: 40,
+                    exit: Exit::Signal(9),
+                    doing: Doing::Restoring,
+                    operation: None,
+                    nodes: Part { done: 2, of: 5 },
+                    handles: Part { done: 0, of: 1 },
+                    locks: Part::default(),
+                }],
+                hint: "see to it".into(),
+            }),
         }
     }
 
@@ -594,7 +617,10 @@ mod tests {
             r#""degraded_unlisted":3,"#,
             r#""failed_starts":4,"waiting":{"reason":"it exited with code 1","#,
             r#""words":["read: Connection reset by peer"],"hint":null,"tries":4,"#,
-            r#""since_seconds":61,"next_seconds":8,"left_seconds":539}}"#,
+            r#""since_seconds":61,"next_seconds":8,"left_seconds":539},"#,
+            r#""stalled":{"lives":3,"since_seconds":2,"ends":[{"generation":1,"lived_ms":40,"exit":{"signal":9},"#,
+            r#""doing":"restoring","operation":null,"nodes":{"done":2,"of":5},"handles":{"done":0,"of":1},"#,
+            r#""locks":{"done":0,"of":0}}],"hint":"see to it"}}"#,
         );
         assert_eq!(serde_json::to_string(&example()).expect("json"), expected);
     }
@@ -620,6 +646,8 @@ mod tests {
             "/i.belay-oplog",
             "it says: read: Connection reset by peer",
             "gives up in 8m 59s",
+            "STALLED     a request waits, and 3 daemons in a row",
+            "generation 1 lived 40ms, killed by SIGKILL: restoring what requests need: 2 of 5 nodes, 0 of 1 handle, 0 of 0 locks",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

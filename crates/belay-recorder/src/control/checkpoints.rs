@@ -15,6 +15,7 @@ const W_TRIM: usize = 200;
 const W_EARLY: usize = 201;
 const W_SYNCS_FAILED: usize = 202;
 const W_FORWARD_LENGTH: usize = 203;
+const W_FORWARD_AIM: usize = 204; // epoch | records
 
 /// How a daemon is made to write all that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +126,18 @@ impl<M: Memory> Control<'_, M> {
     /// Sets that.
     pub fn set_forward_length(&self, records: u64) {
         self.memory.store(W_FORWARD_LENGTH, records);
+    }
+
+    /// After how many records of the op-log of which epoch a daemon was to be ended for a checkpoint on the way, the last time
+    /// that this was considered; 0: not at all.
+    pub fn forward_aim(&self) -> (u32, u32) {
+        let word = self.memory.load(W_FORWARD_AIM);
+        (high(word), low(word))
+    }
+
+    /// Sets that.
+    pub fn set_forward_aim(&self, epoch: u32, records: u32) {
+        self.memory.store(W_FORWARD_AIM, pair(epoch, records));
     }
 
     /// How much the op-log has: records, bytes.

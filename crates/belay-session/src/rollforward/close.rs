@@ -49,11 +49,13 @@ impl<M: Memory> Session<M> {
 }
 
 impl RollForward {
-    /// The node, the daemon's id of it, and the handle that are to be closed now, if any.
-    pub(super) fn next_to_close(&mut self) -> Option<(u64, u64, Opened)> {
+    /// The node, the daemon's id of it, and the handle that are to be closed now, if any. `ends`: the daemon is to end now.
+    pub(super) fn next_to_close(&mut self, ends: bool) -> Option<(u64, u64, Opened)> {
         let key = match &self.current {
             // Not one that the current request needs: it would be opened and closed for ever.
-            None if self.over || self.handles.len() > MOST => self.handles.keys().next().copied(),
+            None if ends || self.over || self.handles.len() > MOST => {
+                self.handles.keys().next().copied()
+            }
             Some(issue) if self.run == 0 && !self.files => self
                 .handles
                 .keys()

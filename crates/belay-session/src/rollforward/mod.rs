@@ -128,6 +128,8 @@ pub(crate) struct RollForward {
     stored: Vec<u64>,
     /// In front of which records there can be a checkpoint; none if there is to be none any more.
     cuts: Vec<bool>,
+    /// In front of which a daemon that writes at its end only is ended for one, or behind that; `None`: it is not.
+    aim: Option<usize>,
     /// The host wants one.
     wanted: bool,
 }
@@ -157,6 +159,8 @@ impl<M: Memory> Session<M> {
         if log.sizes().records == 0 {
             return Ok(());
         }
+        let cuts = log.cuts();
+        let aim = if self.ends_for_checkpoints() { self.aim(log, &cuts) } else { None };
         self.forward = Some(Box::new(RollForward {
             replay: Replay::new(MOST),
             names: Namespace::at_checkpoint(log)?,
@@ -174,7 +178,8 @@ impl<M: Memory> Session<M> {
             looked: 0,
             flushed: None,
             stored: Vec::new(),
-            cuts: log.cuts(),
+            cuts,
+            aim,
             wanted: false,
         }));
         self.control().set_forward_length(log.length() as u64);
@@ -219,7 +224,8 @@ impl<M: Memory> Session<M> {
                 let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close));
             }
-            if let Some((key, id, opened)) = forward.next_to_close() {
+            let ends = self.ends_for_checkpoints() && self.is_far_enough(forward);
+            if let Some((key, id, opened)) = forward.next_to_close(ends) {
                 let Opened { fh, directory } = opened;
                 if forward.files {
                     forward.flushed = Some((id, opened));

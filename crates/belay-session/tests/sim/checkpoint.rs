@@ -109,3 +109,19 @@ fn checkpoints_by_other_ways_to_have_a_daemon_write() {
         }
     }
 }
+
+/// Daemons that write at their end only, and die again and again while they are given what was answered: those that come far
+/// enough are ended on the way, whatever they die of besides.
+#[test]
+fn roll_forward_by_daemons_that_write_at_their_end_only() {
+    for seed in seeds(300) {
+        let mut setup = Setup { flush: FlushBy::Restart, ..setup(seed) };
+        let mut rng = Rng::new(seed ^ 0x33);
+        let ticks = run(&setup).ticks;
+        let spread = *rng.pick(&[60, 200, 600]);
+        let first = 1 + rng.below(ticks as usize) as u64;
+        let more = (0..12).map(|_| 1 + rng.below(spread) as u64);
+        setup.plan = std::iter::once(first).chain(more).collect();
+        run_alike(&setup);
+    }
+}

@@ -268,6 +268,7 @@ impl Life {
             }
             Some(Work::Retire) => {
                 // It writes all that it holds and ends, and the supervisor ends the epoch.
+                self.session.control().set_retiring(self.daemon.generation);
                 out.clock.tick();
                 *out.image.borrow_mut() = out.disk.borrow().clone();
                 out.epoch += 1;

@@ -53,12 +53,23 @@ impl Talk {
         Self::with(options::EPOCH | options::NO_RESEND)
     }
 
+    /// With room for a mount that is much used.
+    pub fn large() -> Self {
+        let large =
+            Capacity { nodes: 1 << 14, handles: 1 << 11, heap_words: 1 << 20, ..Capacity::SMALL };
+        Self::within(0, large)
+    }
+
     fn with(chosen: u64) -> Self {
+        Self::within(chosen, Capacity::SMALL)
+    }
+
+    fn within(chosen: u64, capacity: Capacity) -> Self {
         let epochs = chosen & options::EPOCH != 0;
         let copies = chosen & options::NO_RESEND != 0;
         let epoch_bytes = if epochs { OPLOG.words() * 8 } else { 0 };
         let copy_bytes = if copies { 4096 } else { 0 };
-        let layout = Layout::new(Capacity { epoch_bytes, copy_bytes, ..Capacity::SMALL });
+        let layout = Layout::new(Capacity { epoch_bytes, copy_bytes, ..capacity });
         let file = rustix::fs::memfd_create("talk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());

@@ -154,6 +154,7 @@ impl Supervisor {
 
     pub(super) fn status(&mut self) -> Status {
         self.hear_losses();
+        self.look_for_progress();
         let control = self.control();
         let count = |counter| control.counter(counter);
         let store = Store::new(Arc::clone(&self.memory), self.layout);
@@ -210,6 +211,7 @@ impl Supervisor {
             read_only: self.book.read_only.clone(),
             failed_starts: self.book.failed_starts,
             waiting: self.waiting().map(|waiting| self.wait_facts(waiting)),
+            stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }
     }
 }

@@ -50,10 +50,14 @@ impl Supervisor {
     /// Whether the daemon, which has ended, has written all that it held. When it has found the mount gone, all
     /// is in a checkpoint, or else it could not write, whatever it says; unless it writes at its end only.
     fn is_clean_end(&self, exit: Exit) -> bool {
+        let generation = self.book.generation;
+        // One that was to end on the way has not been given all.
+        let forwards = self.control().forward().is_some_and(|(other, _)| other == generation);
         exit == Exit::Code(0)
             && (self.buffers_files()
-                || !self.control().has(flags::DISCONNECTED)
-                || self.control().retiring() == Some(self.book.generation)
+                || !forwards
+                    && (!self.control().has(flags::DISCONNECTED)
+                        || self.control().retiring() == Some(generation))
                 || self.unsaved() == Some(0))
     }
 

@@ -69,6 +69,11 @@ impl Supervisor {
             process_started: 0,
             requests: control.counter(Counter::Requests),
             poisoned: control.counter(Counter::Poisoned),
+            restored: (
+                control.counter(Counter::NodesRestored),
+                control.counter(Counter::HandlesRestored),
+                control.counter(Counter::LocksRestored),
+            ),
         };
         match self.spawn() {
             Ok(watched) => {

@@ -19,6 +19,7 @@ impl Supervisor {
             || !self.connections.is_empty()
             || self.config.memory_limit.is_some()
             || (self.book.generation > 0 && !self.complete)
+            || !self.book.stalled.is_empty()
     }
 
     /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.

@@ -25,6 +25,7 @@
 //! | [`last_commit`] | what becomes of epochs at the end |
 //! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
+//! | [`progress`] | whether daemons come to answer anything |
 //! | [`record`] | how much memory the recorder takes |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
@@ -49,6 +50,7 @@ mod nudge;
 mod opened;
 mod patience;
 mod program;
+mod progress;
 mod quell;
 mod readonly;
 mod record;
@@ -573,6 +575,7 @@ impl Supervisor {
             if self.complete && !self.connections.is_empty() {
                 self.hold_connections(); // the daemon may have connected anew
             }
+            self.look_for_progress();
             self.check_limits();
             self.look_for_unmount();
         }

@@ -31,8 +31,13 @@ impl Supervisor {
         let failed = self.control().forward().is_some_and(|(generation, _)| generation == dead);
         let planned = matches!(
             detection,
-            Detection::Requested { .. } | Detection::Restart | Detection::Takeover
+            Detection::Requested { .. }
+                | Detection::Restart
+                | Detection::Takeover
+                | Detection::Checkpoint
         );
+        // That it could not end as it should says nothing of what it was given.
+        let failed = failed && self.control().retiring() != Some(dead);
         let forward = &mut self.book.forward;
         if failed && !planned {
             forward.all += 1;

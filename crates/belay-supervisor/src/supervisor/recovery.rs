@@ -44,6 +44,7 @@ impl Supervisor {
             return;
         }
         let worth = self.worth_of_life();
+        let ended = self.life_that_ended(exit, died_ns);
         if !self.move_lease_on() {
             // A living process of this generation holds it, or cannot be looked at now: not a crash yet.
             return;
@@ -69,38 +70,45 @@ impl Supervisor {
         let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
         let journals = if self.keeps_logs() { self.requests().journals() } else { Vec::new() };
         let control = self.control();
-        let crash = Crash {
-            generation: self.book.generation,
-            pid,
-            exit,
-            detection,
-            // Applications have been waiting since the first death.
-            died_ns: interrupted.as_ref().map_or(died_ns, |crash| crash.died_ns),
-            died_wall_ms: clock::wall_ms(),
-            spawned_ns: 0,
-            decision_top: control.decision_top(),
-            counters: control.counters().map(|(_, value)| value).collect(),
-            in_flight: Vec::new(),
-            journals,
-            remains: None,
-            stderr,
-            killed: Vec::new(),
-            read_only: None,
+        let (crash, interrupted) = match interrupted {
+            // A checkpoint on the way of a recovery is part of that.
+            Some(crash) if detection == Detection::Checkpoint => (crash, None),
+            interrupted => {
+                let crash = Crash {
+                    generation: self.book.generation,
+                    pid,
+                    exit,
+                    detection: detection.clone(),
+                    // Applications have been waiting since the first death.
+                    died_ns: interrupted.as_ref().map_or(died_ns, |crash| crash.died_ns),
+                    died_wall_ms: clock::wall_ms(),
+                    spawned_ns: 0,
+                    decision_top: control.decision_top(),
+                    counters: control.counters().map(|(_, value)| value).collect(),
+                    in_flight: Vec::new(),
+                    journals,
+                    remains: None,
+                    stderr,
+                    killed: Vec::new(),
+                    read_only: None,
+                };
+                (crash, interrupted)
+            }
         };
+        let goes_on = crash.generation != dead;
         self.resend();
         // In this order: what the dead daemon has read goes with who asks only after that.
         self.nudge.end();
         let ready = self.control().instant(Instant::Ready) != 0;
-        let next = verdict::next(ready, worth, exit, &crash.detection);
-        let counts = next != Next::Later && crash.detection != Detection::Checkpoint;
+        let next = verdict::next(ready, worth, exit, &detection);
+        let counts = next != Next::Later && detection != Detection::Checkpoint;
         self.book.crashes += u64::from(counts);
         self.book.last_exit = Some(exit);
         self.hear_losses();
         self.book.degraded.died();
         if next == Next::Anew {
-            self.count_worth(worth, tried, blame, &crash.detection);
+            self.count_worth(worth, tried, blame, &detection);
         }
-        let detection = crash.detection.clone();
         self.book.generation = dead.wrapping_add(1);
         self.book.spawned = None;
         self.book.crash = Some(crash);
@@ -128,7 +136,19 @@ impl Supervisor {
             }
             Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
         }
-        self.tell_of_crash(interrupted, in_flight);
+        let asked = !in_flight.is_empty();
+        if goes_on {
+            // It has not served, but there is less left to be done by the next.
+            self.book.unproductive = 0;
+            tracing::debug!(
+                "daemon {pid} (generation {dead}) has ended for a checkpoint on the way"
+            );
+            self.take_notes();
+            self.keep_book();
+        } else {
+            self.tell_of_crash(interrupted, in_flight);
+        }
+        self.count_stalled(ended, worth, &detection, asked);
         if let Some(why) = too_large {
             self.give_up(&why);
         } else if !patient {
@@ -337,6 +357,7 @@ impl Supervisor {
         self.conclude_at = None;
         self.note_fenced();
         self.hold_connections();
+        self.look_for_progress();
         let Some(crash) = self.book.crash.take() else {
             return;
         };

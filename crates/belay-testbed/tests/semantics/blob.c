@@ -6,7 +6,8 @@
  * With REPLY_BY in its environment it talks to the kernel as libfuse does not: "offset" by preadv and pwritev, "pipe" by
  * write and splice, "head" by vmsplice and splice. With CONTROL, a directory: while there is a file "short" in it, a write
  * writes a byte less than it could; while there is a file "hold", a write waits; for a file "type", which it removes, it says
- * once that /f is a directory.
+ * once that /f is a directory; with a file "most", a life carries out as many writes as that says, and makes a file "stuck" when
+ * it is asked for more. With LATE it writes at its end, too.
  * With SPLICE, libfuse splices what is read. It is told of as much as was asked for, and finds less at the end of the file. */
 #define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
@@ -44,6 +45,25 @@ static int is_told(const char *what, int once) {
     return once ? !unlink(path) : !access(path, F_OK);
 }
 
+static void tell(const char *what) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv("CONTROL"), what);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+}
+
+/* How many writes a life carries out. */
+static int most(void) {
+    char path[4096], text[16] = "";
+    int file, length;
+    if (!is_told("most", 0))
+        return 1 << 30;
+    snprintf(path, sizeof path, "%s/most", getenv("CONTROL"));
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    length = (int)read(file, text, sizeof text - 1);
+    close(file);
+    return length > 0 ? atoi(text) : 1 << 30;
+}
+
 static int get_attr(const char *path, struct stat *st, struct fuse_file_info *fi) {
     int top = !strcmp(path, "/");
     (void)fi;
@@ -78,6 +98,7 @@ static int get(const char *path, char *to, size_t size, off_t at, struct fuse_fi
 
 static int put(const char *path, struct fuse_bufvec *from, off_t at, struct fuse_file_info *fi) {
     struct fuse_bufvec to = FUSE_BUFVEC_INIT(fuse_buf_size(from));
+    static int written;
     ssize_t done;
     (void)path, (void)fi;
     if (at + (off_t)fuse_buf_size(from) > MOST)
@@ -86,6 +107,11 @@ static int put(const char *path, struct fuse_bufvec *from, off_t at, struct fuse
         fprintf(stderr, "%zu bytes at %lld by a pipe\n", fuse_buf_size(from), (long long)at);
     while (is_told("hold", 0))
         usleep(5000);
+    while (written >= most()) {
+        tell("stuck");
+        usleep(5000);
+    }
+    written++;
     to.buf[0].mem = held.data + at;
     done = fuse_buf_copy(&to, from, 0);
     done -= done > 1 && is_told("short", 0);
@@ -112,6 +138,12 @@ static int get_spliced(const char *path, struct fuse_bufvec **to, size_t size, o
 static int sync_dir(const char *path, int data, struct fuse_file_info *fi) {
     (void)path, (void)data, (void)fi;
     return pwrite(image, &held, sizeof held, 0) == sizeof held ? 0 : -EIO;
+}
+
+static void end(void *data) {
+    (void)data;
+    if (getenv("LATE"))
+        sync_dir("/", 0, NULL);
 }
 
 static int control(const char *path, unsigned command, void *argument, struct fuse_file_info *fi, unsigned flags,
@@ -207,7 +239,7 @@ static void *start(struct fuse_conn_info *conn, struct fuse_config *config) {
 int main(int argc, char **argv) {
     struct fuse_operations operations = {
         .init = start, .getattr = get_attr, .truncate = cut, .read = get, .write_buf = put, .fsyncdir = sync_dir,
-        .ioctl = control,
+        .ioctl = control, .destroy = end,
     };
     if (argc > 2 && !strcmp(argv[1], "mark"))
         return client(argv[2], argv[3]);

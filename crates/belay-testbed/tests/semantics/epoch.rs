@@ -81,8 +81,12 @@ fn blob() -> (Custom, PathBuf) {
 
 /// The same with variables in its environment.
 fn blob_with(variables: &[(&str, &Path)]) -> (Custom, PathBuf) {
+    blob_by(variables, &ARGUMENTS)
+}
+
+fn blob_by(variables: &[(&str, &Path)], arguments: &[&str]) -> (Custom, PathBuf) {
     let mut found = PathBuf::new();
-    let mount = Custom::start_with(variables, &ARGUMENTS, |place| {
+    let mount = Custom::start_with(variables, arguments, |place| {
         let (program, image) = (place.dir.join("blob"), place.dir.join("image"));
         compile("blob.c", &program);
         File::create(&image).unwrap().set_len(5 << 20).unwrap();
@@ -277,6 +281,142 @@ fn s65_how_far_a_roll_forward_is_is_said() {
     let found = fs::read(mount.at("f")).unwrap();
     assert_eq!((found.len(), &found[10_000..10_004]), (20_004, &b"text"[..]));
     unmount(mount, file);
+}
+
+/// S46, S65: a daemon that ends as it should, by a signal, in the middle of a roll-forward has not been given all: what is left
+/// is done by another one, and is on the image in the end.
+#[test]
+fn s65_a_daemon_that_is_stopped_on_the_way_loses_nothing() {
+    let control = tempfile::tempdir().unwrap();
+    let variables = [("CONTROL", control.path()), ("LATE", Path::new("1"))];
+    let (mut mount, program) = blob_by(&variables, &ARGUMENTS);
+    let image = File::open(program.with_file_name("image")).unwrap();
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    for at in 0..3 {
+        file.write_all_at(b"text", at * 10_000).unwrap();
+    }
+    drop(file);
+    mount.wait_for("its close", |status| status["open_handles"] == 0);
+    let hold = control.path().join("hold");
+    fs::write(&hold, "").unwrap();
+    mount.signal("daemon", Signal::KILL);
+    mount.wait_for("roll-forward", |status| !status["epoch"]["rolling_forward"].is_null());
+    mount.tool(&["umount", "--lazy"]);
+    mount.signal("daemon", Signal::TERM);
+    fs::remove_file(&hold).unwrap();
+    assert!(mount.end().success(), "{}", mount.log());
+    // As `blob.c` has it: a length, two numbers, the data.
+    let mut found = vec![0; 16 + 20_004];
+    image.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(u64::from_ne_bytes(found[..8].try_into().unwrap()), 20_004, "{}", mount.log());
+    for at in 0..3 {
+        assert_eq!(&found[16 + at * 10_000..][..4], b"text", "{}", mount.log());
+    }
+}
+
+/// S117: daemons that end one after the other before they have answered anything, while a request waits: that is said, with how
+/// far each came, until one is answered.
+#[test]
+fn s117_daemons_that_come_to_answer_nothing_are_told() {
+    let (mut mount, control) = controlled();
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    for at in 0..3 {
+        file.write_all_at(b"text", at * 10_000).unwrap();
+    }
+    let hold = control.path().join("hold");
+    fs::write(&hold, "").unwrap();
+    mount.signal("daemon", Signal::KILL);
+    let asked = mount.at("f");
+    let waiting = call(move || fs::metadata(asked).map(|found| found.len()));
+    let held = |status: &Value| !status["epoch"]["rolling_forward"].is_null();
+    let told = |mount: &Custom| mount.log().matches("a request waits, and").count();
+    for kills in 1..=4 {
+        let status = mount.wait_for("a life that does it again", held);
+        assert_eq!(status["stalled"].is_null(), kills < 4, "{kills}: {status}");
+        assert_eq!(told(&mount), usize::from(kills == 4), "{}", mount.log());
+        let generation = number(&status, "/generation");
+        mount.signal("daemon", Signal::KILL);
+        mount.wait_for("the next", |status| number(status, "/generation") > generation);
+    }
+    let status = mount.wait_for("a life that does it again", held);
+    let stalled = &status["stalled"];
+    assert_eq!(stalled["lives"], 4, "{status}");
+    let ends = stalled["ends"].as_array().unwrap();
+    assert_eq!(ends.len(), 4, "{status}");
+    for end in ends {
+        assert_eq!(end["doing"], "rolling-forward", "{status}");
+        let at = |name: &str| end["operation"][name].as_u64().unwrap();
+        assert!(at("record") + 3 == at("of"), "{status}");
+    }
+    let text = mount.ask(&["status"]);
+    assert!(text.contains("STALLED") && text.contains("belay stop"), "{text}");
+    assert!(!waiting.is_done());
+    fs::remove_file(&hold).unwrap();
+    assert_eq!(waiting.result().unwrap(), 20_004);
+    let status = mount.wait_for("its end", |status| status["stalled"].is_null());
+    assert_eq!(number(&status, "/requests/failed"), 0, "{status}");
+    // Not more often than that, and its end once.
+    assert_eq!(told(&mount), 1, "{}", mount.log());
+    assert_eq!(mount.log().matches("come to answer requests").count(), 1, "{}", mount.log());
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success(), "{}", mount.log());
+}
+
+/// S65: a daemon that writes at its end only, as belay takes one that nobody knows to do. No life of it does more than a part of
+/// what was acknowledged, as each is killed then; all of it is done even so, by lives that are ended on the way.
+#[test]
+fn s65_each_life_gains_where_a_checkpoint_is_a_restart() {
+    let control = tempfile::tempdir().unwrap();
+    let (most, stuck) = (control.path().join("most"), control.path().join("stuck"));
+    let variables = [("CONTROL", control.path()), ("LATE", Path::new("1"))];
+    let arguments = [&ARGUMENTS[..], &["--flush", "restart", "--checkpoint-early", "0"]].concat();
+    let (mut mount, _) = blob_by(&variables, &arguments);
+    let serves = |status: &Value| status["state"] == "serving";
+    let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
+    let (writes, part) = (30_u64, 8);
+    for write in 0..writes {
+        file.write_all_at(format!("write {write}").as_bytes(), write * 10_000).unwrap();
+    }
+    let epoch = |mount: &Custom| number(&mount.status().unwrap(), "/image/epoch");
+    let before = epoch(&mount);
+    fs::write(&most, part.to_string()).unwrap();
+    let mut kills = 1;
+    mount.signal("daemon", Signal::KILL);
+    loop {
+        let status = mount.wait_for("a life that comes no further, or service", |status| {
+            stuck.exists() || serves(status)
+        });
+        if serves(&status) {
+            break;
+        }
+        assert!(kills < 30, "it stands still: {status}\n{}", mount.log());
+        kills += 1;
+        let generation = number(&status, "/generation");
+        let _ = mount.signal("daemon", Signal::KILL);
+        mount.wait_for("the next life", |status| number(status, "/generation") > generation);
+        fs::remove_file(&stuck).unwrap(); // one that comes no further makes it again
+    }
+    fs::remove_file(&most).unwrap();
+    assert!(kills > 1, "this tests nothing: {}", mount.log());
+    assert!(epoch(&mount) > before + 1, "{}", mount.log());
+    // That a daemon was ended on the way is no crash, and the report of one is not lost by it.
+    let status = mount.wait_for("the checkpoint that follows", |status| {
+        serves(status) && status["epoch"]["log_records"] == 0
+    });
+    assert_eq!(number(&status, "/crashes"), kills, "{status}\n{}", mount.log());
+    assert_eq!(number(&status, "/blackout_us/count"), 1, "{status}");
+    assert_eq!(number(&status, "/requests/failed"), 0, "{status}");
+    assert_eq!(number(&status, "/epoch/failed"), 0, "{status}");
+    assert_eq!(status["read_only"], Value::Null, "{status}");
+    let found = fs::read(mount.at("f")).unwrap();
+    for write in 0..writes {
+        let text = format!("write {write}");
+        assert_eq!(&found[write as usize * 10_000..][..text.len()], text.as_bytes());
+    }
+    drop(file);
+    mount.tool(&["umount"]);
+    assert!(mount.end().success(), "{}", mount.log());
 }
 
 /// What few programs ask for is on record as well, however long it is.

@@ -12,6 +12,7 @@ use belay_recorder::control::{Counter, options};
 use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::Opcode;
+use rustix::event::PollFlags;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 
@@ -97,7 +98,7 @@ impl Shim {
             session.fail_syncs();
         }
         if session.is_rolling_forward()
-            && epochs.pace.allows_cut(now())
+            && self.may_cut(session)
             && overlay.can_seal().unwrap_or(false)
         {
             epochs.pace.begin(now());
@@ -113,6 +114,15 @@ impl Shim {
             epochs.pace.begin(at);
             epochs.asked.store(asked, Relaxed);
             epochs.due.store(false, Relaxed);
+        }
+    }
+
+    /// Whether a checkpoint on the way of a roll-forward may be made now. One for which the daemon is ended has a pace of its own;
+    /// where the mount is gone it ends anyway, when it has done all, and nobody is there to start others for ever.
+    fn may_cut(&self, session: &Session<Arc<Mapping>>) -> bool {
+        match session.ends_for_checkpoints() {
+            true => session.is_to_be_cut() && !self.look_at_device().contains(PollFlags::ERR),
+            false => self.epochs.pace.allows_cut(now()),
         }
     }
 
