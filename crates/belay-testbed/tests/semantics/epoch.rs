@@ -314,10 +314,10 @@ fn s65_a_daemon_that_is_stopped_on_the_way_loses_nothing() {
     }
 }
 
-/// S117: daemons that end one after the other before they have answered anything, while a request waits: that is said, with how
+/// S115: daemons that end one after the other before they have answered anything, while a request waits: that is said, with how
 /// far each came, until one is answered.
 #[test]
-fn s117_daemons_that_come_to_answer_nothing_are_told() {
+fn s115_daemons_that_come_to_answer_nothing_are_told() {
     let (mut mount, control) = controlled();
     let file = OpenOptions::new().write(true).open(mount.at("f")).unwrap();
     for at in 0..3 {
