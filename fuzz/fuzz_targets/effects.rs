@@ -2,14 +2,15 @@
 #![no_main]
 
 #[allow(dead_code, reason = "shared with the tests of the crate")]
-#[path = "../../crates/belay-effects/tests/common/mod.rs"]
+#[path = "../../crates/hold/effects/tests/common/mod.rs"]
 mod common;
 
 use belay_effects::area::Area;
 use belay_effects::call::KINDS;
 use belay_effects::log::Head;
 use belay_effects::{Cursor, Kind, Log, remains};
-use belay_recorder::{Memory, Slot};
+use belay_memory::Memory;
+use belay_recorder::Slot;
 use common::{Mortal, layout};
 use libfuzzer_sys::fuzz_target;
 

@@ -2,11 +2,11 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the crate")]
-#[path = "../../crates/belay-oplog/tests/common/mod.rs"]
+#[path = "../../crates/hold/oplog/tests/common/mod.rs"]
 mod common;
 
 use belay_oplog::kept;
-use belay_recorder::Memory;
+use belay_memory::Memory;
 use common::hostile::{filled, use_it, words};
 use common::short::EPOCH;
 use libfuzzer_sys::fuzz_target;

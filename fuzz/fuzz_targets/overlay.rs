@@ -2,10 +2,10 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the crate")]
-#[path = "../../crates/belay-image/tests/common/mod.rs"]
+#[path = "../../crates/hold/image/tests/common/mod.rs"]
 mod common;
 
-use belay_recorder::Memory;
+use belay_memory::Memory;
 use common::AT;
 use common::hostile::{use_all, world};
 use libfuzzer_sys::fuzz_target;

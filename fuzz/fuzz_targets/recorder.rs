@@ -2,10 +2,11 @@
 #![no_main]
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the crate")]
-#[path = "../../crates/belay-recorder/tests/common/mod.rs"]
+#[path = "../../crates/hold/recorder/tests/common/mod.rs"]
 mod common;
 
-use belay_recorder::{Memory, Store};
+use belay_memory::Memory;
+use belay_recorder::Store;
 use common::Sim;
 use common::readers::{LAYOUT, populated, read_all, write_some};
 use libfuzzer_sys::fuzz_target;

@@ -1,0 +1,312 @@
+//! The overlay: what the daemon has written to its image since the image was last brought up to date.
+//!
+//! Two *sides*, each an index from image pages to pages of its pool, with a mask of the sectors held. An index that is half
+//! full is replaced by one of twice the size.
+//! The *current* side takes the daemon's writes. The *sealed* one is that of the epoch before: it is
+//! on its way to the image, or there.
+//!
+//! ```text
+//! what the daemon sees  =  current side  over  sealed side, unless committed  over  image
+//! ```
+//!
+//! Invariants
+//! * The number of the current epoch is one word, and the side its lowest bit. [`Overlay::seal`]
+//!   changes it by one store, when all else is in place; so at any instant at which the daemon may die
+//!   an epoch is sealed or it is not.
+//! * The current side may be in any state when the daemon dies: it is dropped as a whole. The sealed
+//!   side is not touched by anybody until its epoch is committed, and not looked at from then on.
+//! * An entry belongs to its side while it carries the side's *stamp*, which changes whenever the side is
+//!   emptied. So that is one store too, whatever was in the side.
+//! * Of the bytes that a side does not hold, those from its *cut* on are zeros and those before are what
+//!   is below. Bytes that are held and lie behind the length are zeros.
+//!
+//! One thread at a time writes, seals, or changes the length, and no other reads meanwhile: the caller
+//! has a lock for that, which dies with the daemon. The committer, another process, needs none.
+
+mod epochs;
+mod filter;
+mod index;
+mod layers;
+mod sealed;
+mod write;
+
+pub use epochs::Spoilt;
+pub use sealed::{Run, Sealed};
+
+use belay_memory::Memory;
+use epochs::State;
+use index::Place;
+use std::ops::Range;
+
+/// Bytes of a sector, the smallest piece of the image that the overlay holds.
+pub const SECTOR: usize = 512;
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// The furthest that an image may reach, as for any file.
+pub(crate) const FURTHEST: u64 = i64::MAX as u64;
+
+const PAGE_WORDS: usize = PAGE / 8;
+/// Words of a side's filter: enough to tell all parts of 2 GiB apart.
+const FILTER_WORDS: usize = 128;
+/// Words of an index entry.
+const ENTRY_WORDS: usize = 2;
+/// Most pages that a side can have, by the bits that an entry has for the number of one.
+const MOST_PAGES: usize = 1 << 24;
+
+/// How much the overlay can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Pages of 4 KiB, in each of the two sides; 0 makes an overlay that refuses everything and takes no
+    /// memory. At most 16,777,216.
+    pub pages: usize,
+}
+
+impl Capacity {
+    /// That of a real mount: 256 MiB a side, all of it sparse. See [`Overlay::limited`].
+    pub const MOUNT: Self = Self { pages: 1 << 16 };
+
+    /// Words of memory that it takes: whole pages.
+    pub const fn words(self) -> usize {
+        if self.pages == 0 { 0 } else { PAGE_WORDS + 2 * (self.index_words() + self.pool_words()) }
+    }
+
+    /// Pages, as far as entries can number them.
+    const fn bounded(self) -> usize {
+        if self.pages < MOST_PAGES { self.pages } else { MOST_PAGES }
+    }
+
+    /// Entries of a side's largest index: a power of two, and at least twice as many as there can be pages.
+    const fn entries(self) -> usize {
+        let twice = (self.bounded() * 2).next_power_of_two();
+        if twice < 8 { 8 } else { twice }
+    }
+
+    /// Entries of its first one, a power of two as well: of a real mount 4096, which is for 8 MiB, and stays in a processor's
+    /// cache.
+    const fn first_entries(self) -> usize {
+        let part = self.entries() / 32;
+        if part < 8 { 8 } else { part }
+    }
+
+    /// Words of all indices of a side, each twice as large as the one before.
+    const fn index_words(self) -> usize {
+        let entries = 2 * self.entries() - self.first_entries();
+        (entries * ENTRY_WORDS).div_ceil(PAGE_WORDS) * PAGE_WORDS
+    }
+
+    const fn pool_words(self) -> usize {
+        self.bounded() * PAGE_WORDS
+    }
+}
+
+/// The overlay of one image. See the module's invariants.
+#[derive(Debug)]
+pub struct Overlay<'m, M> {
+    memory: &'m M,
+    at: usize,
+    capacity: Capacity,
+    /// Words that the indices of a side take.
+    index_words: usize,
+    /// Pages that an epoch may take.
+    most: usize,
+}
+
+impl<M> Clone for Overlay<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M> Copy for Overlay<'_, M> {}
+
+/// Why a read or a write was not done. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused<E> {
+    /// The side has no room. There will be some once the sealed epoch is committed and this one sealed.
+    Full,
+    /// No file reaches that far.
+    TooFar,
+    /// See [`Spoilt`].
+    Spoilt,
+    /// The image could not be read.
+    Image(E),
+}
+
+impl<E> From<Spoilt> for Refused<E> {
+    fn from(_: Spoilt) -> Self {
+        Self::Spoilt
+    }
+}
+
+impl<'m, M: Memory> Overlay<'m, M> {
+    /// The overlay that lies in `memory` from word `at` on, in [`Capacity::words`] words that were zeros
+    /// at first. Each life of the daemon starts with [`Overlay::discard_current`].
+    pub fn new(memory: &'m M, at: usize, capacity: Capacity) -> Self {
+        // One without pages has no memory of its own: far outside, where loads give 0.
+        let at = if capacity.pages == 0 { usize::MAX / 2 } else { at };
+        let index_words = capacity.index_words();
+        Self { memory, at, capacity, index_words, most: capacity.bounded() }
+    }
+
+    /// The same with room for so many bytes in an epoch, if that is less.
+    #[must_use]
+    #[inline]
+    pub fn limited(self, bytes: u64) -> Self {
+        let pages = usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX);
+        Self { most: self.most.min(pages), ..self }
+    }
+
+    /// The length of the image as the daemon sees it.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    #[inline]
+    pub fn length(&self) -> Result<u64, Spoilt> {
+        Ok(self.state()?.current.length)
+    }
+
+    /// Bytes of the pool that the current epoch has taken: what it has written, in whole pages.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    #[inline]
+    pub fn dirty_bytes(&self) -> Result<u64, Spoilt> {
+        Ok(self.state()?.current.used.min(self.capacity.bounded()) as u64 * PAGE as u64)
+    }
+
+    /// First word of the page that is taken next, if there is room: so that it can be brought near.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    #[inline]
+    pub fn next_page(&self) -> Result<usize, Spoilt> {
+        let side = self.state()?.current;
+        Ok(side.pool + side.used.min(self.capacity.bounded()) * PAGE_WORDS)
+    }
+
+    /// Whether the current epoch differs from the one before: by data, or by the length alone.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    pub fn is_dirty(&self) -> Result<bool, Spoilt> {
+        let State { current, .. } = self.state()?;
+        Ok(current.used > 0 || current.cut != current.length || current.length != current.start)
+    }
+
+    /// Makes the image shorter or longer, as ftruncate(2) does.
+    ///
+    /// # Errors
+    /// [`Refused::TooFar`], or if the memory is spoilt.
+    pub fn set_length(&self, length: u64) -> Result<(), Refused<std::convert::Infallible>> {
+        let State { mut current, .. } = self.state()?;
+        if length > FURTHEST {
+            return Err(Refused::TooFar);
+        }
+        if length < current.length {
+            self.drop_behind(&current, length);
+            current.cut = current.cut.min(length);
+        }
+        current.length = length;
+        self.put_side(&current);
+        Ok(())
+    }
+
+    /// Drops what the current epoch has written, and so makes the image what it was at the last
+    /// checkpoint. `image_length` is the image's length on the disk. Dying in here is as dying before.
+    ///
+    /// # Errors
+    /// If the memory is spoilt: the last checkpoint may be lost.
+    pub fn discard_current(&self, image_length: u64) -> Result<(), Spoilt> {
+        let State { mut current, sealed, .. } = self.state()?;
+        let length = match sealed {
+            Some(sealed) if !self.is_whole(&sealed) => return Err(Spoilt),
+            Some(sealed) => sealed.length,
+            None => image_length.min(FURTHEST),
+        };
+        self.empty(&mut current, length);
+        Ok(())
+    }
+
+    /// Whether [`Overlay::discard_current`] was ever called: before, there is no epoch that could be sealed.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    pub fn is_begun(&self) -> Result<bool, Spoilt> {
+        let State { epoch, current, .. } = self.state()?;
+        Ok(epoch > 1 || current.stamp > 0)
+    }
+
+    /// Whether the epoch before the current one is on the image, so that the current one can be sealed.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    #[inline]
+    pub fn can_seal(&self) -> Result<bool, Spoilt> {
+        Ok(self.state()?.sealed.is_none())
+    }
+
+    /// Ends the current epoch and begins the next, which is at first no different. Gives the number of
+    /// the one that ended; `None`, and nothing is done, while the epoch before is not on the image.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    pub fn seal(&self) -> Result<Option<u64>, Spoilt> {
+        let State { epoch, current, sealed, .. } = self.state()?;
+        if sealed.is_some() {
+            return Ok(None);
+        }
+        let mut next = self.side(epoch + 1);
+        self.empty(&mut next, current.length);
+        self.begin_epoch(epoch + 1);
+        Ok(Some(epoch))
+    }
+
+    /// Bytes of the memory that hold nothing now: what earlier epochs have taken of the current side's pool, and the pool
+    /// of the other side, unless that is sealed. The one who writes and seals may give them back to the system; nobody
+    /// else may, as they could be in use again by then.
+    ///
+    /// # Errors
+    /// If the memory is spoilt.
+    pub fn spare(&self) -> Result<[Range<usize>; 2], Spoilt> {
+        let State { epoch, current, sealed } = self.state()?;
+        let pool = |side: &epochs::Side, used: usize| {
+            let end = side.pool + self.capacity.pool_words();
+            (side.pool + used.min(self.capacity.bounded()) * PAGE_WORDS) * 8..end * 8
+        };
+        if self.capacity.pages == 0 {
+            return Ok([0..0, 0..0]);
+        }
+        let other = if sealed.is_none() { pool(&self.side(epoch + 1), 0) } else { 0..0 };
+        Ok([pool(&current, current.used), other])
+    }
+
+    /// Drops what a side holds behind `length`, and makes zeros of the rest of a sector that it cuts.
+    fn drop_behind(&self, side: &epochs::Side, length: u64) {
+        let (page, within) = (length / PAGE as u64, (length % PAGE as u64) as usize);
+        for at in 0..side.entries {
+            if let Some((found, place)) = self.entry(side, at)
+                && found > page
+            {
+                self.set_mask(&place, 0);
+            }
+        }
+        let Place::Held(place) = self.find(side, page) else { return };
+        let sectors = within.div_ceil(SECTOR);
+        self.set_mask(&place, place.mask & bits(0, sectors));
+        if !within.is_multiple_of(SECTOR) && place.mask & bits(sectors - 1, sectors) != 0 {
+            let mut sector = [0; SECTOR];
+            let at = self.data(side, &place) + (sectors - 1) * SECTOR / 8;
+            self.memory.load_bytes(at, &mut sector);
+            if let Some(rest) = sector.get_mut(within % SECTOR..) {
+                rest.fill(0);
+            }
+            self.memory.store_bytes(at, &sector);
+        }
+    }
+}
+
+/// The bits of sectors `from` to `to` of a page, `to` not included.
+#[inline]
+fn bits(from: usize, to: usize) -> u8 {
+    let below = |n: usize| ((1u16 << n.min(PAGE / SECTOR)) - 1) as u8;
+    below(to) & !below(from)
+}

@@ -1,0 +1,461 @@
+//! The control block: what shim and supervisor tell each other, one word at a time.
+//!
+//! Both sides read it at any instant and the other side may be dead or mad, so every item is
+//! either a single word or bytes whose length is checked; nothing here is trusted further.
+
+use crate::layout::Layout;
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair};
+use crate::solo::Blame;
+
+mod checkpoints;
+mod decisions;
+mod ends;
+mod faults;
+mod kept;
+mod losses;
+pub use checkpoints::{Checkpoints, FlushBy};
+pub use decisions::Decision;
+pub use ends::ending;
+pub use kept::{Kept, KeptPath};
+pub use losses::Loss;
+
+/// First word of every recorder.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
+/// Layout version of the recorder.
+pub const VERSION: u64 = 10;
+
+const W_MAGIC: usize = 0;
+const W_VERSION: usize = 1;
+const W_LEASE: usize = 2;
+const W_FLAGS: usize = 3;
+const W_MAX_WRITE: usize = 5;
+const W_FENCE: usize = 6;
+const W_HELD: usize = 7;
+const W_BLAME: usize = 8; // generation | what its death says
+const W_POISON_AFTER: usize = 9;
+const W_NUDGES: usize = 11;
+const W_PARKED: usize = 12;
+const W_FORWARD: usize = 13; // generation | record that it does again, and 1
+const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
+const W_CUT: usize = 15; // a connection of a dead daemon has broken with something under way
+const W_COUNTERS: usize = 16;
+const W_TIMES: usize = 48;
+const W_INIT_STATE: usize = 63;
+const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
+const W_INIT_REPLY: usize = 96; // length, then up to 31 words
+const W_DECISION_TOP: usize = 128;
+const W_LOSS_TOP: usize = 129;
+const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
+const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
+const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
+const W_LOSSES: usize = 1536; // 16 of 32 words
+const W_KEPT: usize = 2048; // further ones | paths, then 31 words of bits, then up to 15 of 32 words
+
+/// Things that happened, set by the shim and never taken back within a mount.
+pub mod flags {
+    /// mount(2) was done, or the device came from fusermount.
+    pub const MOUNTED: u64 = 1 << 0;
+    /// The recorder is full or was found damaged: a further crash cannot be held exactly.
+    pub const DEGRADED: u64 = 1 << 2;
+    /// A successor negotiated other options than generation 0.
+    pub const INIT_MISMATCH: u64 = 1 << 3;
+    /// The device gave ENODEV: the mount is gone.
+    pub const DISCONNECTED: u64 = 1 << 4;
+    /// The daemon gives each hard link of a file a node of its own.
+    pub const LINKS_APART: u64 = 1 << 5;
+    /// The daemon gave an inode number that is not its node id, so its numbers are the files' own.
+    pub const OWN_INODES: u64 = 1 << 6;
+    /// The daemon has answered a WRITE, or a change of names, of which nothing was seen to leave it.
+    pub const KEEPS_WRITES: u64 = 1 << 7;
+    /// The daemon has changed something in a way that is not seen to be part of a request (by a thread without one, by a
+    /// shared mapping of a file): what is not seen of a request may have happened all the same.
+    pub const UNSEEN: u64 = 1 << 8;
+    /// The daemon opens what a CREATE with O_APPEND makes without that flag: what it writes there goes where the kernel says.
+    pub const CREATES_PLAIN: u64 = 1 << 9;
+    /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
+    pub const MISCOUNTS: u64 = 1 << 10;
+}
+
+/// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
+/// given them by the supervisor when it is started.
+pub mod options {
+    /// Do not use RESEND: keep copies of requests and serve them again.
+    pub const NO_RESEND: u64 = 1 << 0;
+    /// Re-issue everything blindly, for comparison studies only.
+    pub const BLIND_REPLAY: u64 = 1 << 1;
+    /// The daemon's inode numbers change between its lives.
+    pub const VOLATILE_INODES: u64 = 1 << 2;
+    /// Log the effectful calls of requests, and take them up again after a crash.
+    pub const JOURNAL: u64 = 1 << 3;
+    /// Collect a request's writes to the image, and carry them out when its reply is decided.
+    pub const TRANSACTION: u64 = 1 << 4;
+    /// Collect all writes to the image until a checkpoint.
+    pub const EPOCH: u64 = 1 << 5;
+    /// What was done since the last checkpoint cannot be done again: show what that holds, and change nothing.
+    pub const READ_ONLY: u64 = 1 << 6;
+    /// Nobody has said that all of the daemon's calls are seen: where none is on record there may have been some.
+    pub const UNPROVEN: u64 = 1 << 7;
+    /// With [`EPOCH`]: there is no image. What was acknowledged is done again until the daemon has stored it, which it
+    /// does at its end.
+    pub const BUFFER: u64 = 1 << 8;
+    /// With [`BUFFER`]: it stores the content of a file when that is flushed, and all else at once.
+    pub const BUFFER_FILES: u64 = 1 << 9;
+    /// With [`BUFFER_FILES`]: when its last handle is released, and not by a flush.
+    pub const BUFFER_CLOSE: u64 = 1 << 10;
+    /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
+    pub const ENDS_UNCONNECTED: u64 = 1 << 11;
+    /// Not with [`EPOCH`]: what the daemon answers and keeps to itself is looked for.
+    pub const WATCHED: u64 = 1 << 12;
+    /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
+    pub const LOSES_UNCONNECTED: u64 = 1 << 13;
+}
+
+/// How far the negotiation with the kernel (FUSE_INIT) has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitState {
+    /// The kernel's INIT has not been seen.
+    None,
+    /// The request is recorded.
+    Requested,
+    /// The daemon's reply is recorded; it may or may not have reached the kernel.
+    Replying,
+    /// The kernel has the reply.
+    Done,
+}
+
+/// Counters of a mount, all monotonic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Requests handed to daemons, injected ones not counted.
+    Requests,
+    /// Requests issued again after a crash.
+    Reissued,
+    /// Requests whose outcome was found by asking the successor.
+    Reconciled,
+    /// Requests answered from the reply that the dead generation had recorded.
+    Recorded,
+    /// Requests that failed because of a crash.
+    Failed,
+    /// Nodes restored in successors.
+    NodesRestored,
+    /// Handles reopened in successors.
+    HandlesRestored,
+    /// Locks taken again in successors.
+    LocksRestored,
+    /// Directory streams continued in successors.
+    StreamsRestored,
+    /// Requests that belay put to a daemon by itself.
+    Injected,
+    /// Open files kept by a hidden rename.
+    Hidden,
+    /// Requests that failed because daemons died of them, one after another.
+    Poisoned,
+    /// Requests issued again from the op-log: answered before a crash, and not yet part of a checkpoint.
+    RolledForward,
+    /// How long daemons took for these, and for what had to be asked on the way, in nanoseconds.
+    RolledForwardDaemon,
+    /// Directories with another inode number in a successor that were known by what is in them.
+    Renumbered,
+}
+
+/// Names of the counters, in their order, for status output.
+pub const COUNTER_NAMES: [&str; 15] = [
+    "requests",
+    "reissued",
+    "reconciled",
+    "recorded",
+    "failed",
+    "nodes_restored",
+    "handles_restored",
+    "locks_restored",
+    "streams_restored",
+    "injected",
+    "hidden",
+    "poisoned",
+    "rolled_forward",
+    "rolled_forward_daemon_ns",
+    "renumbered",
+];
+
+/// Instants of the current generation, CLOCK_MONOTONIC nanoseconds, 0 while not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Instant {
+    /// The shim was loaded and holds the lease.
+    Attached,
+    /// The daemon read the device for the first time.
+    FirstRead,
+    /// INIT is settled.
+    Ready,
+    /// What was in flight at the crash is settled and new work is let in.
+    Open,
+    /// First reply to the kernel other than INIT's.
+    FirstReply,
+}
+
+/// The process that may serve the device: one word, so that taking it is atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Which life of the daemon.
+    pub generation: u32,
+    /// Its process id; 0 while nobody has taken the lease.
+    pub pid: u32,
+}
+
+impl Lease {
+    fn word(self) -> u64 {
+        pair(self.generation, self.pid)
+    }
+    fn from_word(word: u64) -> Self {
+        Self { generation: high(word), pid: low(word) }
+    }
+}
+
+/// A view of the control block.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'m, M> {
+    memory: &'m M,
+    layout: Layout,
+}
+
+impl<'m, M: Memory> Control<'m, M> {
+    /// Looks at the control block of `memory`.
+    #[inline]
+    pub fn new(memory: &'m M, layout: Layout) -> Self {
+        Self { memory, layout }
+    }
+
+    /// Writes the header of a fresh recorder (all other words are zero).
+    pub fn format(&self) {
+        self.memory.store(W_VERSION, VERSION);
+        self.memory.store(W_MAGIC, MAGIC);
+    }
+
+    /// Whether this is a recorder of this version.
+    pub fn is_valid(&self) -> bool {
+        self.memory.load(W_MAGIC) == MAGIC && self.memory.load(W_VERSION) == VERSION
+    }
+
+    /// Who may serve the device.
+    pub fn lease(&self) -> Lease {
+        Lease::from_word(self.memory.load(W_LEASE))
+    }
+
+    /// Takes or passes on the lease if it still is `from`.
+    pub fn change_lease(&self, from: Lease, to: Lease) -> bool {
+        self.memory.compare_exchange(W_LEASE, from.word(), to.word()).is_ok()
+    }
+
+    /// Whether all bits of `bits` (see [`flags`]) are set.
+    pub fn has(&self, bits: u64) -> bool {
+        self.memory.load(W_FLAGS) & bits == bits
+    }
+
+    /// Sets `bits` of the flags.
+    pub fn raise(&self, bits: u64) {
+        let mut old = self.memory.load(W_FLAGS);
+        while old & bits != bits {
+            match self.memory.compare_exchange(W_FLAGS, old, old | bits) {
+                Ok(_) => return,
+                Err(found) if found == old => return, // outside of the memory
+                Err(found) => old = found,
+            }
+        }
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.memory.add(W_COUNTERS + counter as usize, by);
+    }
+
+    /// Adds 1 to a counter that this process alone changes, one thread at a time: without the
+    /// locked instruction that [`Control::count`] is.
+    #[inline]
+    pub fn count_alone(&self, counter: Counter) {
+        let at = W_COUNTERS + counter as usize;
+        self.memory.store(at, self.memory.load(at).wrapping_add(1));
+    }
+
+    /// A counter's value.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.memory.load(W_COUNTERS + counter as usize)
+    }
+
+    /// All counters with their names.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        COUNTER_NAMES.iter().enumerate().map(|(i, name)| (*name, self.memory.load(W_COUNTERS + i)))
+    }
+
+    /// Clears the instants, before a generation starts.
+    pub fn clear_instants(&self) {
+        for i in 0..8 {
+            self.memory.store(W_TIMES + i, 0);
+        }
+    }
+
+    /// Records that `instant` is reached at `nanoseconds`, unless it is recorded already.
+    pub fn reach(&self, instant: Instant, nanoseconds: u64) {
+        let _ = self.memory.compare_exchange(W_TIMES + instant as usize, 0, nanoseconds);
+    }
+
+    /// When `instant` was reached; 0 if it was not.
+    #[inline]
+    pub fn instant(&self, instant: Instant) -> u64 {
+        self.memory.load(W_TIMES + instant as usize)
+    }
+
+    /// How far INIT has come.
+    pub fn init_state(&self) -> InitState {
+        match self.memory.load(W_INIT_STATE) {
+            1 => InitState::Requested,
+            2 => InitState::Replying,
+            3 => InitState::Done,
+            _ => InitState::None,
+        }
+    }
+
+    /// Moves INIT on.
+    pub fn set_init_state(&self, state: InitState) {
+        self.memory.store(W_INIT_STATE, state as u64);
+    }
+
+    /// Records the kernel's INIT request, at most 248 bytes.
+    pub fn set_init_request(&self, message: &[u8]) {
+        self.put(W_INIT_REQUEST, 31, message);
+    }
+
+    /// The recorded INIT request.
+    pub fn init_request(&self) -> Vec<u8> {
+        self.take(W_INIT_REQUEST, 31)
+    }
+
+    /// Records the first daemon's reply to INIT, at most 248 bytes.
+    pub fn set_init_reply(&self, message: &[u8]) {
+        self.put(W_INIT_REPLY, 31, message);
+    }
+
+    /// The recorded reply to INIT.
+    pub fn init_reply(&self) -> Vec<u8> {
+        self.take(W_INIT_REPLY, 31)
+    }
+
+    /// Records where the daemon mounted and with which mount(2) data.
+    pub fn set_mount(&self, mountpoint: &[u8], data: &[u8]) {
+        self.put(W_MOUNTPOINT, 511, mountpoint);
+        self.put(W_MOUNT_OPTIONS, 511, data);
+    }
+
+    /// The mountpoint as the daemon gave it to mount(2); empty before.
+    pub fn mountpoint(&self) -> Vec<u8> {
+        self.take(W_MOUNTPOINT, 511)
+    }
+
+    /// The data string of mount(2).
+    pub fn mount_data(&self) -> Vec<u8> {
+        self.take(W_MOUNT_OPTIONS, 511)
+    }
+
+    /// The generation whose predecessors can have no late effects any more: what they left behind
+    /// (children, and through them connections) is gone. Set by the supervisor.
+    pub fn fence(&self) -> u32 {
+        low(self.memory.load(W_FENCE))
+    }
+
+    /// Declares that no generation before `generation` can do anything any more.
+    pub fn set_fence(&self, generation: u32) {
+        self.memory.store(W_FENCE, u64::from(generation));
+    }
+
+    /// A dead daemon's connection has broken before all that went through it was answered. To be told before the fence opens.
+    pub fn note_cut(&self) {
+        self.memory.store(W_CUT, 1);
+    }
+
+    /// Whether one has, since this was last asked.
+    pub fn take_cut(&self) -> bool {
+        let cut = self.memory.load(W_CUT) != 0;
+        if cut {
+            self.memory.store(W_CUT, 0);
+        }
+        cut
+    }
+
+    /// The generation whose connections, if it has any, the supervisor holds, so that its death
+    /// will not cut them off.
+    pub fn held(&self) -> u32 {
+        low(self.memory.load(W_HELD))
+    }
+
+    /// Declares that the connections of `generation` are held.
+    pub fn set_held(&self, generation: u32) {
+        self.memory.store(W_HELD, u64::from(generation));
+    }
+
+    /// The generation that died last, as far as the supervisor has told, and what its death says of
+    /// a request that it had alone.
+    pub fn blame(&self) -> (u32, Blame) {
+        let word = self.memory.load(W_BLAME);
+        (high(word), Blame::from_word(low(word)))
+    }
+
+    /// Declares what the death of `generation` says. By the supervisor, before the next one starts.
+    pub fn set_blame(&self, generation: u32, blame: Blame) {
+        self.memory.store(W_BLAME, pair(generation, blame as u32));
+    }
+
+    /// After how many crashes a request is poison, see [`crate::Solo::is_poison`].
+    pub fn poison_after(&self) -> u32 {
+        low(self.memory.load(W_POISON_AFTER))
+    }
+
+    /// Sets that number; 0: never.
+    pub fn set_poison_after(&self, crashes: u32) {
+        self.memory.store(W_POISON_AFTER, u64::from(crashes));
+    }
+
+    /// A daemon is to be woken, and the kernel knows no file by which that could be done: by the shim.
+    pub fn ask_for_nudge(&self) {
+        self.memory.add(W_NUDGES, 1);
+    }
+
+    /// How often that was asked for.
+    pub fn nudges_asked(&self) -> u64 {
+        self.memory.load(W_NUDGES)
+    }
+
+    /// How many requests, and errands of belay's own, wait in the shim for something other than the daemon.
+    pub fn parked(&self) -> u64 {
+        self.memory.load(W_PARKED)
+    }
+
+    /// Says how many there are.
+    pub fn set_parked(&self, tasks: u64) {
+        self.memory.store(W_PARKED, tasks);
+    }
+
+    /// The largest write that the kernel was promised; 0 before INIT is settled.
+    pub fn max_write(&self) -> u64 {
+        self.memory.load(W_MAX_WRITE)
+    }
+
+    /// Records the largest write, from INIT's reply.
+    pub fn set_max_write(&self, bytes: u64) {
+        self.memory.store(W_MAX_WRITE, bytes);
+    }
+
+    fn put(&self, at: usize, max_words: usize, bytes: &[u8]) {
+        let bytes = bytes.get(..max_words * 8).unwrap_or(bytes);
+        self.memory.store(at, 0);
+        self.memory.store_bytes(at + 1, bytes);
+        self.memory.store(at, bytes.len() as u64);
+    }
+
+    fn take(&self, at: usize, max_words: usize) -> Vec<u8> {
+        let mut bytes = vec![0; (self.memory.load(at) as usize).min(max_words * 8)];
+        self.memory.load_bytes(at + 1, &mut bytes);
+        bytes
+    }
+}

@@ -1,0 +1,391 @@
+//! Nodes: what the kernel calls an inode of the mount.
+//!
+//! The kernel's name of a node, its *key*, is a slot number and a reuse count, given by belay and
+//! never by a daemon, so it means the same thing in every generation. While a generation knows
+//! the node too, the node is *bound* to that generation's id of it.
+
+use crate::index::{Index, hash_bytes};
+use crate::layout::NODE_WORDS;
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair};
+use crate::store::{NODE_FREE, NODE_TOP, NODES_LIVE, Store};
+
+/// A node's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Node(pub(crate) u32);
+
+impl Node {
+    /// The root of the mount; its key and the daemon's id of it are both 1.
+    pub const ROOT: Self = Self(1);
+}
+
+/// Nodes of one number in the inode-number index. One file is one node in each life, so there are hardly two.
+const MOST_OF_A_NUMBER: usize = 64;
+
+const ID: usize = 0; // the daemon's id, or the next free slot
+const BORN: usize = 1; // generation of the id | reuse count
+const COUNT: usize = 2; // lookups that the kernel holds
+const DAEMON_COUNT: usize = 3; // lookups that the bound generation holds
+const INO: usize = 4; // inode number as applications saw it
+const LINKS: usize = 5; // next by id | first dentry
+const STATE: usize = 6; // children | flags
+const OPEN: usize = 7; // open handles | next by ino
+
+/// Flags of a node. The four bits from [`KIND_SHIFT`] (8) on hold the file type (`mode >> 12`).
+pub mod node_flags {
+    /// The slot is in use.
+    pub const LIVE: u32 = 1 << 0;
+    /// Bound to the id of the generation in its record.
+    pub const BOUND: u32 = 1 << 1;
+    /// In the id index.
+    pub const BY_ID: u32 = 1 << 2;
+    /// In the inode-number index: it has several links, its number is pinned, or numbers of one life mean nothing in the next.
+    pub const BY_INO: u32 = 1 << 3;
+    /// The daemon numbers inodes by node id: applications see the key instead.
+    pub const INO_IS_ID: u32 = 1 << 4;
+    /// Applications go on seeing the recorded number, whatever a successor says.
+    pub const INO_PINNED: u32 = 1 << 5;
+    /// Unlinked by applications, kept open under a hidden name.
+    pub const HIDDEN: u32 = 1 << 6;
+    /// Removed by applications; nothing leads to it any more.
+    pub const UNLINKED: u32 = 1 << 7;
+    /// The daemon has answered a WRITE of it, and nothing of that was seen to leave the daemon.
+    pub const KEPT: u32 = 1 << 12;
+    /// The daemon has answered a WRITE of it, and has not been heard to have it from its server that it arrived.
+    pub const SENT: u32 = 1 << 13;
+    /// With [`KEPT`]: something of it was seen to leave the daemon by a later WRITE.
+    pub const LEFT: u32 = 1 << 14;
+    /// Its hidden name is its only one, and another file was renamed over the one that it had: the daemon is to count one link.
+    pub const LONE: u32 = 1 << 15;
+    /// Position of the file type.
+    pub const KIND_SHIFT: u32 = 8;
+}
+use node_flags::{BOUND, BY_ID, BY_INO, INO_PINNED, KIND_SHIFT, LIVE};
+
+impl<M: Memory> Store<M> {
+    #[inline]
+    fn node(&self, node: Node) -> usize {
+        self.layout.nodes + node.0 as usize * NODE_WORDS
+    }
+
+    pub(crate) fn format_root(&self) {
+        let at = self.node(Node::ROOT);
+        self.set(at + COUNT, 1);
+        self.set(at + INO, 1);
+        self.set(at + STATE, pair(0, LIVE | (4 << KIND_SHIFT)));
+    }
+
+    /// The node that the kernel calls `key`.
+    #[inline]
+    pub fn node_by_key(&self, key: u64) -> Option<Node> {
+        let node = Node(low(key));
+        let [born, state] = self.memory.load_fields(self.node(node), [BORN, STATE]);
+        (self.is_below_top(node) && low(state) & LIVE != 0 && low(born) == high(key))
+            .then_some(node)
+    }
+
+    #[inline]
+    fn is_below_top(&self, node: Node) -> bool {
+        self.below_top(node.0, &self.tops.nodes, NODE_TOP, self.layout.capacity.nodes)
+    }
+
+    /// What `generation` calls the node that the kernel calls `key`: [`Store::node_by_key`] and
+    /// [`Store::bound`] in one look at the record, for every request asks this.
+    ///
+    /// # Errors
+    /// The node, if the generation does not know it; `None` if there is none of that key.
+    #[inline]
+    pub fn id_by_key(&self, key: u64, generation: u32) -> Result<u64, Option<Node>> {
+        let node = Node(low(key));
+        let [id, born, state] = self.memory.load_fields(self.node(node), [ID, BORN, STATE]);
+        if !self.is_below_top(node) || low(state) & LIVE == 0 || low(born) != high(key) {
+            return Err(None);
+        }
+        if node == Node::ROOT {
+            return Ok(1);
+        }
+        if low(state) & BOUND != 0 && high(born) == generation { Ok(id) } else { Err(Some(node)) }
+    }
+
+    /// The kernel's name of a node.
+    #[inline]
+    pub fn key(&self, node: Node) -> u64 {
+        pair(low(self.word(self.node(node) + BORN)), node.0)
+    }
+
+    /// The id of `node` in `generation`, if that generation knows it.
+    #[inline]
+    pub fn bound(&self, node: Node, generation: u32) -> Option<u64> {
+        if node == Node::ROOT {
+            return Some(1);
+        }
+        let at = self.node(node);
+        (low(self.word(at + STATE)) & BOUND != 0 && high(self.word(at + BORN)) == generation)
+            .then(|| self.word(at + ID))
+    }
+
+    /// The node that `generation` calls `id`.
+    pub fn node_by_id(&self, generation: u32, id: u64) -> Option<Node> {
+        if id == 1 {
+            return Some(Node::ROOT);
+        }
+        self.index_find(Index::Id, id_hash(generation, id), |item| {
+            self.bound(Node(item), generation) == Some(id)
+        })
+        .map(Node)
+    }
+
+    /// A live node in the inode-number index with number `ino` and file type `kind`, that
+    /// `generation` does not know yet. The number is the daemon's, and not one that was kept for
+    /// applications alone.
+    pub fn unbound_by_ino(&self, generation: u32, ino: u64, kind: u32) -> Option<Node> {
+        self.index_find(Index::Ino, ino_hash(ino), |item| {
+            let node = Node(item);
+            self.ino(node) == ino
+                && self.kind(node) == kind
+                && self.node_flags(node) & INO_PINNED == 0
+                && self.bound(node, generation).is_none()
+        })
+        .map(Node)
+    }
+
+    /// A live node in the inode-number index with this number that is not `node`, and that counts.
+    pub fn other_by_ino(
+        &self,
+        node: Node,
+        ino: u64,
+        counts: impl Fn(Node) -> bool,
+    ) -> Option<Node> {
+        self.index_find(Index::Ino, ino_hash(ino), |item| {
+            let other = Node(item);
+            other != node && self.ino(other) == ino && counts(other)
+        })
+        .map(Node)
+    }
+
+    /// Makes a node of file type `kind` (`mode >> 12`). `None` if the store is full.
+    pub fn node_new(&self, kind: u32, ino: u64, flags: u32) -> Option<Node> {
+        let free = self.header(NODE_FREE);
+        let slot = if free != 0 {
+            let slot = u32::try_from(free).ok()?;
+            self.put(NODE_FREE, self.word(self.node(Node(slot)) + ID));
+            slot
+        } else {
+            let top = self.header(NODE_TOP);
+            if top as usize >= self.layout.capacity.nodes {
+                return None;
+            }
+            self.put(NODE_TOP, top + 1);
+            u32::try_from(top).ok()?
+        };
+        let node = Node(slot);
+        let at = self.node(node);
+        for (field, value) in [(COUNT, 0), (DAEMON_COUNT, 0), (INO, ino), (LINKS, 0), (OPEN, 0)] {
+            self.init(at + field, value);
+        }
+        self.set(at + STATE, pair(0, LIVE | flags | ((kind & 15) << KIND_SHIFT)));
+        self.adjust(NODES_LIVE, 1);
+        Some(node)
+    }
+
+    /// Binds `node` to `generation`'s `id`, with no lookups held yet.
+    pub fn bind(&self, node: Node, generation: u32, id: u64) {
+        if node == Node::ROOT {
+            return;
+        }
+        let at = self.node(node);
+        if self.node_flags(node) & BY_ID != 0 {
+            self.index_remove(Index::Id, node.0);
+        }
+        self.set(at + ID, id);
+        self.set_high(at + BORN, generation);
+        self.set(at + DAEMON_COUNT, 0);
+        self.node_flag(node, BOUND | BY_ID, true);
+        self.index_insert(Index::Id, node.0);
+    }
+
+    /// The daemon knows `node` no longer.
+    pub fn unbind(&self, node: Node) {
+        self.node_flag(node, BOUND, false);
+    }
+
+    /// Frees a node that nothing refers to; the session decides when.
+    pub(crate) fn node_free(&self, node: Node) {
+        let at = self.node(node);
+        let flags = self.node_flags(node);
+        self.freed.set(true);
+        if flags & BY_ID != 0 {
+            self.index_remove(Index::Id, node.0);
+        }
+        if flags & BY_INO != 0 {
+            self.index_remove(Index::Ino, node.0);
+        }
+        self.set(at + STATE, 0);
+        self.set_low(at + BORN, low(self.word(at + BORN)).wrapping_add(1));
+        self.set(at + ID, self.header(NODE_FREE));
+        self.put(NODE_FREE, u64::from(node.0));
+        self.adjust(NODES_LIVE, -1);
+    }
+
+    /// How many nodes there are besides the root.
+    pub fn nodes_live(&self) -> u64 {
+        self.header(NODES_LIVE)
+    }
+
+    /// Puts a node into the inode-number index, unless so many are in it under this number that it tells no file from another.
+    pub fn index_by_ino(&self, node: Node) {
+        if self.node_flags(node) & BY_INO == 0 && !self.is_crowded(self.ino(node)) {
+            self.node_flag(node, BY_INO, true);
+            self.index_insert(Index::Ino, node.0);
+        }
+    }
+
+    /// Whether no more nodes of this number are put into the index: some daemons show one for all files.
+    fn is_crowded(&self, ino: u64) -> bool {
+        let same = |item| self.ino(Node(item)) == ino;
+        self.index_count(Index::Ino, ino_hash(ino), MOST_OF_A_NUMBER, same) >= MOST_OF_A_NUMBER
+    }
+
+    /// Lookups that the kernel holds.
+    pub fn count(&self, node: Node) -> u64 {
+        self.word(self.node(node) + COUNT)
+    }
+
+    /// Sets the lookups that the kernel holds.
+    pub fn set_count(&self, node: Node, count: u64) {
+        self.set(self.node(node) + COUNT, count);
+    }
+
+    /// Lookups that the bound generation holds.
+    pub fn daemon_count(&self, node: Node) -> u64 {
+        self.word(self.node(node) + DAEMON_COUNT)
+    }
+
+    /// Sets the lookups that the bound generation holds.
+    pub fn set_daemon_count(&self, node: Node, count: u64) {
+        self.set(self.node(node) + DAEMON_COUNT, count);
+    }
+
+    /// Counts a lookup of the bound generation. What others can write to may say that there are as many as can be.
+    pub fn count_for_daemon(&self, node: Node) {
+        self.set_daemon_count(node, self.daemon_count(node).saturating_add(1));
+    }
+
+    /// Counts a lookup of the kernel.
+    pub fn count_for_kernel(&self, node: Node) {
+        self.set_count(node, self.count(node).saturating_add(1));
+    }
+
+    /// Inode number as applications saw it.
+    pub fn ino(&self, node: Node) -> u64 {
+        self.word(self.node(node) + INO)
+    }
+
+    /// Changes the inode number.
+    pub fn set_ino(&self, node: Node, ino: u64) {
+        let indexed = self.node_flags(node) & BY_INO != 0;
+        if indexed {
+            self.index_remove(Index::Ino, node.0);
+            self.node_flag(node, BY_INO, false);
+        }
+        self.set(self.node(node) + INO, ino);
+        if indexed {
+            self.index_by_ino(node);
+        }
+    }
+
+    /// File type, `mode >> 12`.
+    pub fn kind(&self, node: Node) -> u32 {
+        (self.node_flags(node) >> KIND_SHIFT) & 15
+    }
+
+    /// The nodes there are, in no order that means something.
+    pub fn some_nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
+        let top = top.min(self.layout.capacity.nodes as u32);
+        (2..top).map(Node).filter(|node| self.node_flags(*node) & LIVE != 0)
+    }
+
+    /// The key of a regular file that the kernel knows, if one is found soon.
+    pub fn some_file(&self) -> Option<u64> {
+        /// S_IFREG >> 12.
+        const FILE: u32 = 8;
+        const LOOKS: u32 = 4096;
+        let top = u32::try_from(self.header(NODE_TOP)).unwrap_or(0);
+        let top = top.min(self.layout.capacity.nodes as u32).min(LOOKS);
+        let known = |node: &Node| {
+            self.node_flags(*node) & LIVE != 0 && self.kind(*node) == FILE && self.count(*node) > 0
+        };
+        (0..top).map(Node).find(known).map(|node| self.key(node))
+    }
+
+    /// Flags, see [`node_flags`].
+    pub fn node_flags(&self, node: Node) -> u32 {
+        low(self.word(self.node(node) + STATE))
+    }
+
+    /// Sets or clears flags.
+    pub fn node_flag(&self, node: Node, bits: u32, on: bool) {
+        let flags = self.node_flags(node);
+        self.set_low(self.node(node) + STATE, if on { flags | bits } else { flags & !bits });
+    }
+
+    /// Dentries below this node.
+    pub fn children(&self, node: Node) -> u32 {
+        high(self.word(self.node(node) + STATE))
+    }
+
+    pub(crate) fn set_children(&self, node: Node, children: u32) {
+        self.set_high(self.node(node) + STATE, children);
+    }
+
+    /// Open handles.
+    pub fn opens(&self, node: Node) -> u32 {
+        high(self.word(self.node(node) + OPEN))
+    }
+
+    pub(crate) fn set_opens(&self, node: Node, opens: u32) {
+        self.set_high(self.node(node) + OPEN, opens);
+    }
+
+    pub(crate) fn first_dentry(&self, node: Node) -> u32 {
+        low(self.word(self.node(node) + LINKS))
+    }
+
+    pub(crate) fn set_first_dentry(&self, node: Node, dentry: u32) {
+        self.set_low(self.node(node) + LINKS, dentry);
+    }
+
+    pub(crate) fn node_next_by_id(&self, item: u32) -> u32 {
+        high(self.word(self.node(Node(item)) + LINKS))
+    }
+
+    pub(crate) fn set_node_next_by_id(&self, item: u32, next: u32) {
+        self.set_high(self.node(Node(item)) + LINKS, next);
+    }
+
+    pub(crate) fn node_next_by_ino(&self, item: u32) -> u32 {
+        low(self.word(self.node(Node(item)) + OPEN))
+    }
+
+    pub(crate) fn set_node_next_by_ino(&self, item: u32, next: u32) {
+        self.set_low(self.node(Node(item)) + OPEN, next);
+    }
+
+    pub(crate) fn node_id_hash(&self, item: u32) -> u32 {
+        let at = self.node(Node(item));
+        id_hash(high(self.word(at + BORN)), self.word(at + ID))
+    }
+
+    pub(crate) fn node_ino_hash(&self, item: u32) -> u32 {
+        ino_hash(self.ino(Node(item)))
+    }
+}
+
+fn id_hash(generation: u32, id: u64) -> u32 {
+    hash_bytes(u64::from(generation) + 1, &id.to_ne_bytes())
+}
+
+fn ino_hash(ino: u64) -> u32 {
+    hash_bytes(0, &ino.to_ne_bytes())
+}

@@ -1,0 +1,255 @@
+//! Replies that need no session: those to requests that change nothing in it. The shim settles them
+//! without the session's lock, which most requests would otherwise take twice.
+//!
+//! Such a request's slot is *expected back* from the instant in which the daemon gets it. Whoever
+//! has the reply takes the slot out of the table, and settles it here or by
+//! [`crate::Session::on_reply`]. Whoever comes later, because a daemon answers twice, finds it taken:
+//! that answer is none of belay's business, and the kernel refuses it.
+
+use crate::session::Session;
+use belay_memory::Memory;
+use belay_recorder::{Layout, Slot, free_slot, record_reply};
+use belay_wire::abi::OutHeader;
+use belay_wire::{Opcode, OpcodeSet, Request, Rule, Shape};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Requests whose replies neither tell the session anything nor are needed again: asked once more,
+/// a successor answers.
+pub(crate) const READS: OpcodeSet = OpcodeSet::new(&[
+    Opcode::READ,
+    Opcode::READLINK,
+    Opcode::STATFS,
+    Opcode::ACCESS,
+    Opcode::GETXATTR,
+    Opcode::LISTXATTR,
+    Opcode::LSEEK,
+    Opcode::IOCTL,
+    Opcode::BMAP,
+    Opcode::GETLK,
+    Opcode::FSYNC,
+    Opcode::FSYNCDIR,
+    Opcode::SYNCFS,
+    Opcode::DESTROY,
+]);
+/// Requests that change files, but nothing in the session: their replies are recorded, since these
+/// requests must not be carried out twice, and go to the kernel as they are.
+pub(crate) const CHANGE_FILES: OpcodeSet = OpcodeSet::new(&[
+    Opcode::WRITE,
+    Opcode::FALLOCATE,
+    Opcode::SETXATTR,
+    Opcode::REMOVEXATTR,
+    Opcode::COPY_FILE_RANGE,
+    Opcode::COPY_FILE_RANGE_64,
+]);
+
+/// A request that the daemon has and whose reply needs no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    pub(crate) unique: u64,
+    pub(crate) slot: Slot,
+    pub(crate) recorded: bool,
+    pub(crate) shape: Shape,
+}
+
+/// Whether the reply to a request of that kind needs no session.
+#[inline]
+fn needs_no_session(opcode: Opcode) -> bool {
+    CHANGE_FILES.has(opcode) || READS.has(opcode)
+}
+
+impl Expected {
+    pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode, shape: Shape) -> Option<Self> {
+        let recorded = CHANGE_FILES.has(opcode);
+        needs_no_session(opcode).then_some(Self { unique, slot, recorded, shape })
+    }
+
+    /// Which rule the reply breaks, if one.
+    #[inline]
+    pub fn broken(&self, head: &[u8], body: &[u8]) -> Option<Rule> {
+        self.shape.broken(&crate::message::read(head)?, body)
+    }
+
+    /// To be called before the reply (its header `head`, and `body`) is written to the kernel.
+    #[inline]
+    pub fn replying<M: Memory>(&self, memory: &M, layout: &Layout, head: &[u8], body: &[u8]) {
+        let header = head.get(..size_of::<OutHeader>()).unwrap_or(head);
+        if self.recorded {
+            // One that is too long is not recorded.
+            record_reply(memory, layout, self.slot, header, body);
+        }
+    }
+
+    /// Whether [`Self::replying`] wants to see the reply.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// To be called once the kernel has the reply. The session must be told before it is asked for
+    /// anything else ([`crate::Session::reap`]).
+    #[inline]
+    pub fn delivered<M: Memory>(&self, memory: &M, layout: &Layout) {
+        free_slot(memory, layout, self.slot);
+    }
+}
+
+/// How many requests are expected at a time, at most. A further one is settled by the session.
+const ENTRIES: usize = 64;
+/// The bit of an entry's second word that says that the reply is recorded.
+const RECORDED: u64 = 1 << 32;
+
+/// The requests that are expected back.
+#[derive(Debug)]
+pub struct Direct {
+    entries: [Entry; ENTRIES],
+}
+
+/// `unique`, or 0 if the entry is free; slot, and [`RECORDED`]; what its reply may be like.
+type Entry = (AtomicU64, AtomicU64, AtomicU64);
+
+impl Default for Direct {
+    fn default() -> Self {
+        Self {
+            entries: [const { (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; ENTRIES],
+        }
+    }
+}
+
+impl Direct {
+    /// The kernel counts in steps of two.
+    #[inline]
+    fn entry(&self, unique: u64) -> Option<&Entry> {
+        self.entries.get((unique >> 1) as usize % ENTRIES)
+    }
+
+    /// Notes a request, if there is room. Only for one caller at a time: the one that has the session.
+    #[inline]
+    fn expect(&self, expected: Expected) -> bool {
+        let Some((unique, slot, shape)) = self.entry(expected.unique) else { return false };
+        let free = unique.load(Acquire) == 0;
+        if free {
+            let recorded = if expected.recorded { RECORDED } else { 0 };
+            slot.store(u64::from(expected.slot.0) | recorded, Relaxed);
+            shape.store(expected.shape.to_word(), Relaxed);
+            unique.store(expected.unique, Release);
+        }
+        free
+    }
+
+    /// Whether `unique` is a request whose reply nobody but the kernel needs to see.
+    #[inline]
+    pub fn is_read(&self, unique: u64) -> bool {
+        let Some((entry, slot, _)) = self.entry(unique).filter(|_| unique != 0) else {
+            return false;
+        };
+        // In this order: the slot's word is there before the entry is, and stays until it is taken.
+        entry.load(Acquire) == unique && slot.load(Relaxed) & RECORDED == 0
+    }
+
+    /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
+    /// replies a daemon may send.
+    #[inline]
+    pub fn take(&self, unique: u64) -> Option<Expected> {
+        let (entry, slot, shape) = self.entry(unique)?;
+        if unique == 0 || entry.load(Acquire) != unique {
+            return None;
+        }
+        let (slot, shape) = (slot.load(Relaxed), Shape::from_word(shape.load(Relaxed)));
+        entry.compare_exchange(unique, 0, Release, Relaxed).ok()?;
+        Some(Expected { unique, slot: Slot(slot as u32), recorded: slot & RECORDED != 0, shape })
+    }
+}
+
+impl<M: Memory> Session<M> {
+    /// The request that was recorded last has nothing to do with recovery; its reply may need no
+    /// session.
+    #[inline]
+    pub(crate) fn expect_last(&mut self, request: &Request<'_>) {
+        // Where requests are copied, readers wait for slots, and must hear of each.
+        // And what is to be logged is logged by the session.
+        let opcode = request.opcode();
+        let stores = opcode == Opcode::FSYNC && self.buffers_files();
+        let logged = self.log.is_some() && (!READS.has(opcode) || request.changes() || stores);
+        let expects = !self.keeps_copies()
+            && !logged
+            && needs_no_session(opcode)
+            && !self.dialect.shortens_reply(opcode);
+        self.expects = expects.then(|| Shape::of(request));
+    }
+
+    /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
+    /// called before the daemon gets the request.
+    #[inline]
+    pub fn let_go(&mut self, direct: &Direct) {
+        if let Some(shape) = self.expects.take()
+            && let Some(active) = self.active.last_mut()
+            && let Some(expected) = Expected::new(active.unique, active.slot, active.opcode, shape)
+        {
+            active.sent = direct.expect(expected);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected(unique: u64, slot: u32, opcode: Opcode) -> Expected {
+        Expected::new(unique, Slot(slot), opcode, Shape::ANY).expect("a request of that kind")
+    }
+
+    #[test]
+    fn what_changes_the_session_is_not_expected() {
+        for opcode in Opcode::ALL {
+            let changes = Expected::new(2, Slot(1), *opcode, Shape::ANY).is_none();
+            let names = ["READ", "WRITE", "STATFS", "READLINK", "FALLOCATE", "SETXATTR", "FSYNC"];
+            assert!(!changes || !names.contains(&opcode.name()), "{opcode}");
+            let names = ["LOOKUP", "GETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
+            assert!(changes || !names.contains(&opcode.name()), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_taken_once_and_not_overwritten() {
+        let direct = Direct::default();
+        let (read, write) = (expected(2, 7, Opcode::READ), expected(4, 8, Opcode::WRITE));
+        assert_eq!(direct.take(2), None);
+        assert!(direct.expect(read) && direct.expect(write));
+        let same_place = expected(2 + 2 * ENTRIES as u64, 9, Opcode::READ);
+        assert!(!direct.expect(same_place));
+        assert_eq!(direct.take(same_place.unique), None);
+        assert_eq!(direct.take(2), Some(read));
+        assert_eq!(direct.take(2), None);
+        assert_eq!(direct.take(4), Some(write));
+        assert_eq!(direct.take(0), None);
+        assert!(direct.expect(same_place));
+        assert_eq!(direct.take(same_place.unique), Some(same_place));
+    }
+
+    /// Each of many replies, sent twice by threads at once, is settled once, with its own slot.
+    #[test]
+    fn of_two_replies_at_once_one_is_settled() {
+        let direct = Direct::default();
+        let settled = AtomicU64::new(0);
+        for round in 0..2_000_u64 {
+            let uniques: Vec<u64> = (0..8).map(|i| 2 + 2 * (round * 8 + i)).collect();
+            for unique in &uniques {
+                assert!(direct.expect(expected(*unique, *unique as u32, Opcode::WRITE)));
+            }
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        for unique in &uniques {
+                            if let Some(taken) = direct.take(*unique) {
+                                assert_eq!(u64::from(taken.slot.0), *unique);
+                                settled.fetch_add(1, Relaxed);
+                            }
+                        }
+                    });
+                }
+            });
+        }
+        assert_eq!(settled.load(Relaxed), 16_000);
+    }
+}

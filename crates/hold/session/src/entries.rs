@@ -1,0 +1,212 @@
+//! Which node a directory entry is: the place where one kernel inode stays one.
+
+use crate::session::Session;
+use belay_recorder::control::{Counter, flags};
+use belay_memory::Memory;
+use belay_recorder::{Node, node_flags};
+use belay_wire::abi::Statx;
+use belay_wire::reply::{ino_offset, nlink_offset};
+use belay_wire::{Attr, EntryOut, Opcode, get_u32, get_u64, put_u32, put_u64};
+use std::mem::offset_of;
+
+/// S_IFDIR >> 12.
+pub(crate) const DIRECTORY: u32 = 4;
+
+/// Of the mask of statx(2): the inode number is there.
+const STATX_INO: u32 = 0x100;
+
+impl<M: Memory> Session<M> {
+    /// Finds or makes the node of an entry that the daemon returned for `name` in `parent`, counts
+    /// a lookup for kernel and daemon, and turns the entry into the kernel's terms. Part of a
+    /// change. With `created`, the name did not exist before, so it is no older node.
+    pub(crate) fn entry(
+        &mut self,
+        parent: Node,
+        name: &[u8],
+        entry: &mut EntryOut,
+        created: bool,
+    ) -> Option<Node> {
+        let node = self.identify(parent, name, entry, created)?;
+        self.store.count_for_kernel(node);
+        self.store.count_for_daemon(node);
+        self.name(parent, name, node)?;
+        self.meet(parent, name);
+        entry.nodeid = self.store.key(node);
+        entry.generation = 0; // a key is never used twice
+        self.present(node, &mut entry.attr);
+        Some(node)
+    }
+
+    fn identify(
+        &mut self,
+        parent: Node,
+        name: &[u8],
+        entry: &EntryOut,
+        created: bool,
+    ) -> Option<Node> {
+        let id = entry.nodeid;
+        let kind = (entry.attr.mode >> 12) & 15;
+        let numbered = self.is_numbered(entry);
+        let old = || {
+            // Not known to this generation, and still here: its children or handles need it.
+            self.store.child(parent, name).filter(|old| {
+                !created
+                    && self.store.bound(*old, self.generation).is_none()
+                    && self.is_same(*old, kind, entry)
+            })
+        };
+        let has_links = entry.attr.nlink > 1 && kind != DIRECTORY;
+        if let Some(known) = self.store.node_by_id(self.generation, id) {
+            let is_kind = self.store.kind(known) == kind || known == Node::ROOT;
+            if !is_kind {
+                // The daemon uses the id for something else now: the old node is gone from it.
+                self.store.unbind(known);
+            } else if !has_links || old().is_none() {
+                if self.renumbers(known, entry.attr.ino) {
+                    self.renumber(known, entry.attr.ino, entry.attr.nlink);
+                }
+                self.index_links(known, kind, entry.attr.nlink, numbered);
+                return Some(known);
+            }
+            // Another link of the file was asked for first: where nothing has told that the two are one, they are two for the
+            // kernel, which has the older one open, perhaps.
+        }
+        let mut node = old();
+        // Not where another link is another node, also for the kernel: it would take the two for one inode, and
+        // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
+        // may be another file's now.
+        let links_are_one = !self.control().has(flags::LINKS_APART) && !self.volatile();
+        if node.is_none() && !created && has_links && !numbered && links_are_one {
+            node = self.store.unbound_by_ino(self.generation, entry.attr.ino, kind);
+        }
+        let node = match node {
+            Some(node) => {
+                if self.store.ino(node) != entry.attr.ino || self.is_pinned(node) {
+                    self.pin(node, (entry.attr.ino, entry.attr.nlink));
+                }
+                self.count(Counter::NodesRestored);
+                node
+            }
+            None => {
+                let numbering = if numbered { node_flags::INO_IS_ID } else { 0 };
+                let Some(node) = self.store.node_new(kind, entry.attr.ino, numbering) else {
+                    self.full = true;
+                    return None;
+                };
+                self.number(node, numbered, entry.attr.nlink);
+                node
+            }
+        };
+        self.store.bind(node, self.generation, id);
+        self.index_links(node, kind, entry.attr.nlink, numbered);
+        Some(node)
+    }
+
+    /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a
+    /// number that is the id is so by chance, as happens where both are small (ntfs-3g).
+    fn is_numbered(&self, entry: &EntryOut) -> bool {
+        let own = self.control().has(flags::OWN_INODES);
+        if !own && entry.attr.ino != entry.nodeid {
+            self.control().raise(flags::OWN_INODES);
+        }
+        !own && entry.attr.ino == entry.nodeid
+    }
+
+    /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
+    pub(crate) fn learn_of_link(&self, node: Node, id: u64) {
+        let apart = self.store.bound(node, self.generation).is_some_and(|bound| bound != id);
+        if apart && !self.control().has(flags::LINKS_APART) {
+            self.control().raise(flags::LINKS_APART);
+        }
+    }
+
+    fn index_links(&self, node: Node, kind: u32, nlink: u32, numbered: bool) {
+        if nlink > 1 && kind != DIRECTORY && !numbered && node != Node::ROOT {
+            self.store.index_by_ino(node);
+        }
+    }
+
+    /// Whether what a successor shows under an old node's name can be that node.
+    pub(crate) fn is_same(&self, node: Node, kind: u32, entry: &EntryOut) -> bool {
+        self.store.kind(node) == kind
+            && (self.store.ino(node) == entry.attr.ino || self.is_pinned(node) || self.volatile())
+    }
+
+    /// Records the name; what it meant before loses it.
+    pub(crate) fn name(&mut self, parent: Node, name: &[u8], node: Node) -> Option<()> {
+        if node == Node::ROOT || name == b"." || name == b".." {
+            return Some(());
+        }
+        self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
+        match self.store.dentry_set(parent, name, node) {
+            Ok(None) => Some(()),
+            Ok(Some(old)) => {
+                let mut forget = Vec::new();
+                self.store.release_unused(old, self.generation, &mut forget);
+                self.forget_later(forget);
+                Some(())
+            }
+            Err(()) => {
+                self.full = true;
+                None
+            }
+        }
+    }
+
+    /// Turns attributes of `node` into what applications have seen of it.
+    pub(crate) fn present(&self, node: Node, attr: &mut Attr) {
+        let flags = self.store.node_flags(node);
+        if self.is_pinned(node) {
+            attr.ino = self.store.ino(node);
+        }
+        if flags & node_flags::HIDDEN != 0 {
+            attr.nlink = attr.nlink.saturating_sub(1);
+        }
+    }
+
+    /// A reply with attributes of a node that the daemon knows: the number that it has from now on, and what applications are to
+    /// see. Part of a change.
+    pub(crate) fn show(&mut self, opcode: Opcode, node: Node, message: &mut [u8]) -> Option<()> {
+        if !self.shows(node) {
+            return Some(());
+        }
+        let (ino, nlink) = (ino_offset(opcode)?, nlink_offset(opcode)?);
+        let has_number = |mask| mask & STATX_INO != 0;
+        if opcode == Opcode::STATX
+            && !get_u32(message, ino - offset_of!(Statx, ino)).is_some_and(has_number)
+        {
+            return None;
+        }
+        let given = (get_u64(message, ino)?, get_u32(message, nlink)?);
+        let mut attr = Attr { ino: given.0, nlink: given.1, ..Attr::default() };
+        if self.renumbers(node, attr.ino) {
+            self.renumber(node, attr.ino, attr.nlink);
+        }
+        self.present(node, &mut attr);
+        (put_u64(message, ino, attr.ino) && put_u32(message, nlink, attr.nlink)).then_some(())
+    }
+
+    /// Whether [`Self::show`] may change anything.
+    pub(crate) fn shows(&self, node: Node) -> bool {
+        self.volatile() || self.presents(node)
+    }
+
+    /// Whether [`Self::present`] would change anything.
+    fn presents(&self, node: Node) -> bool {
+        let flags = self.store.node_flags(node);
+        flags & (node_flags::INO_IS_ID | node_flags::INO_PINNED | node_flags::HIDDEN) != 0
+    }
+
+    /// `name` in `parent` is no more.
+    pub(crate) fn unname(&mut self, parent: Node, name: &[u8]) -> Option<Node> {
+        let dentry = self.store.dentry_find(parent, name)?;
+        let node = self.store.dentry_node(dentry);
+        self.store.dentry_remove(dentry);
+        self.after_unname(node);
+        let mut forget = Vec::new();
+        self.store.release_unused(node, self.generation, &mut forget);
+        self.store.release_unused(parent, self.generation, &mut forget);
+        self.forget_later(forget);
+        Some(node)
+    }
+}

@@ -1,0 +1,215 @@
+//! What is on record where the daemon stores the content of files one by one, and all else at once (policy `buffer`,
+//! docs/buffer.md): what changes the content of a file, until that is stored.
+//!
+//! All records of a file go at once, so that what is left never is older than what was stored.
+
+use super::Sent;
+use crate::message::read;
+use crate::session::Session;
+use belay_oplog::{Facts, Record};
+use belay_recorder::control::{Loss, options};
+use belay_memory::Memory;
+use belay_recorder::Node;
+use belay_wire::abi::{InHeader, SetattrIn, fattr};
+use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64};
+use smallvec::SmallVec;
+
+/// Requests after which the content of a file may be stored.
+pub(crate) const STORING: OpcodeSet =
+    OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
+/// The longest path that is told.
+const MAX_DEPTH: usize = 256;
+/// Files that are told.
+const MOST: usize = 1024;
+pub(super) const O_ACCMODE: u32 = 3;
+
+/// Requests under way by which a file may be stored, since whose start nothing has come on record of it: number and file.
+///
+/// What comes while such a request is carried out may have come too late for it.
+#[derive(Debug, Default)]
+pub(crate) struct Storing(SmallVec<[(u64, u64); 4]>);
+
+impl Storing {
+    /// The daemon gets a request that is about a file.
+    pub(super) fn begin(&mut self, unique: u64, file: u64) {
+        let unique = unique & !UNIQUE_RESEND;
+        self.0.retain(|(other, _)| *other != unique);
+        self.0.push((unique, file));
+    }
+
+    /// Something of a file comes on record, or should.
+    pub(super) fn disturb(&mut self, file: u64) {
+        self.0.retain(|(_, other)| *other != file);
+    }
+
+    /// A request is answered: whether nothing has come on record meanwhile.
+    pub(super) fn end(&mut self, unique: u64) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(other, _)| *other != unique & !UNIQUE_RESEND);
+        self.0.len() < before
+    }
+}
+
+impl<M: Memory> Session<M> {
+    /// The daemon gets a request by which it may store a file.
+    pub(super) fn begin_storing(&mut self, request: &Request<'_>) {
+        if STORING.has(request.opcode()) && self.buffers_files() {
+            self.storing.begin(request.header.unique, request.header.nodeid);
+        }
+    }
+
+    /// Whether a successful request is on record until its file is stored.
+    pub(super) fn is_held(&self, sent: &Sent<'_>) -> bool {
+        match Opcode(sent.header.opcode) {
+            Opcode::CREATE => true,
+            // Without a handle nothing would be stored later, so it is at once.
+            Opcode::WRITE
+            | Opcode::FALLOCATE
+            | Opcode::OPEN
+            | Opcode::SETXATTR
+            | Opcode::REMOVEXATTR => self.has_writers(sent.header.nodeid),
+            Opcode::SETATTR => {
+                let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
+                let file = sent.header.nodeid;
+                self.has_writers(file) && (sets & fattr::SIZE != 0 || self.holds(file))
+            }
+            _ => false,
+        }
+    }
+
+    fn holds(&self, file: u64) -> bool {
+        self.log.as_ref().is_some_and(|log| log.holds(file))
+    }
+
+    /// Whether a file is open for writing.
+    fn has_writers(&self, file: u64) -> bool {
+        self.store.node_by_key(file).is_some_and(|node| {
+            self.store.opens(node) > 0
+                && self.store.live_handles().any(|handle| {
+                    let facts = self.store.open_facts(handle);
+                    facts.node == node && facts.flags & O_ACCMODE != 0
+                })
+        })
+    }
+
+    /// Whether a handle, by the kernel's key, is open for writing.
+    fn writes(&self, handle: u64) -> bool {
+        let handle = self.store.handle_by_key(handle);
+        handle.is_some_and(|handle| self.store.open_facts(handle).flags & O_ACCMODE != 0)
+    }
+
+    /// The daemon has carried out a request by which it may have stored a file.
+    pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], failed: bool) {
+        let opcode = Opcode(header.opcode);
+        if !self.buffers_files() || !STORING.has(opcode) {
+            return;
+        }
+        let alone = self.storing.end(header.unique);
+        if failed || self.answering {
+            return;
+        }
+        let file = header.nodeid;
+        let by_close = self.options & options::BUFFER_CLOSE != 0;
+        let stored = match opcode {
+            // All handles were released after what came by them.
+            Opcode::RELEASE => !self.has_writers(file),
+            Opcode::FLUSH if by_close => false,
+            // All at once: of what came by another handle nobody knows, and by one that only reads nothing need be stored.
+            // Both begin with their handle.
+            _ => {
+                alone
+                    && get_u64(body, 0)
+                        .is_some_and(|handle| self.writes(handle) && self.came_by(file, handle))
+            }
+        };
+        if stored && (self.holds(file) || self.told_unstored.contains_key(&file)) {
+            self.drop_stored(file);
+        }
+    }
+
+    /// What is on record of a file is stored.
+    pub(crate) fn drop_stored(&mut self, file: u64) {
+        let facts =
+            Facts { opcode: Opcode::FLUSH.0, node: file, files: [file, 0], ..Facts::default() };
+        // Without room for that it is done again, which changes nothing.
+        self.append_record(&facts, &[], &[], None);
+        if !self.holds(file) {
+            self.relief.has_stored();
+        }
+        if let Some(told) = self.told_unstored.remove(&file) {
+            self.control().lose(Loss::Stored, &told);
+            self.told = true;
+        }
+        self.tell_log_sizes();
+    }
+
+    /// Whether all that is on record of a file came by one handle.
+    pub(super) fn came_by(&self, file: u64, handle: u64) -> bool {
+        let Some(log) = &self.log else { return false };
+        log.of_file(file).all(|record| {
+            record.is_ok_and(|record| handle_of(&record).is_none_or(|other| other == handle))
+        })
+    }
+
+    /// Something that was acknowledged is not on record: that is said, once for each file.
+    pub(super) fn tell_unstored(&mut self, file: u64) {
+        if self.told_unstored.len() < MOST && !self.told_unstored.contains_key(&file) {
+            let what = format!(
+                "/{}: the op-log has no room for what was written to it, which is lost if the daemon dies before the file \
+                 is closed or synced",
+                self.path_of(file)
+            );
+            self.control().lose(Loss::Unstored, &what);
+            self.told = true;
+            self.told_unstored.insert(file, what);
+        }
+    }
+
+    /// Where a file is below the mountpoint, for people.
+    pub(crate) fn path_of(&self, file: u64) -> String {
+        let mut names = Vec::new();
+        let mut node = self.store.node_by_key(file);
+        while let Some(at) = node.filter(|node| *node != Node::ROOT && names.len() < MAX_DEPTH) {
+            let dentry = self.store.dentries(at).next();
+            names.push(dentry.map_or(b"?".to_vec(), |dentry| self.store.dentry_name(dentry)));
+            node = dentry.map(|dentry| self.store.dentry_parent(dentry));
+        }
+        names.reverse();
+        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+    }
+
+    /// The names that a node has now.
+    pub(crate) fn names_now(&self, key: u64) -> Vec<(u64, Vec<u8>)> {
+        if !self.buffers_files() {
+            return Vec::new();
+        }
+        let Some(node) = self.store.node_by_key(key) else { return Vec::new() };
+        let name = |dentry| {
+            (self.store.key(self.store.dentry_parent(dentry)), self.store.dentry_name(dentry))
+        };
+        self.store.dentries(node).map(name).collect()
+    }
+
+    /// The handles that the kernel has closed, and the dead daemon had been told of.
+    pub(crate) fn closing(&self) -> Vec<u64> {
+        let closes = self
+            .store
+            .slot_requests()
+            .filter(|(_, request)| Opcode(request.opcode) == Opcode::RELEASE);
+        closes
+            .filter_map(|(slot, _)| {
+                let (body, _) = self.store.slot_body(slot);
+                get_u64(&body, 0)
+            })
+            .collect()
+    }
+}
+
+/// The handle by which a record's request came; `None` if by none.
+fn handle_of(record: &Record) -> Option<u64> {
+    match Opcode(record.facts.opcode) {
+        // Both begin with their handle.
+        Opcode::WRITE | Opcode::FALLOCATE => get_u64(&record.body, 0),
+        _ => None,
+    }
+}
