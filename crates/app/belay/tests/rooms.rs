@@ -1,0 +1,83 @@
+//! The drawing in ARCHITECTURE.md: which crate is in which room, and which ones it uses. It is compared with what cargo says.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A crate's room and the crates that it uses.
+type Crates = BTreeMap<String, (String, BTreeSet<String>)>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+/// The drawing, and its crates in their order.
+fn drawn() -> (Crates, Vec<String>) {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let (_, drawing) = page.split_once("```text\nroom ").expect("the drawing");
+    let (drawing, _) = drawing.split_once("```").expect("its end");
+    let (mut crates, mut order, mut room) = (Crates::new(), Vec::new(), String::new());
+    for line in drawing.lines().skip(1).filter(|line| !line.trim().is_empty()) {
+        let mut words = line.split([' ', ',']).filter(|word| !word.is_empty());
+        if !line.starts_with(' ') {
+            room = words.next().expect("a room").to_owned();
+        }
+        let name = words.next().expect("a crate").to_owned();
+        crates.insert(name.clone(), (room.clone(), words.map(str::to_owned).collect()));
+        order.push(name);
+    }
+    (crates, order)
+}
+
+fn short(name: &str) -> String {
+    name.strip_prefix("belay-").unwrap_or(name).to_owned()
+}
+
+/// The same from the manifests. What tests alone use is left out.
+fn built() -> Crates {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let output = command.current_dir(root()).output().expect("cargo metadata");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let known: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let packages = known["packages"].as_array().expect("packages");
+    let names: BTreeSet<&str> = packages.iter().filter_map(|one| one["name"].as_str()).collect();
+    let one = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
+        let folder = manifest.parent().and_then(Path::parent).and_then(Path::file_name);
+        let uses = package["dependencies"].as_array().expect("dependencies").iter();
+        let uses = uses.filter(|used| used["kind"] != "dev");
+        let uses = uses.filter_map(|used| used["name"].as_str()).filter(|used| names.contains(used));
+        let room = folder.expect("a room").to_string_lossy().into_owned();
+        (short(package["name"].as_str().expect("a name")), (room, uses.map(short).collect()))
+    };
+    packages.iter().map(one).collect()
+}
+
+#[test]
+fn the_drawing_shows_the_crates_and_what_they_use() {
+    let ((drawn, _), built) = (drawn(), built());
+    for (name, facts) in &built {
+        assert_eq!(drawn.get(name), Some(facts), "{name}");
+    }
+    assert_eq!(drawn.keys().collect::<Vec<_>>(), built.keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn no_crate_uses_one_above_it_or_of_a_room_that_is_none_of_its_business() {
+    let (crates, order) = drawn();
+    let place = |name: &String| order.iter().position(|other| other == name);
+    for (name, (room, uses)) in &crates {
+        for used in uses {
+            let there = &crates.get(used).unwrap_or_else(|| panic!("{used} is not drawn")).0;
+            assert!(place(used) > place(name), "{name} uses {used}, which stands above it");
+            let may = match (room.as_str(), there.as_str()) {
+                (_, "base") | ("hold" | "app", "hold") | ("proof", "proof") => true,
+                ("app", "proof") => ["study", "faults"].contains(&used.as_str()),
+                _ => false,
+            };
+            assert!(may, "{name} ({room}) uses {used} ({there})");
+        }
+    }
+}
