@@ -15,6 +15,7 @@
 //! | [`abi`] | the structures and the flag bits |
 //! | [`request`] | a view over one kernel-to-daemon message |
 //! | [`describe`] | that message in one line, for crash reports |
+//! | [`errno`] | the errors that replies carry |
 //! | [`fields`] | where node ids and handles sit, for patching in place |
 //! | [`reply`] | a view over one daemon-to-kernel message |
 //! | [`dialect`] | what is shorter for daemons of an old minor version |
@@ -36,6 +37,7 @@ pub mod describe;
 pub mod dialect;
 pub mod dirents;
 pub mod error;
+pub mod errno;
 pub mod fields;
 pub mod opcode;
 pub mod reply;

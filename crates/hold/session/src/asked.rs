@@ -5,6 +5,7 @@
 //! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
 //! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
 
+use belay_wire::errno::{EACCES, EPERM};
 use crate::injection::Injection;
 use crate::session::{Session, Work};
 use crate::task::{Job, Task};
@@ -15,8 +16,6 @@ use belay_wire::{InHeader, Opcode, OutHeader, Request, get_u64, handle_fields, p
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
-const EPERM: i32 = 1;
-const EACCES: i32 = 13;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
+use belay_wire::errno::{EIO, EROFS};
 use crate::decision::Progress;
 use crate::hide::Hide;
 use crate::injection::Injection;
@@ -29,8 +30,6 @@ const PATIENCE: u64 = 500_000_000;
 
 /// How long after a failed checkpoint the next one is tried, in ns.
 const PAUSE: u64 = 1_000_000_000;
-const EIO: i32 = 5;
-const EROFS: i32 = 30;
 
 /// Requests by which an application asks for what it wrote to be safe.
 pub(crate) const SYNCS: OpcodeSet =

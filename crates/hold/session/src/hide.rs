@@ -1,6 +1,7 @@
 //! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 
+use belay_wire::errno::ENOENT;
 use crate::asked::Caller;
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
@@ -15,7 +16,6 @@ use belay_recorder::{Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::{Opcode, Request, build};
 
-pub(crate) const ENOENT: i32 = 2;
 /// What hidden names start with.
 pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 

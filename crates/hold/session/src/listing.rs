@@ -2,6 +2,7 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
+use belay_wire::errno::{ENOSYS, EOPNOTSUPP};
 use crate::cookies::last_cookie;
 use crate::hide::PREFIX;
 use crate::injection::Injection;
@@ -19,8 +20,6 @@ use belay_wire::{
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
-const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
 /// Size of the injected READDIRs.
 const LIST_BYTES: u32 = 32 << 10;
 

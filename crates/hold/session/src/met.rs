@@ -9,7 +9,8 @@
 //! The root has no name. Its attributes are what the kernel asks for first where it checks permissions itself, and has still
 //! after a crash; some daemons set up what they have of the root only then.
 
-use crate::hide::{ENOENT, Hide};
+use belay_wire::errno::ENOENT;
+use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;

@@ -1,5 +1,6 @@
 //! Notifications from the daemon speak of its own node ids; the kernel knows others.
 
+use belay_wire::errno::{ENOENT, ENOSYS};
 use crate::message::Outgoing;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -7,8 +8,6 @@ use belay_wire::abi::{NotifyPollWakeupOut, notify};
 use belay_wire::{build, get_u64, put_u64};
 use zerocopy::IntoBytes;
 
-const ENOENT: i32 = 2;
-const ENOSYS: i32 = 38;
 
 impl<M: Memory> Session<M> {
     /// Translates a notification.

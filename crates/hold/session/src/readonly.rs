@@ -9,6 +9,7 @@
 //! TMPFILE, always: the op-log knows files by their names, so what is written to one that has none would be lost with
 //! the daemon. To the kernel it is a daemon that has no such request.
 
+use belay_wire::errno::{ENOSYS, EROFS};
 use crate::checkpoint::SYNCS;
 use crate::decision::Progress;
 use crate::message::read;
@@ -21,8 +22,6 @@ use belay_wire::abi::{OpenIn, SetattrIn, fattr};
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, OpcodeSet, Request, build, get_u64, handle_fields};
 
-const EROFS: i32 = 30;
-const ENOSYS: i32 = 38;
 /// O_ACCMODE and O_TRUNC.
 const WRITING: u32 = 3 | 0o1000;
 

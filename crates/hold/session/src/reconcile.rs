@@ -1,5 +1,6 @@
 //! Reconcile: asking a successor whether a request that was in flight already happened.
 
+use belay_wire::errno::ENODATA;
 use crate::created::Widen;
 use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::effects::RENAME_EXCHANGE;
@@ -17,7 +18,6 @@ use belay_wire::abi::{
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
 use zerocopy::IntoBytes;
 
-const ENODATA: i32 = 61;
 const O_APPEND: u32 = 0o2000;
 const XATTR_CREATE: u32 = 1;
 /// The largest extended attribute (XATTR_SIZE_MAX).

@@ -1,7 +1,8 @@
 //! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if that fails the file has
 //! its own name back.
 
-use crate::hide::{ENOENT, Hide};
+use belay_wire::errno::ENOENT;
+use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::message::{entry_of, read, target_dir};

@@ -1,6 +1,7 @@
 //! Replies from the daemon: what they change in the session, recorded before the kernel sees
 //! them; the ids in them, translated.
 
+use belay_wire::errno::{ENOENT, ENOMEM};
 use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
@@ -13,8 +14,6 @@ use belay_wire::{
 };
 use std::borrow::Cow;
 
-const ENOENT: i32 = 2;
-const ENOMEM: i32 = 12;
 
 const LISTINGS: OpcodeSet = OpcodeSet::new(&[Opcode::READDIR, Opcode::READDIRPLUS]);
 const ATTRIBUTES: OpcodeSet = OpcodeSet::new(&[Opcode::GETATTR, Opcode::STATX]);

@@ -1,12 +1,12 @@
 //! Bringing back nodes, handles and locks in a successor, as the first request needs them.
 
+use belay_wire::errno::{EACCES, ENOENT, EPERM, EROFS, ESTALE};
 use crate::decision::Progress;
 use crate::injection::Injection;
 use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Job, Step, Task, Wait};
-use crate::tasks::ESTALE;
 use belay_recorder::control::{self, Counter};
 use belay_memory::Memory;
 use belay_recorder::{Handle, Lock, Node, handle_flags};
@@ -16,10 +16,6 @@ use belay_wire::{
     EntryOut, Opcode, OpcodeSet, OpenOut, Request, build, get_u64, handle_fields, node_fields,
 };
 
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EROFS: i32 = 30;
 /// O_CREAT, O_EXCL, O_NOCTTY and O_TRUNC: what opening again must not do.
 const ONCE_ONLY: u32 = 0o100 | 0o200 | 0o400 | 0o1000;
 /// The longest path that is restored.

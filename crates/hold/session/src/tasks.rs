@@ -1,5 +1,6 @@
 //! Parked requests and belay's own errands, taken forward one step at a time.
 
+use belay_wire::errno::ESTALE;
 use crate::checkpoint::SYNCS;
 use crate::decision::{Finding, Progress};
 use crate::requests::Missing;
@@ -11,7 +12,6 @@ use belay_memory::Memory;
 use belay_recorder::{Handle, Lock, Slot, SlotState};
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build, get_u64};
 
-pub(crate) const ESTALE: i32 = 116;
 
 impl<M: Memory> Session<M> {
     fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {

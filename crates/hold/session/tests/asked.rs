@@ -3,14 +3,12 @@
 
 mod talk;
 
+use belay_wire::errno::{EACCES, ENODATA, ENOENT};
 use belay_wire::abi::{AttrOut, SetattrIn, fattr};
 use belay_wire::{Attr, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};
 
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const ENODATA: i32 = 61;
 const O_RDWR: u32 = 2;
 
 /// A file that is open for writing, whose mode forbids that by now, and whose daemon has died. Gives node and handle.

@@ -3,13 +3,12 @@
 
 mod talk;
 
+use belay_wire::errno::{EACCES, ENOENT};
 use belay_session::Outgoing;
 use belay_wire::{Opcode, ROOT_ID, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
 
 /// A life that was shown `a` as 7 has ended; the next one shows `b`, which nobody has met, as 7. Gives the question about `a` that
 /// comes before `b` is asked for again.

@@ -1,6 +1,7 @@
 //! Whom the session blames for the death of a daemon: at which steps, and for which deaths.
 #![forbid(unsafe_code)]
 
+use belay_wire::errno::EIO;
 use belay_recorder::control::{Counter, options};
 use belay_memory::Memory;
 use belay_recorder::{Blame, Capacity, Layout, SlotState, Store};
@@ -12,7 +13,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-const EIO: i32 = 5;
 /// Longer than one request may hold up the others, in nanoseconds.
 const LONG: u64 = 2_000_000_000;
 

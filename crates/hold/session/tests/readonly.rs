@@ -1,6 +1,7 @@
 //! A session that shows the last checkpoint: it asks the daemon for what can be read, and for nothing else.
 #![forbid(unsafe_code)]
 
+use belay_wire::errno::EROFS;
 use belay_recorder::control::options;
 use belay_memory::Memory;
 use belay_recorder::{Capacity, Layout, Store};
@@ -12,7 +13,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-const EROFS: i32 = 30;
 
 fn session(
     memory: &Arc<Mapping>,

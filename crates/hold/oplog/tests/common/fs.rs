@@ -1,5 +1,6 @@
 //! A file system that is a tree in memory, and understands FUSE requests: the daemon of these tests.
 
+pub use belay_wire::errno::{EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY};
 use belay_oplog::Run;
 use belay_wire::abi::{
     CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
@@ -8,12 +9,6 @@ use belay_wire::abi::{
 use belay_wire::{Opcode, Request};
 use std::collections::BTreeMap;
 
-pub const ENOENT: i32 = 2;
-pub const EEXIST: i32 = 17;
-pub const ENOTDIR: i32 = 20;
-pub const EISDIR: i32 = 21;
-pub const EINVAL: i32 = 22;
-pub const ENOTEMPTY: i32 = 39;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -1,5 +1,6 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
+use belay_wire::errno::{ENODATA, ENOSYS};
 use super::{Access, EIO, Forwarded, Issue, NO_ROOM, Opened, RollForward, Told, is_of_directory};
 use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
@@ -9,8 +10,6 @@ use belay_recorder::Node;
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader};
 use belay_wire::{Opcode, OpenOut, Request};
 
-const ENOSYS: i32 = 38;
-const ENODATA: i32 = 61;
 
 impl<M: Memory> Session<M> {
     /// The daemon's answer to a request of the roll-forward.

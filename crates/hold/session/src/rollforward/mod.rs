@@ -17,6 +17,7 @@ mod ask;
 mod close;
 mod cut;
 
+use belay_wire::errno::EIO;
 use crate::injection::Injection;
 use crate::message::read;
 use crate::session::{Session, Work};
@@ -32,7 +33,6 @@ use std::collections::BTreeMap;
 type Issue = belay_oplog::Issue<InPlace>;
 
 const O_RDWR: u32 = 2;
-const EIO: i32 = 5;
 /// Why a WRITE cannot be issued again whose data are not on record.
 const NO_ROOM: &str = "the op-log had no room for its data";
 /// The longest path whose keys may all be old ones.

@@ -1,20 +1,8 @@
 //! The backing file system: what survives the daemon, and also what the oracle is made of.
 
+pub use belay_wire::errno::{EACCES, EAGAIN, EBADF, EEXIST, EINVAL, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM};
 use std::collections::BTreeMap;
 
-pub const EPERM: i32 = 1;
-pub const ENOENT: i32 = 2;
-pub const EIO: i32 = 5;
-pub const EBADF: i32 = 9;
-pub const EAGAIN: i32 = 11;
-pub const EACCES: i32 = 13;
-pub const EEXIST: i32 = 17;
-pub const ENOTDIR: i32 = 20;
-pub const EISDIR: i32 = 21;
-pub const EINVAL: i32 = 22;
-pub const ELOOP: i32 = 40;
-pub const ENOTEMPTY: i32 = 39;
-pub const ENODATA: i32 = 61;
 
 pub const DIR: u32 = 0o040000;
 pub const REG: u32 = 0o100000;

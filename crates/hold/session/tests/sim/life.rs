@@ -1,6 +1,7 @@
 //! One generation: the daemon with the session in its process, driven as the shim drives it
 //! (crates/hold/shim/src/device.rs), with an instant for its death between any two steps.
 
+use belay_wire::errno::ENOENT;
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
 use super::kernel::Kernel;
@@ -13,7 +14,6 @@ use belay_wire::{Opcode, Request, get_u64};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const ENOENT: i32 = 2;
 
 /// What outlives a daemon.
 pub struct Outside {
