@@ -184,7 +184,7 @@ struct Supervisor {
     /// What those who wait for commits that fail were told last.
     declared: checkpoints::Declared,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
-    next_checkpoint: (u64, u64),
+    next_checkpoint: checkpoints::Asking,
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
     /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
@@ -305,7 +305,7 @@ impl Supervisor {
             committer: None,
             no_committer: None,
             declared: checkpoints::Declared::default(),
-            next_checkpoint: (0, 0),
+            next_checkpoint: checkpoints::Asking::default(),
             nudge: nudge::Nudge::default(),
             committed,
             waker,
