@@ -363,9 +363,16 @@ impl<'m, M: Memory> Control<'m, M> {
         low(self.memory.load(W_FENCE))
     }
 
-    /// Declares that no generation before `generation` can do anything any more.
-    pub fn set_fence(&self, generation: u32) {
-        self.memory.store(W_FENCE, u64::from(generation));
+    /// Declares that no generation before `generation` can do anything any more. What was declared of later ones stays: each
+    /// generation is seen to by a thread of its own, and one that is slow comes last.
+    pub fn raise_fence(&self, generation: u32) {
+        let mut before = self.memory.load(W_FENCE);
+        while low(before) < generation {
+            match self.memory.compare_exchange(W_FENCE, before, u64::from(generation)) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
     }
 
     /// A dead daemon's connection has broken before all that went through it was answered. To be told before the fence opens.

@@ -289,6 +289,18 @@ fn a_loss_that_is_just_being_told_is_waited_for() {
     }
 }
 
+/// The threads that see to two generations which die one after the other may come to their ends in either order.
+#[test]
+fn a_fence_never_falls() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    control.format();
+    for (raised, seen) in [(2, 2), (1, 2), (2, 2), (3, 3), (0, 3)] {
+        control.raise_fence(raised);
+        assert_eq!(control.fence(), seen, "after {raised}");
+    }
+}
+
 #[test]
 fn words_are_where_the_document_has_them() {
     let memory = memory();
