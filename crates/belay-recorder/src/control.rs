@@ -108,6 +108,8 @@ pub mod options {
     pub const WATCHED: u64 = 1 << 12;
     /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
     pub const LOSES_UNCONNECTED: u64 = 1 << 13;
+    /// With [`BUFFER_CLOSE`]: it stores nothing when a file is synced, nor when its length is changed by no handle.
+    pub const BUFFER_RELEASE: u64 = 1 << 14;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
