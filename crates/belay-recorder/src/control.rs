@@ -74,6 +74,8 @@ pub mod flags {
     pub const CREATES_PLAIN: u64 = 1 << 9;
     /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
     pub const MISCOUNTS: u64 = 1 << 10;
+    /// The daemon has made other mounts besides the held one.
+    pub const SEVERAL: u64 = 1 << 11;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is

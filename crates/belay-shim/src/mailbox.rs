@@ -52,7 +52,7 @@ impl Mailbox {
     }
 
     /// The device in the mailbox, if it has come.
-    fn look(&self) -> Option<OwnedFd> {
+    pub(crate) fn look(&self) -> Option<OwnedFd> {
         belay_sys::mailbox::look(self.mail.as_fd())
     }
 
@@ -141,11 +141,16 @@ impl Shim {
             unsafe { libc::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
             self.control().raise(flags::MOUNTED);
             self.tell();
-        } else if self.generation == 0 && self.ready.load(Relaxed) {
+        } else if self.is_of_another(fd) {
+            self.tell_another(b"");
             real::set_errno(errno);
-            return; // of another mount
+            return;
+        } else if self.ready.load(Relaxed) {
+            real::set_errno(errno);
+            return; // it serves, so it has what it needs
         }
         descriptors::add(fd);
+        self.claim_mount(Some(fd));
         real::set_errno(errno);
     }
 }

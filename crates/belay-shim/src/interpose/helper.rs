@@ -160,8 +160,17 @@ impl Shim {
         self.control().set_mount(mounting.mountpoint.to_bytes(), &data);
     }
 
+    /// Whether fusermount is to mount something besides the held mount: that is the daemon's own.
+    fn mounts_another(&self, mounting: &Mounting<'_>) -> bool {
+        (self.mailbox.is_settled() || self.mailbox.look().is_some())
+            && self.is_another(mounting.mountpoint.to_bytes(), None)
+    }
+
     /// In a child that is about to become fusermount: returns if it is to do so.
     fn becoming_helper(&self, mounting: &Mounting<'_>) {
+        if self.mounts_another(mounting) {
+            return;
+        }
         static RELAYED: AtomicBool = AtomicBool::new(false);
         if RELAYED.swap(true, Relaxed) {
             return; // the library tries a second path for the same program
@@ -201,6 +210,9 @@ impl Shim {
         variables: Strings,
         start: impl FnOnce(*mut pid_t, Strings) -> c_int,
     ) -> c_int {
+        if self.mounts_another(mounting) {
+            return start(pid, variables);
+        }
         if self.mailbox.is_settled() {
             return stand_in(pid, || self.hand_out(mounting.comm));
         }

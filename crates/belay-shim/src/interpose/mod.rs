@@ -12,6 +12,7 @@ mod numbers;
 mod open;
 mod paths;
 mod polls;
+pub(crate) mod second;
 mod signals;
 mod socket;
 mod stdio;

@@ -25,6 +25,7 @@ use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::SIGKILL;
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -57,6 +58,7 @@ impl Supervisor {
         self.unknown = None;
         self.choose_program();
         self.tidy_mailbox();
+        self.take_off_seconds();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
         self.begin_to_look_for_stray();
         self.record_looks = Looks::default();
@@ -127,7 +129,7 @@ impl Supervisor {
 
     /// `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
     fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
-        let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
+        let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered, outer] =
             descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
@@ -157,6 +159,7 @@ impl Supervisor {
             false => Command::new(&self.config.program),
         };
         let mut has_covered = false;
+        let mut has_outer = false;
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -164,6 +167,11 @@ impl Supervisor {
             // mount itself would wait for the very daemon that looks.
             if may_mount() {
                 setup.mount_namespace = Some(self.namespace_without(mount, far)?);
+                // What it mounts besides is to be seen by everybody.
+                if let Ok(file) = File::open("/proc/self/ns/mnt") {
+                    setup.descriptors.push((file.into(), outer));
+                    has_outer = true;
+                }
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
@@ -201,6 +209,9 @@ impl Supervisor {
         }
         if has_covered {
             let _ = write!(told, ":covered={covered}");
+        }
+        if has_outer {
+            let _ = write!(told, ":outer={outer}");
         }
         if let Some(image) = &self.config.image {
             let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
@@ -391,11 +402,11 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-fn descriptor_numbers() -> [i32; 10] {
+fn descriptor_numbers() -> [i32; 11] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = DESCRIPTORS.min(limit.saturating_sub(11)).max(10);
+    let first = DESCRIPTORS.min(limit.saturating_sub(12)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|number| first + number)
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|number| first + number)
 }
 
 #[cfg(test)]
@@ -412,6 +423,6 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let [first, .., last] = super::descriptor_numbers();
-        assert!(first >= 10 && last == first + 9);
+        assert!(first >= 10 && last == first + 10);
     }
 }

@@ -1,0 +1,87 @@
+//! Other mounts that the daemon has made besides the held one. Belay holds none of them: each dies with the daemon that has made
+//! it.
+//!
+//! A dead one can keep the successor from starting, which finds its place without an answer (ENOTCONN). So it is taken away before;
+//! but only one of which the kernel has said that the daemon served it, and that nobody else serves.
+
+use super::Supervisor;
+use crate::degraded::Kind;
+use crate::mounts::{self, MountFact};
+use crate::process::descendants;
+
+/// Mounts that are known at a time.
+const MOST: usize = 16;
+/// How often it is looked in one life of a daemon, which may say that there is one as often as it likes.
+const LOOKS: u32 = 64;
+
+fn words(place: &str) -> String {
+    format!(
+        "this daemon has made a second mount at {place}, which belay does not hold: it dies with the daemon. To have both held, \
+         start a daemon for each of them"
+    )
+}
+
+impl Supervisor {
+    /// The daemon says that it has another mount, and where, if it knows.
+    pub(super) fn hear_of_second(&mut self, told: &str) {
+        let mut places = Vec::new();
+        if self.second_looks < LOOKS {
+            self.second_looks += 1;
+            for fact in self.seconds() {
+                let is_known = self.book.seconds.contains(&fact);
+                if !is_known && self.book.seconds.len() < MOST {
+                    places.push(fact.mountpoint.show());
+                    self.book.seconds.push(fact);
+                }
+            }
+        }
+        if places.is_empty() && !told.is_empty() {
+            places.push(told.to_owned());
+        }
+        for place in places {
+            self.lost(Kind::SecondMount, &words(&place));
+        }
+        self.keep_book();
+    }
+
+    /// The mounts that the daemon serves besides the held one, as far as the kernel tells.
+    fn seconds(&self) -> Vec<MountFact> {
+        let Some(pid) = self.process().map(|process| process.pid) else { return Vec::new() };
+        let Some(held) = mounts::connection(self.device()) else { return Vec::new() };
+        let served = mounts::served_by(pid);
+        let table = mounts::table().unwrap_or_default().into_iter();
+        let others = table.filter(|mount| {
+            mount.is_fuse()
+                && mount.root == b"/"
+                && mount.device != held
+                && served.contains(&mount.device)
+                && !self.book.others.contains(&mount.device)
+        });
+        others.take(MOST).map(|mount| MountFact::of(&mount)).collect()
+    }
+
+    /// Takes away what the dead daemon has mounted besides. Before the next one starts.
+    pub(super) fn take_off_seconds(&mut self) {
+        self.second_looks = 0;
+        if self.book.seconds.is_empty() {
+            return;
+        }
+        let belay = [std::process::id(), self.keeper_pid];
+        let left: Vec<String> =
+            descendants(&belay, &belay).into_iter().flat_map(mounts::served_by).collect();
+        for fact in std::mem::take(&mut self.book.seconds) {
+            let place = fact.mountpoint.show();
+            if !mounts::is_there(&fact) {
+                continue;
+            }
+            if !left.contains(&fact.device) && mounts::detach(&fact, None, &self.scouts) {
+                tracing::warn!("{place}: the second mount of the dead daemon is taken away");
+            } else {
+                tracing::warn!(
+                    "{place}: the second mount of the dead daemon is left there; unmount it with `umount -l` or `fusermount3 -uz`"
+                );
+            }
+        }
+        self.keep_book();
+    }
+}
