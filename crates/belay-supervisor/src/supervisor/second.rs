@@ -2,12 +2,12 @@
 //! it.
 //!
 //! A dead one can keep the successor from starting, which finds its place without an answer (ENOTCONN). So it is taken away before;
-//! but only one of which the kernel has said that the daemon served it, and that nobody else serves.
+//! but only one of which the kernel has said that the daemon served it, and that is dead.
 
 use super::Supervisor;
 use crate::degraded::Kind;
 use crate::mounts::{self, MountFact};
-use crate::process::descendants;
+use crate::orphans;
 
 /// Mounts that are known at a time.
 const MOST: usize = 16;
@@ -24,10 +24,11 @@ fn words(place: &str) -> String {
 impl Supervisor {
     /// The daemon says that it has another mount, and where, if it knows.
     pub(super) fn hear_of_second(&mut self, told: &str) {
-        let mut places = Vec::new();
+        let (mut places, mut found) = (Vec::new(), false);
         if self.second_looks < LOOKS {
             self.second_looks += 1;
             for fact in self.seconds() {
+                found = true;
                 let is_known = self.book.seconds.contains(&fact);
                 if !is_known && self.book.seconds.len() < MOST {
                     places.push(fact.mountpoint.show());
@@ -35,8 +36,9 @@ impl Supervisor {
                 }
             }
         }
-        if places.is_empty() && !told.is_empty() {
-            places.push(told.to_owned());
+        if !found {
+            let unknown = "a place that belay cannot see";
+            places.push(if told.is_empty() { unknown } else { told }.to_owned());
         }
         for place in places {
             self.lost(Kind::SecondMount, &words(&place));
@@ -55,26 +57,22 @@ impl Supervisor {
                 && mount.root == b"/"
                 && mount.device != held
                 && served.contains(&mount.device)
-                && !self.book.others.contains(&mount.device)
         });
         others.take(MOST).map(|mount| MountFact::of(&mount)).collect()
     }
 
-    /// Takes away what the dead daemon has mounted besides. Before the next one starts.
+    /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come.
     pub(super) fn take_off_seconds(&mut self) {
         self.second_looks = 0;
         if self.book.seconds.is_empty() {
             return;
         }
-        let belay = [std::process::id(), self.keeper_pid];
-        let left: Vec<String> =
-            descendants(&belay, &belay).into_iter().flat_map(mounts::served_by).collect();
         for fact in std::mem::take(&mut self.book.seconds) {
             let place = fact.mountpoint.show();
             if !mounts::is_there(&fact) {
                 continue;
             }
-            if !left.contains(&fact.device) && mounts::detach(&fact, None, &self.scouts) {
+            if orphans::is_dead(&fact) && mounts::detach(&fact, None, &self.scouts) {
                 tracing::warn!("{place}: the second mount of the dead daemon is taken away");
             } else {
                 tracing::warn!(

@@ -20,6 +20,7 @@
 
 static sem_t asked;
 static int cloned;
+static struct fuse *other;
 
 static const char *real(const char *path, char *into) {
     snprintf(into, PATH_MAX, "%s%s", (const char *)fuse_get_context()->private_data, path);
@@ -114,7 +115,8 @@ static void *serve(void *fuse) {
 static void *serve_later(void *words) {
     char **argv = words;
     sem_wait(&asked);
-    return serve(mount_at(argv[4], argv[5]));
+    other = mount_at(argv[4], argv[5]);
+    return serve(other);
 }
 
 /* As two libraries do that know nothing of each other. */
@@ -131,7 +133,7 @@ static struct fuse *mount_by(char *folder, const char *mountpoint, int device) {
 }
 
 int main(int argc, char **argv) {
-    struct fuse *first, *other = NULL;
+    struct fuse *first;
     pthread_t thread;
     char mark[PATH_MAX];
     if (argc != 6)
