@@ -7,12 +7,15 @@
 use crate::mailbox::watch;
 use crate::real::{self, Strings};
 use crate::start::{Shim, shim};
+use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 /// The variable in which a FUSE library names the socket that it waits at.
 const COMM: &[u8] = b"_FUSE_COMMFD=";
@@ -162,8 +165,31 @@ impl Shim {
 
     /// Whether fusermount is to mount something besides the held mount: that is the daemon's own.
     fn mounts_another(&self, mounting: &Mounting<'_>) -> bool {
-        (self.mailbox.is_settled() || self.mailbox.look().is_some())
-            && self.is_another(mounting.mountpoint.to_bytes(), None)
+        let settled = self.mailbox.is_settled() || {
+            let mounted = self.mailbox.look().is_some();
+            if mounted {
+                self.control().raise(flags::MOUNTED); // who relays it is about to say so
+            }
+            mounted
+        };
+        settled && self.is_another(mounting.mountpoint.to_bytes(), None)
+    }
+
+    /// In a child that is about to become fusermount: waits while another is that. Whether it is for the held mount.
+    fn becomes_first(&self, mounting: &Mounting<'_>) -> bool {
+        let control = self.control();
+        loop {
+            if self.mounts_another(mounting) {
+                return false;
+            }
+            let other = control.helper();
+            let living = i32::try_from(other).ok().filter(|pid| *pid > 0).and_then(watch);
+            match living.filter(|_| !self.mailbox.has_mail()) {
+                Some(process) => self.mailbox.wait_for(&process),
+                None if control.change_helper(other, std::process::id()) => return true,
+                None => {}
+            }
+        }
     }
 
     /// In a child that is about to become fusermount: returns if it is to do so.
@@ -179,9 +205,12 @@ impl Shim {
             let given = self.hand_out(mounting.comm);
             leave(!given);
         }
+        if !self.becomes_first(mounting) {
+            return;
+        }
         self.note_mounting(mounting);
-        // SAFETY: getpid has no preconditions.
-        let Some(helper) = watch(unsafe { libc::getpid() }) else { return };
+        let own = std::process::id();
+        let Some(helper) = i32::try_from(own).ok().and_then(watch) else { return };
         // What fusermount sends is passed on by a process of its own, which nobody waits for but
         // whoever collects belay's orphans.
         // SAFETY: this child has one thread, so all that the new process does is defined.
@@ -189,7 +218,11 @@ impl Shim {
             0 => {
                 // SAFETY: as above.
                 if unsafe { libc::fork() } == 0 {
-                    leave(!self.relay(&helper, mounting.comm));
+                    let relayed = self.relay(&helper, mounting.comm);
+                    if !relayed {
+                        self.control().change_helper(own, 0);
+                    }
+                    leave(!relayed);
                 }
                 leave(false);
             }
@@ -210,6 +243,8 @@ impl Shim {
         variables: Strings,
         start: impl FnOnce(*mut pid_t, Strings) -> c_int,
     ) -> c_int {
+        static SPAWNING: Mutex<()> = Mutex::new(());
+        let _one = patiently(&SPAWNING);
         if self.mounts_another(mounting) {
             return start(pid, variables);
         }
@@ -242,6 +277,18 @@ impl Shim {
         }
         result
     }
+}
+
+/// The lock, if it can be had in time: in a child that was forked meanwhile it may be held for ever.
+fn patiently(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    for _ in 0..5000 {
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
 }
 
 /// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.

@@ -185,9 +185,7 @@ pub unsafe extern "C-unwind" fn fsconfig(
     if shim().is_some() {
         let device = match command {
             SET_FD if bytes(key) == b"fd" => Some(aux),
-            SET_STRING if bytes(key) == b"fd" => {
-                device_in(&[b"fd=", bytes(value.cast())].concat())
-            }
+            SET_STRING if bytes(key) == b"fd" => device_in(&[b"fd=", bytes(value.cast())].concat()),
             _ => None,
         };
         let another = || options_of(What::Context(fd)).is_some_and(|(_, another)| another);

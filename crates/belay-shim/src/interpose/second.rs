@@ -83,9 +83,8 @@ pub(super) fn give_own_device(fd: c_int) -> bool {
     let inherited = mode >= 0 && mode & libc::FD_CLOEXEC == 0;
     descriptors::remove(fd);
     // SAFETY: the number is the daemon's device, which it is about to mount with, and stays open in this one step.
-    let done = unsafe {
-        syscall(libc::SYS_dup3, own, fd, if inherited { 0 } else { libc::O_CLOEXEC })
-    };
+    let done =
+        unsafe { syscall(libc::SYS_dup3, own, fd, if inherited { 0 } else { libc::O_CLOEXEC }) };
     let why = real::errno();
     // SAFETY: opened above, and known to nobody else.
     unsafe { syscall(libc::SYS_close, own) };
@@ -197,8 +196,12 @@ impl Shim {
 
     /// Whether a /dev/fuse that the daemon has received is that of another mount.
     pub(crate) fn is_of_another(&self, fd: c_int) -> bool {
-        is_same(fd, self.device.as_raw_fd()) == Some(false)
-            && self.mailbox.look().is_none_or(|mail| is_same(fd, mail.as_raw_fd()) == Some(false))
+        let differs = |other| is_same(fd, other) == Some(false);
+        match self.mailbox.look() {
+            // What is in there is that of the held mount, whether it has been received yet or not.
+            Some(mail) => differs(mail.as_raw_fd()) && differs(self.device.as_raw_fd()),
+            None => self.mailbox.is_settled() && differs(self.device.as_raw_fd()),
+        }
     }
 
     /// Does `act`, a system call that changes the mount table, where everybody sees it: a successor has a mount namespace of its

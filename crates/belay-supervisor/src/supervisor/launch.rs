@@ -129,8 +129,19 @@ impl Supervisor {
 
     /// `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
     fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
-        let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered, outer] =
-            descriptor_numbers();
+        let [
+            recorder,
+            device,
+            event,
+            post,
+            mail,
+            image_post,
+            image_mail,
+            shim,
+            program,
+            covered,
+            outer,
+        ] = descriptor_numbers();
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),

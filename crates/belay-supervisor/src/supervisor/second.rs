@@ -2,11 +2,12 @@
 //! it.
 //!
 //! A dead one can keep the successor from starting, which finds its place without an answer (ENOTCONN). So it is taken away before;
-//! but only one of which the kernel has said that the daemon served it, and that is dead.
+//! but only one of which the kernel has said that the daemon served it (or, where it does not say such, the daemon itself), and that is
+//! dead.
 
 use super::Supervisor;
 use crate::degraded::Kind;
-use crate::mounts::{self, MountFact};
+use crate::mounts::{self, Mount, MountFact};
 use crate::orphans;
 
 /// Mounts that are known at a time.
@@ -27,7 +28,9 @@ impl Supervisor {
         let (mut places, mut found) = (Vec::new(), false);
         if self.second_looks < LOOKS {
             self.second_looks += 1;
-            for fact in self.seconds() {
+            // The device of the held mount may be on its way here still.
+            self.find_mount();
+            for fact in self.seconds(told) {
                 found = true;
                 let is_known = self.book.seconds.contains(&fact);
                 if !is_known && self.book.seconds.len() < MOST {
@@ -46,19 +49,24 @@ impl Supervisor {
         self.keep_book();
     }
 
-    /// The mounts that the daemon serves besides the held one, as far as the kernel tells.
-    fn seconds(&self) -> Vec<MountFact> {
-        let Some(pid) = self.process().map(|process| process.pid) else { return Vec::new() };
-        let Some(held) = mounts::connection(self.device()) else { return Vec::new() };
-        let served = mounts::served_by(pid);
+    /// The mounts that the daemon serves besides the held one, as far as the kernel tells. By kernels that do not, what has come
+    /// since belay's start where the daemon says that it has mounted.
+    fn seconds(&self, told: &str) -> Vec<MountFact> {
+        let served = self.process().map(|process| mounts::served_by(process.pid));
+        let served = served.unwrap_or_default();
+        let held = mounts::connection(self.device());
+        let is_second = |mount: &Mount| match &held {
+            Some(held) => mount.device != *held && served.contains(&mount.device),
+            None => {
+                mount.mountpoint == told.as_bytes()
+                    && !self.book.others.contains(&mount.device)
+                    && self.book.mount.as_ref().is_some_and(|held| held.device != mount.device)
+            }
+        };
         let table = mounts::table().unwrap_or_default().into_iter();
-        let others = table.filter(|mount| {
-            mount.is_fuse()
-                && mount.root == b"/"
-                && mount.device != held
-                && served.contains(&mount.device)
-        });
-        others.take(MOST).map(|mount| MountFact::of(&mount)).collect()
+        let seconds =
+            table.filter(|mount| mount.is_fuse() && mount.root == b"/" && is_second(mount));
+        seconds.take(MOST).map(|mount| MountFact::of(&mount)).collect()
     }
 
     /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come.

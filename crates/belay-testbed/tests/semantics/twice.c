@@ -2,6 +2,7 @@
  *     twice HOW FOLDER MOUNTPOINT OTHER-FOLDER OTHER-MOUNTPOINT
  * HOW: "early", both are mounted before any is served; "late", the other one when the first has been asked for something;
  * "cloned", early, with threads that clone the device; "swapped", early, and the other one first in all lives but the first;
+ * "racing", by two threads at once; "steps", early, and the other one by fsopen(2) and so on (root only);
  * "opened", both devices are opened before any is mounted (root only). It ends with 3 if it cannot have one of them. */
 #define FUSE_USE_VERSION 312
 #define _GNU_SOURCE
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static sem_t asked;
@@ -132,6 +134,38 @@ static struct fuse *mount_by(char *folder, const char *mountpoint, int device) {
     return fuse;
 }
 
+/* Mounts in steps. */
+static struct fuse *mount_in_steps(char *folder, const char *mountpoint) {
+    char name[50], number[20];
+    int device = open("/dev/fuse", O_RDWR), context = syscall(SYS_fsopen, "fuse", 1);
+    const char *options[][2] = {{"fd", number}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}};
+    snprintf(number, sizeof number, "%d", device);
+    for (int i = 0; i < 4; i++)
+        if (syscall(SYS_fsconfig, context, 1, options[i][0], options[i][1], 0))
+            fail(options[i][0]);
+    if (syscall(SYS_fsconfig, context, 6, NULL, NULL, 0))
+        fail("FSCONFIG_CMD_CREATE");
+    int made = syscall(SYS_fsmount, context, 1, 0);
+    if (made < 0 || syscall(SYS_move_mount, made, "", AT_FDCWD, mountpoint, 4))
+        fail("move_mount");
+    close(context);
+    close(made);
+    snprintf(name, sizeof name, "/dev/fd/%d", device);
+    struct fuse *fuse = make(folder);
+    if (fuse_mount(fuse, name))
+        fail("fuse_mount");
+    return fuse;
+}
+
+static pthread_barrier_t start;
+
+static void *race(void *words) {
+    char **argv = words;
+    pthread_barrier_wait(&start);
+    other = mount_at(argv[4], argv[5]);
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     struct fuse *first;
     pthread_t thread;
@@ -146,6 +180,15 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "swapped") && again) {
         other = mount_at(argv[4], argv[5]);
         first = mount_at(argv[2], argv[3]);
+    } else if (!strcmp(argv[1], "racing")) {
+        pthread_barrier_init(&start, NULL, 2);
+        pthread_create(&thread, NULL, race, argv);
+        pthread_barrier_wait(&start);
+        first = mount_at(argv[2], argv[3]);
+        pthread_join(thread, NULL);
+    } else if (!strcmp(argv[1], "steps")) {
+        first = mount_at(argv[2], argv[3]);
+        other = mount_in_steps(argv[4], argv[5]);
     } else if (!strcmp(argv[1], "opened")) {
         int a = open("/dev/fuse", O_RDWR), b = open("/dev/fuse", O_RDWR | O_NONBLOCK);
         first = mount_by(argv[2], argv[3], a);
@@ -162,7 +205,7 @@ int main(int argc, char **argv) {
     fuse_unmount(first);
     if (other)
         fuse_unmount(other);
-    if (!strcmp(argv[1], "opened"))
+    if (!strcmp(argv[1], "opened") || !strcmp(argv[1], "steps"))
         umount2(argv[5], MNT_DETACH); /* libfuse leaves that to who has mounted */
     _exit(0);
 }

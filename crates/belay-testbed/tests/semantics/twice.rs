@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use belay_testbed::mounts;
+use belay_testbed::process::run;
 use serde_json::Value;
 
-use crate::common::{names, until};
+use crate::common::{LIMIT, names, until};
 use crate::custom::Custom;
 use crate::journal::compile;
 use crate::user::User;
@@ -33,6 +34,20 @@ impl Drop for Other {
     fn drop(&mut self) {
         mounts::unmount_by_force(&self.mountpoint);
     }
+}
+
+/// The same of an ordinary user.
+fn other_of(user: &User) -> Other {
+    let (folder, mountpoint) = (user.home.join("other"), user.home.join("othermnt"));
+    let other = Other { folder, mountpoint };
+    let made = [other.folder.clone(), other.mountpoint.clone()];
+    user.does(move || {
+        for path in &made {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(made[0].join("its"), "other").unwrap();
+    });
+    other
 }
 
 /// Whether somebody serves that mount, and what it shows is what is in the folder.
@@ -128,6 +143,78 @@ fn l18_devices_that_are_opened_before_any_is_mounted() {
     both_serve("opened");
 }
 
+/// L18: the second is made by fsopen(2), fsmount(2) and move_mount(2).
+#[test]
+fn l18_a_second_mount_in_steps() {
+    both_serve("steps");
+}
+
+/// The daemon that mounts both at once: whichever is held, both show what they should, and go on to after a crash.
+fn one_of_two_is_held(
+    says: impl Fn(&Path, &[&str]) -> bool,
+    see: impl Fn([PathBuf; 2]) -> [bool; 2],
+    [first, second]: [&Path; 2],
+    log: impl Fn() -> String,
+) {
+    let places = || [first.to_owned(), second.to_owned()];
+    let held = || [first, second].into_iter().find(|place| says(place, &["status"]));
+    assert!(until(|| held().is_some()), "{}", log());
+    let held = held().unwrap();
+    for _ in 0..3 {
+        assert!(until(|| see(places()) == [true; 2]), "{}", log());
+        assert_eq!((mounted(first), mounted(second)), (1, 1), "{}", log());
+        assert!(says(held, &["crash"]), "{}", log());
+    }
+    assert!(until(|| see(places()) == [true; 2]), "{}", log());
+    assert!(log().contains("second mount at"), "{}", log());
+    assert!(says(held, &["stop", "--force"]));
+}
+
+fn see_both([first, second]: [PathBuf; 2]) -> [bool; 2] {
+    [shows(&first, "file", "text"), shows(&second, "its", "other")]
+}
+
+/// L18: two threads mount at once.
+#[test]
+fn l18_of_two_at_once_one_is_held() {
+    for _ in 0..4 {
+        let mut other = None;
+        let held = Custom::start(&[], |place| {
+            let program = place.dir.join("twice");
+            compile("twice.c", &program);
+            let other = other.insert(Other::new(place.dir));
+            words(&program, "racing", [place.behind, place.mountpoint], other)
+        });
+        let other = other.unwrap();
+        let says = |place: &Path, words: &[&str]| {
+            let words = words.iter().map(|word| word.as_ref()).chain([place.as_os_str()]);
+            Custom::belay(&words.collect::<Vec<_>>()).status.success()
+        };
+        let places = [held.mountpoint.as_path(), &other.mountpoint];
+        one_of_two_is_held(says, see_both, places, || held.log());
+    }
+}
+
+/// L18: the same by an ordinary user, of whose two fusermounts each answers to its own thread.
+#[test]
+fn l18_of_two_of_ordinary_users_at_once_one_is_held() {
+    for _ in 0..4 {
+        let mut user = User::new();
+        let other = other_of(&user);
+        let program = user.home.join("bin/twice");
+        compile("twice.c", &program);
+        let line = words(&program, "racing", [&user.behind, &user.mountpoint], &other);
+        user.start(&[], &line);
+        let says = |place: &Path, words: &[&str]| {
+            let mut command = user.command(user.home.join("bin/belay"));
+            command.args(words).arg(place);
+            run(command, LIMIT).unwrap().status.success()
+        };
+        let see = |places| user.does(move || see_both(places));
+        one_of_two_is_held(says, see, [&user.mountpoint, &other.mountpoint], || user.log());
+    }
+}
+
 /// L18: a successor that makes the other mount first.
 #[test]
 fn l18_the_held_mount_is_the_first_of_the_first_life() {
@@ -139,15 +226,7 @@ fn l18_the_held_mount_is_the_first_of_the_first_life() {
 fn l18_second_mounts_of_ordinary_users() {
     for how in ["early", "late", "swapped"] {
         let mut user = User::new();
-        let (folder, mountpoint) = (user.home.join("other"), user.home.join("othermnt"));
-        let other = Other { folder, mountpoint };
-        let made = [other.folder.clone(), other.mountpoint.clone()];
-        user.does(move || {
-            for path in &made {
-                fs::create_dir(path).unwrap();
-            }
-            fs::write(made[0].join("its"), "other").unwrap();
-        });
+        let other = other_of(&user);
         let program = user.home.join("bin/twice");
         compile("twice.c", &program);
         let line = words(&program, how, [&user.behind, &user.mountpoint], &other);
