@@ -17,3 +17,4 @@ mod signals;
 mod socket;
 mod stdio;
 pub(crate) mod threads;
+mod words;

@@ -4,6 +4,7 @@
 //! the instants are cleared only then, when nobody can set them.
 
 use super::record::Looks;
+use super::second::give_outer;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::error::{Error, passes};
@@ -25,7 +26,6 @@ use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::SIGKILL;
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
-use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -129,19 +129,9 @@ impl Supervisor {
 
     /// `far`: the way to the mountpoint is taken for one on which somebody may have to be waited for.
     fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
-        let [
-            recorder,
-            device,
-            event,
-            post,
-            mail,
-            image_post,
-            image_mail,
-            shim,
-            program,
-            covered,
-            outer,
-        ] = descriptor_numbers();
+        let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
+            descriptor_numbers();
+        let outer = covered + 1;
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
@@ -169,8 +159,7 @@ impl Supervisor {
             }
             false => Command::new(&self.config.program),
         };
-        let mut has_covered = false;
-        let mut has_outer = false;
+        let (mut has_covered, mut has_outer) = (false, false);
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -178,11 +167,7 @@ impl Supervisor {
             // mount itself would wait for the very daemon that looks.
             if may_mount() {
                 setup.mount_namespace = Some(self.namespace_without(mount, far)?);
-                // What it mounts besides is to be seen by everybody.
-                if let Ok(file) = File::open("/proc/self/ns/mnt") {
-                    setup.descriptors.push((file.into(), outer));
-                    has_outer = true;
-                }
+                has_outer = give_outer(&mut setup, outer);
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
@@ -413,11 +398,12 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-fn descriptor_numbers() -> [i32; 11] {
+/// Of those that each life has. One more is free behind them.
+fn descriptor_numbers() -> [i32; 10] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = DESCRIPTORS.min(limit.saturating_sub(12)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|number| first + number)
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|number| first + number)
 }
 
 #[cfg(test)]
@@ -434,6 +420,6 @@ mod tests {
     #[test]
     fn descriptors_are_below_the_limit() {
         let [first, .., last] = super::descriptor_numbers();
-        assert!(first >= 10 && last == first + 10);
+        assert!(first >= 10 && last == first + 9);
     }
 }
