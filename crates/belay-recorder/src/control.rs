@@ -45,6 +45,7 @@ const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
 const W_INIT_REPLY: usize = 96; // length, then up to 31 words
 const W_DECISION_TOP: usize = 128;
 const W_LOSS_TOP: usize = 129;
+const W_HELPER: usize = 130; // process that is fusermount for the held mount, or about to be
 const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
@@ -74,6 +75,8 @@ pub mod flags {
     pub const CREATES_PLAIN: u64 = 1 << 9;
     /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
     pub const MISCOUNTS: u64 = 1 << 10;
+    /// The daemon has made other mounts besides the held one.
+    pub const SEVERAL: u64 = 1 << 11;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
@@ -442,6 +445,16 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Says how many there are.
     pub fn set_parked(&self, tasks: u64) {
         self.memory.store(W_PARKED, tasks);
+    }
+
+    /// The process that is, or becomes, fusermount for the held mount; 0 if none does.
+    pub fn helper(&self) -> u32 {
+        low(self.memory.load(W_HELPER))
+    }
+
+    /// Makes it `to` if it still is `from`.
+    pub fn change_helper(&self, from: u32, to: u32) -> bool {
+        self.memory.compare_exchange(W_HELPER, u64::from(from), u64::from(to)).is_ok()
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

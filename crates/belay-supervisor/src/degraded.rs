@@ -45,6 +45,8 @@ pub enum Kind {
     Mount,
     /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
     Policy,
+    /// The daemon has made another mount, which is not held. For good.
+    SecondMount,
 }
 
 impl From<Loss> for Kind {
@@ -56,6 +58,7 @@ impl From<Loss> for Kind {
             Loss::Handle => Self::Handle,
             Loss::Request => Self::Request,
             Loss::Links => Self::Links,
+            Loss::Second => Self::SecondMount,
             Loss::Unstored | Loss::Stored => Self::Unstored,
         }
     }

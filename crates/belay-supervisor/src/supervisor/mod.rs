@@ -16,6 +16,7 @@
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
+//! | [`second`] | other mounts of the same daemon |
 //! | [`stray`] | starts that come to nothing |
 //! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
@@ -55,6 +56,7 @@ mod quell;
 mod readonly;
 mod record;
 mod recovery;
+mod second;
 mod serving;
 mod stray;
 mod takeover;
@@ -219,6 +221,8 @@ struct Supervisor {
     adopted: bool,
     /// What came into its mailbox first is no device.
     odd_mail: bool,
+    /// How often it was looked in this life which other mounts the daemon has.
+    second_looks: u32,
     /// Go where one may have to wait for ever.
     scouts: Arc<Scouts>,
     /// This generation serves: nothing of its start is left to do.
@@ -324,6 +328,7 @@ impl Supervisor {
             cause: None,
             adopted: false,
             odd_mail: false,
+            second_looks: 0,
             scouts: Arc::default(),
             complete: false,
             ages: Ages::default(),
