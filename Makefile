@@ -141,7 +141,7 @@ soak: setup build ## Random operations under fire, compared with the bare daemon
 	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(SOAK_FLAGS)
 
 .PHONY: zoo
-zoo: setup build ## The same on 40 further daemons, for reading, archives, encryption, object stores and more (KILLS, ZOO)
+zoo: setup build ## The same on further daemons, for reading, archives, encryption, object stores and more (KILLS, ZOO)
 	@scripts/setup-zoo
 	@scripts/guarded $(RELEASE)/belay-chaos zoo $(if $(ZOO),--only $(ZOO)) --kills $(or $(KILLS),1000) \
 	  $(if $(SEED),--seed $(SEED)) --json docs/daemons/soak.json $(ZOO_FLAGS)

@@ -47,7 +47,7 @@ fn s81_a_busy_mount_is_not_stopped_and_its_users_are_named() {
     shell.args(["-c", r#"exec 9<"$1"; shift; exec "$@""#, "sh"]).arg(held.mount.join("file"));
     shell.arg(stop.get_program()).args(stop.get_args()).arg(&held.mount);
     shell.envs(stop.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    let said = text(&run(&mut shell));
+    let said = text(&run(&shell));
     assert!(said.contains("file; that is this command, which was started with it"), "{said}");
     assert_eq!(held.status()["state"], "serving");
 

@@ -38,7 +38,6 @@ const W_NUDGES: usize = 11;
 const W_PARKED: usize = 12;
 const W_FORWARD: usize = 13; // generation | record that it does again, and 1
 const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
-const W_CUT: usize = 15; // a connection of a dead daemon has broken with something under way
 const W_COUNTERS: usize = 16;
 const W_TIMES: usize = 48;
 const W_INIT_STATE: usize = 63;
@@ -46,6 +45,8 @@ const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
 const W_INIT_REPLY: usize = 96; // length, then up to 31 words
 const W_DECISION_TOP: usize = 128;
 const W_LOSS_TOP: usize = 129;
+const W_HELPER: usize = 130; // process that is fusermount for the held mount, or about to be
+const W_CUT: usize = 131; // a connection of a dead daemon has broken with something under way
 const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
 const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
 const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
@@ -75,6 +76,8 @@ pub mod flags {
     pub const CREATES_PLAIN: u64 = 1 << 9;
     /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
     pub const MISCOUNTS: u64 = 1 << 10;
+    /// The daemon has made other mounts besides the held one.
+    pub const SEVERAL: u64 = 1 << 11;
 }
 
 /// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
@@ -109,6 +112,8 @@ pub mod options {
     pub const WATCHED: u64 = 1 << 12;
     /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
     pub const LOSES_UNCONNECTED: u64 = 1 << 13;
+    /// With [`BUFFER_CLOSE`]: it stores nothing when a file is synced, nor when its length is changed by no handle.
+    pub const BUFFER_RELEASE: u64 = 1 << 14;
 }
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
@@ -364,9 +369,16 @@ impl<'m, M: Memory> Control<'m, M> {
         low(self.memory.load(W_FENCE))
     }
 
-    /// Declares that no generation before `generation` can do anything any more.
-    pub fn set_fence(&self, generation: u32) {
-        self.memory.store(W_FENCE, u64::from(generation));
+    /// Declares that no generation before `generation` can do anything any more. What was declared of later ones stays: each
+    /// generation is seen to by a thread of its own, and one that is slow comes last.
+    pub fn raise_fence(&self, generation: u32) {
+        let mut before = self.memory.load(W_FENCE);
+        while low(before) < generation {
+            match self.memory.compare_exchange(W_FENCE, before, u64::from(generation)) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
     }
 
     /// A dead daemon's connection has broken before all that went through it was answered. To be told before the fence opens.
@@ -434,6 +446,16 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Says how many there are.
     pub fn set_parked(&self, tasks: u64) {
         self.memory.store(W_PARKED, tasks);
+    }
+
+    /// The process that is, or becomes, fusermount for the held mount; 0 if none does.
+    pub fn helper(&self) -> u32 {
+        low(self.memory.load(W_HELPER))
+    }
+
+    /// Makes it `to` if it still is `from`.
+    pub fn change_helper(&self, from: u32, to: u32) -> bool {
+        self.memory.compare_exchange(W_HELPER, u64::from(from), u64::from(to)).is_ok()
     }
 
     /// The largest write that the kernel was promised; 0 before INIT is settled.

@@ -290,6 +290,50 @@ fn a_loss_that_is_just_being_told_is_waited_for() {
     }
 }
 
+/// Each word of the control block says one thing.
+#[test]
+fn no_word_has_two_meanings() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    control.format();
+    control.note_ending(3, ending::ASKED);
+    assert!(!control.take_cut());
+    control.note_cut();
+    assert_eq!(control.ending(3), ending::ASKED);
+    assert!(control.take_cut() && !control.take_cut());
+    assert_eq!(control.ending(3), ending::ASKED);
+
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let parts = std::fs::read_dir(folder.join("control")).unwrap();
+    let files = parts.map(|part| part.unwrap().path()).chain([folder.join("control.rs")]);
+    let mut words = std::collections::BTreeMap::new();
+    for file in files {
+        for line in std::fs::read_to_string(file).unwrap().lines() {
+            let Some(rest) = line.trim_start_matches("pub(crate) ").strip_prefix("const W_") else {
+                continue;
+            };
+            let (name, number) = rest.split_once(": usize = ").expect("a word");
+            let number = number.split(';').next().expect("a number").to_owned();
+            if let Some(other) = words.insert(number.clone(), name.to_owned()) {
+                panic!("word {number} is both W_{other} and W_{name}");
+            }
+        }
+    }
+    assert!(words.len() > 30, "{words:?}");
+}
+
+/// The threads that see to two generations which die one after the other may come to their ends in either order.
+#[test]
+fn a_fence_never_falls() {
+    let memory = memory();
+    let control = Control::new(&memory, LAYOUT);
+    control.format();
+    for (raised, seen) in [(2, 2), (1, 2), (2, 2), (3, 3), (0, 3)] {
+        control.raise_fence(raised);
+        assert_eq!(control.fence(), seen, "after {raised}");
+    }
+}
+
 #[test]
 fn words_are_where_the_document_has_them() {
     let memory = memory();

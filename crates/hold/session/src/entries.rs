@@ -56,10 +56,15 @@ impl<M: Memory> Session<M> {
             })
         };
         let has_links = entry.attr.nlink > 1 && kind != DIRECTORY;
+        let mut counted = 0;
         if let Some(known) = self.store.node_by_id(self.generation, id) {
             let is_kind = self.store.kind(known) == kind || known == Node::ROOT;
             if !is_kind {
                 // The daemon uses the id for something else now: the old node is gone from it.
+                self.store.unbind(known);
+            } else if !has_links && self.is_gone(known) && old().is_some() {
+                // So has one that does not wait for FORGET when a name goes, and is asked for what another life had shown.
+                counted = self.store.daemon_count(known);
                 self.store.unbind(known);
             } else if !has_links || old().is_none() {
                 if self.renumbers(known, entry.attr.ino) {
@@ -98,8 +103,18 @@ impl<M: Memory> Session<M> {
             }
         };
         self.store.bind(node, self.generation, id);
+        if counted > 0 {
+            self.store.set_daemon_count(node, counted);
+        }
         self.index_links(node, kind, entry.attr.nlink, numbered);
         Some(node)
+    }
+
+    /// Whether a node has lost its last name, and nobody has it open.
+    fn is_gone(&self, node: Node) -> bool {
+        node != Node::ROOT
+            && self.store.opens(node) == 0
+            && self.store.dentries(node).next().is_none()
     }
 
     /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a

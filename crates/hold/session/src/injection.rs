@@ -70,6 +70,10 @@ pub(crate) enum Injection {
     Flush,
     /// FLUSH of a file, which makes room in the op-log; its number.
     Store { handle: Handle, unique: u64 },
+    /// OPEN of a file whose length was set by no handle.
+    OpenBehind { file: u64 },
+    /// RELEASE of that, by which the daemon stores it; its number.
+    CloseBehind { file: u64, unique: u64 },
 }
 
 impl<M: Memory> Session<M> {
@@ -116,6 +120,10 @@ impl<M: Memory> Session<M> {
             Injection::Forward(what) => self.forwarded(task, what, reply),
             Injection::Flush => self.flushed(task, reply),
             Injection::Store { unique, .. } => self.stored(task, unique, reply),
+            Injection::OpenBehind { file } => self.opened_behind(task, file, reply),
+            Injection::CloseBehind { file, unique } => {
+                self.closed_behind(task, file, unique, reply);
+            }
         }
     }
 }

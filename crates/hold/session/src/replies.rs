@@ -173,7 +173,7 @@ impl<M: Memory> Session<M> {
         let failed = header.error != 0;
         let stores = opcode == Opcode::FSYNC && self.buffers_files();
         if (opcode == Opcode::IOCTL || stores) && self.log.is_some() {
-            self.log_reply(slot, failed, head, &body());
+            self.log_reply(slot, -header.error, head, &body());
             return Outgoing::Pass;
         }
         if READS.has(opcode) || (failed && READS_WITH_MORE.has(opcode)) {
@@ -205,7 +205,7 @@ impl<M: Memory> Session<M> {
             let head = head.get(..size_of::<OutHeader>()).unwrap_or(head);
             let body = body();
             if self.log.is_some() {
-                self.log_reply(slot, failed, head, &body);
+                self.log_reply(slot, -header.error, head, &body);
             }
             self.store.slot_reply_alone(slot, head, &body);
             return Outgoing::PassKept;
@@ -248,8 +248,8 @@ impl<M: Memory> Session<M> {
         self.after_any(opcode, node, &header_of(&request), &body);
         self.store.slot_reply(slot, message.as_bytes());
         if self.log.is_some() {
-            let failed = header.error != 0 || !done;
-            self.log_change(&sent, &body, failed, message.as_bytes(), before);
+            let errno = if done { -header.error } else { ENOMEM };
+            self.log_change(&sent, &body, errno, message.as_bytes(), before);
         }
         self.store.commit();
         self.scratch = body;

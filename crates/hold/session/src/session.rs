@@ -5,6 +5,7 @@ use crate::checkpoint::Epochs;
 use crate::cookies::Cookies;
 use crate::decision::Progress;
 use crate::listing::Remainder;
+use crate::logged::behind::Behind;
 use crate::logged::files::Storing;
 use crate::logged::relief::Relief;
 use crate::logged::{Begun, Placed};
@@ -140,6 +141,7 @@ pub struct Session<M> {
     pub(crate) told_undone: HashSet<u64>,
     pub(crate) storing: Storing,
     pub(crate) relief: Relief,
+    pub(crate) behind: Behind,
     /// What is kept for it of requests that are not answered.
     pub(crate) begun: HashMap<u64, Begun, foldhash::fast::RandomState>,
     /// The roll-forward under way.
@@ -237,6 +239,7 @@ impl<M: Memory> Session<M> {
             told_undone: HashSet::new(),
             storing: Storing::default(),
             relief: Relief::default(),
+            behind: Behind::default(),
             begun: HashMap::default(),
             forward: None,
             answering: false,

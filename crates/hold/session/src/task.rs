@@ -24,6 +24,8 @@ pub(crate) enum Job {
     Flush,
     /// Having it store the file that is open by the handle with this key, which makes room in the op-log.
     Store(u64),
+    /// Having it store the file with this key, which nobody has open.
+    CloseBehind(u64),
 }
 
 /// What a task waits for.

@@ -245,6 +245,7 @@ impl<M: Memory> Session<M> {
             &Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
             Job::Flush => self.flush_step(),
             &Job::Store(handle) => self.store_step(handle),
+            &Job::CloseBehind(file) => self.close_behind_step(file),
             Job::RollForward => self.forward_step(task),
         }
     }

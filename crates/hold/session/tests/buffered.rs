@@ -3,8 +3,9 @@
 
 mod talk;
 
-use belay_wire::abi::{FsyncIn, WriteIn, WriteOut};
-use belay_wire::{Opcode, ROOT_ID, build};
+use belay_recorder::control::Loss;
+use belay_wire::abi::{AttrOut, FsyncIn, SetattrIn, WriteIn, WriteOut, fattr};
+use belay_wire::{Opcode, OpenOut, ROOT_ID, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
@@ -103,4 +104,116 @@ fn only_what_comes_of_the_same_file_counts() {
     let failing = begin_storing(&mut talk, other, Opcode::FLUSH);
     talk.refuse(failing, 5);
     assert_eq!(writes(&talk), 1, "it has failed");
+}
+
+/// What was said to be lost.
+fn told(talk: &Talk) -> Vec<String> {
+    let (losses, _) = talk.session.control().losses_since(0);
+    losses.into_iter().filter(|(loss, _)| *loss == Loss::Data).map(|(_, what)| what).collect()
+}
+
+/// What the daemon is given next, which is this: its number.
+fn next(talk: &mut Talk, wanted: Opcode) -> u64 {
+    let (opcode, _, unique) = talk.next();
+    assert_eq!(opcode, wanted);
+    unique
+}
+
+/// A successor does the write again, up to where it closes the file.
+fn written_again(talk: &mut Talk) {
+    let unique = next(talk, Opcode::LOOKUP);
+    talk.reply(unique, link(31, 7).as_bytes());
+    let unique = next(talk, Opcode::OPEN);
+    talk.reply(unique, OpenOut { fh: 2, ..OpenOut::default() }.as_bytes());
+    let unique = next(talk, Opcode::WRITE);
+    talk.reply(unique, WriteOut { size: 4, ..WriteOut::default() }.as_bytes());
+    let unique = next(talk, Opcode::FLUSH);
+    talk.reply(unique, &[]);
+}
+
+/// A RELEASE that fails is nobody's answer: it is told, once, and what was to be stored stays on record.
+#[test]
+fn a_store_that_fails_at_a_close_is_told() {
+    for release in [false, true] {
+        let mut talk = Talk::buffered_by_close(release);
+        let file = opened(&mut talk);
+        write(&mut talk, file, 0);
+        let closing = begin_storing(&mut talk, file, Opcode::RELEASE);
+        talk.refuse(closing, 22);
+        assert_eq!(writes(&talk), 1);
+        let said = told(&talk);
+        assert!(said.len() == 1 && said[0].starts_with("/a: the daemon has failed to store it"));
+        assert!(said[0].contains("Invalid argument"), "{said:?}");
+        for (errno, left) in [(22, 1), (0, 0)] {
+            talk.die();
+            written_again(&mut talk);
+            let unique = next(&mut talk, Opcode::RELEASE);
+            assert_eq!(writes(&talk), 1, "a flush stores nothing");
+            if errno == 0 {
+                talk.reply(unique, &[]);
+            } else {
+                talk.refuse(unique, errno);
+            }
+            assert_eq!(talk.next_message(), None);
+            assert_eq!(writes(&talk), left);
+        }
+    }
+}
+
+/// The same in a successor, which is the first to be refused.
+#[test]
+fn a_store_that_fails_in_a_successor_is_told() {
+    let mut talk = Talk::buffered_by_close(false);
+    let file = opened(&mut talk);
+    write(&mut talk, file, 0);
+    // Another has it open as well, so that the handle is nobody's.
+    talk.open_with(file.0, O_RDWR);
+    talk.die();
+    written_again(&mut talk);
+    let unique = next(&mut talk, Opcode::RELEASE);
+    talk.refuse(unique, 22);
+    assert_eq!(talk.next_message(), None);
+    assert_eq!((writes(&talk), told(&talk).len()), (1, 1));
+}
+
+/// A daemon that stores nothing but by a close: an fsync settles nothing, and a length that was set by no handle is stored by belay's own close,
+/// unless somebody else's comes after it.
+#[test]
+fn what_only_a_close_stores() {
+    let mut talk = Talk::buffered_by_close(true);
+    let file = opened(&mut talk);
+    write(&mut talk, file, 0);
+    let synced = begin_storing(&mut talk, file, Opcode::FSYNC);
+    talk.reply(synced, &[]);
+    assert_eq!(writes(&talk), 1);
+    let closing = begin_storing(&mut talk, file, Opcode::RELEASE);
+    // It may come too late for that close.
+    let cut = |talk: &mut Talk| {
+        let set = SetattrIn { valid: fattr::SIZE, size: 1, ..SetattrIn::default() };
+        assert!(talk.ask(file.0, |ids| build::setattr(ids, &set)).is_some());
+        let attr = link(30, 7).attr;
+        talk.reply(talk.unique, AttrOut { attr, ..AttrOut::default() }.as_bytes());
+    };
+    cut(&mut talk);
+    assert_eq!(talk.next_message(), None);
+    talk.reply(closing, &[]);
+    assert_eq!(writes(&talk), 1);
+    let opening = next(&mut talk, Opcode::OPEN);
+    // Who has it open meanwhile, and closes it, stores nothing: belay has it open.
+    let other = (file.0, talk.open_with(file.0, O_RDWR));
+    let between = begin_storing(&mut talk, other, Opcode::RELEASE);
+    talk.reply(opening, OpenOut { fh: 9, ..OpenOut::default() }.as_bytes());
+    talk.reply(between, &[]);
+    assert_eq!(writes(&talk), 1);
+    let closing = next(&mut talk, Opcode::RELEASE);
+    cut(&mut talk);
+    talk.reply(closing, &[]);
+    // Once more, for what came meanwhile.
+    let opening = next(&mut talk, Opcode::OPEN);
+    talk.reply(opening, OpenOut { fh: 9, ..OpenOut::default() }.as_bytes());
+    let closing = next(&mut talk, Opcode::RELEASE);
+    assert_eq!(writes(&talk), 1);
+    talk.reply(closing, &[]);
+    assert_eq!((writes(&talk), talk.log().sizes().records), (0, 0));
+    assert_eq!(talk.next_message(), None);
 }

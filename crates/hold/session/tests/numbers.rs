@@ -5,7 +5,7 @@ mod talk;
 
 use belay_wire::errno::{EACCES, ENOENT};
 use belay_session::Outgoing;
-use belay_wire::{Opcode, ROOT_ID, build};
+use belay_wire::{Attr, EntryOut, Opcode, ROOT_ID, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
@@ -86,4 +86,28 @@ fn a_crash_in_between_begins_anew() {
     let (opcode, names, unique) = talk.next();
     assert_eq!((opcode, names), (Opcode::LOOKUP, vec!["b".to_owned()]));
     assert_eq!(talk.reply(unique, link(5, 30).as_bytes()).expect("an entry").attr.ino, 30);
+}
+
+/// A daemon that frees a node when its name goes, and does not wait for FORGET, gives its id to what it is asked for next: a file that an
+/// earlier life has shown stays that file, and is not taken for the one that is gone.
+#[test]
+fn an_id_that_is_used_again_too_early_is_another_file() {
+    let mut talk = Talk::volatile();
+    let see = |talk: &mut Talk, name: &str, id: u64| {
+        let attr = Attr { nlink: 1, ..link(id, id).attr };
+        let asked = talk.ask(ROOT_ID, |ids| build::lookup(ids, name.as_bytes()));
+        assert!(asked.is_some());
+        let entry = talk.reply(talk.unique, EntryOut { attr, ..link(id, id) }.as_bytes()).unwrap();
+        (entry.nodeid, entry.attr.ino)
+    };
+    let a = see(&mut talk, "a", 30);
+    let b = see(&mut talk, "b", 40);
+    talk.crash();
+    assert_eq!(see(&mut talk, "b", 50), b);
+    assert!(talk.ask(ROOT_ID, |ids| build::unlink(ids, b"b")).is_some());
+    talk.reply(talk.unique, &[]);
+    assert_eq!(see(&mut talk, "a", 50), a);
+    // It is asked for by that id from now on, and the one that is gone by none.
+    let asked = talk.ask(a.0, |ids| build::getattr(ids, None)).unwrap();
+    assert_eq!(belay_wire::get_u64(&asked, 16), Some(50));
 }

@@ -2,6 +2,7 @@
 //!
 //! Asked at every read and write of the process, so it is one load and one bit test.
 
+use crate::interpose::second;
 use crate::positions;
 use crate::start::shim;
 use crate::waiting;
@@ -104,6 +105,7 @@ fn remove_known(fd: i32) {
     if DEVICE.has(fd) || SETS.has(fd) {
         waiting::closing(fd);
     }
+    second::closing(fd);
     if IMAGE.has(fd) {
         if let Some(shim) = shim() {
             shim.image_closed(fd);

@@ -52,8 +52,19 @@ impl Mailbox {
     }
 
     /// The device in the mailbox, if it has come.
-    fn look(&self) -> Option<OwnedFd> {
+    pub(crate) fn look(&self) -> Option<OwnedFd> {
         belay_sys::mailbox::look(self.mail.as_fd())
+    }
+
+    /// Whether something has come.
+    pub(crate) fn has_mail(&self) -> bool {
+        belay_sys::mailbox::has_mail(self.mail.as_fd())
+    }
+
+    /// Waits until something has come, or that process has ended.
+    pub(crate) fn wait_for(&self, process: &OwnedFd) {
+        let mut fds = [PollFd::new(&self.mail, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
     }
 
     /// Waits until the device has come or `helper` (a process descriptor) has ended without it.
@@ -130,6 +141,11 @@ impl Shim {
             return;
         }
         let errno = real::errno();
+        if self.is_of_another(fd) {
+            self.tell_another(b"");
+            real::set_errno(errno);
+            return;
+        }
         if !self.mailbox.adopted.swap(true, Relaxed) {
             // It came past the mailbox (from a helper of another name): it is held all the same.
             if self.mailbox.look().is_none() {
@@ -141,11 +157,12 @@ impl Shim {
             unsafe { libc::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
             self.control().raise(flags::MOUNTED);
             self.tell();
-        } else if self.generation == 0 && self.ready.load(Relaxed) {
+        } else if self.ready.load(Relaxed) {
             real::set_errno(errno);
-            return; // of another mount
+            return; // it serves, so it has what it needs
         }
         descriptors::add(fd);
+        self.claim_mount(Some(fd));
         real::set_errno(errno);
     }
 }

@@ -83,7 +83,7 @@ impl Places {
 
 /// Follows `path` from `dir`, link by link, and stops to look where it enters `mountpoint`.
 /// `None` for what cannot be followed: then the call itself will tell why.
-fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
     if path.is_empty() {
         return None;
     }

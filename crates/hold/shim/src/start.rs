@@ -31,6 +31,8 @@ pub(crate) struct Shim {
     /// The held device, which every /dev/fuse that the daemon opens is a duplicate of.
     pub(crate) device: OwnedFd,
     event: OwnedFd,
+    /// The mount namespace that everybody sees, of a successor that has one of its own.
+    pub(crate) outer: Option<OwnedFd>,
     /// Where fusermount puts the device.
     pub(crate) mailbox: Mailbox,
     /// Where the daemon's image is left.
@@ -217,6 +219,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let mut recorder = None;
     let mut device = None;
     let mut event = None;
+    let mut outer = None;
     let mut post = None;
     let mut mail = None;
     let mut generation = None;
@@ -233,6 +236,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
             "recorder" => recorder = Some(take(value)?),
             "device" => device = Some(take(value)?),
             "event" => event = Some(take(value)?),
+            "outer" => outer = Some(take(value)?),
             "post" => post = Some(take(value)?),
             "mail" => mail = Some(take(value)?),
             "image_post" => image_post = Some(take(value)?),
@@ -297,6 +301,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         layout,
         device,
         event,
+        outer,
         mailbox: Mailbox::new(post, mail, generation),
         image_box,
         generation,

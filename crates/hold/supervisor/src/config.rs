@@ -44,6 +44,8 @@ pub enum Until {
     Flush,
     /// The content of a file until it is synced, or its last handle is released.
     Close,
+    /// The content of a file until its last handle is released, synced or not, and also what its length is set to by no handle.
+    Release,
     /// Everything until its own end.
     #[default]
     End,
@@ -181,6 +183,9 @@ impl Config {
                         Until::End => 0,
                         Until::Flush => options::BUFFER_FILES,
                         Until::Close => options::BUFFER_FILES | options::BUFFER_CLOSE,
+                        Until::Release => {
+                            options::BUFFER_FILES | options::BUFFER_CLOSE | options::BUFFER_RELEASE
+                        }
                     }
             }
             Policy::Auto | Policy::Reconcile => 0,

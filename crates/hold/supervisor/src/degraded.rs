@@ -46,6 +46,8 @@ pub enum Kind {
     Mount,
     /// The daemon was seen to work on a disk image, and its policy is not for such. For good.
     Policy,
+    /// The daemon has made another mount, which is not held. For good.
+    SecondMount,
 }
 
 impl From<Loss> for Kind {
@@ -57,6 +59,7 @@ impl From<Loss> for Kind {
             Loss::Handle => Self::Handle,
             Loss::Request => Self::Request,
             Loss::Links => Self::Links,
+            Loss::Second => Self::SecondMount,
             Loss::Unstored | Loss::Stored => Self::Unstored,
         }
     }

@@ -116,6 +116,9 @@ pub struct Book {
     /// Lives in a row that have answered nobody.
     #[serde(default)]
     pub stalled: Row,
+    /// Other mounts of the daemon, of which the kernel has said that it serves them.
+    #[serde(default)]
+    pub seconds: Vec<MountFact>,
 }
 
 /// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.

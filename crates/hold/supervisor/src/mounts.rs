@@ -305,10 +305,19 @@ pub fn connection(device: BorrowedFd<'_>) -> Option<String> {
 
 /// Whether process `pid` has a device open that serves the mount with the number `device`. `false` if that cannot be seen.
 pub fn serves(pid: u32, device: &str) -> bool {
+    serves_each(pid).any(|of| of == device)
+}
+
+/// The numbers of all mounts of which process `pid` has a device open. None if that cannot be seen.
+pub(crate) fn served_by(pid: u32) -> Vec<String> {
+    serves_each(pid).collect()
+}
+
+fn serves_each(pid: u32) -> impl Iterator<Item = String> {
     let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     infos
         .filter_map(|info| fs::read_to_string(info.path()).ok())
-        .any(|info| connection_in(&info).is_some_and(|of| of == device))
+        .filter_map(|info| connection_in(&info))
 }
 
 /// `major:minor` of the connection that a file of fdinfo names.

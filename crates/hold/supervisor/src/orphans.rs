@@ -139,7 +139,7 @@ fn server(mount: &MountFact) -> Option<u32> {
 
 /// Whether the kernel says that nobody serves the mount. Asked by a process of its own: a daemon that hangs would hold up
 /// whoever asks, for good.
-fn is_dead(mount: &MountFact) -> bool {
+pub(crate) fn is_dead(mount: &MountFact) -> bool {
     let mut asker = asker::command(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let Ok(mut child) = threads::patiently(threads::PATIENCE, || asker.spawn()) else {

@@ -134,6 +134,9 @@ pub enum UntilName {
     Flush,
     /// The content of a file until it is synced, or its last handle is released; all else is stored at once.
     Close,
+    /// The content of a file until its last handle is released, synced or not, and its length too, if that is set while nobody has it
+    /// open; all else is stored at once.
+    Release,
     /// Everything until its own end.
     End,
 }
@@ -143,6 +146,7 @@ impl From<UntilName> for Until {
         match name {
             UntilName::Flush => Self::Flush,
             UntilName::Close => Self::Close,
+            UntilName::Release => Self::Release,
             UntilName::End => Self::End,
         }
     }

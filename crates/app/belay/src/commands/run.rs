@@ -89,7 +89,7 @@ pub fn run(options: &Run) -> Result<i32> {
         policy_reason: chosen.reason,
         unproven: chosen.unproven,
         watched: chosen.watched,
-        loses_unconnected: chosen.loses.is_some(),
+        loses_unconnected: chosen.loses.is_some_and(|loses| !loses.buffered),
         ends_unconnected: chosen.ends_unconnected,
         checkpoints: chosen.checkpoints,
         until: chosen.until,

@@ -152,19 +152,20 @@ fn open_files() -> Finding {
     )
 }
 
-/// What a profile says that this daemon may lose.
-fn losing(name: &OsStr, command: &[OsString]) -> Option<Finding> {
-    let found = profile::find(Path::new(name)).ok()??;
-    if let Some(loses) = profile::losing(&found.profile, command) {
-        return Some(finding("policy", Level::Note, loses.what, &loses.remedy));
-    }
-    let forgets = profile::forgetting(&found.profile)?;
-    Some(finding(
-        "policy",
-        Level::Note,
-        forgets,
-        "that is so without belay as well (SEMANTICS.md, L47)",
-    ))
+/// What a profile says that this daemon may lose, and does not store.
+fn losing(name: &OsStr, command: &[OsString]) -> Vec<Finding> {
+    let Ok(Some(found)) = profile::find(Path::new(name)) else { return Vec::new() };
+    let loses = profile::losing(&found.profile, command);
+    let loses = loses.map(|loses| finding("policy", Level::Note, loses.what, &loses.remedy));
+    let told = |forgets| {
+        finding(
+            "policy",
+            Level::Note,
+            forgets,
+            "that is so without belay as well (SEMANTICS.md, L47, L52)",
+        )
+    };
+    loses.into_iter().chain(profile::forgetting(&found.profile).map(told)).collect()
 }
 
 fn daemon(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
@@ -175,7 +176,7 @@ fn daemon(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
         .and_then(|(path, _)| binary::check(&path).map(|()| path))
         .and_then(|path| doubt::check_wrapper(&path, command, "run").map(|()| path));
     let doubt = doubt::of(command);
-    let mut may_lose = None;
+    let mut may_lose = Vec::new();
     let mut findings = vec![match checked {
         Ok(path) if doubt.as_ref().is_some_and(|doubt| doubt.kind == doubt::Kind::NoDaemon) => {
             let (found, remedy) = doubt::NO_DAEMON;

@@ -54,10 +54,14 @@ pub struct Connection {
 pub struct Loses {
     /// What, and when: a part of a sentence.
     pub what: String,
-    /// The option of the daemon with which nothing is.
-    pub unless: String,
+    /// The option of the daemon with which nothing is, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unless: Option<String>,
     /// What to do.
     pub remedy: String,
+    /// It is lost with the daemon, not with a connection, and under the policy `buffer` as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub buffered: bool,
 }
 
 /// What a daemon's inode numbers do.

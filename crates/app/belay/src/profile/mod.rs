@@ -26,6 +26,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("avfs", include_str!("../../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../../profiles/bindfs.toml")),
     ("convmvfs", include_str!("../../../../../profiles/convmvfs.toml")),
+    ("davfs2", include_str!("../../../../../profiles/davfs2.toml")),
     ("disorderfs", include_str!("../../../../../profiles/disorderfs.toml")),
     ("encfs", include_str!("../../../../../profiles/encfs.toml")),
     ("exfat-fuse", include_str!("../../../../../profiles/exfat-fuse.toml")),
@@ -33,10 +34,12 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("fuse-zip", include_str!("../../../../../profiles/fuse-zip.toml")),
     ("fuse2fs", include_str!("../../../../../profiles/fuse2fs.toml")),
     ("fusefat", include_str!("../../../../../profiles/fusefat.toml")),
+    ("glusterfs", include_str!("../../../../../profiles/glusterfs.toml")),
     ("libfuse-examples", include_str!("../../../../../profiles/libfuse-examples.toml")),
     ("loggedfs", include_str!("../../../../../profiles/loggedfs.toml")),
     ("mergerfs", include_str!("../../../../../profiles/mergerfs.toml")),
     ("mhddfs", include_str!("../../../../../profiles/mhddfs.toml")),
+    ("moosefs", include_str!("../../../../../profiles/moosefs.toml")),
     ("ntfs-3g", include_str!("../../../../../profiles/ntfs-3g.toml")),
     ("s3fs", include_str!("../../../../../profiles/s3fs.toml")),
     ("securefs", include_str!("../../../../../profiles/securefs.toml")),
@@ -232,7 +235,9 @@ pub fn choose(
     let until = buffer.map(|buffer| buffer.until);
     let buffers = (policy == Policy::Buffer).then_some(FlushName::Restart);
     let flush = buffers.or(wanted.flush).or(profile.and_then(|profile| profile.flush)).or(flush);
-    let loses = profile.filter(|_| policy != Policy::Buffer).and_then(|p| losing(p, command));
+    let loses = profile
+        .and_then(|profile| losing(profile, command))
+        .filter(|loses| policy != Policy::Buffer || loses.buffered);
     let connection = profile.and_then(|profile| profile.connection.as_ref());
     let ends_unconnected = connection.is_some_and(|one| !has_option(command, &one.unless));
     let reason = match &loses {
@@ -265,7 +270,8 @@ pub fn choose(
 
 /// What a daemon with this command line may lose, as its profile says.
 pub fn losing(profile: &Profile, command: &[OsString]) -> Option<Loses> {
-    profile.loses.as_ref().filter(|loses| !has_option(command, &loses.unless)).cloned()
+    let has = |name: &String| has_option(command, name);
+    profile.loses.as_ref().filter(|loses| !loses.unless.as_ref().is_some_and(has)).cloned()
 }
 
 /// What a daemon does not store of what it was told, as its profile says: a part of a sentence.
@@ -396,6 +402,39 @@ mod tests {
         assert_eq!(loses("ro,sshfs_sync", Policy::Auto), (false, false, Until::Flush));
         // Without a word of until when.
         assert_eq!(loses("", Policy::Buffer), (false, false, Until::Flush));
+    }
+
+    /// L52: davfs2 uploads files after they were closed, whatever the policy is.
+    #[test]
+    fn what_davfs2_has_not_uploaded_is_told() {
+        for policy in [Policy::Auto, Policy::Buffer, Policy::Journal] {
+            let command: Vec<OsString> =
+                ["mount.davfs", "http://127.0.0.1/", "/mnt", "-o", "ro"].map(Into::into).into();
+            let asked = Asked { policy, ..Asked::default() };
+            let chosen = choose(&asked, Path::new("/sbin/mount.davfs"), &command, None).unwrap();
+            let loses = chosen.loses.as_ref().expect("it is told");
+            assert!(loses.buffered && loses.remedy.contains("delay_upload 0"));
+            assert!(chosen.reason.contains("not uploaded") && chosen.until == Until::Release);
+            assert_eq!(chosen.policy == Policy::Buffer, policy != Policy::Journal);
+        }
+    }
+
+    /// glusterfs goes other ways when a request is done again.
+    #[test]
+    fn glusterfs_is_asked() {
+        let command: Vec<OsString> = ["glusterfs", "-N", "/mnt"].map(Into::into).into();
+        let chosen =
+            choose(&Asked::default(), Path::new("/usr/sbin/glusterfs"), &command, None).unwrap();
+        assert_eq!(chosen.policy, Policy::Reconcile);
+    }
+
+    /// mfsmount writes later than it answers, until a flush.
+    #[test]
+    fn moosefs_is_held() {
+        let command: Vec<OsString> = ["mfsmount", "-f", "/mnt"].map(Into::into).into();
+        let chosen =
+            choose(&Asked::default(), Path::new("/usr/bin/mfsmount"), &command, None).unwrap();
+        assert_eq!((chosen.policy, chosen.until), (Policy::Buffer, Until::Flush));
     }
 
     /// L47: fuse-zip stores no modes of empty directories.

@@ -405,5 +405,6 @@ fn until_name(until: Until) -> &'static str {
         Until::End => "end",
         Until::Flush => "flush",
         Until::Close => "close",
+        Until::Release => "release",
     }
 }

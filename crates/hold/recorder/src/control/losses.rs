@@ -29,6 +29,8 @@ pub enum Loss {
     Request = 7,
     /// What the daemon says of the links of an open file that has lost its name is wrong.
     Links = 8,
+    /// The daemon has made another mount, which is not held: in that place, if it is known.
+    Second = 9,
 }
 
 impl<M: Memory> Control<'_, M> {
@@ -81,6 +83,7 @@ impl<M: Memory> Control<'_, M> {
             6 => Loss::Stored,
             7 => Loss::Request,
             8 => Loss::Links,
+            9 => Loss::Second,
             _ => return None,
         };
         let mut text = vec![0; (low(facts) as usize).min(TEXT)];

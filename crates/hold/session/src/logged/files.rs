@@ -3,11 +3,12 @@
 //!
 //! All records of a file go at once, so that what is left never is older than what was stored.
 
+use belay_wire::errno::ENOSYS;
 use super::Sent;
 use crate::message::read;
 use crate::session::Session;
 use belay_oplog::{Facts, Record};
-use belay_recorder::control::{Loss, options};
+use belay_recorder::control::Loss;
 use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_wire::abi::{InHeader, SetattrIn, fattr};
@@ -71,18 +72,19 @@ impl<M: Memory> Session<M> {
             Opcode::SETATTR => {
                 let sets = read::<SetattrIn>(sent.body).map_or(0, |set| set.valid);
                 let file = sent.header.nodeid;
-                self.has_writers(file) && (sets & fattr::SIZE != 0 || self.holds(file))
+                let cuts = sets & fattr::SIZE != 0;
+                cuts && self.by_release() || self.has_writers(file) && (cuts || self.holds(file))
             }
             _ => false,
         }
     }
 
-    fn holds(&self, file: u64) -> bool {
+    pub(super) fn holds(&self, file: u64) -> bool {
         self.log.as_ref().is_some_and(|log| log.holds(file))
     }
 
     /// Whether a file is open for writing.
-    fn has_writers(&self, file: u64) -> bool {
+    pub(super) fn has_writers(&self, file: u64) -> bool {
         self.store.node_by_key(file).is_some_and(|node| {
             self.store.opens(node) > 0
                 && self.store.live_handles().any(|handle| {
@@ -99,21 +101,28 @@ impl<M: Memory> Session<M> {
     }
 
     /// The daemon has carried out a request by which it may have stored a file.
-    pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], failed: bool) {
+    pub(crate) fn note_stored(&mut self, header: &InHeader, body: &[u8], errno: i32) {
         let opcode = Opcode(header.opcode);
         if !self.buffers_files() || !STORING.has(opcode) {
             return;
         }
         let alone = self.storing.end(header.unique);
-        if failed || self.answering {
+        let file = header.nodeid;
+        let closed = opcode == Opcode::RELEASE && !self.is_open(file);
+        if self.answering {
             return;
         }
-        let file = header.nodeid;
-        let by_close = self.options & options::BUFFER_CLOSE != 0;
+        if errno != 0 {
+            if closed && self.by_close() {
+                self.tell_refused(file, errno);
+            }
+            return;
+        }
         let stored = match opcode {
-            // All handles were released after what came by them.
-            Opcode::RELEASE => !self.has_writers(file),
-            Opcode::FLUSH if by_close => false,
+            // All handles were released after what came by them; but a length may have been set by none.
+            Opcode::RELEASE => closed && (alone || !self.by_release()),
+            Opcode::FLUSH if self.by_close() => false,
+            Opcode::FSYNC if self.by_release() => false,
             // All at once: of what came by another handle nobody knows, and by one that only reads nothing need be stored.
             // Both begin with their handle.
             _ => {
@@ -124,6 +133,23 @@ impl<M: Memory> Session<M> {
         };
         if stored && (self.holds(file) || self.told_unstored.contains_key(&file)) {
             self.drop_stored(file);
+        } else if closed {
+            self.close_behind(file);
+        }
+    }
+
+    /// The kernel is not told what a RELEASE comes to: who has written has its success, and will not hear of this otherwise. What is on
+    /// record of the file stays there.
+    pub(crate) fn tell_refused(&mut self, file: u64, errno: i32) {
+        if errno == ENOSYS || !self.holds(file) || self.told_undone.len() >= MOST {
+            return;
+        }
+        if self.told_undone.insert(file) {
+            let (path, why) = (self.path_of(file), std::io::Error::from_raw_os_error(errno));
+            let what =
+                format!("/{path}: the daemon has failed to store it when it was closed ({why})");
+            self.control().lose(Loss::Data, &what);
+            self.told = true;
         }
     }
 

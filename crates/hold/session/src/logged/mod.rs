@@ -11,9 +11,11 @@
 //! | --- | --- |
 //! | [`facts`] | what a record says of its request |
 //! | [`files`] | what is on record where files are stored one by one |
+//! | [`behind`] | how a file is stored whose length was set by no handle |
 //! | [`relief`] | how a file is stored early, where the room is short |
 //! | [`own`] | what belay has asked a daemon for by itself |
 
+pub(crate) mod behind;
 mod facts;
 pub(crate) mod files;
 mod own;
@@ -294,29 +296,34 @@ impl<M: Memory> Session<M> {
         &mut self,
         header: &InHeader,
         body: &[u8],
-        failed: bool,
+        errno: i32,
         reply: &[u8],
         mut before: Before,
     ) {
-        self.note_stored(header, body, failed);
-        if failed || self.answering {
+        self.note_stored(header, body, errno);
+        if errno != 0 || self.answering {
             return self.drop_logged(header.unique);
         }
         before.changes.extend(self.made(header, body, reply, before.name));
         self.append_logged(Sent { header, body, sake: 0 }, reply, before);
+        match Opcode(header.opcode) {
+            Opcode::SETATTR => self.close_behind(header.nodeid),
+            Opcode::UNLINK | Opcode::RENAME | Opcode::RENAME2 => self.drop_nameless(),
+            _ => {}
+        }
     }
 
     /// A reply that changes nothing in the session has come.
-    pub(crate) fn log_reply(&mut self, slot: Slot, failed: bool, head: &[u8], reply: &[u8]) {
+    pub(crate) fn log_reply(&mut self, slot: Slot, errno: i32, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
         if self.buffers_files() && files::STORING.has(Opcode(request.opcode)) {
             let mut body = std::mem::take(&mut self.scratch);
             self.store.slot_body_into(slot, &mut body);
-            self.note_stored(&header_of(&request), &body, failed);
+            self.note_stored(&header_of(&request), &body, errno);
             self.scratch = body;
             return;
         }
-        if failed || self.answering || !self.is_changing(slot, Opcode(request.opcode)) {
+        if errno != 0 || self.answering || !self.is_changing(slot, Opcode(request.opcode)) {
             return self.drop_logged(request.unique);
         }
         let header = header_of(&request);
@@ -326,7 +333,7 @@ impl<M: Memory> Session<M> {
         let mut whole = SmallVec::<[u8; 64]>::from_slice(head);
         whole.extend_from_slice(reply);
         let before = self.before_change(&header, &body);
-        self.log_change(&header, &body, false, &whole, before);
+        self.log_change(&header, &body, 0, &whole, before);
         self.scratch = body;
     }
 }

@@ -8,7 +8,6 @@ use crate::injection::Injection;
 use crate::message::read;
 use crate::session::Session;
 use crate::task::{Job, Step};
-use belay_recorder::control::options;
 use belay_memory::Memory;
 use belay_recorder::Handle;
 use belay_wire::abi::OutHeader;
@@ -69,7 +68,7 @@ impl Relief {
 impl<M: Memory> Session<M> {
     /// Whether files are stored early where the room is short: by a daemon that stores by nothing but a close none can be.
     pub(super) fn makes_room(&self) -> bool {
-        self.options & options::BUFFER_CLOSE == 0
+        !self.by_close()
     }
 
     /// A request waits for room, or for a file that is being stored. Whether that is any use.

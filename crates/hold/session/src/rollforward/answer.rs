@@ -23,11 +23,16 @@ impl<M: Memory> Session<M> {
 
     fn take_forwarded(&mut self, what: Forwarded, reply: &[u8], forward: &mut RollForward) {
         let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
-        if let Forwarded::Store(key) = what {
+        match what {
             // A daemon without FLUSH stores at the RELEASE that follows.
-            if matches!(errno, 0 | ENOSYS) {
+            Forwarded::Store(key) if !self.by_close() && matches!(errno, 0 | ENOSYS) => {
                 forward.stored.push(key);
             }
+            Forwarded::Close(Some(key)) if self.by_close() && errno == 0 => {
+                forward.stored.push(key);
+            }
+            Forwarded::Close(Some(key)) if self.by_close() => self.tell_refused(key, errno),
+            _ => {}
         }
         let Some(issue) = forward.current.take() else { return };
         let failed = match what {
@@ -77,7 +82,7 @@ impl<M: Memory> Session<M> {
                 forward.run = run + 1;
                 self.issued(&issue, errno, reply, forward).err()
             }
-            Forwarded::Store(_) | Forwarded::Close => None,
+            Forwarded::Store(_) | Forwarded::Close(_) => None,
         };
         match failed {
             Some(why) => {

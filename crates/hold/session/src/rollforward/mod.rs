@@ -59,8 +59,8 @@ pub(crate) enum Forwarded {
     Issue(usize),
     /// FLUSH of a node's handle, so that what was written by it is stored.
     Store(u64),
-    /// RELEASE of a handle.
-    Close,
+    /// RELEASE of a handle, and of which node, if that may be stored by it.
+    Close(Option<u64>),
 }
 
 /// How far opening a file is whose mode forbids it.
@@ -123,8 +123,8 @@ pub(crate) struct RollForward {
     missing: bool,
     /// Which of the current record's names were looked up for it: a bit each.
     looked: u8,
-    /// A handle whose file was stored, and is to be closed: node's id, handle.
-    flushed: Option<(u64, Opened)>,
+    /// A handle whose file was flushed, and is to be closed: node, its id, handle.
+    flushed: Option<(u64, u64, Opened)>,
     /// Files that were stored on the way.
     stored: Vec<u64>,
     /// In front of which records there can be a checkpoint; none if there is to be none any more.
@@ -218,23 +218,23 @@ impl<M: Memory> Session<M> {
     fn forward_one(&mut self, task: &Task, forward: &mut RollForward) -> Step {
         if let Some((id, fh, flags)) = forward.opened.take() {
             let message = build::release(self.injected_ids(id), fh, flags, false);
-            return Step::Inject(message, Injection::Forward(Forwarded::Close));
+            return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
         }
         loop {
-            if let Some((id, Opened { fh, directory })) = forward.flushed.take() {
+            if let Some((key, id, Opened { fh, directory })) = forward.flushed.take() {
                 let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
-                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+                return Step::Inject(message, Injection::Forward(Forwarded::Close(Some(key))));
             }
             let ends = self.ends_for_checkpoints() && self.is_far_enough(forward);
             if let Some((key, id, opened)) = forward.next_to_close(ends) {
                 let Opened { fh, directory } = opened;
                 if forward.files {
-                    forward.flushed = Some((id, opened));
+                    forward.flushed = Some((key, id, opened));
                     let message = build::flush(self.injected_ids(id), fh);
                     return Step::Inject(message, Injection::Forward(Forwarded::Store(key)));
                 }
                 let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
-                return Step::Inject(message, Injection::Forward(Forwarded::Close));
+                return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
             }
             if let Some(issue) = &forward.current {
                 let Some(found) = self.next_of(issue, forward) else {

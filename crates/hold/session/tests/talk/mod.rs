@@ -44,6 +44,13 @@ impl Talk {
         Self::with(options::EPOCH | options::BUFFER | options::BUFFER_FILES)
     }
 
+    /// Of one that stores it when it is closed; with `release`, by nothing else.
+    pub fn buffered_by_close(release: bool) -> Self {
+        let by_close = options::BUFFER_FILES | options::BUFFER_CLOSE;
+        let more = if release { options::BUFFER_RELEASE } else { 0 };
+        Self::with(options::EPOCH | options::BUFFER | by_close | more)
+    }
+
     /// Of a daemon whose inode numbers mean nothing to its next life.
     pub fn volatile() -> Self {
         Self::with(options::VOLATILE_INODES)

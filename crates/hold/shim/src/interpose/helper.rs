@@ -4,15 +4,19 @@
 //! the daemon is handed the device that is held. A daemon that unmounts by fusermount has nothing
 //! unmounted: it is told that it has, and the supervisor decides what that means, as for umount(2).
 
+use super::words::{is_fusermount, parse, parse_unmount};
 use crate::mailbox::watch;
 use crate::real::{self, Strings};
 use crate::start::{Shim, shim};
+use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 /// The variable in which a FUSE library names the socket that it waits at.
 const COMM: &[u8] = b"_FUSE_COMMFD=";
@@ -94,61 +98,6 @@ unsafe fn unmounting<'a>(path: *const c_char, words: Strings) -> Option<&'a CStr
     parse_unmount(&words)
 }
 
-/// The mountpoint in a command line of fusermount that unmounts.
-fn parse_unmount<'a>(words: &[&'a CStr]) -> Option<&'a CStr> {
-    let is_wish = |word: &[u8]| match word {
-        b"--unmount" => true,
-        [b'-', b'-', ..] => false,
-        [b'-', letters @ ..] => letters.contains(&b'u'),
-        _ => false,
-    };
-    let mut wished = false;
-    let mut mountpoint = None;
-    let mut rest = words.iter().skip(1);
-    while let Some(word) = rest.next() {
-        match word.to_bytes() {
-            b"--" => mountpoint = rest.next(),
-            b"-o" => return None,
-            [b'-', ..] => wished |= is_wish(word.to_bytes()),
-            _ => mountpoint = Some(word),
-        }
-    }
-    mountpoint.filter(|_| wished).copied()
-}
-
-/// Whether that is fusermount3, fusermount, mergerfs-fusermount.
-///
-/// # Safety
-/// `path` is a C string or null.
-unsafe fn is_fusermount(path: *const c_char) -> bool {
-    if path.is_null() {
-        return false;
-    }
-    // SAFETY: a C string by the caller's contract.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    name.windows(10).any(|part| part == b"fusermount")
-}
-
-/// Mountpoint and options in fusermount's command line; `None` if it is to do something else.
-fn parse<'a>(words: &[&'a CStr]) -> Option<(&'a CStr, &'a [u8])> {
-    let mut options: &[u8] = b"";
-    let mut mountpoint = None;
-    let mut rest = words.iter().skip(1);
-    while let Some(word) = rest.next() {
-        match word.to_bytes() {
-            b"-o" => options = rest.next()?.to_bytes(),
-            b"--" => mountpoint = rest.next(),
-            b"--unmount" | b"--version" | b"--help" => return None,
-            [b'-', b'-', ..] => {}
-            [b'-', letters @ ..] if letters.iter().any(|l| b"uVh".contains(l)) => return None,
-            [b'-', ..] => {}
-            _ => mountpoint = Some(word),
-        }
-    }
-    Some((mountpoint?, options))
-}
-
 impl Shim {
     /// Takes down what is about to be mounted, in the form that mount(2) would be given.
     fn note_mounting(&self, mounting: &Mounting<'_>) {
@@ -160,8 +109,40 @@ impl Shim {
         self.control().set_mount(mounting.mountpoint.to_bytes(), &data);
     }
 
+    /// Whether fusermount is to mount something besides the held mount: that is the daemon's own.
+    fn mounts_another(&self, mounting: &Mounting<'_>) -> bool {
+        let settled = self.mailbox.is_settled() || {
+            let mounted = self.mailbox.look().is_some();
+            if mounted {
+                self.control().raise(flags::MOUNTED); // who relays it is about to say so
+            }
+            mounted
+        };
+        settled && self.is_another(mounting.mountpoint.to_bytes(), None)
+    }
+
+    /// In a child that is about to become fusermount: waits while another is that. Whether it is for the held mount.
+    fn becomes_first(&self, mounting: &Mounting<'_>) -> bool {
+        let control = self.control();
+        loop {
+            if self.mounts_another(mounting) {
+                return false;
+            }
+            let other = control.helper();
+            let living = i32::try_from(other).ok().filter(|pid| *pid > 0).and_then(watch);
+            match living.filter(|_| !self.mailbox.has_mail()) {
+                Some(process) => self.mailbox.wait_for(&process),
+                None if control.change_helper(other, std::process::id()) => return true,
+                None => {}
+            }
+        }
+    }
+
     /// In a child that is about to become fusermount: returns if it is to do so.
     fn becoming_helper(&self, mounting: &Mounting<'_>) {
+        if self.mounts_another(mounting) {
+            return;
+        }
         static RELAYED: AtomicBool = AtomicBool::new(false);
         if RELAYED.swap(true, Relaxed) {
             return; // the library tries a second path for the same program
@@ -170,9 +151,12 @@ impl Shim {
             let given = self.hand_out(mounting.comm);
             leave(!given);
         }
+        if !self.becomes_first(mounting) {
+            return;
+        }
         self.note_mounting(mounting);
-        // SAFETY: getpid has no preconditions.
-        let Some(helper) = watch(unsafe { libc::getpid() }) else { return };
+        let own = std::process::id();
+        let Some(helper) = i32::try_from(own).ok().and_then(watch) else { return };
         // What fusermount sends is passed on by a process of its own, which nobody waits for but
         // whoever collects belay's orphans.
         // SAFETY: this child has one thread, so all that the new process does is defined.
@@ -180,7 +164,11 @@ impl Shim {
             0 => {
                 // SAFETY: as above.
                 if unsafe { libc::fork() } == 0 {
-                    leave(!self.relay(&helper, mounting.comm));
+                    let relayed = self.relay(&helper, mounting.comm);
+                    if !relayed {
+                        self.control().change_helper(own, 0);
+                    }
+                    leave(!relayed);
                 }
                 leave(false);
             }
@@ -201,6 +189,11 @@ impl Shim {
         variables: Strings,
         start: impl FnOnce(*mut pid_t, Strings) -> c_int,
     ) -> c_int {
+        static SPAWNING: Mutex<()> = Mutex::new(());
+        let _one = patiently(&SPAWNING);
+        if self.mounts_another(mounting) {
+            return start(pid, variables);
+        }
         if self.mailbox.is_settled() {
             return stand_in(pid, || self.hand_out(mounting.comm));
         }
@@ -230,6 +223,18 @@ impl Shim {
         }
         result
     }
+}
+
+/// The lock, if it can be had in time: in a child that was forked meanwhile it may be held for ever.
+fn patiently(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    for _ in 0..5000 {
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
 }
 
 /// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.
@@ -420,47 +425,4 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
         |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };
     // SAFETY: the caller's arguments.
     unsafe { spawned(file, pid, argv, envp, start) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_requests_to_mount_are_recognised() {
-        let mount = [c"fusermount3", c"-o", c"rw,-u", c"--", c"/mnt"];
-        assert_eq!(parse(&mount), Some((c"/mnt", &b"rw,-u"[..])));
-        assert_eq!(parse(&[c"fusermount", c"/mnt"]), Some((c"/mnt", &b""[..])));
-        for words in [
-            &[c"fusermount3", c"-u", c"-q", c"-z", c"--", c"/mnt"][..],
-            &[c"fusermount3", c"--unmount", c"--quiet", c"--lazy", c"--", c"/mnt"],
-            &[c"fusermount3", c"-uz", c"/mnt"],
-            &[c"fusermount3", c"-V"],
-            &[c"fusermount3", c"-o"],
-            &[c"fusermount3"],
-            &[],
-        ] {
-            assert_eq!(parse(words), None, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn requests_to_unmount_are_recognised() {
-        for words in [
-            &[c"fusermount3", c"-u", c"-q", c"-z", c"--", c"/mnt"][..],
-            &[c"fusermount3", c"--unmount", c"--quiet", c"--lazy", c"--", c"/mnt"],
-            &[c"fusermount", c"-uz", c"/mnt"],
-            &[c"fusermount", c"/mnt", c"-u"],
-        ] {
-            assert_eq!(parse_unmount(words), Some(c"/mnt"), "{words:?}");
-        }
-        for words in [
-            &[c"fusermount3", c"-o", c"rw,-u", c"--", c"/mnt"][..],
-            &[c"fusermount", c"/mnt"],
-            &[c"fusermount3", c"-u"],
-            &[],
-        ] {
-            assert_eq!(parse_unmount(words), None, "{words:?}");
-        }
-    }
 }

@@ -4,6 +4,7 @@ use super::calls::copies::splice_here;
 use super::calls::files::{read_here, write_here};
 use super::calls::image::{image_here, is_read_by, passes_by};
 use super::calls::memory::parts;
+use super::second::clones_another;
 use crate::descriptors::{is_device, is_image};
 use crate::effects::{Policy, journal, policy};
 use crate::pipes;
@@ -183,7 +184,11 @@ pub unsafe extern "C-unwind" fn vmsplice(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
     if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
-        return 0;
+        if !clones_another(fd, arg) {
+            return 0;
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::ioctl(fd, request, arg) };
     }
     if request == libc::FIONBIO as c_ulong && is_device(fd) {
         // SAFETY: the caller's arguments, unchanged.

@@ -1,6 +1,8 @@
 //! fsopen, fsconfig, fsmount, move_mount and mount_setattr: mounting in steps. As for mount(2), generation 0 mounts, and the others
 //! find it mounted: what they make on their way there is nothing, and leads nowhere.
 
+use super::second::{device_in, give_own_device};
+use crate::descriptors::is_device;
 use crate::real::{errno, set_errno};
 use crate::start::{Shim, shim};
 use belay_recorder::control::flags;
@@ -26,9 +28,12 @@ const CREATE_EXCL: c_uint = 8;
 const NOTHING: &[u8] = b"belay: an earlier life has mounted this";
 
 /// A FUSE file system on its way to a place, in the first life.
+#[derive(Clone)]
 struct Step {
     what: What,
     options: Vec<u8>,
+    /// It is not the held mount.
+    another: bool,
 }
 
 /// By what it is known.
@@ -54,20 +59,22 @@ fn steps() -> Option<MutexGuard<'static, Vec<Step>>> {
     None
 }
 
-/// What is new: it has `options`, or is none of these.
-fn note(what: What, options: Option<Vec<u8>>) {
+/// What is new: it has these options, or is none of these.
+fn note(what: What, options: Option<(Vec<u8>, bool)>) {
     let Some(mut steps) = steps() else { return };
     steps.retain(|step| step.what != what);
-    if let Some(options) = options {
+    if let Some((options, another)) = options {
         if steps.len() == MOST {
             steps.remove(0);
         }
-        steps.push(Step { what, options });
+        steps.push(Step { what, options, another });
     }
 }
 
-fn options_of(what: What) -> Option<Vec<u8>> {
-    steps()?.iter().find(|step| step.what == what).map(|step| step.options.clone())
+fn options_of(what: What) -> Option<(Vec<u8>, bool)> {
+    let steps = steps()?;
+    let step = steps.iter().find(|step| step.what == what)?;
+    Some((step.options.clone(), step.another))
 }
 
 /// The device of what is mounted, of which no daemon is asked: it does not serve yet.
@@ -147,14 +154,15 @@ fn successor() -> Option<&'static Shim> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fsopen(kind: *const c_char, open_flags: c_uint) -> c_int {
     let ours = shim().is_some() && is_fuse(bytes(kind));
-    let fd = if ours && successor().is_some() {
+    let another = shim().is_some_and(Shim::begins_another);
+    let fd = if ours && successor().is_some() && !another {
         nothing(open_flags & 1 != 0)
     } else {
         // SAFETY: the caller's arguments, unchanged.
         unsafe { belay_sys::raw::syscall(libc::SYS_fsopen, kind, open_flags) as c_int }
     };
-    if fd >= 0 && successor().is_none() {
-        note(What::Context(fd), ours.then(Vec::new));
+    if fd >= 0 && !is_nothing(fd) {
+        note(What::Context(fd), ours.then(|| (Vec::new(), another)));
     }
     fd
 }
@@ -174,6 +182,19 @@ pub unsafe extern "C-unwind" fn fsconfig(
     if is_nothing(fd) {
         return 0;
     }
+    if shim().is_some() {
+        let device = match command {
+            SET_FD if bytes(key) == b"fd" => Some(aux),
+            SET_STRING if bytes(key) == b"fd" => device_in(&[b"fd=", bytes(value.cast())].concat()),
+            _ => None,
+        };
+        let another = || options_of(What::Context(fd)).is_some_and(|(_, another)| another);
+        if let Some(device) = device.filter(|device| is_device(*device) && another())
+            && !give_own_device(device)
+        {
+            return -1;
+        }
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe {
         belay_sys::raw::syscall(libc::SYS_fsconfig, fd, command, key, value, aux) as c_int
@@ -191,7 +212,8 @@ pub unsafe extern "C-unwind" fn fsconfig(
         }
         if matches!(command, CREATE | CREATE_EXCL) {
             // From here on the kernel asks the daemon. Where it is to be is still to be said.
-            if let Some(options) = options_of(What::Context(fd)) {
+            if let Some((options, false)) = options_of(What::Context(fd)) {
+                shim.claim_mount(device_in(&options));
                 shim.note_mounted(b"", &options);
             }
         }
@@ -245,14 +267,32 @@ pub unsafe extern "C-unwind" fn move_mount(
     move_flags: c_uint,
 ) -> c_int {
     let whole = bytes(from_path).is_empty();
-    if whole && is_nothing(from) {
+    if whole
+        && is_nothing(from)
+        && let Some(shim) = shim()
+    {
+        if shim.is_another(&target(to, bytes(to_path)), None) {
+            // Which mount it begins with a daemon that mounts so does not say: the first is taken for the held one.
+            eprintln!("belay: the held mount must be made before others: this one is refused");
+            set_errno(libc::EBUSY);
+            return -1;
+        }
+        shim.claim_mount(None);
         return 0;
     }
     let known = if whole { mounted(from).and_then(options_of) } else { None };
+    if let Some((shim, (_, true))) = shim().zip(known.as_ref()) {
+        let target = target(to, bytes(to_path));
+        let act = |at: &CStr| {
+            // SAFETY: the caller's arguments, but for the place, which is the same.
+            unsafe { place(from, from_path, libc::AT_FDCWD, at.as_ptr(), move_flags) }
+        };
+        return shim.mount_another(&target, None, act);
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { place(from, from_path, to, to_path, move_flags) };
     if result == 0
-        && let Some((shim, options)) = shim().zip(known)
+        && let Some((shim, (options, _))) = shim().zip(known)
     {
         shim.note_mounted(&target(to, bytes(to_path)), &options);
     }

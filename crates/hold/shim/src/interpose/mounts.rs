@@ -1,6 +1,7 @@
-//! mount and umount: generation 0 mounts, the others find it mounted; unmounting is the
+//! mount and umount: generation 0 mounts, the others find it mounted (and what they mount besides is their own, `second`); unmounting is the
 //! supervisor's, so that a daemon's own exit is told from a crash.
 
+use super::second::{device_in, mount_at, unmounts_another};
 use crate::real;
 use crate::start::{Shim, shim};
 use belay_recorder::control::{ending, flags};
@@ -33,13 +34,21 @@ pub unsafe extern "C-unwind" fn mount(
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::mount(source, target, kind, mount_flags, data) };
     };
+    let (place, device) = (bytes(target), device_in(bytes(data.cast())));
+    let Some(_making) = shim.make_held(place, device) else {
+        // SAFETY: the caller's arguments, but for the place, which is the same.
+        let act = |place: &CStr| unsafe { mount_at(place, source, kind, mount_flags, data) };
+        return shim.mount_another(place, device, act);
+    };
     if shim.generation > 0 {
+        shim.claim_mount(device);
         return 0;
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::mount(source, target, kind, mount_flags, data) };
     if result == 0 {
-        shim.note_mounted(bytes(target), bytes(data.cast()));
+        shim.claim_mount(device);
+        shim.note_mounted(place, bytes(data.cast()));
     }
     result
 }
@@ -65,13 +74,18 @@ fn given_up(target: *const c_char) -> bool {
     shim().is_some_and(|shim| shim.gives_up(bytes(target)))
 }
 
+fn unmounted_outside(target: *const c_char, flags: c_int) -> bool {
+    // SAFETY: umount(2) takes a NUL-terminated string, readable during the call.
+    !target.is_null() && unmounts_another(unsafe { CStr::from_ptr(target) }, flags)
+}
+
 /// umount(2).
 ///
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn umount(target: *const c_char) -> c_int {
-    if given_up(target) {
+    if given_up(target) || unmounted_outside(target, 0) {
         return 0;
     }
     // SAFETY: the caller's argument, unchanged.
@@ -84,7 +98,7 @@ pub unsafe extern "C-unwind" fn umount(target: *const c_char) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn umount2(target: *const c_char, flags: c_int) -> c_int {
-    if given_up(target) {
+    if given_up(target) || unmounted_outside(target, flags) {
         return 0;
     }
     // SAFETY: the caller's arguments, unchanged.

@@ -1,6 +1,7 @@
 //! open and close: every /dev/fuse is the one device that the keeper holds.
 
 use super::calls::{open_changing, reopen};
+use super::second;
 use crate::effects::{Policy, journal, policy};
 use crate::standin::instead;
 use crate::start::shim;
@@ -27,6 +28,7 @@ fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
         descriptors::remove(fd); // its number may have been another's
         descriptors::add(fd);
         if flags & libc::O_NONBLOCK != 0 {
+            second::opened_nonblocking(fd);
             // SAFETY: a live descriptor; the description is the one device's.
             unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
             shim.reads_wait(); // looks, and notes it

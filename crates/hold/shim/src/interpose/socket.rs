@@ -3,7 +3,6 @@
 use crate::real;
 use crate::start::{Shim, shim};
 use libc::{c_int, msghdr, ssize_t};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Descriptors that are looked at in one message; the kernel allows 253.
 const MOST: usize = 253;
@@ -16,9 +15,9 @@ const MOST: usize = 253;
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's arguments, unchanged.
     let received = unsafe { real::recvmsg(fd, message, flags) };
-    // A daemon gets the device before it can serve; what it receives later is its own affair.
+    // A daemon gets the device before it can serve. What it receives later is its own affair; but that it has another mount is told.
     if received >= 0
-        && let Some(shim) = shim().filter(|shim| !shim.ready.load(Relaxed))
+        && let Some(shim) = shim()
     {
         // SAFETY: recvmsg(2) has just filled the message, which is the caller's until it returns.
         unsafe { look_at(shim, message) };

@@ -52,6 +52,17 @@ fn refusal(failing: &Failing) -> String {
     format!("{}; what was acknowledged is kept in memory, and this is tried again", failing.show())
 }
 
+/// When the daemon is asked for a checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asking {
+    /// The next time.
+    at: u64,
+    /// How many requests there had been the last time.
+    requests: u64,
+    /// It is asked for soon again, as somebody waits for one.
+    again: bool,
+}
+
 impl Supervisor {
     pub(super) fn has_epochs(&self) -> bool {
         self.config.option_bits() & options::EPOCH != 0
@@ -227,21 +238,30 @@ impl Supervisor {
 
     /// When the next checkpoint is to be asked for.
     pub(super) fn next_checkpoint(&self) -> Option<u64> {
-        (self.has_epochs() && self.book.read_only.is_none()).then_some(self.next_checkpoint.0)
+        (self.has_epochs() && self.book.read_only.is_none()).then_some(self.next_checkpoint.at)
     }
 
     /// Asks for a checkpoint if the last is long enough ago and somebody has done something since.
     pub(super) fn ask_for_checkpoint(&mut self, now: u64) {
-        let (at, requests) = self.next_checkpoint;
+        let Asking { at, requests, again } = self.next_checkpoint;
         if !self.has_epochs() || now < at || self.book.read_only.is_some() {
             return;
         }
         let served = self.control().counter(Counter::Requests);
-        let waits = self.has_waiting(|wait| matches!(wait, Wait::Safe(..)));
+        // What is sealed only has to reach the image.
+        let current = self.overlay().epoch().unwrap_or(0);
+        let waits =
+            self.has_waiting(|wait| matches!(wait, Wait::Safe(epoch, _) if epoch >= current));
         let pause = self.config.checkpoints.interval_ms.saturating_mul(SECOND / 1000);
+        if again && !waits {
+            // The one that was waited for has been made meanwhile: the next has its time.
+            self.next_checkpoint = Asking { at: now.saturating_add(pause), requests, again: false };
+            return;
+        }
         // One that could not be made now is asked for again while somebody waits.
         let pause = if waits { pause.min(SECOND / 4) } else { pause };
-        self.next_checkpoint = (now.saturating_add(pause), served);
+        self.next_checkpoint =
+            Asking { at: now.saturating_add(pause), requests: served, again: waits };
         let due = waits || served != requests && !self.buffers();
         if due && self.complete_or_first() {
             self.control().ask_for_checkpoint();
@@ -271,7 +291,7 @@ impl Supervisor {
             return Err(refusal(&hanging));
         }
         let epoch = self.overlay().epoch().map_err(|why| why.to_string())?;
-        self.next_checkpoint.0 = 0; // now
+        self.next_checkpoint.at = 0; // now
         Ok(Wait::Safe(epoch, self.control().checkpoints_failed().0))
     }
 

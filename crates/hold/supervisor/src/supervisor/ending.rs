@@ -205,6 +205,9 @@ impl Supervisor {
             }
         }
         self.quell_at_the_end();
+        if self.process().is_none_or(|process| process.is_dead()) {
+            self.take_off_seconds();
+        }
         self.backtraces.finish();
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.or(stays).as_deref());

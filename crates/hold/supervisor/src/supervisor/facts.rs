@@ -135,7 +135,9 @@ impl Supervisor {
         let control = Control::new(&memory, self.layout);
         let losses = self.book.degraded.hear(&control, clock::now());
         for (loss, what) in losses {
-            if loss != Loss::Stored {
+            if loss == Loss::Second {
+                self.hear_of_second(&what);
+            } else if loss != Loss::Stored {
                 self.lost(loss.into(), &what);
             } else if self.book.degraded.stored(&what) {
                 tracing::info!("no longer so: {what}");

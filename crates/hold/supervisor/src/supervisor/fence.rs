@@ -117,7 +117,7 @@ impl Supervisor {
         let before = self.fencing.take();
         let Left { alive: rest, stirs } = left;
         if rest.is_empty() && !stirs && connections.is_empty() && before.is_none() {
-            self.control().set_fence(generation);
+            self.control().raise_fence(generation);
             return;
         }
         let (memory, layout) = (Arc::clone(&self.memory), self.layout);
@@ -144,7 +144,7 @@ impl Supervisor {
             // First tell: the successor's first reply has the report written.
             let _ = tell.send(killed);
             drop(tell);
-            control.set_fence(generation);
+            control.raise_fence(generation);
             let _ = time_to_tidy.recv_timeout(TIDY_AFTER);
             finishing.map(Finishing::end);
         });

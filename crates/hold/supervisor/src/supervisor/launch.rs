@@ -4,6 +4,7 @@
 //! the instants are cleared only then, when nobody can set them.
 
 use super::record::Looks;
+use super::second::give_outer;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
 use crate::error::{Error, passes};
@@ -57,6 +58,7 @@ impl Supervisor {
         self.unknown = None;
         self.choose_program();
         self.tidy_mailbox();
+        self.take_off_seconds();
         self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
         self.begin_to_look_for_stray();
         self.record_looks = Looks::default();
@@ -129,6 +131,7 @@ impl Supervisor {
     fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
         let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
             descriptor_numbers();
+        let outer = covered + 1;
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
@@ -156,7 +159,7 @@ impl Supervisor {
             }
             false => Command::new(&self.config.program),
         };
-        let mut has_covered = false;
+        let (mut has_covered, mut has_outer) = (false, false);
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -164,6 +167,7 @@ impl Supervisor {
             // mount itself would wait for the very daemon that looks.
             if may_mount() {
                 setup.mount_namespace = Some(self.namespace_without(mount, far)?);
+                has_outer = give_outer(&mut setup, outer);
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
@@ -201,6 +205,9 @@ impl Supervisor {
         }
         if has_covered {
             let _ = write!(told, ":covered={covered}");
+        }
+        if has_outer {
+            let _ = write!(told, ":outer={outer}");
         }
         if let Some(image) = &self.config.image {
             let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
@@ -391,9 +398,10 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
+/// Of those that each life has. One more is free behind them.
 fn descriptor_numbers() -> [i32; 10] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = DESCRIPTORS.min(limit.saturating_sub(11)).max(10);
+    let first = DESCRIPTORS.min(limit.saturating_sub(12)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|number| first + number)
 }

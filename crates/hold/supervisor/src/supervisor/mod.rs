@@ -16,6 +16,7 @@
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
+//! | [`second`] | other mounts of the same daemon |
 //! | [`stray`] | starts that come to nothing |
 //! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
@@ -55,6 +56,7 @@ mod quell;
 mod readonly;
 mod record;
 mod recovery;
+mod second;
 mod serving;
 mod stray;
 mod takeover;
@@ -184,7 +186,7 @@ struct Supervisor {
     /// What those who wait for commits that fail were told last.
     declared: checkpoints::Declared,
     /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
-    next_checkpoint: (u64, u64),
+    next_checkpoint: checkpoints::Asking,
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
     /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
@@ -219,6 +221,8 @@ struct Supervisor {
     adopted: bool,
     /// What came into its mailbox first is no device.
     odd_mail: bool,
+    /// How often it was looked in this life which other mounts the daemon has.
+    second_looks: u32,
     /// Go where one may have to wait for ever.
     scouts: Arc<Scouts>,
     /// This generation serves: nothing of its start is left to do.
@@ -305,7 +309,7 @@ impl Supervisor {
             committer: None,
             no_committer: None,
             declared: checkpoints::Declared::default(),
-            next_checkpoint: (0, 0),
+            next_checkpoint: checkpoints::Asking::default(),
             nudge: nudge::Nudge::default(),
             committed,
             waker,
@@ -324,6 +328,7 @@ impl Supervisor {
             cause: None,
             adopted: false,
             odd_mail: false,
+            second_looks: 0,
             scouts: Arc::default(),
             complete: false,
             ages: Ages::default(),

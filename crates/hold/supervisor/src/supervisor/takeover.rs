@@ -43,7 +43,7 @@ impl Supervisor {
             return;
         }
         // The old supervisor may have died before it could say so; its own patience is over.
-        self.control().set_fence(lease.generation);
+        self.control().raise_fence(lease.generation);
         self.control().set_held(lease.generation);
         let Ok(watched) = Watched::find(lease.pid) else {
             // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.

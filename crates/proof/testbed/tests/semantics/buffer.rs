@@ -513,6 +513,135 @@ fn s78_killed_while_it_stores() {
     }
 }
 
+/// S78: a daemon that stores by nothing but the last close of a file, also what its length was set to while nobody had it open, and not when
+/// it is synced: each is there after a crash, and stored without one.
+#[test]
+fn s78_what_only_a_close_stores() {
+    let upload = Upload::start("release");
+    let mut writer = Writer::start(&upload.mount.mountpoint);
+    ["o new", "w 0 text", "s 0"].into_iter().for_each(|line| writer.run(line));
+    upload.crash();
+    assert_eq!((upload.behind("new"), upload.behind("file")), (None, Some("text".into())));
+    writer.run("c 0");
+    upload.closed();
+    assert_eq!(upload.behind("new").as_deref(), Some("text"), "{}", upload.mount.log());
+    writer.run("t 2 file");
+    upload.closed();
+    assert_eq!(upload.behind("file").as_deref(), Some("te"), "{}", upload.mount.log());
+    // Before anything could be stored: the answer of the RELEASE that would do it is waited for.
+    fs::write(upload.control.join("before"), "").unwrap();
+    writer.run("t 1 file");
+    upload.mount.wait_for("crash", |status| number(status, "/crashes") == 3);
+    upload.closed();
+    assert_eq!(upload.behind("file").as_deref(), Some("t"), "{}", upload.mount.log());
+    for moment in ["before", "after"] {
+        // What is cut is renamed, or removed, or written to before it is stored.
+        fs::write(upload.at("moved"), "moved").unwrap();
+        fs::write(upload.at("gone"), "gone").unwrap();
+        fs::write(upload.at("open"), "open").unwrap();
+        upload.closed();
+        fs::write(upload.control.join(moment), "").unwrap();
+        for name in ["moved", "gone", "open"] {
+            writer.run(&format!("t 2 {name}"));
+        }
+        fs::rename(upload.at("moved"), upload.at("renamed")).unwrap();
+        fs::remove_file(upload.at("gone")).unwrap();
+        File::options().append(true).open(upload.at("open")).unwrap().write_all(b"!").unwrap();
+        upload.crash();
+        upload.closed();
+        let told = || format!("{moment}\n{}", upload.mount.log());
+        assert_eq!(upload.behind("renamed").as_deref(), Some("mo"), "{}", told());
+        assert_eq!(upload.behind("open").as_deref(), Some("op!"), "{}", told());
+        assert_eq!((upload.behind("gone"), upload.behind("moved")), (None, None), "{}", told());
+    }
+    assert_well(&upload.mount);
+    writer.end();
+    unmount(upload.mount);
+}
+
+/// What is done with a file that was closed and is just being stored. Gives the name that has its content then, and that.
+fn done_meanwhile(
+    upload: &Upload,
+    writer: &mut Writer,
+    what: &str,
+    name: &str,
+) -> (String, Option<&'static str>) {
+    let (at, text) = (upload.at(name), "what was written");
+    let to = match what {
+        "rename" => "renamed",
+        "over" => "other",
+        _ => name,
+    };
+    let text = match what {
+        "read" => {
+            assert_eq!(fs::read_to_string(&at).unwrap(), text);
+            Some(text)
+        }
+        "unlink" => {
+            fs::remove_file(&at).unwrap();
+            None
+        }
+        "write" => {
+            let again = File::options().write(true).open(&at).unwrap();
+            again.write_all_at(b"WHAT", 0).unwrap();
+            Some("WHAT was written")
+        }
+        "cut" => {
+            writer.run(&format!("t 4 {name}"));
+            Some("what")
+        }
+        _ => {
+            fs::rename(&at, upload.at(to)).unwrap();
+            Some(text)
+        }
+    };
+    (to.into(), text)
+}
+
+/// S78: close(2) does not wait for the RELEASE by which its file is stored. What comes meanwhile finds what was written, and so it is if the
+/// daemon dies then, before it has stored it, after that, or before it has answered; whatever becomes of the name.
+#[test]
+fn s78_while_a_close_is_stored() {
+    for (until, moment) in
+        ["close", "release"].into_iter().flat_map(|u| [(u, "before"), (u, "after"), (u, "stop")])
+    {
+        let upload = Upload::start(until);
+        let mut writer = Writer::start(&upload.mount.mountpoint);
+        for what in ["read", "rename", "over", "unlink", "write", "cut"] {
+            let told = || format!("{until} {moment} {what}\n{}", upload.mount.log());
+            fs::write(upload.at("other"), "other").unwrap();
+            upload.closed();
+            let crashes = number(&upload.mount.status().unwrap(), "/crashes");
+            let daemon = upload.mount.pid("daemon");
+            let name = format!("to-{what}");
+            let file = File::create_new(upload.at(&name)).unwrap();
+            file.write_all_at(b"what was written", 0).unwrap();
+            fs::write(upload.control.join(moment), "").unwrap();
+            let (name, text) = std::thread::scope(|scope| {
+                drop(file);
+                let done = scope.spawn(|| done_meanwhile(&upload, &mut writer, what, &name));
+                if moment == "stop" {
+                    // The close, and what comes behind it.
+                    upload
+                        .mount
+                        .wait_for("both", |status| number(status, "/requests/in_flight") > 1);
+                    kill(daemon, Signal::KILL).unwrap();
+                    fs::remove_file(upload.control.join("stop")).unwrap();
+                }
+                done.join().unwrap()
+            });
+            upload.mount.wait_for("crash", |status| number(status, "/crashes") > crashes);
+            upload.closed();
+            upload.crash();
+            assert_eq!(fs::read_to_string(upload.at(&name)).ok().as_deref(), text, "{}", told());
+            assert_eq!(upload.behind(&name).as_deref(), text, "{}", told());
+        }
+        assert_well(&upload.mount);
+        writer.end();
+        unmount(upload.mount);
+    }
+}
+
 /// What is stored is nobody's business any more: somebody may have changed it since.
 #[test]
 fn s78_what_is_stored_is_not_done_again() {

@@ -43,6 +43,7 @@ mod starts;
 mod strangers;
 mod transaction;
 mod triggers;
+mod twice;
 mod unending;
 mod unmounting;
 mod unprivileged;

@@ -2,9 +2,12 @@
  *     upload BACKING CONTROL MOUNTPOINT [OPTIONS]
  * What is written collects in memory, by path. FLUSH and FSYNC store it by a new file that takes the old one's place; with "close" in
  * CONTROL it is RELEASE that does, and FLUSH nothing. A file that is made is there when it is stored. Names go through at once.
+ * With "release" in CONTROL it is as with "close", FSYNC stores nothing, and neither does a change of length by no handle, which is kept until
+ * somebody has had the file open.
  * Extended attributes of a file that is open collect as well, up to four; those of others go through.
  * With "aside" in CONTROL what is written goes to a temporary file without a name as well, to a memfd, by a word to an eventfd and to a
  * pipe of its own: all of that dies with it.
+ * Who finds "stop" there when a RELEASE has stored waits with its answer until that is gone.
  * Who finds "before" or "after" in CONTROL when it stores removes it, and dies of SIGKILL before or after the new file is in place. */
 #define FUSE_USE_VERSION 35
 #define _GNU_SOURCE
@@ -28,7 +31,7 @@
 struct attribute { char name[64], value[64]; ssize_t length; /* 0: none, or it is gone */ };
 static struct {
     char path[256];
-    int opens, dirty;
+    int opens, dirty, kept; /* not open, and not stored */
     mode_t mode;
     size_t size;
     char *data;
@@ -56,7 +59,7 @@ static void die_if(const char *what) {
 
 static int find(const char *path) {
     for (int i = 0; i < FILES; i++)
-        if (files[i].opens && !strcmp(files[i].path, path))
+        if ((files[i].opens || files[i].kept) && !strcmp(files[i].path, path))
             return i;
     return -1;
 }
@@ -136,7 +139,7 @@ static int hold(const char *path, mode_t mode, int load) {
         files[i].opens++;
         return i;
     }
-    for (i = 0; i < FILES && files[i].opens; i++)
+    for (i = 0; i < FILES && (files[i].opens || files[i].kept); i++)
         ;
     if (i == FILES)
         return -ENFILE;
@@ -182,12 +185,20 @@ static int open_file(const char *path, struct fuse_file_info *fi) {
     return i < 0 ? i : 0;
 }
 
+static int has(const char *what) {
+    char path[PATH_MAX];
+    return access(in(control, what, path), F_OK) == 0;
+}
+
 static int cut(const char *path, off_t size, struct fuse_file_info *fi) {
     LOCKED;
     int i = fi ? (int)fi->fh : hold(path, 0, 1);
     int failed = i < 0 ? i : resize(i, (size_t)size);
     if (!fi && i >= 0) {
-        failed = failed ? failed : store(i);
+        if (has("release"))
+            files[i].kept = 1;
+        else
+            failed = failed ? failed : store(i);
         files[i].opens--;
     }
     return failed;
@@ -214,10 +225,7 @@ static int write_file(const char *path, const char *data, size_t size, off_t at,
     return (int)size;
 }
 
-static int by_close(void) {
-    char path[PATH_MAX];
-    return access(in(control, "close", path), F_OK) == 0;
-}
+static int by_close(void) { return has("close") || has("release"); }
 
 static int flush(const char *path, struct fuse_file_info *fi) {
     LOCKED;
@@ -228,7 +236,7 @@ static int flush(const char *path, struct fuse_file_info *fi) {
 static int sync_file(const char *path, int data, struct fuse_file_info *fi) {
     LOCKED;
     (void)path, (void)data;
-    return store((int)fi->fh);
+    return has("release") ? 0 : store((int)fi->fh);
 }
 
 static int release(const char *path, struct fuse_file_info *fi) {
@@ -238,6 +246,9 @@ static int release(const char *path, struct fuse_file_info *fi) {
     if (by_close() && files[i].opens == 1)
         failed = store(i);
     files[i].opens--; /* what is not stored now is lost */
+    files[i].kept = 0;
+    while (by_close() && has("stop"))
+        usleep(10000);
     return failed;
 }
 
@@ -305,16 +316,22 @@ static int make_dir(const char *path, mode_t mode) {
 }
 
 static int take_away(const char *path) {
+    LOCKED;
     char at[PATH_MAX];
+    int i = find(path);
+    if (i >= 0)
+        files[i].kept = 0;
     return unlink(behind(path, at)) ? -errno : 0;
 }
 
 static int move(const char *from, const char *to, unsigned int flags) {
     LOCKED;
     char at[PATH_MAX], new[PATH_MAX];
-    int i = find(from);
+    int i = find(from), over = find(to);
     if (flags)
         return -EINVAL;
+    if (over >= 0 && over != i)
+        files[over].kept = 0;
     if (rename(behind(from, at), behind(to, new)) && (i < 0 || errno != ENOENT))
         return -errno;
     if (i >= 0)

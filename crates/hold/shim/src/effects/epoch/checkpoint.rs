@@ -138,6 +138,9 @@ impl Shim {
         if !session.prepare_cut() {
             return;
         }
+        // Who has asked up to now has all that was acknowledged in this one; of one on the way of a roll-forward a part only.
+        let whole = !session.is_rolling_forward();
+        let asked = self.control().checkpoints_asked();
         // That one store ends it, and with it what the op-log holds, or, in a roll-forward, what was done of that.
         let sealed = self.overlay().seal();
         drop(alone);
@@ -145,6 +148,9 @@ impl Shim {
             Ok(Some(ended)) => {
                 session.sealed(ended + 1);
                 self.epochs.pace.end(now());
+                if whole {
+                    self.epochs.asked.store(asked, Relaxed);
+                }
             }
             _ => session.abandon_checkpoint(),
         }

@@ -1,0 +1,124 @@
+//! A file whose length is set while nobody has it open for writing, by a daemon that stores nothing but when a file is closed (policy
+//! `buffer`, until `release`): belay opens the file and closes it again. Its caller does not wait for that, since the change is on record
+//! until it is over.
+
+use belay_wire::errno::EIO;
+use crate::injection::Injection;
+use crate::message::read;
+use crate::session::Session;
+use crate::task::{Job, Step};
+use belay_memory::Memory;
+use belay_recorder::control::options;
+use belay_wire::abi::OutHeader;
+use belay_wire::{OpenOut, build};
+use smallvec::SmallVec;
+
+const O_RDWR: u32 = 2;
+
+/// Files that belay has open, or is opening: key, the daemon's ids of the file and of the handle. While it is so, nobody else's close stores
+/// them.
+#[derive(Debug, Default)]
+pub(crate) struct Behind(SmallVec<[(u64, u64, Option<u64>); 2]>);
+
+impl Behind {
+    fn has(&self, file: u64) -> bool {
+        self.0.iter().any(|(other, ..)| *other == file)
+    }
+
+    fn remove(&mut self, file: u64) {
+        self.0.retain(|(other, ..)| *other != file);
+    }
+}
+
+impl<M: Memory> Session<M> {
+    /// Whether a flush stores nothing.
+    pub(crate) fn by_close(&self) -> bool {
+        self.options & options::BUFFER_CLOSE != 0
+    }
+
+    /// Whether nothing stores the content of a file but its last RELEASE.
+    pub(super) fn by_release(&self) -> bool {
+        self.options & options::BUFFER_RELEASE != 0
+    }
+
+    /// Whether somebody has a file open for writing, belay included.
+    pub(super) fn is_open(&self, file: u64) -> bool {
+        self.has_writers(file) || self.behind.has(file)
+    }
+
+    /// Sees to it that what is on record of a file is stored, if no close that is to come does that.
+    pub(super) fn close_behind(&mut self, file: u64) {
+        let asked = |job: &Job| matches!(job, Job::CloseBehind(other) if *other == file);
+        if self.by_release()
+            && self.holds(file)
+            && !self.is_open(file)
+            && !self.tasks.iter().any(|task| asked(&task.job))
+        {
+            self.park_errand(Job::CloseBehind(file));
+        }
+    }
+
+    /// A name has gone: files that were to be stored, and are not there any more, need not be.
+    pub(super) fn drop_nameless(&mut self) {
+        if !self.by_release() {
+            return;
+        }
+        let files = self.tasks.iter().filter_map(|task| match task.job {
+            Job::CloseBehind(file) => Some(file),
+            _ => None,
+        });
+        let gone = |file: &u64| {
+            self.store.node_by_key(*file).is_some_and(|node| {
+                self.store.opens(node) == 0 && self.store.dentries(node).next().is_none()
+            })
+        };
+        let gone: SmallVec<[u64; 2]> = files.filter(gone).collect();
+        gone.into_iter().for_each(|file| self.drop_stored(file));
+    }
+
+    pub(crate) fn close_behind_step(&mut self, file: u64) -> Step {
+        if let Some((_, id, Some(fh))) = self.behind.0.iter().find(|(other, ..)| *other == file) {
+            let (id, fh) = (*id, *fh);
+            let ids = self.injected_ids(id);
+            let unique = ids.unique;
+            self.storing.begin(unique, file);
+            let message = build::release(ids, fh, O_RDWR, false);
+            return Step::Inject(message, Injection::CloseBehind { file, unique });
+        }
+        // Who has it open now closes it later.
+        let node = self.store.node_by_key(file).filter(|_| self.holds(file) && !self.is_open(file));
+        let Some(id) = node.and_then(|node| self.store.bound(node, self.generation)) else {
+            return Step::Done;
+        };
+        self.behind.0.push((file, id, None));
+        Step::Inject(build::open(self.injected_ids(id), O_RDWR), Injection::OpenBehind { file })
+    }
+
+    pub(crate) fn opened_behind(&mut self, task: u64, file: u64, reply: &[u8]) {
+        let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| done);
+        let place = self.behind.0.iter_mut().find(|(other, ..)| *other == file);
+        if let (Some(open), Some((_, _, fh))) = (&open, place) {
+            *fh = Some(open.fh);
+        } else {
+            self.behind.remove(file);
+        }
+        // What cannot be opened now stays on record.
+        self.with_task(task, |task| task.done = open.is_none());
+    }
+
+    pub(crate) fn closed_behind(&mut self, task: u64, file: u64, unique: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
+        let alone = self.storing.end(unique);
+        self.behind.remove(file);
+        let closed = !self.is_open(file);
+        if errno != 0 {
+            self.tell_refused(file, errno);
+        } else if alone && closed && self.holds(file) {
+            self.drop_stored(file);
+        }
+        // What came meanwhile is stored by another turn, or by the close that is to come.
+        let again = errno == 0 && closed && self.holds(file);
+        self.with_task(task, |task| task.done = !again);
+    }
+}
