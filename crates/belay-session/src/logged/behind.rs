@@ -67,11 +67,8 @@ impl<M: Memory> Session<M> {
             Job::CloseBehind(file) => Some(file),
             _ => None,
         });
-        let gone = |file: &u64| {
-            self.store.node_by_key(*file).is_some_and(|node| {
-                self.store.opens(node) == 0 && self.store.dentries(node).next().is_none()
-            })
-        };
+        let gone =
+            |file: &u64| self.store.node_by_key(*file).is_some_and(|node| self.is_gone(node));
         let gone: SmallVec<[u64; 2]> = files.filter(gone).collect();
         gone.into_iter().for_each(|file| self.drop_stored(file));
     }
