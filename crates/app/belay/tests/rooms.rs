@@ -48,7 +48,8 @@ fn built() -> Crates {
         let folder = manifest.parent().and_then(Path::parent).and_then(Path::file_name);
         let uses = package["dependencies"].as_array().expect("dependencies").iter();
         let uses = uses.filter(|used| used["kind"] != "dev");
-        let uses = uses.filter_map(|used| used["name"].as_str()).filter(|used| names.contains(used));
+        let uses =
+            uses.filter_map(|used| used["name"].as_str()).filter(|used| names.contains(used));
         let room = folder.expect("a room").to_string_lossy().into_owned();
         (short(package["name"].as_str().expect("a name")), (room, uses.map(short).collect()))
     };

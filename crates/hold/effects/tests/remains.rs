@@ -4,9 +4,9 @@
 mod common;
 
 use belay_effects::remains::{self, Head, MAPS_BYTES, Machine, REGISTERS_MAX, STACK_BYTES};
-use belay_recorder::layout::REMAINS_WORDS;
 use belay_memory::Memory;
 use belay_recorder::Layout;
+use belay_recorder::layout::REMAINS_WORDS;
 use common::{Mortal, layout};
 
 fn head() -> Head {

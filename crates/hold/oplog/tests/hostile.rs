@@ -3,8 +3,8 @@
 
 mod common;
 
-use belay_oplog::{Capacity, Facts, Namespace, Oplog};
 use belay_memory::Memory;
+use belay_oplog::{Capacity, Facts, Namespace, Oplog};
 use belay_wire::Opcode;
 use common::Sim;
 use common::hostile::{SMALL, filled, use_it, words};

@@ -3,8 +3,8 @@
 
 mod common;
 
-use belay_oplog::{Capacity, Entry, Facts, NameChange, Oplog, Refused, Run};
 use belay_memory::Memory;
+use belay_oplog::{Capacity, Entry, Facts, NameChange, Oplog, Refused, Run};
 use belay_wire::Opcode;
 use common::Sim;
 use common::short::{AT, EPOCH, body, facts, fresh, issues, open, other, write};

@@ -4,9 +4,9 @@
 //! either a single word or bytes whose length is checked; nothing here is trusted further.
 
 use crate::layout::Layout;
+use crate::solo::Blame;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
-use crate::solo::Blame;
 
 mod checkpoints;
 mod decisions;

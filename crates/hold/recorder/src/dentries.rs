@@ -1,10 +1,10 @@
 //! Dentries: under which names the kernel has seen a node. They are the way back to it.
 
 use crate::index::{Index, hash_bytes};
-use belay_memory::Memory;
-use belay_memory::words::{high, low, pair, tail};
 use crate::nodes::{Node, node_flags};
 use crate::store::Store;
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair, tail};
 
 const ENDS: usize = 0; // parent | node
 const NEXT: usize = 1; // next in the index | next of the node

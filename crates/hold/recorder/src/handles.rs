@@ -1,10 +1,10 @@
 //! Handles: open files and directories. The kernel's handle is a key of belay's, like a node's.
 
 use crate::layout::HANDLE_WORDS;
-use belay_memory::Memory;
-use belay_memory::words::{high, low, pair};
 use crate::nodes::Node;
 use crate::store::{HANDLE_FREE, HANDLE_TOP, HANDLES_LIVE, Store};
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair};
 
 /// A handle's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! Blocks of 16 to 1088 bytes for names, locks and directory streams.
 
-use belay_memory::Memory;
 use crate::store::{HEAP_CLASSES, HEAP_TOP, Store};
+use belay_memory::Memory;
 
 /// Words in a heap unit.
 pub(crate) const UNIT_WORDS: usize = 2;

@@ -1,10 +1,10 @@
 //! Which nodes are kept open under hidden names: a list that survives the daemon, so that no
 //! hidden file outlives its last handle.
 
-use belay_memory::Memory;
-use belay_memory::words::{high, low, pair};
 use crate::nodes::Node;
 use crate::store::{HIDDEN, Store};
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair};
 
 const BYTES: usize = 16;
 

@@ -2,9 +2,9 @@
 //! the table full, so no insert ever pays for a whole rehash and memory stays proportional.
 
 use crate::dentries;
+use crate::store::{INDICES, Store};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair, tail};
-use crate::store::{INDICES, Store};
 
 /// Which index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //!
 //! One list for the whole mount: locks are few, and after a crash all are taken again at once.
 
+use crate::store::{LOCKS, Store};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
-use crate::store::{LOCKS, Store};
 
 const NEXT: usize = 0; // next | 1 for flock
 const HANDLE: usize = 1;

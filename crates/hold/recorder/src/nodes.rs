@@ -6,9 +6,9 @@
 
 use crate::index::{Index, hash_bytes};
 use crate::layout::NODE_WORDS;
+use crate::store::{NODE_FREE, NODE_TOP, NODES_LIVE, Store};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
-use crate::store::{NODE_FREE, NODE_TOP, NODES_LIVE, Store};
 
 /// A node's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,10 +1,10 @@
 //! Slots: the requests that are in flight, with their replies once these are decided.
 
 use crate::layout::{Layout, SLOT_WORDS};
-use belay_memory::Memory;
-use belay_memory::words::{high, low, pair};
 use crate::solo::Solo;
 use crate::store::{SLOT_TOP, Store};
+use belay_memory::Memory;
+use belay_memory::words::{high, low, pair};
 
 const STATE: usize = 0; // opcode | state
 const UNIQUE: usize = 1;

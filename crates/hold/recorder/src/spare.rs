@@ -2,9 +2,9 @@
 
 use crate::index::Index;
 use crate::layout::{HANDLE_WORDS, Layout, NODE_WORDS, SLOT_WORDS};
-use belay_memory::Memory;
 use crate::slots::Slot;
 use crate::store::{HANDLE_TOP, HEAP_TOP, NODE_TOP, Store};
+use belay_memory::Memory;
 use std::ops::Range;
 
 const PAGE: usize = 512;

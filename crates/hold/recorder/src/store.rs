@@ -10,8 +10,8 @@
 //! * Nothing moves: a record keeps its place from its birth to its end.
 
 use crate::layout::Layout;
-use belay_memory::{Memory, Overflow, UndoLog};
 use belay_memory::words::{high, low, pair, tail};
+use belay_memory::{Memory, Overflow, UndoLog};
 use std::cell::Cell;
 
 pub(crate) const NODE_TOP: usize = 0;

@@ -8,9 +8,9 @@
 //! takes its place. Whoever finds no room gives back what is there.
 
 use crate::handles::Handle;
+use crate::store::Store;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
-use crate::store::Store;
 
 const CHUNK_WORDS: usize = 130;
 const CHUNK_DATA: usize = (CHUNK_WORDS - 1) * 8;

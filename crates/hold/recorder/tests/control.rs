@@ -3,12 +3,12 @@
 
 mod common;
 
+use belay_memory::Memory;
 use belay_recorder::control::{
     COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Kept, Lease, Loss,
     MAGIC, ending, flags,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
-use belay_memory::Memory;
 use belay_recorder::{Blame, Capacity, Control, Layout};
 use common::{Random, Sim};
 use proptest::prelude::*;

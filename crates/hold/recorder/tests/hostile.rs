@@ -3,8 +3,8 @@
 
 mod common;
 
-use belay_recorder::layout::NODE_WORDS;
 use belay_memory::Memory;
+use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::{Node, Store};
 use common::readers::{CAPACITY, LAYOUT, populated, read_all, write_some};
 use common::{Random, Sim};

@@ -5,17 +5,16 @@
 //! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
 //! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
 
-use belay_wire::errno::{EACCES, EPERM};
 use crate::injection::Injection;
 use crate::session::{Session, Work};
 use crate::task::{Job, Task};
 use belay_memory::Memory;
 use belay_recorder::{Handle, Slot};
+use belay_wire::errno::{EACCES, EPERM};
 use belay_wire::request::HEADER;
 use belay_wire::{InHeader, Opcode, OutHeader, Request, get_u64, handle_fields, put_u64};
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
-
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

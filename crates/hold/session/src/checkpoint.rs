@@ -8,7 +8,6 @@
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
-use belay_wire::errno::{EIO, EROFS};
 use crate::decision::Progress;
 use crate::hide::Hide;
 use crate::injection::Injection;
@@ -16,10 +15,11 @@ use crate::logged::Placed;
 use crate::message::read;
 use crate::session::{Active, Phase, Session, Work};
 use crate::task::{Job, Resent, Step, Task};
-use belay_recorder::control::{FlushBy, options};
 use belay_memory::Memory;
 use belay_recorder::Node;
+use belay_recorder::control::{FlushBy, options};
 use belay_wire::abi::OutHeader;
+use belay_wire::errno::{EIO, EROFS};
 use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
 
 /// O_RDWR: daemons flush for handles only by which something could have been written.

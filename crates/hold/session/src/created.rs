@@ -1,13 +1,12 @@
 //! Opening a file that a dead generation had created for a CREATE without answering it: also one
 //! whose own mode forbids that, which is widened for a moment.
 
-use belay_wire::errno::{EACCES, EPERM};
 use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_wire::OpenOut;
 use belay_wire::abi::OutHeader;
-
+use belay_wire::errno::{EACCES, EPERM};
 
 /// How far opening a created file is whose own mode forbids it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Which node a directory entry is: the place where one kernel inode stays one.
 
 use crate::session::Session;
-use belay_recorder::control::{Counter, flags};
 use belay_memory::Memory;
+use belay_recorder::control::{Counter, flags};
 use belay_recorder::{Node, node_flags};
 use belay_wire::abi::Statx;
 use belay_wire::reply::{ino_offset, nlink_offset};
@@ -11,6 +11,16 @@ use std::mem::offset_of;
 
 /// S_IFDIR >> 12.
 pub(crate) const DIRECTORY: u32 = 4;
+
+/// Whether what is of this kind and has so many links may have another name.
+pub(crate) fn may_have_links(kind: u32, nlink: u32) -> bool {
+    nlink > 1 && kind != DIRECTORY
+}
+
+/// The kind of file that a mode has: its S_IFMT >> 12.
+pub(crate) fn kind_of(mode: u32) -> u32 {
+    (mode >> 12) & 15
+}
 
 /// Of the mask of statx(2): the inode number is there.
 const STATX_INO: u32 = 0x100;
@@ -45,7 +55,7 @@ impl<M: Memory> Session<M> {
         created: bool,
     ) -> Option<Node> {
         let id = entry.nodeid;
-        let kind = (entry.attr.mode >> 12) & 15;
+        let kind = kind_of(entry.attr.mode);
         let numbered = self.is_numbered(entry);
         let old = || {
             // Not known to this generation, and still here: its children or handles need it.
@@ -55,7 +65,7 @@ impl<M: Memory> Session<M> {
                     && self.is_same(*old, kind, entry)
             })
         };
-        let has_links = entry.attr.nlink > 1 && kind != DIRECTORY;
+        let has_links = may_have_links(kind, entry.attr.nlink);
         let mut counted = 0;
         if let Some(known) = self.store.node_by_id(self.generation, id) {
             let is_kind = self.store.kind(known) == kind || known == Node::ROOT;
@@ -86,9 +96,7 @@ impl<M: Memory> Session<M> {
         }
         let node = match node {
             Some(node) => {
-                if self.store.ino(node) != entry.attr.ino || self.is_pinned(node) {
-                    self.pin(node, (entry.attr.ino, entry.attr.nlink));
-                }
+                self.pin(node, (entry.attr.ino, entry.attr.nlink));
                 self.count(Counter::NodesRestored);
                 node
             }
@@ -111,7 +119,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether a node has lost its last name, and nobody has it open.
-    fn is_gone(&self, node: Node) -> bool {
+    pub(crate) fn is_gone(&self, node: Node) -> bool {
         node != Node::ROOT
             && self.store.opens(node) == 0
             && self.store.dentries(node).next().is_none()
@@ -136,7 +144,7 @@ impl<M: Memory> Session<M> {
     }
 
     fn index_links(&self, node: Node, kind: u32, nlink: u32, numbered: bool) {
-        if nlink > 1 && kind != DIRECTORY && !numbered && node != Node::ROOT {
+        if may_have_links(kind, nlink) && !numbered && node != Node::ROOT {
             self.store.index_by_ino(node);
         }
     }

@@ -3,8 +3,8 @@
 
 use crate::message::{Outgoing, read};
 use crate::session::{INJECTED, Session};
-use belay_recorder::control::options;
 use belay_memory::Memory;
+use belay_recorder::control::options;
 use belay_recorder::{InFlight, Node, Slot};
 use belay_wire::abi::{InHeader, LinkIn, OutHeader};
 use belay_wire::rules::{broken_attr_reply, broken_entry, broken_header, broken_listing};

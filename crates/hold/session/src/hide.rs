@@ -1,7 +1,6 @@
 //! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 
-use belay_wire::errno::ENOENT;
 use crate::asked::Caller;
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
@@ -10,10 +9,11 @@ use crate::requests::Missing;
 use crate::restore::Missed;
 use crate::session::{Active, Session};
 use crate::task::{Job, Step, Task};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_recorder::control::Counter;
 use belay_recorder::{Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
+use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, build};
 
 /// What hidden names start with.

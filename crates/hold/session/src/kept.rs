@@ -8,8 +8,8 @@
 
 use crate::message::header_of;
 use crate::session::Session;
-use belay_recorder::control::{Kept, Loss, flags};
 use belay_memory::Memory;
+use belay_recorder::control::{Kept, Loss, flags};
 use belay_recorder::{Node, Slot, node_flags};
 use belay_wire::abi::{Rename2In, RenameIn, SetattrIn, fattr};
 use belay_wire::{Opcode, OpcodeSet, Request};

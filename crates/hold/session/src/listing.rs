@@ -2,17 +2,17 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
-use belay_wire::errno::{ENOSYS, EOPNOTSUPP};
 use crate::cookies::last_cookie;
 use crate::hide::PREFIX;
 use crate::injection::Injection;
 use crate::message::{Outgoing, read};
 use crate::session::Session;
 use crate::task::{Step, Task};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Node, Slot, StreamPlace};
 use belay_wire::abi::{OutHeader, ReadIn};
+use belay_wire::errno::{ENOSYS, EOPNOTSUPP};
 use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
     push_direntplus,

@@ -1,8 +1,9 @@
 //! What cannot be had again in a successor, which is said at once: which file, why, and what helps.
 
+use crate::entries::kind_of;
 use crate::session::Session;
-use belay_recorder::control::Loss;
 use belay_memory::Memory;
+use belay_recorder::control::Loss;
 use belay_recorder::{Handle, Node, handle_flags};
 use belay_wire::{EntryOut, Opcode, OpcodeSet, Request};
 
@@ -39,7 +40,7 @@ impl<M: Memory> Session<M> {
         let (before, now) = (self.store.ino(node), entry.attr.ino);
         let in_use =
             self.store.opens(node) > 0 || self.store.kind(node) == crate::entries::DIRECTORY;
-        if before != now && in_use && self.store.kind(node) == (entry.attr.mode >> 12) & 15 {
+        if before != now && in_use && self.store.kind(node) == kind_of(entry.attr.mode) {
             self.tell(node, |path| {
                 format!(
                     "{path}: its inode number was {before} and is {now}, so it counts as replaced; who has it open gets \
@@ -56,7 +57,7 @@ impl<M: Memory> Session<M> {
         (parent, name): (Node, &[u8]),
         found: Option<&EntryOut>,
     ) {
-        let other = found.is_none_or(|entry| self.store.kind(node) != (entry.attr.mode >> 12) & 15);
+        let other = found.is_none_or(|entry| self.store.kind(node) != kind_of(entry.attr.mode));
         let mut names = self.store.dentries(node);
         let last = names.next().is_some() && names.next().is_none();
         drop(names);

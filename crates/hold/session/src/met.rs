@@ -9,16 +9,17 @@
 //! The root has no name. Its attributes are what the kernel asks for first where it checks permissions itself, and has still
 //! after a crash; some daemons set up what they have of the root only then.
 
-use belay_wire::errno::ENOENT;
+use crate::entries::kind_of;
 use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Step, Task};
-use belay_oplog::Record;
 use belay_memory::Memory;
+use belay_oplog::Record;
 use belay_recorder::Node;
 use belay_wire::abi::{InHeader, OutHeader};
+use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, build};
 use std::hash::BuildHasher;
 
@@ -228,7 +229,7 @@ impl<M: Memory> Session<M> {
             let known = self.store.node_by_id(self.generation, entry.nodeid);
             let same = self.store.child(parent, name).filter(|node| {
                 self.store.bound(*node, self.generation).is_none()
-                    && self.is_same(*node, (entry.attr.mode >> 12) & 15, &entry)
+                    && self.is_same(*node, kind_of(entry.attr.mode), &entry)
             });
             match known.or(same) {
                 Some(Node::ROOT) | None => self.borrowed.push((lender, entry.nodeid)),

@@ -1,13 +1,12 @@
 //! Notifications from the daemon speak of its own node ids; the kernel knows others.
 
-use belay_wire::errno::{ENOENT, ENOSYS};
 use crate::message::Outgoing;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_wire::abi::{NotifyPollWakeupOut, notify};
+use belay_wire::errno::{ENOENT, ENOSYS};
 use belay_wire::{build, get_u64, put_u64};
 use zerocopy::IntoBytes;
-
 
 impl<M: Memory> Session<M> {
     /// Translates a notification.

@@ -7,13 +7,13 @@
 //! on seeing what they saw last. Then the daemon knows nothing of a number that is in use, and may
 //! give it to another file, which is given one that is in nobody's use instead.
 
-use crate::entries::DIRECTORY;
+use crate::entries::{kind_of, may_have_links};
 use crate::message::read;
 use crate::restore::Missed;
 use crate::session::Session;
 use crate::task::{Step, Task};
-use belay_recorder::control::options;
 use belay_memory::Memory;
+use belay_recorder::control::options;
 use belay_recorder::{InFlight, Node, Slot, node_flags};
 use belay_wire::{EntryOut, Ids, build};
 use std::collections::{HashMap, HashSet};
@@ -49,10 +49,11 @@ impl<M: Memory> Session<M> {
     /// seeing the recorded one. Not if that is another's as well: then they see that of the daemon, or a spare one. A link of a file
     /// that this life has shown already has the number of that. Part of a change.
     pub(crate) fn pin(&mut self, node: Node, (own, nlink): (u64, u32)) {
-        if self.store.node_flags(node) & node_flags::INO_IS_ID != 0 {
+        let seen = self.store.ino(node);
+        let is_key = self.store.node_flags(node) & node_flags::INO_IS_ID != 0;
+        if is_key || seen == own && !self.is_pinned(node) {
             return;
         }
-        let seen = self.store.ino(node);
         let has_links = self.has_links(node, nlink);
         let is_anothers = |other| {
             // A link of the same file would have the same number in this life, too.
@@ -102,14 +103,14 @@ impl<M: Memory> Session<M> {
 
     /// Whether `node`, of which the daemon says that it has so many links, may be another node's file.
     fn has_links(&self, node: Node, nlink: u32) -> bool {
-        nlink > 1 && self.store.kind(node) != DIRECTORY
+        may_have_links(self.store.kind(node), nlink)
     }
 
     /// A name of a file with several links has turned up, and an earlier life knew another file by this number, which this life has
     /// not met: that one, if they may be one. To be looked up first, once.
     pub(crate) fn in_question(&self, parent: Node, name: &[u8], entry: &EntryOut) -> Option<Node> {
-        let (kind, ino) = ((entry.attr.mode >> 12) & 15, entry.attr.ino);
-        if self.generation == 0 || entry.attr.nlink <= 1 || kind == DIRECTORY {
+        let (kind, ino) = (kind_of(entry.attr.mode), entry.attr.ino);
+        if self.generation == 0 || !may_have_links(kind, entry.attr.nlink) {
             return None;
         }
         let is_known = |node: Node| self.store.kind(node) == kind;
@@ -136,9 +137,11 @@ impl<M: Memory> Session<M> {
     /// The daemon has answered a LOOKUP, and another node is in question: gives whether the request is put to it again, after that one
     /// was looked up.
     pub(crate) fn asks_first(&mut self, unique: u64, slot: Slot, reply: &[u8]) -> bool {
-        let Some(entry) = (self.generation > 0).then(|| read::<EntryOut>(reply)).flatten() else {
-            return false;
-        };
+        // Of most entries that tells, without a look at the request.
+        let has_links =
+            |entry: &EntryOut| may_have_links(kind_of(entry.attr.mode), entry.attr.nlink);
+        let entry = (self.generation > 0).then(|| read::<EntryOut>(reply)).flatten();
+        let Some(entry) = entry.filter(has_links) else { return false };
         let Some(request) = self.store.slot_request(slot) else { return false };
         let (body, _) = self.store.slot_body(slot);
         let name = body.split(|byte| *byte == 0).next().unwrap_or(&[]);

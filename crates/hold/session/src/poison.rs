@@ -5,15 +5,14 @@
 //! name), and the slot says so before the daemon can see anything of it. Fresh requests, and those
 //! that wait for others (SETLKW), are never alone in that sense.
 
-use belay_wire::errno::EIO;
 use crate::decision::Row;
 use crate::session::{Phase, Session};
 use crate::task::{Step, Task};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_recorder::control::Counter;
 use belay_recorder::{Slot, SlotState, Solo};
+use belay_wire::errno::EIO;
 use belay_wire::{Request, UNIQUE_RESEND, build};
-
 
 impl<M: Memory> Session<M> {
     /// What the last death says of a request that the dead generation had alone.

@@ -9,16 +9,16 @@
 //! TMPFILE, always: the op-log knows files by their names, so what is written to one that has none would be lost with
 //! the daemon. To the kernel it is a daemon that has no such request.
 
-use belay_wire::errno::{ENOSYS, EROFS};
 use crate::checkpoint::SYNCS;
 use crate::decision::Progress;
 use crate::message::read;
 use crate::session::Session;
 use crate::task::{Step, Task};
-use belay_recorder::control::options;
 use belay_memory::Memory;
 use belay_recorder::SlotState;
+use belay_recorder::control::options;
 use belay_wire::abi::{OpenIn, SetattrIn, fattr};
+use belay_wire::errno::{ENOSYS, EROFS};
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, OpcodeSet, Request, build, get_u64, handle_fields};
 

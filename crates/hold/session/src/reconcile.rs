@@ -1,20 +1,21 @@
 //! Reconcile: asking a successor whether a request that was in flight already happened.
 
-use belay_wire::errno::ENODATA;
 use crate::created::Widen;
 use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::effects::RENAME_EXCHANGE;
+use crate::entries::kind_of;
 use crate::injection::Injection;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Presence, Step, Task};
-use belay_recorder::control::{Counter, options};
 use belay_memory::Memory;
 use belay_recorder::Node;
+use belay_recorder::control::{Counter, options};
 use belay_wire::abi::{
     AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut,
     fattr,
 };
+use belay_wire::errno::ENODATA;
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
 use zerocopy::IntoBytes;
 
@@ -353,14 +354,14 @@ impl<M: Memory> Session<M> {
 
     /// Whether an entry is what a creating request would have made.
     fn is_made_by(&self, request: &Request<'_>, entry: &EntryOut) -> bool {
-        let kind = (entry.attr.mode >> 12) & 15;
+        let kind = kind_of(entry.attr.mode);
         match request.opcode() {
             Opcode::MKDIR => kind == 4,
             Opcode::SYMLINK => kind == 10,
             Opcode::CREATE => kind == 8,
             Opcode::MKNOD => request
                 .body_as::<u32>()
-                .is_some_and(|mode| ((mode >> 12) & 15) == kind || (mode >> 12 == 0 && kind == 8)),
+                .is_some_and(|mode| kind_of(mode) == kind || (mode >> 12 == 0 && kind == 8)),
             Opcode::LINK => request
                 .body_as::<LinkIn>()
                 .and_then(|link| self.store.node_by_key(link.oldnodeid))
@@ -381,7 +382,7 @@ impl<M: Memory> Session<M> {
         let old = child(Some(request.header.nodeid), names.first);
         let new = child(target_dir(request), names.second);
         let is = |node: Option<Node>| {
-            node.is_some_and(|node| self.is_same(node, (entry.attr.mode >> 12) & 15, entry))
+            node.is_some_and(|node| self.is_same(node, kind_of(entry.attr.mode), entry))
         };
         match (is(old), is(new)) {
             (true, false) => Finding::NotDone,
@@ -395,7 +396,7 @@ impl<M: Memory> Session<M> {
         let known = self.store.node_by_id(self.generation, entry.nodeid).or_else(|| {
             self.store.child(parent, name).filter(|node| {
                 self.store.bound(*node, self.generation).is_none()
-                    && self.is_same(*node, (entry.attr.mode >> 12) & 15, entry)
+                    && self.is_same(*node, kind_of(entry.attr.mode), entry)
             })
         });
         let Some(node) = known.filter(|node| *node != Node::ROOT) else {

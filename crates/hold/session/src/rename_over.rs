@@ -1,17 +1,17 @@
 //! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if that fails the file has
 //! its own name back.
 
-use belay_wire::errno::ENOENT;
 use crate::hide::Hide;
 use crate::injection::Injection;
 use crate::listing::is_hidden_name;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::task::{Step, Task, Wait};
-use belay_recorder::control::{Loss, flags};
 use belay_memory::Memory;
+use belay_recorder::control::{Loss, flags};
 use belay_recorder::{Dentry, Node, node_flags};
 use belay_wire::abi::OutHeader;
+use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build};
 
 impl<M: Memory> Session<M> {

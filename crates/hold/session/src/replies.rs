@@ -1,19 +1,18 @@
 //! Replies from the daemon: what they change in the session, recorded before the kernel sees
 //! them; the ids in them, translated.
 
-use belay_wire::errno::{ENOENT, ENOMEM};
 use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
 use crate::session::{Active, INJECTED, Session};
 use belay_memory::Memory;
 use belay_recorder::{MAX_REPLY, Node, Slot, SlotState};
 use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
+use belay_wire::errno::{ENOENT, ENOMEM};
 use belay_wire::reply::nlink_offset;
 use belay_wire::{
     CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, get_u32,
 };
 use std::borrow::Cow;
-
 
 const LISTINGS: OpcodeSet = OpcodeSet::new(&[Opcode::READDIR, Opcode::READDIRPLUS]);
 const ATTRIBUTES: OpcodeSet = OpcodeSet::new(&[Opcode::GETATTR, Opcode::STATX]);

@@ -1,8 +1,8 @@
 //! Requests from the kernel: translate and pass on at once, or park as a task.
 
 use crate::session::{Active, KICK, Phase, Session};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Node, Slot, SlotState, handle_flags};
 use belay_wire::request::HEADER;
 use belay_wire::{

@@ -1,16 +1,17 @@
 //! Bringing back nodes, handles and locks in a successor, as the first request needs them.
 
-use belay_wire::errno::{EACCES, ENOENT, EPERM, EROFS, ESTALE};
 use crate::decision::Progress;
+use crate::entries::kind_of;
 use crate::injection::Injection;
 use crate::message::{read, target_dir};
 use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Job, Step, Task, Wait};
-use belay_recorder::control::{self, Counter};
 use belay_memory::Memory;
+use belay_recorder::control::{self, Counter};
 use belay_recorder::{Handle, Lock, Node, handle_flags};
 use belay_wire::abi::{AttrOut, FileLock, FlushIn, LK_FLOCK, LkIn, OutHeader, SetattrIn, fattr};
+use belay_wire::errno::{EACCES, ENOENT, EPERM, EROFS, ESTALE};
 use belay_wire::request::HEADER;
 use belay_wire::{
     EntryOut, Opcode, OpcodeSet, OpenOut, Request, build, get_u64, handle_fields, node_fields,
@@ -176,7 +177,7 @@ impl<M: Memory> Session<M> {
         let entry = reply.get(16..).and_then(read::<EntryOut>).filter(|entry| entry.nodeid != 0);
         let errno = -header.error;
         match entry.filter(|_| errno == 0) {
-            Some(entry) if self.is_same(node, (entry.attr.mode >> 12) & 15, &entry) => {
+            Some(entry) if self.is_same(node, kind_of(entry.attr.mode), &entry) => {
                 self.is_found(node, &entry);
                 self.meet(parent, name);
             }
@@ -223,9 +224,7 @@ impl<M: Memory> Session<M> {
             self.store.bind(node, self.generation, entry.nodeid);
         }
         self.store.count_for_daemon(node);
-        if self.store.ino(node) != entry.attr.ino || self.is_pinned(node) {
-            self.pin(node, (entry.attr.ino, entry.attr.nlink));
-        }
+        self.pin(node, (entry.attr.ino, entry.attr.nlink));
         self.store.commit();
         if unknown {
             self.count(Counter::NodesRestored);

@@ -15,9 +15,9 @@ use crate::restore::Reopen;
 use crate::rollforward::RollForward;
 use crate::task::Task;
 use crate::vouch::Doubt;
+use belay_memory::{Memory, Overflow};
 use belay_oplog::{InPlace, Oplog};
 use belay_recorder::control::{Counter, options};
-use belay_memory::{Memory, Overflow};
 use belay_recorder::{Control, Handle, Node, Slot, SlotState, Store};
 use belay_wire::{Dialect, Opcode, Shape};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -175,11 +175,7 @@ impl<M: Memory> Session<M> {
     ///
     /// # Errors
     /// As [`Session::attach`].
-    pub fn attach_with(
-        store: Store<M>,
-        generation: u32,
-        options: u64,
-    ) -> Result<Self, Overflow> {
+    pub fn attach_with(store: Store<M>, generation: u32, options: u64) -> Result<Self, Overflow> {
         Self::attach_knowing(store, generation, options, |_| HashMap::new())
     }
 

@@ -1,17 +1,16 @@
 //! Parked requests and belay's own errands, taken forward one step at a time.
 
-use belay_wire::errno::ESTALE;
 use crate::checkpoint::SYNCS;
 use crate::decision::{Finding, Progress};
 use crate::requests::Missing;
 use crate::restore::Missed;
 use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
 use crate::task::{Job, Resent, Step, Task, Wait};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Slot, SlotState};
+use belay_wire::errno::ESTALE;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build, get_u64};
-
 
 impl<M: Memory> Session<M> {
     fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {
@@ -27,14 +26,13 @@ impl<M: Memory> Session<M> {
     /// A request that the daemon has answered goes to it once more, and nobody hears of that answer. The node with the key `first` is
     /// looked up before.
     pub(crate) fn put_again(&mut self, unique: u64, message: Vec<u8>, slot: Slot, first: u64) {
-        if !self.tasks.iter().any(|task| task.wait == Wait::Reply(unique)) {
+        let watched = self.tasks.iter().find(|task| task.wait == Wait::Reply(unique));
+        if let Some(id) = watched.map(|task| task.id) {
+            self.with_task(id, |task| task.first = Some(first));
+        } else {
             let mut task = self.new_task(Job::Request(message), Some(slot));
-            task.wait = Wait::Reply(unique);
-            self.tasks.push_back(task);
-        }
-        if let Some(task) = self.tasks.iter_mut().find(|task| task.wait == Wait::Reply(unique)) {
-            task.wait = Wait::Ready;
             task.first = Some(first);
+            self.tasks.push_back(task);
         }
         self.kick = true;
     }

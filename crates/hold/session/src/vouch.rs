@@ -5,15 +5,15 @@
 //!
 //! Files are never known by their names alone (but see `VOLATILE_INODES`): behind the mount these may have been exchanged.
 
-use crate::entries::DIRECTORY;
+use crate::entries::{DIRECTORY, kind_of};
 use crate::injection::Injection;
 use crate::message::entry_of;
 use crate::restore::Missed;
 use crate::session::Session;
 use crate::task::{Step, Task};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
 use belay_recorder::Node;
+use belay_recorder::control::Counter;
 use belay_wire::{EntryOut, Opcode, Request, build};
 
 /// How many files are asked for, at most.
@@ -46,7 +46,7 @@ impl<M: Memory> Session<M> {
         entry: &EntryOut,
     ) -> bool {
         let directory = |kind| kind == DIRECTORY;
-        if !directory(self.store.kind(node)) || !directory((entry.attr.mode >> 12) & 15) {
+        if !directory(self.store.kind(node)) || !directory(kind_of(entry.attr.mode)) {
             return false;
         }
         let ways = self.ways_below(node);
@@ -80,7 +80,7 @@ impl<M: Memory> Session<M> {
             let entry = entry_of(reply);
             doubt.ids.extend(entry.map(|entry| entry.nodeid));
             let found = entry.zip(way.get(at)).map(|(entry, (_, child))| {
-                let kind = (entry.attr.mode >> 12) & 15;
+                let kind = kind_of(entry.attr.mode);
                 let same =
                     self.store.kind(*child) == kind && self.store.ino(*child) == entry.attr.ino;
                 if at + 1 == way.len() {
@@ -190,7 +190,7 @@ impl<M: Memory> Session<M> {
         self.met.is_some()
             && self.store.child(parent, name).is_some_and(|node| {
                 self.is_unknown_directory(node)
-                    && !self.is_same(node, (entry.attr.mode >> 12) & 15, entry)
+                    && !self.is_same(node, kind_of(entry.attr.mode), entry)
             })
     }
 }

@@ -3,8 +3,8 @@
 
 mod talk;
 
-use belay_wire::errno::{EACCES, ENODATA, ENOENT};
 use belay_wire::abi::{AttrOut, SetattrIn, fattr};
+use belay_wire::errno::{EACCES, ENODATA, ENOENT};
 use belay_wire::{Attr, Opcode, OpenOut, ROOT_ID, Request, build};
 use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};

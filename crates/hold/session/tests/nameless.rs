@@ -3,13 +3,12 @@
 
 mod talk;
 
-use belay_wire::errno::ENOSYS;
 use belay_session::Work;
 use belay_wire::abi::CreateIn;
+use belay_wire::errno::ENOSYS;
 use belay_wire::{Ids, Opcode, OutHeader, ROOT_ID, build};
 use talk::Talk;
 use zerocopy::{FromBytes, IntoBytes};
-
 
 fn tmpfile(ids: Ids) -> Vec<u8> {
     build::request(ids, Opcode::TMPFILE, &[CreateIn::default().as_bytes(), b"/\0"])

@@ -3,12 +3,11 @@
 
 mod talk;
 
-use belay_wire::errno::{EACCES, ENOENT};
 use belay_session::Outgoing;
+use belay_wire::errno::{EACCES, ENOENT};
 use belay_wire::{Attr, EntryOut, Opcode, ROOT_ID, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
-
 
 /// A life that was shown `a` as 7 has ended; the next one shows `b`, which nobody has met, as 7. Gives the question about `a` that
 /// comes before `b` is asked for again.

@@ -1,13 +1,13 @@
 //! Whom the session blames for the death of a daemon: at which steps, and for which deaths.
 #![forbid(unsafe_code)]
 
-use belay_wire::errno::EIO;
-use belay_recorder::control::{Counter, options};
 use belay_memory::Memory;
+use belay_recorder::control::{Counter, options};
 use belay_recorder::{Blame, Capacity, Layout, SlotState, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::OutHeader;
+use belay_wire::errno::EIO;
 use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, Request, UNIQUE_RESEND, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,18 +1,17 @@
 //! A session that shows the last checkpoint: it asks the daemon for what can be read, and for nothing else.
 #![forbid(unsafe_code)]
 
-use belay_wire::errno::EROFS;
-use belay_recorder::control::options;
 use belay_memory::Memory;
+use belay_recorder::control::options;
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::*;
+use belay_wire::errno::EROFS;
 use belay_wire::{Ids, Opcode, Request, UNIQUE_RESEND, build};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
-
 
 fn session(
     memory: &Arc<Mapping>,

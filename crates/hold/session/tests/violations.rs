@@ -36,7 +36,8 @@ impl Talk {
         let file = rustix::fs::memfd_create("violations", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, bits).expect("whole");
+        let session =
+            Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, bits).expect("whole");
         Self { session, direct: Direct::default(), memory, layout, unique: 0 }
     }
 

@@ -34,6 +34,7 @@ mod image_box;
 mod interpose;
 mod mailbox;
 mod outgoing;
+mod patience;
 mod pipes;
 mod populate;
 mod positions;

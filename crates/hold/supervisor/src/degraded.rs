@@ -3,9 +3,9 @@
 //! The supervisor adds to it by `Supervisor::degrade` and takes away by `Supervisor::restored`; a shim by
 //! `Control::lose`, which the supervisor carries over. To add a kind: a value of [`Kind`], and a row in docs/status-json.md.
 
-use belay_recorder::control::Loss;
 use belay_memory::Memory;
 use belay_recorder::Control;
+use belay_recorder::control::Loss;
 use serde::{Deserialize, Serialize};
 
 /// Reasons that are listed; of further ones it is only known how many.

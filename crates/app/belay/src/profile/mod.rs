@@ -25,6 +25,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("archivemount", include_str!("../../../../../profiles/archivemount.toml")),
     ("avfs", include_str!("../../../../../profiles/avfs.toml")),
     ("bindfs", include_str!("../../../../../profiles/bindfs.toml")),
+    ("clamfs", include_str!("../../../../../profiles/clamfs.toml")),
     ("convmvfs", include_str!("../../../../../profiles/convmvfs.toml")),
     ("davfs2", include_str!("../../../../../profiles/davfs2.toml")),
     ("disorderfs", include_str!("../../../../../profiles/disorderfs.toml")),

@@ -1,14 +1,13 @@
 //! A file system that is a tree in memory, and understands FUSE requests: the daemon of these tests.
 
-pub use belay_wire::errno::{EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY};
 use belay_oplog::Run;
 use belay_wire::abi::{
     CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
     WriteIn, fattr,
 };
+pub use belay_wire::errno::{EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY};
 use belay_wire::{Opcode, Request};
 use std::collections::BTreeMap;
-
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {

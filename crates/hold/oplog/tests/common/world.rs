@@ -2,11 +2,11 @@
 
 use super::Sim;
 use super::fs::{Answer, Fs, Kind};
+use belay_memory::Memory;
 use belay_oplog::namespace::from_triples;
 use belay_oplog::{
     Capacity, Entry, Facts, NameChange, Namespace, Oplog, Record, Refused, Run, Staged,
 };
-use belay_memory::Memory;
 use belay_wire::abi::{
     CopyFileRangeIn, InHeader, LinkIn, MkdirIn, MknodIn, Rename2In, SetattrIn, WRITE_KILL_SUIDGID,
     WriteIn, fattr,

@@ -2,8 +2,8 @@
 //! that goes by docs/recorder.md instead of by the crate's code.
 #![allow(dead_code, missing_docs, reason = "each test uses its part")]
 
-use belay_recorder::layout::NODE_WORDS;
 use belay_memory::Memory;
+use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::{Capacity, Layout, Store};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

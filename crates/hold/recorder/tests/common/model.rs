@@ -4,10 +4,13 @@ use super::{
     HANDLE_FREE, HANDLE_TOP, HANDLE_WORDS, MAX_UNITS, NODE_FREE, NODE_TOP, Random, Sim, chunks,
     free_records, free_units, header, heap_top, live_nodes, units,
 };
+use belay_memory::Memory;
 use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::node_flags::{BY_INO, HIDDEN, INO_IS_ID, INO_PINNED, UNLINKED};
-use belay_memory::Memory;
-use belay_recorder::{F_UNLCK, Handle, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, OpenFacts, Slot, SlotState, Store, VIRTUAL_COOKIE, handle_flags};
+use belay_recorder::{
+    F_UNLCK, Handle, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, OpenFacts, Slot, SlotState, Store,
+    VIRTUAL_COOKIE, handle_flags,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

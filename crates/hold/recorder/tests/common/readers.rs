@@ -1,8 +1,8 @@
 //! Everything that reads a store, and what writes without believing what it finds: for memory that anybody scribbled over.
 
 use super::{Sim, fresh};
-use belay_recorder::layout::NODE_WORDS;
 use belay_memory::Memory;
+use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::{Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Node, OpenFacts, Slot, Store};
 
 /// A small store.

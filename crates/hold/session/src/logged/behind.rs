@@ -2,7 +2,6 @@
 //! `buffer`, until `release`): belay opens the file and closes it again. Its caller does not wait for that, since the change is on record
 //! until it is over.
 
-use belay_wire::errno::EIO;
 use crate::injection::Injection;
 use crate::message::read;
 use crate::session::Session;
@@ -10,6 +9,7 @@ use crate::task::{Job, Step};
 use belay_memory::Memory;
 use belay_recorder::control::options;
 use belay_wire::abi::OutHeader;
+use belay_wire::errno::EIO;
 use belay_wire::{OpenOut, build};
 use smallvec::SmallVec;
 
@@ -67,11 +67,8 @@ impl<M: Memory> Session<M> {
             Job::CloseBehind(file) => Some(file),
             _ => None,
         });
-        let gone = |file: &u64| {
-            self.store.node_by_key(*file).is_some_and(|node| {
-                self.store.opens(node) == 0 && self.store.dentries(node).next().is_none()
-            })
-        };
+        let gone =
+            |file: &u64| self.store.node_by_key(*file).is_some_and(|node| self.is_gone(node));
         let gone: SmallVec<[u64; 2]> = files.filter(gone).collect();
         gone.into_iter().for_each(|file| self.drop_stored(file));
     }

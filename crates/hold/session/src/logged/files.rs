@@ -3,15 +3,15 @@
 //!
 //! All records of a file go at once, so that what is left never is older than what was stored.
 
-use belay_wire::errno::ENOSYS;
 use super::Sent;
 use crate::message::read;
 use crate::session::Session;
-use belay_oplog::{Facts, Record};
-use belay_recorder::control::Loss;
 use belay_memory::Memory;
+use belay_oplog::{Facts, Record};
 use belay_recorder::Node;
+use belay_recorder::control::Loss;
 use belay_wire::abi::{InHeader, SetattrIn, fattr};
+use belay_wire::errno::ENOSYS;
 use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64};
 use smallvec::SmallVec;
 

@@ -1,15 +1,14 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
-use belay_wire::errno::{ENODATA, ENOSYS};
 use super::{Access, EIO, Forwarded, Issue, NO_ROOM, Opened, RollForward, Told, is_of_directory};
 use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
-use belay_recorder::control::{Counter, Decision, Loss, flags, options};
 use belay_memory::Memory;
 use belay_recorder::Node;
+use belay_recorder::control::{Counter, Decision, Loss, flags, options};
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader};
+use belay_wire::errno::{ENODATA, ENOSYS};
 use belay_wire::{Opcode, OpenOut, Request};
-
 
 impl<M: Memory> Session<M> {
     /// The daemon's answer to a request of the roll-forward.

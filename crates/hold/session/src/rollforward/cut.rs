@@ -14,9 +14,21 @@ use super::{MOST, RollForward};
 use crate::checkpoint::Flush;
 use crate::session::{Session, Work};
 use crate::task::Step;
-use belay_oplog::{Oplog, Replay};
 use belay_memory::Memory;
+use belay_oplog::{Oplog, Replay};
 use belay_recorder::control::FlushBy;
+
+impl RollForward {
+    /// Whether there can be a checkpoint in front of the record that comes next.
+    fn may_be_cut(&self) -> bool {
+        self.cuts.get(self.replay.at()).is_some_and(|may| *may)
+    }
+
+    /// Whether the daemon has come so far that it is to be ended for a checkpoint.
+    pub(super) fn is_far_enough(&self) -> bool {
+        self.wanted && self.may_be_cut() && self.aim.is_some_and(|aim| self.replay.at() >= aim)
+    }
+}
 
 impl<M: Memory> Session<M> {
     /// Whether a daemon is ended for each checkpoint.
@@ -66,13 +78,6 @@ impl<M: Memory> Session<M> {
         (heads..=far).rev().find(may).or_else(|| (far..cuts.len()).find(may))
     }
 
-    /// Whether the daemon has come so far that it is to be ended for a checkpoint.
-    pub(super) fn is_far_enough(&self, forward: &RollForward) -> bool {
-        let at = forward.replay.at();
-        let may = forward.cuts.get(at).is_some_and(|may| *may);
-        forward.wanted && may && forward.aim.is_some_and(|aim| at >= aim)
-    }
-
     /// The daemon is told that the mount has gone. What it has open is closed.
     fn end_step(&mut self, forward: &mut RollForward) -> Option<Step> {
         if !self.prepare(forward) {
@@ -85,10 +90,9 @@ impl<M: Memory> Session<M> {
     /// Between two records: what is to be done for a checkpoint that is wanted.
     pub(super) fn cut_step(&mut self, forward: &mut RollForward) -> Option<Step> {
         if self.ends_for_checkpoints() {
-            return if self.is_far_enough(forward) { self.end_step(forward) } else { None };
+            return if forward.is_far_enough() { self.end_step(forward) } else { None };
         }
-        let at = forward.replay.at();
-        if !forward.wanted || !forward.cuts.get(at).is_some_and(|may| *may) {
+        if !forward.wanted || !forward.may_be_cut() {
             return None;
         }
         match self.epochs.flush {

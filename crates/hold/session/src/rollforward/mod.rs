@@ -17,16 +17,16 @@ mod ask;
 mod close;
 mod cut;
 
-use belay_wire::errno::EIO;
 use crate::injection::Injection;
 use crate::message::read;
 use crate::session::{Session, Work};
 use crate::task::{Job, Step, Task};
-use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
-use belay_recorder::control::Counter;
 use belay_memory::Memory;
+use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::Node;
+use belay_recorder::control::Counter;
 use belay_wire::abi::{IOCTL_DIR, IoctlIn};
+use belay_wire::errno::EIO;
 use belay_wire::{EntryOut, Opcode, build};
 use std::collections::BTreeMap;
 
@@ -225,7 +225,7 @@ impl<M: Memory> Session<M> {
                 let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close(Some(key))));
             }
-            let ends = self.ends_for_checkpoints() && self.is_far_enough(forward);
+            let ends = forward.is_far_enough();
             if let Some((key, id, opened)) = forward.next_to_close(ends) {
                 let Opened { fh, directory } = opened;
                 if forward.files {
@@ -328,11 +328,8 @@ impl<M: Memory> Session<M> {
             self.store.bind(node, self.generation, id);
             self.store.set_daemon_count(node, count);
             // Requests that were under way together may come to other inode numbers in another order;
-            // applications go on seeing the first.
-            if self.store.ino(node) != ino || self.is_pinned(node) {
-                // How many links it has was not asked: of several, two nodes have one number.
-                self.pin(node, (ino, u32::MAX));
-            }
+            // applications go on seeing the first. How many links it has was not asked: of several, two nodes have one number.
+            self.pin(node, (ino, u32::MAX));
             self.store.commit();
         }
         self.forget_later(forget);

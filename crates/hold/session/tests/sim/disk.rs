@@ -1,8 +1,10 @@
 //! The backing file system: what survives the daemon, and also what the oracle is made of.
 
-pub use belay_wire::errno::{EACCES, EAGAIN, EBADF, EEXIST, EINVAL, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM};
+pub use belay_wire::errno::{
+    EACCES, EAGAIN, EBADF, EEXIST, EINVAL, EIO, EISDIR, ELOOP, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY,
+    EPERM,
+};
 use std::collections::BTreeMap;
-
 
 pub const DIR: u32 = 0o040000;
 pub const REG: u32 = 0o100000;

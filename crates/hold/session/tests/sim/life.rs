@@ -1,7 +1,6 @@
 //! One generation: the daemon with the session in its process, driven as the shim drives it
 //! (crates/hold/shim/src/device.rs), with an instant for its death between any two steps.
 
-use belay_wire::errno::ENOENT;
 use super::daemon::{Daemon, Flavour, Outcome};
 use super::disk::Disk;
 use super::kernel::Kernel;
@@ -10,10 +9,10 @@ use belay_oplog::{Capacity, Oplog};
 use belay_recorder::control::{Instant, options};
 use belay_recorder::{Blame, Layout, MAX_REPLY, Slot, Store};
 use belay_session::{Direct, Incoming, Outgoing, Phase, Session, Work};
+use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, get_u64};
 use std::cell::RefCell;
 use std::rc::Rc;
-
 
 /// What outlives a daemon.
 pub struct Outside {

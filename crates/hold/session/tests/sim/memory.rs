@@ -1,8 +1,8 @@
 //! Memory that outlives the simulated daemon, and the clock that decides when it dies.
 
+use belay_memory::Memory;
 use belay_oplog::Capacity;
 use belay_recorder::layout::SLOT_WORDS;
-use belay_memory::Memory;
 use belay_recorder::{Blame, Layout};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

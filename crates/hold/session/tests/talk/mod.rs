@@ -3,9 +3,9 @@
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
+use belay_memory::Memory;
 use belay_oplog::Oplog;
 use belay_recorder::control::options;
-use belay_memory::Memory;
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
@@ -81,7 +81,8 @@ impl Talk {
         let file = rustix::fs::memfd_create("talk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, chosen).expect("whole");
+        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, chosen)
+            .expect("whole");
         let (generation, unique) = (0, 0);
         let mut talk = Self { session, memory, layout, generation, unique, epochs, copies, chosen };
         talk.attach();

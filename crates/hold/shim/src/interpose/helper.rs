@@ -6,6 +6,7 @@
 
 use super::words::{is_fusermount, parse, parse_unmount};
 use crate::mailbox::watch;
+use crate::patience::patiently;
 use crate::real::{self, Strings};
 use crate::start::{Shim, shim};
 use belay_recorder::control::flags;
@@ -14,12 +15,14 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 /// The variable in which a FUSE library names the socket that it waits at.
 const COMM: &[u8] = b"_FUSE_COMMFD=";
+/// How long another start is waited for.
+const SPAWN: Duration = Duration::from_secs(5);
 /// More arguments than any FUSE library gives to fusermount.
 const MOST_WORDS: usize = 64;
 
@@ -190,7 +193,7 @@ impl Shim {
         start: impl FnOnce(*mut pid_t, Strings) -> c_int,
     ) -> c_int {
         static SPAWNING: Mutex<()> = Mutex::new(());
-        let _one = patiently(&SPAWNING);
+        let _one = patiently(&SPAWNING, SPAWN);
         if self.mounts_another(mounting) {
             return start(pid, variables);
         }
@@ -223,18 +226,6 @@ impl Shim {
         }
         result
     }
-}
-
-/// The lock, if it can be had in time: in a child that was forked meanwhile it may be held for ever.
-fn patiently(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
-    for _ in 0..5000 {
-        match lock.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-    None
 }
 
 /// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.

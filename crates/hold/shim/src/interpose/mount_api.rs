@@ -3,6 +3,7 @@
 
 use super::second::{device_in, give_own_device};
 use crate::descriptors::is_device;
+use crate::patience::patiently;
 use crate::real::{errno, set_errno};
 use crate::start::{Shim, shim};
 use belay_recorder::control::flags;
@@ -10,7 +11,8 @@ use libc::{c_char, c_int, c_uint, c_void, size_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 /// As many are known at a time: a daemon mounts once, and some try first what the kernel can do.
 const MOST: usize = 16;
@@ -47,16 +49,9 @@ enum What {
 
 static STEPS: Mutex<Vec<Step>> = Mutex::new(Vec::new());
 
-/// Nobody waits for them: in a child that was forked meanwhile, they may be held for ever.
+/// Who has them does nothing but look or change them.
 fn steps() -> Option<MutexGuard<'static, Vec<Step>>> {
-    for _ in 0..1000 {
-        match STEPS.try_lock() {
-            Ok(steps) => return Some(steps),
-            Err(TryLockError::Poisoned(steps)) => return Some(steps.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    None
+    patiently(&STEPS, Duration::from_millis(20))
 }
 
 /// What is new: it has these options, or is none of these.

@@ -122,9 +122,13 @@ fn s103_nothing_is_said_of_what_is_stored() {
         let file = File::options().read(true).write(true).open(mount.at("file")).unwrap();
         for byte in [b"A", b"B"] {
             file.write_all_at(byte, 0).unwrap();
+            // What is stored later is stored when the write has been answered.
+            let store = mount.behind.with_file_name("control").join("store");
+            fs::write(&store, "").unwrap();
             let behind = mount.behind.join("file");
             let stored = || fs::read(&behind).unwrap().starts_with(byte);
             assert!(crate::common::until(stored), "{how} within {LIMIT:?}");
+            fs::remove_file(store).unwrap();
             mount.crash_and_recover();
             let status = mount.status().unwrap();
             assert_eq!(status["degraded"], false, "{policy} {how}: {status}");

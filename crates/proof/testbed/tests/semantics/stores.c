@@ -1,7 +1,7 @@
 /* A daemon that shows a directory and stores what is written at once, though not by a call of the thread that answers:
  *     stores BACKING CONTROL MOUNTPOINT [OPTIONS]
  * With "map" in CONTROL it writes by a shared mapping of the file, with "later" by a thread that was there before, which it does
- * not wait for; else as anybody does. */
+ * not wait for and which stores when there is "store"; else as anybody does. */
 #include "passthrough.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static void *store(void *nothing) {
     for (;;) {
         while (!job)
             pthread_cond_wait(&changed, &lock);
-        usleep(20000); /* it is answered by then */
+        while (!is_there("store"))
+            usleep(1000);
         if (pwrite(job->fd, job->data, job->size, job->at) < 0)
             abort();
         free(job);

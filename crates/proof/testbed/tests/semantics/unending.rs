@@ -27,12 +27,19 @@ fn fails(mount: &Custom, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The daemon does not end from the next call on, for that reason; then it does.
-fn is_said(mount: &Custom, why: &str, hold: impl FnOnce(u32), let_go: impl FnOnce()) {
+/// The daemon does not end for that reason once it `is_held`, by the next call at the latest; then it does.
+fn is_said(
+    mount: &Custom,
+    why: &str,
+    hold: impl FnOnce(u32),
+    is_held: impl FnMut() -> bool,
+    let_go: impl FnOnce(),
+) {
     let daemon = mount.pid("daemon");
     hold(daemon);
     let path = mount.at("file");
     let caller = call(move || fs::read_to_string(path));
+    assert!(until(is_held), "{}", mount.log());
     // Who has it killed is told, and so is who asks later.
     let said = fails(mount, &["crash"]);
     assert!(said.contains("has not ended") && said.contains(why), "{said}");
@@ -83,7 +90,8 @@ fn s110_a_daemon_in_uninterruptible_sleep() {
         Custom::low_level_words(&place, &[])
     });
     mount.serves();
-    is_said(&mount, "uninterruptible sleep", |_| far.falls_silent(), || far.answers());
+    let silent = |_| far.falls_silent();
+    is_said(&mount, "uninterruptible sleep", silent, || near.looks_for_a_name(), || far.answers());
 }
 
 /// S110: it is frozen. Only the freezer of cgroup v1 holds one that was killed.
@@ -105,7 +113,7 @@ fn s110_a_frozen_daemon() {
         let state = || fs::read_to_string(group.0.join("freezer.state")).unwrap();
         assert!(until(|| state().trim() == "FROZEN"));
     };
-    is_said(&mount, "cgroup freezer", freeze, || group.becomes("THAWED"));
+    is_said(&mount, "cgroup freezer", freeze, || true, || group.becomes("THAWED"));
 }
 
 /// S110: it is stopped, and so takes no other signal than SIGKILL.
