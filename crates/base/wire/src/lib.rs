@@ -46,7 +46,7 @@ pub mod rules;
 
 pub use abi::{
     Attr, AttrOut, Dirent, DirentPlus, EntryOut, InHeader, InitIn, InitOut, OpenOut, OutHeader,
-    ROOT_ID, UNIQUE_RESEND,
+    ROOT_ID, UNIQUE_INJECTED, UNIQUE_RESEND,
 };
 pub use build::Ids;
 pub use dialect::Dialect;

@@ -2,11 +2,11 @@
 
 use crate::message::{Message, Outgoing, read};
 use crate::requests::Incoming;
-use crate::session::{INJECTED, Session, Work};
+use crate::session::{Session, Work};
 use belay_memory::Memory;
 use belay_recorder::Slot;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Dialect, Opcode, UNIQUE_RESEND};
+use belay_wire::{Dialect, Opcode, UNIQUE_INJECTED, UNIQUE_RESEND};
 
 impl<M: Memory> Session<M> {
     /// Learns what the first daemon has answered to INIT, which counts for all that follow: the kernel goes by it.
@@ -62,7 +62,7 @@ impl<M: Memory> Session<M> {
     }
 
     fn opcode_of(&self, unique: u64) -> Option<Opcode> {
-        if unique & (INJECTED | UNIQUE_RESEND) == INJECTED {
+        if unique & (UNIQUE_INJECTED | UNIQUE_RESEND) == UNIQUE_INJECTED {
             return self.injections.get(&unique).map(|asked| asked.opcode);
         }
         self.opcode_in_hand(unique & !UNIQUE_RESEND)

@@ -2,13 +2,13 @@
 //! is worth no more than that. Such a reply is not passed on; its daemon is ended by the host, as if it had crashed.
 
 use crate::message::{Outgoing, read};
-use crate::session::{INJECTED, Session};
+use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::options;
 use belay_recorder::{InFlight, Node, Slot};
 use belay_wire::abi::{InHeader, LinkIn, OutHeader};
 use belay_wire::rules::{broken_attr_reply, broken_entry, broken_header, broken_listing};
-use belay_wire::{EntryOut, Opcode, Request, Rule, Shape, UNIQUE_RESEND};
+use belay_wire::{EntryOut, Opcode, Request, Rule, Shape, UNIQUE_INJECTED, UNIQUE_RESEND};
 
 /// Bytes of a request's body that tell what its reply may be like.
 const HEAD: usize = 40;
@@ -77,13 +77,13 @@ impl<M: Memory> Session<M> {
 
     /// Whether belay has put no such question to the daemon.
     pub(crate) fn is_unasked(&self, unique: u64) -> bool {
-        unique & !INJECTED > self.next_injection
+        unique & !UNIQUE_INJECTED > self.next_injection
     }
 
     /// What the reply to `unique` is about, for the report.
     pub fn describe_in_hand(&self, unique: u64) -> String {
         let unique = unique & !UNIQUE_RESEND;
-        if unique & INJECTED != 0 {
+        if unique & UNIQUE_INJECTED != 0 {
             let asked = self.injections.get(&unique);
             return asked.map_or_else(
                 || format!("none (unique={unique})"),

@@ -95,7 +95,7 @@ fn entries_of<'a>(request: &Request<'a>) -> impl Iterator<Item = (u64, &'a [u8])
 /// For whom a lookup is borrowed: a request, or an errand of belay's own.
 fn borrower(task: &Task) -> u64 {
     match task.unique() & !UNIQUE_RESEND {
-        0 => crate::session::INJECTED | task.id,
+        0 => belay_wire::UNIQUE_INJECTED | task.id,
         unique => unique,
     }
 }

@@ -3,14 +3,15 @@
 
 use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
-use crate::session::{Active, INJECTED, Session};
+use crate::session::{Active, Session};
 use belay_memory::Memory;
 use belay_recorder::{MAX_REPLY, Node, Slot, SlotState};
 use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
 use belay_wire::errno::{ENOENT, ENOMEM};
 use belay_wire::reply::nlink_offset;
 use belay_wire::{
-    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, get_u32,
+    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_INJECTED, UNIQUE_RESEND,
+    get_u32,
 };
 use std::borrow::Cow;
 
@@ -58,7 +59,9 @@ impl<M: Memory> Session<M> {
         taken: bool,
     ) -> Outgoing {
         let Some(header) = read::<OutHeader>(head) else { return Outgoing::Pass };
-        if header.unique == 0 || header.unique & (INJECTED | UNIQUE_RESEND) == INJECTED {
+        if header.unique == 0
+            || header.unique & (UNIQUE_INJECTED | UNIQUE_RESEND) == UNIQUE_INJECTED
+        {
             return self.on_own_business(&header, head, &body());
         }
         let unique = header.unique & !UNIQUE_RESEND;

@@ -19,11 +19,9 @@ use belay_memory::{Memory, Overflow};
 use belay_oplog::{InPlace, Oplog};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Handle, Node, Slot, SlotState, Store};
-use belay_wire::{Dialect, Opcode, Shape};
+use belay_wire::{Dialect, Opcode, Shape, UNIQUE_INJECTED};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// `unique` bit of injected requests; the kernel counts up from 0 and uses bits 0 and 63.
-pub(crate) const INJECTED: u64 = 1 << 62;
 pub use belay_wire::build::KICK;
 /// How long one request may hold up the others while those in flight are settled, in ns.
 pub(crate) const SETTLE_LIMIT: u64 = 1_000_000_000;
@@ -430,7 +428,7 @@ impl<M: Memory> Session<M> {
 
     /// Lets go of what was withheld for questions that have been answered since.
     pub(crate) fn forget_withheld(&mut self) {
-        let number = |unique: &u64| unique & !INJECTED;
+        let number = |unique: &u64| unique & !UNIQUE_INJECTED;
         let oldest = self.injections.keys().map(number).min().unwrap_or(u64::MAX);
         let (told, kept): (Vec<_>, _) =
             std::mem::take(&mut self.withheld).into_iter().partition(|f| f.asked < oldest);
@@ -450,7 +448,7 @@ impl<M: Memory> Session<M> {
     /// see [`Session::note_asked`].
     pub(crate) fn injected_ids(&mut self, id: u64) -> belay_wire::Ids {
         self.next_injection += 2;
-        let unique = INJECTED | self.next_injection;
+        let unique = UNIQUE_INJECTED | self.next_injection;
         belay_wire::Ids { unique, nodeid: id, uid: 0, gid: 0, pid: 0 }
     }
 }

@@ -22,14 +22,13 @@
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod collect;
 mod connection;
 mod descriptors;
 mod device;
 mod dying;
 mod effects;
+mod environment;
 mod give;
-mod handshake;
 mod image_box;
 mod interpose;
 mod mailbox;
@@ -42,4 +41,3 @@ mod real;
 mod standin;
 mod start;
 mod waiting;
-mod wake;

@@ -127,7 +127,7 @@ impl Shim {
     /// Gives the daemon the device that is held, through `comm`, as if it had been mounted now.
     pub(crate) fn hand_out(&self, comm: c_int) -> bool {
         // What lies in the mailbox by the time of a successor may have come from a daemon that had turned against belay.
-        match self.mailbox.look().filter(|_| self.generation == 0) {
+        match self.mailbox.look().filter(|_| self.host.generation() == 0) {
             Some(device) => send(comm, device.as_fd()),
             None => send(comm, self.device.as_fd()),
         }
@@ -157,7 +157,7 @@ impl Shim {
             unsafe { libc::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
             self.control().raise(flags::MOUNTED);
             self.tell();
-        } else if self.ready.load(Relaxed) {
+        } else if self.host.is_ready() {
             real::set_errno(errno);
             return; // it serves, so it has what it needs
         }

@@ -6,9 +6,9 @@
 //! system call and no copy is added.
 
 use crate::descriptors::stat_of;
-use crate::device::{After, Before, length, opcode};
 use crate::real;
 use crate::start::Shim;
+use belay_host::{After, Before, length, opcode};
 use belay_oplog::InPlace;
 use belay_wire::{Opcode, UNIQUE_RESEND};
 use libc::{c_int, c_uint, iovec};
@@ -86,7 +86,8 @@ impl Shim {
         let polled = self.waiting.is_used();
         let mut aborted = false;
         loop {
-            let before = if polled { self.before_polled_read() } else { self.before_read() };
+            let before =
+                if polled { self.before_polled_read() } else { self.host.before_read(self) };
             match before {
                 Before::Again => {
                     real::look_for_cancellation();
@@ -96,7 +97,7 @@ impl Shim {
                 Before::Fail(errno) => return real::fail(errno),
                 Before::Read => {}
             }
-            if self.copies.load(std::sync::atomic::Ordering::Relaxed) {
+            if self.host.copies() {
                 if polled {
                     self.polled_read_ended(); // that looks for work itself
                 }
@@ -127,7 +128,7 @@ impl Shim {
             if got >= SHORT && opcode(&head) == Opcode::WRITE {
                 let mut short = head.clone();
                 set_length(&mut short, HEAD);
-                if self.pass_head(&mut short) {
+                if self.host.pass_head(self, &mut short) {
                     set_length(&mut short, got);
                     put_ahead(&short);
                     return n;
@@ -139,7 +140,7 @@ impl Shim {
             if !drain(read_end, message.get_mut(have..).unwrap_or(&mut [])) {
                 return -1;
             }
-            if let After::Deliver(len) = self.after_read(&mut message, None) {
+            if let After::Deliver(len) = self.host.after_read(self, &mut message, None) {
                 message.truncate(len);
                 return self.put(&message, to);
             }
@@ -162,7 +163,7 @@ impl Shim {
         }
         let head = message.len();
         message.resize(head + data.len(), 0);
-        data.copy_to(&self.memory, message.get_mut(head..).unwrap_or_default());
+        data.copy_to(self.host.memory(), message.get_mut(head..).unwrap_or_default());
         let put = self.put(&message, to);
         self.epoch_forwarded(); // the copies are not the daemon's time
         put
@@ -212,11 +213,12 @@ impl Shim {
     ) -> isize {
         let mut head = REPLY.replace([0; 16]);
         let unique = belay_wire::get_u64(&head, 8).unwrap_or(0);
-        let reads = || self.session().opcode_in_hand(unique & !UNIQUE_RESEND) == Some(Opcode::READ);
-        if self.direct.is_read(unique) || unique != 0 && reads() {
+        let reads =
+            || self.host.session().opcode_in_hand(unique & !UNIQUE_RESEND) == Some(Opcode::READ);
+        if self.host.direct().is_read(unique) || unique != 0 && reads() {
             // Of a file that ends before, libfuse makes it shorter once it knows: in the page that is in the pipe.
             set_length(&mut head, total);
-            return self.outgoing(&head, total, || Cow::Borrowed(&[]), pass);
+            return self.outgoing((&head, total), || Cow::Borrowed(&[]), pass);
         }
         if held(from) < total {
             real::set_errno(libc::EINVAL); // as the kernel says then

@@ -78,7 +78,8 @@ pub(crate) fn watch_forks() {
 /// what applications are waiting for, and to these: with a megabyte for each thread, this is half a
 /// millisecond of each thread's start.
 fn put_off() {
-    if let Some(shim) = shim().filter(|shim| shim.generation > 0 && !shim.waiting.is_used()) {
+    if let Some(shim) = shim().filter(|shim| shim.host.generation() > 0 && !shim.waiting.is_used())
+    {
         let mut fds = [PollFd::new(&shim.device, PollFlags::IN)];
         let errno = crate::real::errno();
         // What comes of it does not matter: this is only about when.
@@ -106,8 +107,10 @@ impl Buffer {
         SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert((at, len));
         Self { memory, start, len }
     }
+}
 
-    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
         self.memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
     }
 }

@@ -48,7 +48,7 @@ fn places() -> Option<&'static Places> {
 
 #[cold]
 fn still_needed() -> Option<&'static Places> {
-    if shim().is_none_or(|shim| shim.ready.load(Relaxed)) {
+    if shim().is_none_or(|shim| shim.host.is_ready()) {
         // It serves, so it may look at its own mount, as it may without belay.
         ACTIVE.store(false, Relaxed);
         return None;

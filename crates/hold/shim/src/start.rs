@@ -8,26 +8,22 @@ use crate::effects::{after, choose};
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
 use crate::waiting::Waiting;
-use crate::wake::Wake;
 use belay_effects::area::{Area, Tally};
+use belay_host::{Host, Place};
 use belay_recorder::control::{Instant, Lease, flags, options};
 use belay_recorder::{Capacity, Control, Layout, Store};
-use belay_session::{Direct, Session};
+use belay_session::Session;
 use belay_sys::Mapping;
 use rustix::fs::OFlags;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
 
 /// Everything that the shim knows. Absent in a process that belay did not start.
 pub(crate) struct Shim {
-    /// Guards the session: its tables are changed by whichever thread has a message in hand.
-    /// Uncontended it costs two atomic operations; held for well under a microsecond.
-    session: Mutex<Session<Arc<Mapping>>>,
-    pub(crate) memory: Arc<Mapping>,
-    pub(crate) layout: Layout,
+    pub(crate) host: Host<Arc<Mapping>>,
     /// The held device, which every /dev/fuse that the daemon opens is a duplicate of.
     pub(crate) device: OwnedFd,
     event: OwnedFd,
@@ -37,43 +33,18 @@ pub(crate) struct Shim {
     pub(crate) mailbox: Mailbox,
     /// Where the daemon's image is left.
     pub(crate) image_box: ImageBox,
-    pub(crate) generation: u32,
     /// The user's choices, as the supervisor has told them.
     pub(crate) options: u64,
     pub(crate) connection: Connection,
     pid: AtomicU32,
-    /// There may be work besides reading the device. Written under the session's lock.
-    pub(crate) pending: AtomicBool,
-    /// There may be something to look at that the session does not know of.
-    pub(crate) look: AtomicBool,
-    /// Requests whose replies need no session.
-    pub(crate) direct: Direct,
-    /// A slot was freed without the session, see [`Session::reap`].
-    pub(crate) freed: AtomicBool,
-    /// `unique` of the INIT that the daemon is answering, 0 if none.
-    pub(crate) init_unique: AtomicU64,
-    /// INIT is settled.
-    pub(crate) ready: AtomicBool,
-    /// Requests in flight at the crash have been collected from the kernel.
-    pub(crate) collected: AtomicBool,
-    /// Since when it is waited for that the dead generation can have no effect any more, 0 if it was not.
-    pub(crate) fenced_since: AtomicU64,
-    /// The first reply to the kernel has been noted.
-    pub(crate) replied: AtomicBool,
-    /// The end of the settling has been noted.
-    pub(crate) opened: AtomicBool,
     /// Requests are answered by other threads than those that take them.
     pub(crate) handed_over: AtomicBool,
     /// The image, under the policy `transaction`.
     pub(crate) image: Images,
     /// What is collected until a checkpoint, under the policy `epoch`.
     pub(crate) epochs: Epochs,
-    /// Which threads need not be woken.
-    pub(crate) wake: Wake,
     /// How the daemon waits for the device.
     pub(crate) waiting: Waiting,
-    /// Requests are copied before the daemon gets them.
-    pub(crate) copies: AtomicBool,
 }
 
 static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
@@ -85,15 +56,8 @@ pub(crate) fn shim() -> Option<&'static Shim> {
 }
 
 impl Shim {
-    /// The session, for as long as the guard lives.
-    #[inline]
-    pub(crate) fn session(&self) -> MutexGuard<'_, Session<Arc<Mapping>>> {
-        // A panic aborts the process (see `begin`), so a poisoned lock is never seen in earnest.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn control(&self) -> Control<'_, Arc<Mapping>> {
-        Control::new(&self.memory, self.layout)
+        self.host.control()
     }
 
     /// Tells the supervisor to look at the recorder. Never blocks: the eventfd is non-blocking.
@@ -101,16 +65,10 @@ impl Shim {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Records that an instant is reached now, and tells the supervisor.
-    pub(crate) fn reach(&self, instant: Instant) {
-        self.control().reach(instant, now());
-        self.tell();
-    }
-
     /// O_NONBLOCK and O_ASYNC belong to the description, which all generations share: what the dead one had set, its
     /// successor does not know of.
     fn restore_flags(&self) {
-        if self.generation > 0
+        if self.host.generation() > 0
             && let Ok(flags) = rustix::fs::fcntl_getfl(&self.device)
         {
             let fresh =
@@ -132,10 +90,10 @@ impl Shim {
     /// Whether the calling process is the one that belay has started, and nothing has been mounted yet, by itself or by a
     /// child in the background.
     pub(crate) fn is_starting(&self) -> bool {
-        let own = Lease { generation: self.generation, pid: std::process::id() };
+        let own = Lease { generation: self.host.generation(), pid: std::process::id() };
         self.control().lease() == own
             && !self.control().has(flags::MOUNTED)
-            && !self.ready.load(std::sync::atomic::Ordering::Relaxed)
+            && !self.host.is_ready()
     }
 
     /// The daemon may have gone into the background since it started: the process that reads the
@@ -144,7 +102,7 @@ impl Shim {
         use std::sync::atomic::Ordering::Relaxed;
         let (old, new) = (self.pid.load(Relaxed), std::process::id());
         if old != new {
-            let lease = |pid| Lease { generation: self.generation, pid };
+            let lease = |pid| Lease { generation: self.host.generation(), pid };
             let control = self.control();
             // Another thread of this process may have been faster.
             if !control.change_lease(lease(old), lease(new)) && control.lease() != lease(new) {
@@ -189,7 +147,7 @@ extern "C" fn begin() {
                 crate::standin::use_for(mountpoint.into_vec(), standin.into_vec());
             }
             if let Some(shim) = self::shim() {
-                shim.reach(Instant::Attached);
+                shim.host.reach(shim, Instant::Attached);
             }
         }
         Err(why) => {
@@ -294,37 +252,22 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     session.set_owner(user.as_raw(), group.as_raw());
     choose(bits);
-    let copies = session.keeps_copies();
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
+    let epochs = Epochs::new(&Control::new(&memory, layout));
     let shim = Shim {
-        session: Mutex::new(session),
-        layout,
+        host: Host::new(session, memory, Place { layout, generation }),
         device,
         event,
         outer,
         mailbox: Mailbox::new(post, mail, generation),
         image_box,
-        generation,
         options: bits,
         connection: Connection::new(bits & options::ENDS_UNCONNECTED != 0),
         pid: AtomicU32::new(pid),
-        pending: AtomicBool::new(generation > 0),
-        look: AtomicBool::new(false),
-        direct: Direct::default(),
-        freed: AtomicBool::new(false),
-        init_unique: AtomicU64::new(0),
-        ready: AtomicBool::new(false),
-        collected: AtomicBool::new(generation == 0),
-        fenced_since: AtomicU64::new(0),
-        replied: AtomicBool::new(generation == 0),
-        opened: AtomicBool::new(generation == 0),
         handed_over: AtomicBool::new(handed_over),
         image: Images::default(),
-        epochs: Epochs::new(&control),
-        wake: Wake::default(),
+        epochs,
         waiting: Waiting::default(),
-        memory,
-        copies: AtomicBool::new(copies),
     };
     shim.restore_flags();
     if bits & options::EPOCH != 0 {

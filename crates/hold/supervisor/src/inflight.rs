@@ -8,12 +8,9 @@ use crate::autopsy::journal::Journal;
 use crate::clock;
 use belay_memory::Memory;
 use belay_recorder::{InFlight, Layout, Slot, SlotState, Store};
-use belay_wire::{Opcode, describe::describe_parts};
+use belay_wire::{Opcode, UNIQUE_INJECTED, describe::describe_parts};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
-
-/// From here on the numbers of requests are belay's own.
-const OWN: u64 = 1 << 62;
 
 /// The recorder's file, read and never written.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +89,7 @@ impl<'f> Requests<'f> {
 
     /// How many the kernel has made, as far as they are known.
     pub(crate) fn of_kernel(&self) -> u64 {
-        self.all().iter().filter(|(_, request)| request.unique < OWN).count() as u64
+        self.all().iter().filter(|(_, request)| request.unique < UNIQUE_INJECTED).count() as u64
     }
 
     /// Whether `generation` has, or died having, a request while all others wait.

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use belay_wire::{InHeader, Opcode, OutHeader};
+use belay_wire::{InHeader, Opcode, OutHeader, UNIQUE_INJECTED};
 use nix::unistd::Pid;
 use zerocopy::FromBytes;
 
@@ -21,8 +21,6 @@ const IN_HEADER: usize = size_of::<InHeader>();
 const OUT_HEADER: usize = size_of::<OutHeader>();
 /// The bits of `unique` that tell requests apart; the uppermost is the kernel's mark of one that it sends again.
 const NUMBER: u64 = (1 << 63) - 1;
-/// The bit that belay's own requests have.
-const INJECTED: u64 = 1 << 62;
 
 /// What a call at whose exit a thread will stop is to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +265,7 @@ impl Watch {
         let contains = |needle: &[u8]| body.windows(needle.len().max(1)).any(|w| w == needle);
         if self.report.request.is_some()
             || !target.opcodes.contains(&opcode)
-            || injected != (header.unique & INJECTED != 0)
+            || injected != (header.unique & UNIQUE_INJECTED != 0)
             || !target.contains.as_deref().is_none_or(contains)
         {
             return false;

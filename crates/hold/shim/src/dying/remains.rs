@@ -43,10 +43,10 @@ pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *
     // SAFETY: signals that the kernel sends for an instruction carry its address, or zeros.
     let address = if info.si_code > 0 { unsafe { info.si_addr() as u64 } } else { 0 };
     let tag = tag::get();
-    remains::clear(&*shim.memory, &shim.layout);
+    remains::clear(&**shim.host.memory(), shim.host.layout());
     let (stack_at, stack_bytes) = copy_stack(shim, top);
     let head = Head {
-        generation: shim.generation,
+        generation: shim.host.generation(),
         machine,
         signal,
         code: info.si_code,
@@ -62,18 +62,18 @@ pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *
         maps_bytes: copy_maps(shim),
         message_bytes: copy_message(shim),
     };
-    remains::seal(&*shim.memory, &shim.layout, &head);
+    remains::seal(&**shim.host.memory(), shim.host.layout(), &head);
 }
 
 /// A place in the recorder, byte `at`.
 fn place(shim: &Shim, at: usize) -> *mut c_void {
-    shim.memory.words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast()
+    shim.host.memory().words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast()
 }
 
 /// Copies the stack from `top` on. A thread that has used it up has `top` below its end: what can be
 /// read begins a little above. Gives where that is and how much there was.
 fn copy_stack(shim: &Shim, top: u64) -> (u64, usize) {
-    let (room_at, room) = remains::stack_room(&shim.layout);
+    let (room_at, room) = remains::stack_room(shim.host.layout());
     let Ok(from) = usize::try_from(top) else { return (0, 0) };
     copy(shim, from, room_at, room)
 }
@@ -100,7 +100,7 @@ fn copy_message(shim: &Shim) -> usize {
     if message == 0 {
         return 0;
     }
-    let (room_at, room) = remains::message_room(&shim.layout);
+    let (room_at, room) = remains::message_room(shim.host.layout());
     let (_, done) = copy(shim, message.wrapping_add(size_of::<libc::c_uint>()), room_at, room);
     done
 }
@@ -139,7 +139,7 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
 
 /// Copies /proc/self/maps.
 fn copy_maps(shim: &Shim) -> usize {
-    let (room_at, room) = remains::maps_room(&shim.layout);
+    let (room_at, room) = remains::maps_room(shim.host.layout());
     let (path, flags) = (c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
     // SAFETY: openat(2) with a NUL-terminated literal.
     let file = unsafe { belay_sys::raw::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) };

@@ -178,7 +178,7 @@ impl Shim {
         if policy() == Policy::Epoch {
             return self.epoch_opened(fd, flags);
         }
-        if self.ready.load(Relaxed)
+        if self.host.is_ready()
             || flags & libc::O_ACCMODE == libc::O_RDONLY
             || flags & NOT_THOSE != 0
             || self.image.fd.load(Relaxed) >= 0
@@ -251,7 +251,7 @@ impl Shim {
             gap.fill(0); // behind the end of the file, until the transaction makes it longer
         }
         if let Some(out) = out.get_mut(..len) {
-            transaction.overlay.patch(&*self.memory, at, out);
+            transaction.overlay.patch(&**self.host.memory(), at, out);
         }
         len as isize
     }
@@ -308,7 +308,7 @@ impl Shim {
             self.tally(Tally::Committed);
             let (at, len) = log.range();
             if log.used() * 8 > KEEP {
-                let _ = self.memory.discard(at, len);
+                let _ = self.host.memory().discard(at, len);
             }
         }
         self.image.end(&mut transaction);
@@ -322,7 +322,7 @@ impl Shim {
         }
         // SAFETY: the daemon has it open: it is forgotten when the daemon closes it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        if let Err(errno) = in_call(|| write_runs(&self.memory, file, overlay)) {
+        if let Err(errno) = in_call(|| write_runs(self.host.memory(), file, overlay)) {
             failed(&errno.to_string());
         }
         overlay.clear();

@@ -92,7 +92,7 @@ pub(crate) fn choose(bits: u64) {
 
 impl Shim {
     pub(crate) fn area(&self) -> Area<'_, Arc<Mapping>> {
-        Area::new(&self.memory, self.layout)
+        Area::new(self.host.memory(), *self.host.layout())
     }
 
     /// The calling thread is about to give `message` to the daemon. Gives the slot that it is on record
@@ -120,7 +120,7 @@ impl Shim {
             return slot;
         }
         if let Some((unique, slot)) = session.sake_of(unique)
-            && belay_wire::CHANGES.has(crate::device::opcode(message))
+            && belay_wire::CHANGES.has(belay_host::opcode(message))
         {
             // A part of that request is done in another's name, so its own log does not tell all.
             self.area().log(slot).mark_opaque(unique);
@@ -152,7 +152,7 @@ impl Shim {
         if policy() != Policy::Transaction {
             return Turn { unique, number: None };
         }
-        self.image_enter(unique, !NOT_ANSWERED.has(crate::device::opcode(message)))
+        self.image_enter(unique, !NOT_ANSWERED.has(belay_host::opcode(message)))
     }
 
     /// It is not given to the daemon after all.

@@ -62,7 +62,7 @@ fn note(info: &siginfo_t) {
     let outside = from_process && u32::try_from(sender) != Ok(me);
     let control = shim.control();
     if (outside || info.si_code == libc::SI_KERNEL) && control.lease().pid == me {
-        control.note_ending(shim.generation, ending::ASKED);
+        control.note_ending(shim.host.generation(), ending::ASKED);
     }
 }
 
@@ -291,7 +291,7 @@ pub unsafe extern "C-unwind" fn signalfd(
         && !signals.is_null()
         && ASKING.into_iter().any(asks)
     {
-        shim.control().note_ending(shim.generation, ending::UNSEEN);
+        shim.control().note_ending(shim.host.generation(), ending::UNSEEN);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::signalfd(fd, signals, flags) }

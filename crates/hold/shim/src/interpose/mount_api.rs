@@ -139,7 +139,7 @@ fn is_fuse(kind: &[u8]) -> bool {
 
 /// The shim, in a successor.
 fn successor() -> Option<&'static Shim> {
-    shim().filter(|shim| shim.generation > 0)
+    shim().filter(|shim| shim.host.generation() > 0)
 }
 
 /// fsopen(2).
@@ -352,7 +352,7 @@ impl Shim {
     /// The daemon has mounted at `place`, or is about to, with these options.
     pub(super) fn note_mounted(&self, place: &[u8], options: &[u8]) {
         // A successor's are those of the first.
-        if self.generation > 0 {
+        if self.host.generation() > 0 {
             return;
         }
         let control = self.control();

@@ -40,7 +40,7 @@ pub unsafe extern "C-unwind" fn mount(
         let act = |place: &CStr| unsafe { mount_at(place, source, kind, mount_flags, data) };
         return shim.mount_another(place, device, act);
     };
-    if shim.generation > 0 {
+    if shim.host.generation() > 0 {
         shim.claim_mount(device);
         return 0;
     }
@@ -62,8 +62,8 @@ impl Shim {
             return false;
         }
         // One that is only told so, to have it write what it holds, is not to unmount anything.
-        if !self.epochs.is_retiring() {
-            control.note_ending(self.generation, ending::UNMOUNTS);
+        if !self.host.is_retiring() {
+            control.note_ending(self.host.generation(), ending::UNMOUNTS);
             self.tell();
         }
         true

@@ -120,14 +120,18 @@ impl Drop for Making {
 impl Shim {
     /// Whether there is the held mount.
     fn has_mount(&self) -> bool {
-        if self.generation > 0 { CLAIMED.load(Relaxed) } else { self.control().has(flags::MOUNTED) }
+        if self.host.generation() > 0 {
+            CLAIMED.load(Relaxed)
+        } else {
+            self.control().has(flags::MOUNTED)
+        }
     }
 
     /// Whether what is mounted at `target`, with the device `fd` if that is known, is another mount than the held one.
     pub(super) fn is_another(&self, target: &[u8], fd: Option<c_int>) -> bool {
         let control = self.control();
         let has_mount = self.has_mount();
-        let may_be = has_mount || self.generation > 0 && control.has(flags::SEVERAL);
+        let may_be = has_mount || self.host.generation() > 0 && control.has(flags::SEVERAL);
         if !may_be || has_mount && fd.is_some_and(|fd| fd == MADE_WITH.load(Relaxed)) {
             return false;
         }

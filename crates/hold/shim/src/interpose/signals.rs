@@ -11,9 +11,9 @@ use libc::{c_int, pid_t};
 fn note(signal: c_int) {
     let Some(shim) = shim() else { return };
     // Not a child of the daemon's, which has the same memory.
-    let own = Lease { generation: shim.generation, pid: std::process::id() };
+    let own = Lease { generation: shim.host.generation(), pid: std::process::id() };
     if shim.control().lease() == own {
-        shim.control().set_own_signal(shim.generation, signal);
+        shim.control().set_own_signal(shim.host.generation(), signal);
     }
 }
 

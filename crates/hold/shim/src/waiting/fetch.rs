@@ -5,10 +5,9 @@
 //! others. So before the daemon is told, the message is taken, and lies here until it reads. (With O_NONBLOCK its read
 //! says that there is nothing, which such daemons know.)
 
-use crate::device::{After, Before};
 use crate::populate;
 use crate::start::Shim;
-use crate::wake::LOOK;
+use belay_host::{After, Before, LOOK};
 use belay_oplog::InPlace;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -46,11 +45,7 @@ impl Shim {
     /// The message that was taken first. The calling thread gives it to the daemon.
     fn unstash(&self) -> Option<(Vec<u8>, InPlace)> {
         let taken = self.stash().messages.pop_front()?;
-        let turn = self.effects_turn(&taken.0);
-        let session = self.session();
-        let slot = self.effects_begin(&session, &taken.0);
-        drop(session);
-        self.effects_assign(turn, slot);
+        self.host.begin(self, &taken.0);
         Some(taken)
     }
 
@@ -62,7 +57,7 @@ impl Shim {
         }
         self.waiting.begin_reading();
         self.silence();
-        let before = self.before_read();
+        let before = self.host.before_read(self);
         match before {
             Before::Read => {} // until `polled_read_ended`
             Before::Deliver(..) => self.polled_read_ended(),
@@ -77,7 +72,7 @@ impl Shim {
     pub(crate) fn polled_read_ended(&self) {
         let errno = crate::real::errno();
         self.waiting.end_reading();
-        self.ring_for_more();
+        self.host.ring_for_more(self);
         crate::real::set_errno(errno);
     }
 
@@ -112,7 +107,7 @@ impl Shim {
                 return Found::Message;
             }
             self.silence();
-            match self.before_fetch() {
+            match self.host.before_fetch(self) {
                 Before::Deliver(message, data) => {
                     self.stash().messages.push_back((message, data));
                     self.ring();
@@ -131,9 +126,9 @@ impl Shim {
                 let fails = seen.contains(PollFlags::ERR); // and so does its read
                 return if fails { Found::Message } else { Found::Nothing };
             }
-            let slot = if self.copies() {
-                let Some(slot) = self.session().claim_slot() else {
-                    self.nap_if_readable();
+            let slot = if self.host.copies() && self.host.is_ready() {
+                let Some(slot) = self.host.session().claim_slot() else {
+                    self.host.nap_if_readable(self);
                     self.ring_in(LOOK);
                     return Found::Nothing;
                 };
@@ -161,7 +156,7 @@ impl Shim {
                 Ok(got) => got,
                 Err(errno) => {
                     if slot.is_some() {
-                        self.session().unclaim(slot);
+                        self.host.session().unclaim(slot);
                     }
                     self.stash().spare = buffer;
                     match errno {
@@ -173,7 +168,7 @@ impl Shim {
                 }
             };
             let after = match buffer.get_mut(..got) {
-                Some(message) => self.after_fetch(message, slot),
+                Some(message) => self.host.after_fetch(self, message, slot),
                 None => After::Again,
             };
             let mut stash = self.stash();

@@ -15,13 +15,12 @@
 //! nothing leaves the bell silent. So nothing is missed, and nobody is told twice of what is not there.
 //!
 //! A daemon that never waits so has no bell, and pays one load a read. Those that wait by other means than the C library's
-//! are woken by messages of the kernel: see [`crate::wake`].
+//! are woken by messages of the kernel: see [`belay_host`].
 
 mod fetch;
 mod look;
 mod sets;
 
-use crate::effects::{Policy, policy};
 use crate::start::Shim;
 use fetch::Stash;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -31,7 +30,7 @@ use rustix::time::{
 };
 use sets::Sets;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -132,7 +131,7 @@ impl Shim {
     pub(crate) fn bell(&self) -> Option<RawFd> {
         let bell = self.waiting.bell.get_or_init(|| {
             let bell = Bell::new(&self.device).ok()?;
-            if self.ready.load(Relaxed) {
+            if self.host.is_ready() {
                 // It has been read without a bell: some thread may be asleep there, uncounted.
                 self.waiting.readers.fetch_add(1, Relaxed);
             }
@@ -152,17 +151,6 @@ impl Shim {
         let mut rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if !rung.now {
             rung.now = rustix::io::write(&bell.event, &1u64.to_ne_bytes()).is_ok();
-        }
-    }
-
-    /// The same, if what has just happened may have made work.
-    pub(crate) fn ring_for_more(&self) {
-        let may = !self.ready.load(Acquire)
-            || self.pending.load(Acquire)
-            // And so under `buffer`, which is that policy without an image.
-            || policy() == Policy::Epoch && (self.look.load(Acquire) || self.epochs.is_due());
-        if may {
-            self.ring();
         }
     }
 
@@ -204,7 +192,7 @@ impl Shim {
 
 /// Sleeps for so many nanoseconds, as if it was in a read of the device: a signal ends it with EINTR if its handler is one
 /// without SA_RESTART, and only then. That is how read(2) is, and no other call that ends after a time.
-fn doze(ns: i64) -> rustix::io::Result<()> {
+pub(crate) fn doze(ns: i64) -> rustix::io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let after = Itimerspec {

@@ -40,7 +40,7 @@ impl Shim {
             let at = wanted.load(Relaxed);
             if at != 0 {
                 wanted.store(0, Relaxed);
-                self.memory.prefetch(at, PAGE);
+                self.host.memory().prefetch(at, PAGE);
             }
         }
     }

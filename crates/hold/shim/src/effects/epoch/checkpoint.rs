@@ -4,7 +4,6 @@
 //! somebody waiting for one. It can be begun when the epoch before is on the image.
 
 use super::clock;
-use crate::device::Before;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
 use belay_image::overlay::Overlay;
@@ -13,7 +12,7 @@ use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::Opcode;
 use rustix::event::PollFlags;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 impl Shim {
@@ -27,7 +26,7 @@ impl Shim {
         let committed = self.overlay().committed().unwrap_or(0) != epochs.committed.load(Relaxed);
         let failed = self.control().syncs_failed() != epochs.syncs_failed.load(Relaxed);
         if asked || committed || failed || epochs.due.load(Relaxed) || self.is_trim_due() {
-            self.look.store(true, Release);
+            self.host.look_again();
         }
     }
 
@@ -169,19 +168,5 @@ impl Shim {
             let took = now().saturating_sub(since);
             self.control().count(Counter::RolledForwardDaemon, took);
         }
-    }
-
-    /// The daemon writes what it holds at its end only: each of its threads that asks for more is told that the mount has
-    /// gone, as if it was unmounted. What it writes on its way lies in the overlay; the supervisor ends the epoch when
-    /// it has ended as it should. What waits for an answer is taken up by the successor.
-    #[cold]
-    pub(crate) fn retire(&self) -> Before {
-        if !self.epochs.retiring.swap(true, Release) {
-            self.control().set_retiring(self.generation);
-            self.tell();
-        }
-        // The next one may be asleep in the kernel's read.
-        self.wake_all();
-        Before::Fail(libc::ENODEV)
     }
 }

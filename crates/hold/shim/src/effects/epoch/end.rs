@@ -7,7 +7,7 @@ use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
 use belay_session::Phase;
 use rustix::time::Timespec;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How long the daemon may take for it, in ns. What it does not get done its successor does.
 const PATIENCE: u64 = 30_000_000_000;
@@ -29,7 +29,7 @@ impl Shim {
         if begun.is_err_and(|since| now.saturating_sub(since) > PATIENCE) {
             return false;
         }
-        let mut session = self.session();
+        let mut session = self.host.session();
         session.reap();
         let unsaved = session.log_sizes().is_some_and(|sizes| sizes.records > 0);
         match session.phase() {
@@ -42,7 +42,7 @@ impl Shim {
             }
             _ => {}
         }
-        self.look.store(true, Release);
+        self.host.look_again();
         drop(session);
         self.nap();
         true

@@ -29,10 +29,7 @@ use belay_recorder::control::{Checkpoints, options};
 use belay_recorder::{Capacity, Control};
 use belay_sys::Mapping;
 use pace::Pace;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
 const OVERLAY: overlay::Capacity = overlay::Capacity::MOUNT;
@@ -69,8 +66,6 @@ pub(crate) struct Epochs {
     pub(crate) destroyed: AtomicBool,
     /// When the daemon was given what it is just working on for the roll-forward; 0 for nothing.
     forwarded: AtomicU64,
-    /// The daemon is told that the mount has gone, so that it writes what it holds, and ends.
-    retiring: AtomicBool,
     /// How many wishes for memory were fulfilled.
     trimmed: AtomicU64,
     /// When checkpoints are due, and how they are made.
@@ -93,17 +88,12 @@ impl Epochs {
     pub(crate) fn is_due(&self) -> bool {
         self.due.load(Relaxed)
     }
-
-    #[inline]
-    pub(crate) fn is_retiring(&self) -> bool {
-        self.retiring.load(Acquire)
-    }
 }
 
 impl Shim {
     // Made anew for each call: three numbers that the compiler knows, and one load.
     fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
-        let overlay = Overlay::new(&self.memory, self.layout.epochs, OVERLAY);
+        let overlay = Overlay::new(self.host.memory(), self.host.layout().epochs, OVERLAY);
         overlay.limited(self.epochs.wishes.overlay_bytes)
     }
 
@@ -117,24 +107,24 @@ impl Shim {
                 "what was acknowledged since the last checkpoint is lost: {what}; the image is as it was at the checkpoint"
             )
         };
-        self.memory.prefer_large(self.layout.epochs * 8, Capacity::MOUNT.epoch_bytes);
+        self.host.memory().prefer_large(self.host.layout().epochs * 8, Capacity::MOUNT.epoch_bytes);
         let overlay = self.overlay();
         let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
         let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
         if bits & options::READ_ONLY != 0 {
-            let mut session = self.session();
+            let mut session = self.host.session();
             session.set_epochs(epoch, committed);
             session.keep_no_log();
             return Ok(());
         }
-        let at = self.layout.epochs + OVERLAY.words();
-        let log = Oplog::open(Arc::clone(&self.memory), at, OPLOG, epoch)
+        let at = self.host.layout().epochs + OVERLAY.words();
+        let log = Oplog::open(Arc::clone(self.host.memory()), at, OPLOG, epoch)
             .map_err(|why| damaged(&why.to_string()))?;
         // What is issued again now would be the next time as well: who crashes often would not get on.
         // Without an image a checkpoint is a restart, or cannot be.
         let soon = log.sizes().records > 0 && bits & options::BUFFER == 0;
         self.epochs.due.store(soon, Relaxed);
-        let mut session = self.session();
+        let mut session = self.host.session();
         session.set_epochs(epoch, committed);
         session.keep_log(log).map_err(|why| damaged(&why.to_string()))
     }

@@ -44,7 +44,7 @@ impl Shim {
                 }
             }
         }
-        let session = self.session();
+        let session = self.host.session();
         session.log_spare().iter().for_each(|range| self.give_back(range));
     }
 
@@ -52,7 +52,7 @@ impl Shim {
         let (start, end) = (range.start.next_multiple_of(LARGE), range.end / LARGE * LARGE);
         if start < end {
             // It stays as it is then, which is as right.
-            let _ = self.memory.discard(start, end - start);
+            let _ = self.host.memory().discard(start, end - start);
         }
     }
 }

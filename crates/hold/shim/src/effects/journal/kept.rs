@@ -124,7 +124,7 @@ fn is_watching() -> bool {
 
 /// Whether the daemon has come to the end of its start.
 pub(super) fn serves() -> bool {
-    crate::start::shim().is_some_and(|shim| shim.ready.load(Relaxed))
+    crate::start::shim().is_some_and(|shim| shim.host.is_ready())
 }
 
 impl Shim {
@@ -169,7 +169,7 @@ impl Shim {
 
     #[cold]
     fn kept(&self, tag: &Tag) {
-        let counts = self.session().note_kept(tag.slot);
+        let counts = self.host.session().note_kept(tag.slot);
         if counts && !self.control().has(flags::KEEPS_WRITES) {
             self.control().raise(flags::KEEPS_WRITES);
             self.tell();
@@ -194,7 +194,7 @@ impl Shim {
 
     #[cold]
     fn note_left(&self, unique: u64, opcode: Opcode, did_nothing: bool) {
-        let mut session = self.session();
+        let mut session = self.host.session();
         let Some(slot) = session.slot_in_hand(unique) else { return };
         if self.options & options::LOSES_UNCONNECTED != 0 && opcode == Opcode::WRITE {
             session.note_sent(slot);

@@ -175,7 +175,7 @@ impl Shim {
     /// The request with its arguments, as it is on record.
     #[cold]
     fn describe(&self, tag: &Tag) -> Option<String> {
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let store = Store::new(Arc::clone(self.host.memory()), *self.host.layout());
         let request =
             store.slot_request(tag.slot).filter(|request| request.unique == tag.unique)?;
         let who = [request.uid, request.gid, request.pid];
@@ -191,7 +191,7 @@ impl Shim {
         self.area().log(tag.slot).mark_diverged(tag.unique);
         self.tally(Tally::Diverged);
         self.control().decide(&Decision {
-            generation: self.generation,
+            generation: self.host.generation(),
             opcode: tag.opcode,
             unique: tag.unique,
             node: 0,

@@ -98,7 +98,7 @@ impl Shim {
 
     /// From where on a WRITE, or a SETATTR of the size, is to change the file.
     fn asked_from(&self, tag: &Tag) -> Option<u64> {
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let store = Store::new(Arc::clone(self.host.memory()), *self.host.layout());
         store.slot_request(tag.slot).filter(|request| request.unique == tag.unique)?;
         let (body, _) = store.slot_body(tag.slot);
         match Opcode(tag.opcode) {

@@ -18,7 +18,7 @@ impl Shim {
         slot: Option<Slot>,
         message: &[u8],
     ) {
-        let opcode = crate::device::opcode(message);
+        let opcode = belay_host::opcode(message);
         // Of an OPEN or CREATE.
         let asks_for = |flag| {
             let flags = message.get(40..44).and_then(|bytes| bytes.try_into().ok());
@@ -97,7 +97,7 @@ impl Shim {
     /// Whatever is in the daemon's hands may have done what its journal does not tell. Gives whether
     /// anything is that changes something.
     fn void(&self) -> bool {
-        let session = self.session();
+        let session = self.host.session();
         let mut any = false;
         for (unique, slot, opcode) in session.in_hand() {
             if CHANGES.has(opcode) {
@@ -111,7 +111,7 @@ impl Shim {
     /// A thread answers a request that another one took: what it did for it was not logged.
     #[cold]
     fn answered_elsewhere(&self, unique: u64, failed: bool) {
-        let session = self.session();
+        let session = self.host.session();
         let opcode = session.opcode_in_hand(unique);
         drop(session);
         if let Some(opcode) = opcode.filter(|_| !failed) {
@@ -126,7 +126,7 @@ impl Shim {
     /// way, whose journals are of no use then.
     #[cold]
     pub(super) fn untagged(&self) {
-        if !self.ready.load(Relaxed) {
+        if !self.host.is_ready() {
             return; // the daemon starts
         }
         super::unseen();
@@ -141,6 +141,6 @@ impl Shim {
     }
 
     fn is_in_hand(&self, tag: &Tag) -> bool {
-        self.session().slot_in_hand(tag.unique) == Some(tag.slot)
+        self.host.session().slot_in_hand(tag.unique) == Some(tag.slot)
     }
 }

@@ -67,7 +67,7 @@ impl Shim {
         (unique, slot): (u64, Option<Slot>),
         message: &[u8],
     ) {
-        let opcode = crate::device::opcode(message);
+        let opcode = belay_host::opcode(message);
         // What comes again after a crash may be done already.
         let is_new = session.phase() != Phase::Settling;
         let (state, slot) = match slot {
@@ -102,7 +102,7 @@ impl Shim {
         {
             return; // nothing is to be taken back
         }
-        let opcode = self.session().opcode_in_hand(unique);
+        let opcode = self.host.session().opcode_in_hand(unique);
         if let Some(opcode) = opcode {
             self.left(unique, opcode, || false);
         }

@@ -1,7 +1,7 @@
 //! Short sequences that cover every kind of operation.
 
-use super::sim::disk::{EXCHANGE, NOREPLACE};
-use super::sim::ops::*;
+use belay_sim::disk::{EXCHANGE, NOREPLACE};
+use belay_sim::ops::*;
 
 fn create(path: &str, fd: usize) -> Op {
     Op::Create { path: path.into(), flags: O_CREAT | RDWR, mode: 0o644, fd }

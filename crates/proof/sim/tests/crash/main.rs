@@ -4,21 +4,17 @@
 //! as long, `BELAY_FROM=n` begins with another seed than 1, `BELAY_TRACE=1` shows every request.
 #![forbid(unsafe_code)]
 
-#[path = "sim/checkpoint.rs"]
 mod checkpoint;
-#[path = "sim/poison.rs"]
 mod poison;
-#[path = "sim/scripts.rs"]
 mod scripts;
-mod sim;
 
 use belay_recorder::control::FlushBy;
-use sim::daemon::Flavour;
-use sim::disk::EXCHANGE;
-use sim::generate::random_ops;
-use sim::memory::{OPLOG, Rng};
-use sim::ops::Op;
-use sim::world::{Setup, run};
+use belay_sim::daemon::Flavour;
+use belay_sim::disk::EXCHANGE;
+use belay_sim::generate::random_ops;
+use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::ops::Op;
+use belay_sim::world::{Setup, run};
 
 const FLAVOURS: [Flavour; 3] = [
     Flavour { numbered: false, links: true, deadly: None },
@@ -52,6 +48,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
         plan: Vec::new(),
         poison: Vec::new(),
         oplog: OPLOG,
+        sabotage: None,
         epochs: false,
         flush: FlushBy::FsyncDir,
     }
@@ -87,6 +84,7 @@ fn at_every_step(name: &str) {
                 flush: FlushBy::FsyncDir,
                 poison,
                 oplog: OPLOG,
+                sabotage: None,
             };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
@@ -122,6 +120,7 @@ fn again_and_again(name: &str) {
             flush: FlushBy::FsyncDir,
             poison,
             oplog: OPLOG,
+            sabotage: None,
         };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {

@@ -24,11 +24,12 @@ pub fn check(out: &Outside, life: &Life, crashed: bool) {
     assert!(handles.is_empty(), "handles {handles:?} are left in the store");
     assert_eq!(header(LOCKS), 0, "locks are left in the store");
     assert_eq!(header(HIDDEN), 0, "hidden files are left in the store");
-    let slots = (0..life.session.store().slots())
-        .filter(|i| life.session.store().slot_request(belay_recorder::Slot(*i)).is_some());
+    let session = life.host.session();
+    let slots = (0..session.store().slots())
+        .filter(|i| session.store().slot_request(belay_recorder::Slot(*i)).is_some());
     let claimed = life.claimed();
     assert_eq!(slots.count(), claimed, "slots are in use");
-    assert!(!life.session.is_full(), "the session believes that the store is full");
+    assert!(!session.is_full(), "the session believes that the store is full");
     let kernel = out.kernel.borrow();
     if !kernel.leaked.is_empty() || kernel.plus_in_crash {
         return; // lookups are leaked, as documented

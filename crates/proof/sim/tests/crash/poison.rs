@@ -1,13 +1,13 @@
 //! Requests that the daemon dies of, whichever daemon gets them: they fail alone.
 
-use super::sim::daemon::{Deadly, Flavour};
-use super::sim::disk::EIO;
-use super::sim::generate::random_ops;
-use super::sim::memory::{OPLOG, Rng};
-use super::sim::ops::*;
-use super::sim::world::{Ran, Setup, run};
 use super::{FLAVOURS, seeds};
 use belay_recorder::control::FlushBy;
+use belay_sim::daemon::{Deadly, Flavour};
+use belay_sim::disk::EIO;
+use belay_sim::generate::random_ops;
+use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::ops::*;
+use belay_sim::world::{Ran, Setup, run};
 use belay_wire::Opcode;
 
 /// What is deadly, with operations of which the one at that place is it.
@@ -71,6 +71,7 @@ fn setup(seed: u64, opcode: Opcode, clients: Vec<Vec<Op>>, poison: Vec<(usize, u
         flush: FlushBy::FsyncDir,
         poison,
         oplog: OPLOG,
+        sabotage: None,
     }
 }
 

@@ -1,13 +1,13 @@
 //! Checkpoints against a simulated kernel and a simulated daemon that writes when it is asked to: no request
 //! spans one, nothing is left unwritten, and what an application has had made safe is there.
 
-use super::sim::daemon::Flavour;
-use super::sim::generate::random_ops;
-use super::sim::memory::{OPLOG, Rng};
-use super::sim::world::{Setup, run};
 use super::{seeds, soak};
 use belay_oplog::Capacity;
 use belay_recorder::control::FlushBy;
+use belay_sim::daemon::Flavour;
+use belay_sim::generate::random_ops;
+use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::world::{Setup, run};
 
 fn setup(seed: u64) -> Setup {
     let mut rng = Rng::new(seed);
@@ -29,6 +29,7 @@ fn setup(seed: u64) -> Setup {
         flush: FlushBy::FsyncDir,
         poison: Vec::new(),
         oplog: OPLOG,
+        sabotage: None,
     }
 }
 

@@ -5,14 +5,16 @@
 //! out where somebody looks anyway: another thread that looks again after [`LOOK`], or one that has still to take the
 //! message before this one.
 
-use crate::device::opcode;
-use crate::start::{Shim, now};
+use crate::environment::Environment;
+use crate::host::Host;
+use crate::opcode;
+use belay_memory::Memory;
 use belay_wire::{Opcode, build, get_u64};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// How often a thread looks for work that waits while requests are being settled, in ns.
-pub(crate) const LOOK: i64 = 1_000_000;
+pub const LOOK: i64 = 1_000_000;
 /// A message of which nobody has told for so long is not waited for, in ns.
 const OVERDUE: u64 = 5_000_000;
 
@@ -46,50 +48,59 @@ impl Wake {
     }
 }
 
-impl Shim {
+impl<M: Memory> Host<M> {
     /// There is work for whichever thread comes for it. While requests are being settled, those that have nothing to do look
     /// by themselves.
-    pub(crate) fn wake(&self, settling: bool) {
+    pub(crate) fn wake(&self, env: &impl Environment<M>, settling: bool) {
         if settling && self.wake.somebody_looks() {
             return;
         }
-        if self.waiting.is_used() {
-            self.ring();
-            if !self.waiting.has_readers() {
+        if env.is_polled() {
+            env.ring();
+            if !env.has_readers() {
                 return;
             }
         }
-        let at = now();
+        let at = env.now();
         let asked = self.wake.asked.load(Relaxed);
         if asked != 0 && at.saturating_sub(asked) < OVERDUE {
             return;
         }
         self.wake.asked.store(at, Relaxed);
-        if self.kick() != 0 {
+        if self.kick(env) != 0 {
             self.wake.asked.store(0, Relaxed);
-            self.ask_for_nudge();
+            self.ask_for_nudge(env);
         }
     }
 
     /// The kernel knows no file by which a reader could be woken: the supervisor has the mount asked for something.
     #[cold]
-    fn ask_for_nudge(&self) {
+    fn ask_for_nudge(&self, env: &impl Environment<M>) {
         self.control().ask_for_nudge();
-        self.tell();
+        env.tell();
     }
 
     /// Wakes all who may be asleep.
-    pub(crate) fn wake_all(&self) {
-        self.ring();
-        if self.kick() != 0 {
-            self.ask_for_nudge();
+    pub(crate) fn wake_all(&self, env: &impl Environment<M>) {
+        env.ring();
+        if self.kick(env) != 0 {
+            self.ask_for_nudge(env);
         }
     }
 
     /// Wakes a reader in any case. Gives 0, or the errno if the kernel would not.
-    pub(crate) fn kick(&self) -> i32 {
+    fn kick(&self, env: &impl Environment<M>) -> i32 {
         let message = self.session().kick_message();
-        self.write(&message)
+        env.write(&message)
+    }
+
+    /// Rings for who waits for the device without reading it, if what has just happened may have made work.
+    pub fn ring_for_more(&self, env: &impl Environment<M>) {
+        // Of checkpoints the session does not know; under `buffer` as well, which is that policy without an image.
+        let other = || env.keeps_epochs() && (self.look.load(Acquire) || env.is_due());
+        if self.has_work() || other() {
+            env.ring();
+        }
     }
 
     /// A message of the kernel's has been taken: perhaps that which was asked for.

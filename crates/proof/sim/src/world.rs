@@ -9,9 +9,10 @@ use super::life::{Life, Outside};
 use super::memory::{Clock, Died, Ended, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
+use super::surroundings::Sabotage;
 use belay_recorder::control::{Checkpoints, Counter, Decision, FlushBy, options};
 use belay_recorder::{Blame, Capacity, Control, Layout};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -38,6 +39,8 @@ pub struct Setup {
     pub poison: Vec<(usize, usize)>,
     /// What its op-log can hold.
     pub oplog: belay_oplog::Capacity,
+    /// What is done wrong on purpose.
+    pub sabotage: Option<Sabotage>,
 }
 
 /// What a run was like.
@@ -173,7 +176,7 @@ pub fn run(setup: &Setup) -> Ran {
             setup.seed, setup.plan, setup.flavour, setup.resend, setup.threads
         );
         eprintln!(
-            "again: BELAY_SEED={} BELAY_TRACE=1 cargo test -p belay-session --test crash -- {}",
+            "again: BELAY_SEED={} BELAY_TRACE=1 cargo test -p belay-sim --test crash -- {}",
             setup.seed,
             std::thread::current().name().unwrap_or("")
         );
@@ -197,7 +200,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
     let resend = if setup.resend { 0 } else { options::NO_RESEND };
     let epoch = if setup.epochs { options::EPOCH } else { 0 };
-    let mut out = Outside {
+    let out = Outside {
         options: resend | epoch,
         kernel: kernel.clone(),
         disk: Rc::new(RefCell::new(disk.clone())),
@@ -205,11 +208,12 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         layout,
         oplog: setup.oplog,
         clock,
-        time: 1,
+        time: Cell::new(1),
         image: Rc::new(RefCell::new(disk.clone())),
-        epoch: 1,
-        durable: 0,
-        in_hand: None,
+        epoch: Cell::new(1),
+        durable: Cell::new(0),
+        in_hand: RefCell::default(),
+        sabotage: setup.sabotage,
     };
     let wishes = Checkpoints { flush: setup.flush, ..Checkpoints::default() };
     Control::new(&out.memory.calm(), layout).set_checkpoints(&wishes);
@@ -243,18 +247,18 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         jobs.retain_mut(|job| job.as_mut().poll(&mut waiting).is_pending());
         let step = catch_unwind(AssertUnwindSafe(|| {
             let life = life.get_or_insert_with(|| {
-                let mut life = Life::new(&out, crashes, setup.flavour, setup.threads);
+                let life = Life::new(&out, crashes, setup.flavour, setup.threads);
                 // Every other life knows one name alone: a larger table loses names by chance.
                 let parity = setup.seed + setup.plan.iter().sum::<u64>() + u64::from(crashes);
                 if parity.is_multiple_of(2) {
-                    life.session.know_names(1);
+                    life.host.session().know_names(1);
                 }
                 life
             });
             if setup.epochs {
-                life.checkpoints(&mut out, &mut rng, stalled > 3);
+                life.checkpoints(&out, &mut rng, stalled > 3);
             }
-            let acted = life.step(&mut out, &mut rng);
+            let acted = life.step(&out, &mut rng);
             (acted, life.is_idle())
         }));
         match step {
@@ -272,12 +276,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                     continue;
                 }
                 stalled += 1;
-                out.time += 20_000_000;
-                if let Some(life) = &mut life
-                    && life.session.phase() == belay_session::Phase::Settling
-                {
-                    life.session.tick(out.time);
-                }
+                out.time.set(out.time.get() + 20_000_000);
                 assert!(stalled < 20, "nothing moves: {}", kernel.borrow().waits_for());
             }
             Err(cause) if cause.is::<Died>() || cause.is::<Ended>() => {
@@ -294,8 +293,13 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 }
                 out.disk.borrow_mut().purge(|_| false);
                 kernel.borrow_mut().crash(out.in_hand.take().as_deref());
-                Control::new(&out.memory.calm(), layout).clear_instants();
-                out.time += 1_000_000;
+                // As the supervisor does it.
+                let memory = out.memory.calm();
+                let control = Control::new(&memory, layout);
+                control.clear_instants();
+                control.raise_fence(crashes);
+                control.set_held(crashes);
+                out.time.set(out.time.get() + 1_000_000);
                 if cause.is::<Died>() {
                     out.clock.arm();
                 }

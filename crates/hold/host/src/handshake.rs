@@ -1,20 +1,22 @@
 //! FUSE_INIT at the device: recorded in the first life, played back in the others.
 
-use crate::start::{Shim, now};
+use crate::environment::Environment;
+use crate::host::Host;
+use belay_memory::Memory;
 use belay_recorder::control::{Decision, InitState, Instant, Loss, flags};
 use belay_session::handshake;
 use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-impl Shim {
+impl<M: Memory> Host<M> {
     /// The recorded INIT, if this daemon has not seen one and the first daemon's reply is known. Of threads that ask at
     /// once, one gets it.
-    pub(crate) fn recorded_init(&self) -> Option<Vec<u8>> {
+    pub(crate) fn recorded_init(&self, env: &impl Environment<M>) -> Option<Vec<u8>> {
         if self.ready.load(Relaxed) || self.init_unique.load(Relaxed) != 0 {
             return None;
         }
-        self.claim_for_this_process();
-        self.control().reach(Instant::FirstRead, now());
+        env.serve_from_here();
+        self.control().reach(Instant::FirstRead, env.now());
         let state = self.control().init_state();
         // A kernel without RESEND does not give an unanswered INIT a second time.
         let lost = state == InitState::Requested && self.copies.load(Relaxed);
@@ -28,16 +30,24 @@ impl Shim {
         Some(message)
     }
 
+    /// What an INIT is answered that the kernel has sent again: the dead daemon's reply was recorded but did not get through.
+    pub(crate) fn answer_again(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let control = self.control();
+        if !matches!(control.init_state(), InitState::Replying | InitState::Done) {
+            return None;
+        }
+        let mut reply = control.init_reply();
+        let _ = belay_wire::put_u64(&mut reply, 8, get_u64(message, 8).unwrap_or(0));
+        Some(reply)
+    }
+
     /// An INIT from the kernel. `Some` is what to answer without asking the daemon.
     pub(crate) fn init_from_kernel(&self, message: &mut [u8]) -> Option<Vec<u8>> {
-        let unique = get_u64(message, 8).unwrap_or(0);
-        let control = self.control();
-        if matches!(control.init_state(), InitState::Replying | InitState::Done) {
-            // Sent again: the dead daemon's reply was recorded but did not get through.
-            let mut reply = control.init_reply();
-            let _ = belay_wire::put_u64(&mut reply, 8, unique);
-            return Some(reply);
+        let reply = self.answer_again(message);
+        if reply.is_some() {
+            return reply;
         }
+        let unique = get_u64(message, 8).unwrap_or(0);
         handshake::withhold(message);
         let mut session = self.session();
         if !handshake::kernel_has_resend(message) {
@@ -45,6 +55,7 @@ impl Shim {
         }
         self.copies.store(session.keeps_copies(), Relaxed);
         drop(session);
+        let control = self.control();
         control.set_init_request(message);
         control.set_init_state(InitState::Requested);
         self.init_unique.store(unique, Relaxed);
@@ -62,7 +73,7 @@ impl Shim {
     }
 
     /// The daemon's reply to INIT. `true` if the kernel is to get it.
-    pub(crate) fn init_reply(&self, reply: &[u8]) -> bool {
+    pub(crate) fn init_reply(&self, env: &impl Environment<M>, reply: &[u8]) -> bool {
         let control = self.control();
         match control.init_state() {
             InitState::Replying | InitState::Done => {
@@ -75,7 +86,7 @@ impl Shim {
                         control.lose(Loss::Options, &what);
                     }
                     control.decide(&Decision {
-                        generation: self.generation,
+                        generation: self.place.generation,
                         opcode: Opcode::INIT.0,
                         unique: self.init_unique.load(Relaxed) & !UNIQUE_RESEND,
                         node: 0,
@@ -87,11 +98,11 @@ impl Shim {
                 if control.init_state() == InitState::Replying {
                     if self.copies.load(Relaxed) {
                         // The first reply may not have got through; a second one does no harm.
-                        self.write(&control.init_reply());
+                        env.write(&control.init_reply());
                     }
                     control.set_init_state(InitState::Done);
                 }
-                self.settled();
+                self.settled(env);
                 false
             }
             _ => {
@@ -106,16 +117,17 @@ impl Shim {
     }
 
     /// The first daemon's reply to INIT has reached the kernel.
-    pub(crate) fn init_delivered(&self) {
+    pub(crate) fn init_delivered(&self, env: &impl Environment<M>) {
         self.control().set_init_state(InitState::Done);
-        self.settled();
+        self.settled(env);
     }
 
-    fn settled(&self) {
-        crate::dying::install();
+    /// INIT is settled: requests can come.
+    pub fn settled(&self, env: &impl Environment<M>) {
+        env.ready();
         self.session().learn_dialect();
         self.ready.store(true, Release);
-        self.ring();
-        self.reach(Instant::Ready);
+        env.ring();
+        self.reach(env, Instant::Ready);
     }
 }

@@ -1,74 +1,67 @@
 //! What was in flight at the crash: taken from the kernel, which has it queued again.
 
-use crate::device::opcode;
-use crate::effects::{Policy, policy};
-use crate::populate;
-use crate::start::{Shim, now};
+use crate::environment::Environment;
+use crate::host::Host;
+use crate::opcode;
+use belay_memory::Memory;
 use belay_session::{Incoming, Session};
-use belay_sys::Mapping;
 use belay_wire::Opcode;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The smallest buffer that the kernel accepts for a read (FUSE_MIN_READ_BUFFER).
 const MIN_READ: usize = 8192;
+/// The most that a WRITE carries, as long as the daemon has not said it.
+const MAX_WRITE: usize = 1 << 20;
 
 /// How long what a dead generation left behind may hold up its successor, in ns.
 const FENCE_LIMIT: u64 = 65_000_000_000;
 
-impl Shim {
+impl<M: Memory> Host<M> {
     /// Nothing is issued again while processes that the dead generation left behind may still
     /// carry something out for it, nor before this generation's own connections are held. The
     /// supervisor sees to their end meanwhile. False if the mount has ended before that.
-    pub(crate) fn await_fence(&self) -> bool {
-        while self.is_fenced() {
-            if self.has_ended() {
+    pub(crate) fn await_fence(&self, env: &impl Environment<M>) -> bool {
+        while self.is_fenced(env) {
+            if Self::has_ended(env) {
                 return false;
             }
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            env.pause();
         }
         true
     }
 
     /// Whether nothing may be issued again yet. Should the supervisor be dead itself, its patience is up here as well.
-    pub(crate) fn is_fenced(&self) -> bool {
-        let behind = |of: u32| of < self.generation;
+    pub(crate) fn is_fenced(&self, env: &impl Environment<M>) -> bool {
+        let behind = |of: u32| of < self.place.generation;
         if !behind(self.control().fence()) && !behind(self.control().held()) {
             return false;
         }
-        let now = now();
+        let now = env.now();
         let since = self.fenced_since.compare_exchange(0, now, Relaxed, Relaxed);
         now.saturating_sub(since.err().unwrap_or(now)) < FENCE_LIMIT
     }
 
     /// Whether the mount has gone, and with it all that was to be done. Under the policy `epoch` some is left even then.
-    pub(crate) fn has_ended(&self) -> bool {
-        policy() != Policy::Epoch && self.look_at_device().contains(PollFlags::ERR)
+    pub(crate) fn has_ended(env: &impl Environment<M>) -> bool {
+        !env.keeps_epochs() && env.readiness().gone
     }
 
     /// Takes from the kernel everything that was in flight at the crash, once the fence is open. It comes first in the
     /// queue, so the first new request ends it.
-    pub(crate) fn collect(&self, session: &mut Session<Arc<Mapping>>) {
-        let max_write = usize::try_from(self.control().max_write()).unwrap_or(1 << 20);
-        let mut buffer = populate::Buffer::new(max_write.max(MIN_READ) + 8192);
-        let buffer = buffer.bytes();
+    pub(crate) fn collect(&self, env: &impl Environment<M>, session: &mut Session<M>) {
+        let max_write = usize::try_from(self.control().max_write()).unwrap_or(MAX_WRITE);
+        let mut buffer = env.buffer(max_write.max(MIN_READ) + 8192);
+        let buffer = buffer.as_mut();
         loop {
-            let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
-            let now_only = Timespec { tv_sec: 0, tv_nsec: 0 };
-            if !matches!(rustix::event::poll(&mut fds, Some(&now_only)), Ok(1))
-                || fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
-            {
+            let seen = env.readiness();
+            if !seen.readable || seen.gone {
                 return;
             }
-            let slot = if self.copies.load(Relaxed) { session.claim_slot() } else { None };
+            let slot = if self.copies() { session.claim_slot() } else { None };
             let got = match slot {
                 Some(slot) => {
                     let (at, max) = session.store().slot_copy(slot);
-                    let place = self.memory.words().as_ptr().cast::<u8>().wrapping_add(at);
-                    populate::once(place, max);
-                    let got = self.memory.read_from(self.device.as_fd(), at, max);
+                    let got = env.read_into_recorder(at, max);
                     got.inspect(|got| {
                         let bytes = session.store().slot_copy_bytes(slot, *got);
                         if let Some(place) = buffer.get_mut(..bytes.len()) {
@@ -76,9 +69,7 @@ impl Shim {
                         }
                     })
                 }
-                None => {
-                    rustix::io::read(&self.device, &mut buffer[..]).map_err(|e| e.raw_os_error())
-                }
+                None => env.read(buffer),
             };
             let Ok(got) = got else {
                 session.unclaim(slot);
@@ -94,12 +85,12 @@ impl Shim {
             match opcode(message) {
                 Opcode::INIT => {
                     session.unclaim(slot);
-                    if let Some(reply) = self.init_from_kernel(message) {
-                        self.write(&reply);
+                    if let Some(reply) = self.answer_again(message) {
+                        env.write(&reply);
                     }
                 }
                 _ => {
-                    if session.on_request(message, slot, now()) == Incoming::Deliver {
+                    if session.on_request(message, slot, env.now()) == Incoming::Deliver {
                         // FORGET, INTERRUPT: they wait for nobody.
                         session.pass_on(message);
                     }

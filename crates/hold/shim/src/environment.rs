@@ -1,0 +1,252 @@
+//! What the host stands on here: the held device, the daemon's own process, and the policy.
+
+use crate::dying;
+use crate::effects::epoch::clock;
+use crate::effects::image::Turn;
+use crate::effects::{Policy, policy};
+use crate::populate;
+use crate::real;
+use crate::start::{Shim, now};
+use crate::waiting::doze;
+use belay_host::{Device, Effects, Fault, Process, Readiness};
+use belay_recorder::Slot;
+use belay_recorder::control::options;
+use belay_session::{Session, describe_reply};
+use belay_sys::Mapping;
+use belay_wire::{Opcode, OutHeader};
+use rustix::event::PollFlags;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use zerocopy::FromBytes;
+
+impl Device for Shim {
+    type Buffer = populate::Buffer;
+
+    fn buffer(&self, len: usize) -> populate::Buffer {
+        populate::Buffer::new(len)
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, i32> {
+        rustix::io::read(&self.device, buffer).map_err(rustix::io::Errno::raw_os_error)
+    }
+
+    fn read_into_recorder(&self, at: usize, max: usize) -> Result<usize, i32> {
+        let memory = self.host.memory();
+        populate::once(memory.words().as_ptr().cast::<u8>().wrapping_add(at), max);
+        memory.read_from(self.device.as_fd(), at, max)
+    }
+
+    fn write(&self, message: &[u8]) -> i32 {
+        // SAFETY: a live descriptor and a readable buffer of that length.
+        let n = unsafe {
+            belay_sys::raw::syscall(
+                libc::SYS_write,
+                self.device.as_raw_fd(),
+                message.as_ptr(),
+                message.len(),
+            )
+        };
+        if n < 0 { real::errno() } else { 0 }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let seen = self.look_at_device();
+        Readiness { readable: seen.contains(PollFlags::IN), gone: seen.contains(PollFlags::ERR) }
+    }
+}
+
+impl Process for Shim {
+    fn now(&self) -> u64 {
+        now()
+    }
+
+    fn tell(&self) {
+        Self::tell(self);
+    }
+
+    fn serve_from_here(&self) {
+        self.claim_for_this_process();
+    }
+
+    fn ready(&self) {
+        dying::install();
+    }
+
+    fn reads_wait(&self) -> bool {
+        Self::reads_wait(self)
+    }
+
+    fn doze(&self, ns: i64) -> bool {
+        match doze(ns) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::INTR) => false,
+            Err(_) => {
+                Self::nap(self); // no descriptor to be had
+                true
+            }
+        }
+    }
+
+    fn nap(&self) {
+        Self::nap(self);
+    }
+
+    fn pause(&self) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+
+    #[inline]
+    fn is_polled(&self) -> bool {
+        self.waiting.is_used()
+    }
+
+    fn has_readers(&self) -> bool {
+        self.waiting.has_readers()
+    }
+
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn ring_in(&self, ns: i64) {
+        Self::ring_in(self, ns);
+    }
+
+    #[inline]
+    fn answering(&self) {
+        if self.options & options::ENDS_UNCONNECTED != 0 {
+            self.end_unconnected();
+        }
+    }
+
+    /// By `abort`, so that the report shows where in the daemon that was. It is on record.
+    #[cold]
+    fn fault(&self, fault: &Fault<'_>) -> ! {
+        let Fault { rule, head, total, body } = *fault;
+        let header = OutHeader::read_from_prefix(head).map(|(header, _)| header);
+        let reply = match &header {
+            Ok(header) => describe_reply(header, total, body),
+            Err(_) => format!("{total} bytes"),
+        };
+        let unique = header.map_or(0, |header| header.unique);
+        let request = self.host.session().describe_in_hand(unique);
+        let line = |text: &str| text.replace(char::is_control, " ");
+        // The request last, as that alone may be long.
+        let text = format!("{rule}\n{}\n{}", line(&reply), line(&request));
+        self.control().set_violation(self.host.generation(), text.as_bytes());
+        eprintln!("belay: the daemon's reply is not passed on: {rule}: {request}; reply {reply}");
+        std::process::abort();
+    }
+
+    /// Nobody has seen anything of what is not on record.
+    #[cold]
+    fn unrecordable(&self) -> ! {
+        eprintln!(
+            "belay: the op-log has no room for what the daemon has done; it is ended, and does that again behind a checkpoint"
+        );
+        std::process::abort();
+    }
+}
+
+impl Shim {
+    /// The daemon is about to end, as its connection has broken, and says so to who asked by an error, or by less than there
+    /// is: it is ended before that goes out, and its successor is given the request again.
+    #[cold]
+    fn end_unconnected(&self) {
+        if !self.host.is_ready() {
+            return self.connection.look(); // it may break before the first reply
+        }
+        if self.connection.is_gone() {
+            eprintln!("belay: the daemon's connection has broken");
+            // Past what notes who sends signals: it is no more the request's fault than what comes from outside.
+            // SAFETY: a signal to this process, of which no handler runs.
+            unsafe {
+                belay_sys::raw::syscall(libc::SYS_kill, std::process::id(), libc::SIGKILL);
+            }
+        }
+    }
+}
+
+impl Effects<Arc<Mapping>> for Shim {
+    type Turn = Turn;
+
+    #[inline]
+    fn turn(&self, message: &[u8]) -> Turn {
+        self.effects_turn(message)
+    }
+
+    #[inline]
+    fn begin(&self, session: &Session<Arc<Mapping>>, message: &[u8]) -> Option<Slot> {
+        self.effects_begin(session, message)
+    }
+
+    #[inline]
+    fn assign(&self, turn: Turn, slot: Option<Slot>) {
+        self.effects_assign(turn, slot);
+    }
+
+    #[inline]
+    fn leave(&self, turn: Turn) {
+        self.effects_leave(turn);
+    }
+
+    #[inline]
+    fn replied(&self, unique: u64, failed: bool) -> Option<i32> {
+        self.effects_replied(unique, failed)
+    }
+
+    #[inline]
+    fn decided(&self, unique: u64) {
+        self.effects_decided(unique);
+    }
+
+    fn inherit(&self, session: &mut Session<Arc<Mapping>>) {
+        self.look_for_cut(session);
+    }
+
+    #[inline]
+    fn keeps_epochs(&self) -> bool {
+        policy() == Policy::Epoch
+    }
+
+    fn arriving(&self, session: &mut Session<Arc<Mapping>>, opcode: Opcode) {
+        session.set_time(clock::real());
+        if opcode == Opcode::DESTROY {
+            self.epochs.destroyed.store(true, Relaxed);
+        }
+    }
+
+    fn arrived(&self, session: &Session<Arc<Mapping>>, opcode: Opcode) {
+        self.epoch_taken(opcode, session);
+    }
+
+    fn trim(&self) {
+        self.epoch_trim();
+    }
+
+    fn look_at_epoch(&self, session: &mut Session<Arc<Mapping>>) {
+        self.epoch_look(session);
+    }
+
+    fn seal(&self, session: &mut Session<Arc<Mapping>>) {
+        self.epoch_seal(session);
+    }
+
+    fn logged(&self, session: &Session<Arc<Mapping>>) {
+        self.epoch_logged(session);
+    }
+
+    fn forwarded(&self) {
+        self.epoch_forwarded();
+    }
+
+    fn answered(&self) {
+        self.epoch_answered();
+    }
+
+    fn is_due(&self) -> bool {
+        self.epochs.is_due()
+    }
+}
