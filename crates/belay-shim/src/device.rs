@@ -95,7 +95,7 @@ impl Shim {
     }
 
     pub(crate) fn copies(&self) -> bool {
-        self.copies.load(Relaxed) && self.ready.load(Relaxed)
+        self.copies.load(Relaxed)
     }
 
     /// Whether the daemon is not to hear of it yet that its device could not be read. `aborted`: whether that was said to be
@@ -116,10 +116,8 @@ impl Shim {
 
     #[inline]
     fn claim(&self) -> Option<Slot> {
-        if !self.copies.load(Relaxed) || !self.ready.load(Relaxed) {
-            return None;
-        }
-        self.claim_one()
+        // Also before INIT is answered: what a thread is given that sleeps in its read meanwhile is the first request, say.
+        if self.copies.load(Relaxed) { self.claim_one() } else { None }
     }
 
     #[cold]
@@ -283,6 +281,10 @@ impl Shim {
                 self.epochs.destroyed.store(true, Relaxed);
             }
         }
+        let slot = match slot {
+            None if self.copies.load(Relaxed) => session.copy_late(message),
+            slot => slot,
+        };
         let taken = session.on_request(message, slot, if settling { now() } else { 0 });
         if taken == Incoming::Taken {
             self.woken(message);
