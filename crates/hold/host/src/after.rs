@@ -96,6 +96,10 @@ impl<M: Memory> Host<M> {
         if env.keeps_epochs() {
             env.arriving(&mut session, opcode(message));
         }
+        let slot = match slot {
+            None if self.copies() => session.copy_late(message),
+            slot => slot,
+        };
         let taken = session.on_request(message, slot, if settling { env.now() } else { 0 });
         if taken == Incoming::Taken {
             self.woken(message);

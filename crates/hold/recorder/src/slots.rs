@@ -305,6 +305,21 @@ impl<M: Memory> Store<M> {
         bytes
     }
 
+    /// Writes a request that was read elsewhere into the copy of a prepared slot, `unique` last: with that the copy is whole. `false` if
+    /// there is no room for it.
+    pub fn slot_copy_in(&self, slot: Slot, message: &[u8]) -> bool {
+        let (at, max) = self.slot_copy(slot);
+        let (Some((start, rest)), true) = (message.split_at_checked(8), message.len() <= max)
+        else {
+            return false;
+        };
+        let Some((unique, rest)) = rest.split_first_chunk::<8>() else { return false };
+        self.memory.store_bytes(at / 8 + 2, rest);
+        self.memory.store_bytes(at / 8, start);
+        self.memory.store(at / 8 + 1, u64::from_ne_bytes(*unique));
+        true
+    }
+
     /// Prepares a slot for a read into its copy: the copy's header is cleared, so that a header
     /// found there after a crash is one that the kernel wrote.
     pub fn slot_prepare(&self, slot: Slot) {

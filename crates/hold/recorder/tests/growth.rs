@@ -414,3 +414,20 @@ fn slots_that_were_never_used_are_known_without_a_look() {
     store.slot_prepare(Slot(5));
     assert_eq!(store.slots_used(), 6);
 }
+
+#[test]
+fn a_copy_is_what_was_read_and_not_longer_than_its_room() {
+    let (_memory, store) = fresh(Capacity { slots: 2, copy_bytes: 64, ..capacity(4) });
+    let (_, room) = store.slot_copy(Slot(1));
+    for length in [16, 17, 40, room - 1, room] {
+        let message: Vec<u8> = (0..length).map(|i| (i % 200) as u8 + 1).collect();
+        store.slot_prepare(Slot(1));
+        assert!(store.slot_copy_in(Slot(1), &message), "{length}");
+        assert_eq!(store.slot_copy_bytes(Slot(1), length), message);
+    }
+    store.slot_prepare(Slot(0));
+    for length in [0, 7, 15, room + 1] {
+        assert!(!store.slot_copy_in(Slot(0), &vec![1; length]), "{length}");
+        assert_eq!(store.slot_copy_bytes(Slot(0), 40.min(room)), vec![0; 40.min(room)]);
+    }
+}

@@ -13,6 +13,18 @@ impl<M: Memory> Session<M> {
         Some(slot)
     }
 
+    /// A slot for a request that was read before it was known that requests are copied: by a thread that slept in its read when INIT
+    /// came, which tells. It is copied now. `None` if all slots are in use.
+    #[cold]
+    pub fn copy_late(&mut self, message: &[u8]) -> Option<Slot> {
+        let slot = self.claim_slot()?;
+        if !self.store.slot_copy_in(slot, message) {
+            self.unclaim(Some(slot));
+            return None;
+        }
+        Some(slot)
+    }
+
     /// Gives back a claimed slot into which nothing was read.
     pub fn unclaim(&mut self, slot: Option<Slot>) {
         if let Some(slot) = slot {

@@ -199,6 +199,7 @@ impl<M: Memory> Session<M> {
     pub fn passes(&self, message: &[u8]) -> bool {
         Request::parse(message).is_ok_and(|request| {
             !request.is_resent()
+                && !self.keeps_copies()
                 && self.dialect.is_whole()
                 && self.log.is_none() // which has the data
                 && self.phase == Phase::Open

@@ -126,7 +126,7 @@ impl Shim {
                 let fails = seen.contains(PollFlags::ERR); // and so does its read
                 return if fails { Found::Message } else { Found::Nothing };
             }
-            let slot = if self.host.copies() && self.host.is_ready() {
+            let slot = if self.host.copies() {
                 let Some(slot) = self.host.session().claim_slot() else {
                     self.host.nap_if_readable(self);
                     self.ring_in(LOOK);

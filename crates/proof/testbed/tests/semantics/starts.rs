@@ -162,8 +162,8 @@ fn s31_killed_before_it_has_said_anything() {
 }
 
 /// A daemon of this project's tests with several readers.
-fn readers(more: &[&str]) -> Custom {
-    Custom::start(&[], |place| {
+fn readers(arguments: &[&str], more: &[&str]) -> Custom {
+    Custom::start(arguments, |place| {
         let program = place.dir.join("two_readers");
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/two_readers.c");
         let mut build = Command::new("cc");
@@ -179,7 +179,7 @@ fn readers(more: &[&str]) -> Custom {
 /// from the device then would be missing when the first collects what was in flight at the crash.
 #[test]
 fn s31_a_second_thread_waits_for_init() {
-    let mut custom = readers(&[]);
+    let mut custom = readers(&[], &[]);
     custom.wait_for("service", |status| status["state"] == "serving");
     let mountpoint = custom.mountpoint.clone();
     let caller = call(move || std::fs::metadata(mountpoint).map(drop));
@@ -193,11 +193,28 @@ fn s31_a_second_thread_waits_for_init() {
     custom.end();
 }
 
+/// S31: what a thread takes that has slept in its read since before INIT was answered is on record as well.
+#[test]
+fn s31_a_thread_that_reads_before_init_is_answered() {
+    for arguments in [&[][..], &["--no-resend"]] {
+        let mut custom = readers(arguments, &["early"]);
+        custom.wait_for("service", |status| status["state"] == "serving");
+        assert!(until(|| custom.log().contains("it reads before INIT")), "{}", custom.log());
+        let mountpoint = custom.mountpoint.clone();
+        let caller = call(move || std::fs::metadata(mountpoint).map(drop));
+        custom.wait_for("a request", |status| status["requests"]["in_flight"] == 1);
+        custom.signal("daemon", Signal::KILL);
+        caller.result().unwrap();
+        custom.tool(&["umount"]);
+        custom.end();
+    }
+}
+
 /// S31: threads that begin to read at the same instant, in a process that has gone into the background: one of them
 /// takes the lease, and one is given INIT.
 #[test]
 fn s31_of_threads_that_read_at_once_one_gets_init() {
-    let mut custom = readers(&["at-once"]);
+    let mut custom = readers(&[], &["at-once"]);
     for _ in 0..40 {
         custom.wait_for("service", |status| status["state"] == "serving");
         custom.crash_and_recover();
@@ -274,7 +291,7 @@ fn s33_daemons_without_their_belays_end_with_their_mounts() {
 /// S33, S38: a successor that must wait for what the dead daemon left behind ends with its mount all the same.
 #[test]
 fn s33_belay_is_killed_with_children_left() {
-    let mut mount = readers(&["child"]);
+    let mut mount = readers(&[], &["child"]);
     mount.wait_for("service", |status| status["state"] == "serving");
     kill_belay_at_a_start(&mount);
     mount.end();

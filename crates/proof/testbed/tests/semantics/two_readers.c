@@ -1,7 +1,8 @@
 /* A FUSE daemon that speaks to the device itself. Its first life answers nothing but INIT. In the others a second thread
  * reads the device while the first still has INIT in hand, as in libfuse; what that thread does is printed. With a third
  * argument all lives are alike. "at-once": four threads begin to read at the same instant, in the background. "child": the
- * daemon has a child, which does nothing, and ends when the folder of this mount has gone. */
+ * daemon has a child, which does nothing, and ends when the folder of this mount has gone. "early": in the first life, too, a
+ * second thread reads the device before INIT is answered; it takes all that comes then, and answers nothing. */
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 static int device, second_life;
-static int alike, at_once;
+static int alike, at_once, early;
 static volatile pid_t second_thread;
 static atomic_int arrived, inits;
 
@@ -43,7 +44,7 @@ static void watch_second(void) {
 	char path[64], text[128], reading[32];
 	int early = 0;
 	pthread_create(&thread, NULL, second, malloc(1 << 17));
-	snprintf(reading, sizeof reading, "%d 0x%x ", SYS_read, device);
+	snprintf(reading, sizeof reading, "%d ", SYS_read); /* by this descriptor of the device or another */
 	for (int i = 0; i < 100; i++) {
 		usleep(2000);
 		snprintf(path, sizeof path, "/proc/self/task/%d/syscall", second_thread);
@@ -70,9 +71,11 @@ static void serve(char *buffer, size_t size) {
 			answer(head->unique, -71, NULL, 0); /* EPROTO, as libfuse says then */
 			return;
 		}
-		if (second_life && !alike)
+		if (early ? !second_life : second_life && !alike)
 			watch_second();
 		answer(head->unique, 0, &out, sizeof out);
+		while (early && !second_life)
+			pause();
 	} else if ((second_life || alike) && head->opcode == FUSE_GETATTR) {
 		struct fuse_attr_out out = { .attr = { .ino = 1, .mode = 040755, .nlink = 2 } };
 		answer(head->unique, 0, &out, sizeof out);
@@ -104,7 +107,8 @@ int main(int argc, char **argv) {
 	char options[128];
 	if (argc != 3 && argc != 4)
 		return 2;
-	alike = argc == 4;
+	early = argc == 4 && !strcmp(argv[3], "early");
+	alike = argc == 4 && !early;
 	at_once = alike && !strcmp(argv[3], "at-once");
 	second_life = access(argv[1], F_OK) == 0;
 	close(open(argv[1], O_CREAT | O_WRONLY, 0600));
