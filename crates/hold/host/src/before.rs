@@ -87,7 +87,10 @@ impl<M: Memory> Host<M> {
         }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        let starved = session.is_starved() || session.is_awaiting();
+        // A checkpoint goes on when what has begun is answered, by whichever thread: the kernel may know no file to wake a reader by, and
+        // what it is asked instead waits for the checkpoint.
+        let quiescing = session.phase() == Phase::Quiescing;
+        let starved = session.is_starved() || session.is_awaiting() || quiescing;
         self.note_work(&session, false);
         let delivery = match &work {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),

@@ -41,6 +41,8 @@ pub struct Flavour {
     pub links: bool,
     /// What it dies of.
     pub deadly: Option<Deadly>,
+    /// Threads that read the device hand what they read over to others, which answer it and never read.
+    pub hands_over: bool,
 }
 
 /// Requests with this opcode that say `poison` kill the daemon, from this generation on.
@@ -82,7 +84,7 @@ pub enum Outcome {
 
 pub struct Daemon {
     pub(super) generation: u32,
-    pub(super) flavour: Flavour,
+    pub flavour: Flavour,
     pub(super) disk: Rc<RefCell<Disk>>,
     clock: Rc<Clock>,
     nodes: BTreeMap<u64, Known>,

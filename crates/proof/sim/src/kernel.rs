@@ -37,6 +37,8 @@ pub struct Kernel {
     resend: bool,
     pub trace: Vec<String>,
     answered: BTreeSet<u64>,
+    /// Requests that were made to wake somebody.
+    nudges: Vec<u64>,
     /// READDIRPLUS batches that were in flight at a crash may leak lookups.
     pub plus_in_crash: bool,
     pub crashes: u32,
@@ -60,6 +62,7 @@ impl Kernel {
             resend,
             trace: Vec::new(),
             answered: BTreeSet::new(),
+            nudges: Vec::new(),
             plus_in_crash: false,
             crashes: 0,
         }
@@ -87,6 +90,17 @@ impl Kernel {
     pub fn issue_background(&mut self, opcode: Opcode, nodeid: u64, parts: &[&[u8]]) {
         let unique = self.issue(opcode, nodeid, parts);
         self.background.insert(unique, nodeid);
+    }
+
+    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless somebody does already, as
+    /// the supervisor has it.
+    pub fn nudge(&mut self) {
+        self.nudges.retain(|unique| !self.answered.contains(unique));
+        if self.nudges.is_empty() {
+            self.hold(ROOT_ID);
+            self.issue_background(Opcode::GETATTR, ROOT_ID, &[GetattrIn::default().as_bytes()]);
+            self.nudges.push(self.next_unique);
+        }
     }
 
     pub fn take_reply(&mut self, unique: u64) -> Option<Vec<u8>> {

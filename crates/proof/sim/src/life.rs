@@ -74,7 +74,9 @@ pub struct Life {
     due: Cell<bool>,
     /// The last epoch that the session knows to be durable.
     durable: Cell<u64>,
+    /// Those that read the device, and behind them those that only answer.
     threads: Vec<Thread>,
+    readers: usize,
 }
 
 impl Life {
@@ -94,6 +96,7 @@ impl Life {
             due: Cell::new(false),
             durable: Cell::new(out.durable.get()),
             threads: (0..threads).map(|_| Thread::Idle).collect(),
+            readers: threads,
         };
         life.host.settled(&life.surroundings(out));
         life
@@ -109,7 +112,7 @@ impl Life {
     }
 
     /// What happens besides the requests: the committer is done, or a checkpoint is due.
-    pub fn checkpoints(&self, out: &Outside, rng: &mut Rng, waiting: bool) {
+    pub fn checkpoints(&self, out: &Outside, rng: &mut Rng, waiting: bool, busy: bool) {
         if out.durable.get() + 1 < out.epoch.get() && (waiting || rng.chance(20)) {
             out.durable.set(out.epoch.get() - 1);
             self.host.look_again();
@@ -117,10 +120,28 @@ impl Life {
             let nudge = self.host.session().kick_message();
             out.kernel.borrow_mut().write(&nudge);
         }
-        if rng.chance(3) {
+        if busy && rng.chance(3) {
             self.due.set(true); // noted by a thread that is awake
             self.host.look_again();
         }
+    }
+
+    /// What the daemon's threads are at.
+    pub fn describe(&self) -> String {
+        let at = |thread: &Thread| match thread {
+            Thread::Idle => "about to read".to_owned(),
+            Thread::Blocked(_) => "in a read".to_owned(),
+            Thread::Busy(message) => Request::parse(message).unwrap().describe(),
+            Thread::Replying(opcode, _) => format!("answers {opcode}"),
+        };
+        let threads: Vec<_> = self.threads.iter().map(at).collect();
+        let session = self.host.session();
+        format!(
+            "threads {threads:?}, {:?}, quiet {}, due {}",
+            session.phase(),
+            session.is_quiet(),
+            self.due.get()
+        )
     }
 
     pub fn is_idle(&self) -> bool {
@@ -142,7 +163,15 @@ impl Life {
             }
             let thread = std::mem::replace(&mut self.threads[i], Thread::Idle);
             let (thread, acted) = self.thread_step(thread, out);
-            self.threads[i] = thread;
+            match thread {
+                Thread::Busy(_) if self.daemon.flavour.hands_over && i < self.readers => {
+                    self.threads.push(thread);
+                }
+                Thread::Idle if i >= self.readers => {
+                    self.threads.remove(i);
+                }
+                _ => self.threads[i] = thread,
+            }
             if acted {
                 return true;
             }

@@ -92,7 +92,9 @@ impl Device for Surroundings<'_> {
 
     fn readiness(&self) -> Readiness {
         self.out.in_hand.take();
-        Readiness { readable: self.out.kernel.borrow().is_readable(), gone: false }
+        let readable = self.out.sabotage != Some(Sabotage::NotCollected)
+            && self.out.kernel.borrow().is_readable();
+        Readiness { readable, gone: false }
     }
 }
 

@@ -241,7 +241,14 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let mut life: Option<Life> = None;
     let mut stalled = 0;
     let mut ended = false;
+    let calm = out.memory.calm();
+    let supervisor = Control::new(&calm, layout);
+    let mut nudges = 0;
     loop {
+        // As the supervisor does it: it has the mount asked for something, if nobody could be woken otherwise.
+        if std::mem::replace(&mut nudges, supervisor.nudges_asked()) != supervisor.nudges_asked() {
+            kernel.borrow_mut().nudge();
+        }
         kernel.borrow_mut().trace.drain(..).for_each(|line| trace.borrow_mut().push(line));
         let mut waiting = Context::from_waker(Waker::noop());
         jobs.retain_mut(|job| job.as_mut().poll(&mut waiting).is_pending());
@@ -256,7 +263,7 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 life
             });
             if setup.epochs {
-                life.checkpoints(&out, &mut rng, stalled > 3);
+                life.checkpoints(&out, &mut rng, stalled > 3, !jobs.is_empty());
             }
             let acted = life.step(&out, &mut rng);
             (acted, life.is_idle())
@@ -277,7 +284,12 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 }
                 stalled += 1;
                 out.time.set(out.time.get() + 20_000_000);
-                assert!(stalled < 20, "nothing moves: {}", kernel.borrow().waits_for());
+                assert!(
+                    stalled < 20,
+                    "nothing moves: {}; {}",
+                    kernel.borrow().waits_for(),
+                    life.as_ref().map(Life::describe).unwrap_or_default()
+                );
             }
             Err(cause) if cause.is::<Died>() || cause.is::<Ended>() => {
                 let blame = cause.downcast_ref::<Died>().map_or(Blame::Unknown, |died| died.0);
@@ -294,11 +306,9 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
                 out.disk.borrow_mut().purge(|_| false);
                 kernel.borrow_mut().crash(out.in_hand.take().as_deref());
                 // As the supervisor does it.
-                let memory = out.memory.calm();
-                let control = Control::new(&memory, layout);
-                control.clear_instants();
-                control.raise_fence(crashes);
-                control.set_held(crashes);
+                supervisor.clear_instants();
+                supervisor.raise_fence(crashes);
+                supervisor.set_held(crashes);
                 out.time.set(out.time.get() + 1_000_000);
                 if cause.is::<Died>() {
                     out.clock.arm();

@@ -17,9 +17,10 @@ fn setup(seed: u64) -> Setup {
         // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a further name
         // is one of a file whose other name has gone.
         flavour: if rng.chance(70) {
-            Flavour { numbered: false, links: true, deadly: None }
+            Flavour { numbered: false, links: true, deadly: None, hands_over: rng.chance(30) }
         } else {
-            Flavour { numbered: rng.chance(30), links: false, deadly: None }
+            let numbered = rng.chance(30);
+            Flavour { numbered, links: false, deadly: None, hands_over: rng.chance(30) }
         },
         resend: rng.chance(60),
         threads: 1 + rng.below(3),

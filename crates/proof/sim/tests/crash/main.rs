@@ -17,9 +17,9 @@ use belay_sim::ops::Op;
 use belay_sim::world::{Setup, run};
 
 const FLAVOURS: [Flavour; 3] = [
-    Flavour { numbered: false, links: true, deadly: None },
-    Flavour { numbered: true, links: true, deadly: None },
-    Flavour { numbered: false, links: false, deadly: None },
+    Flavour { numbered: false, links: true, deadly: None, hands_over: false },
+    Flavour { numbered: true, links: true, deadly: None, hands_over: false },
+    Flavour { numbered: false, links: false, deadly: None, hands_over: false },
 ];
 
 fn soak() -> u64 {
@@ -41,7 +41,7 @@ fn random_setup(seed: u64, ops: usize) -> Setup {
     let clients = 1 + rng.below(3);
     Setup {
         clients: (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), ops)).collect(),
-        flavour: *rng.pick(&FLAVOURS),
+        flavour: Flavour { hands_over: rng.chance(30), ..*rng.pick(&FLAVOURS) },
         resend: rng.chance(60),
         threads: 1 + rng.below(3),
         seed,
