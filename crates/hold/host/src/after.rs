@@ -91,6 +91,7 @@ impl<M: Memory> Host<M> {
         message: &mut [u8],
         slot: Option<Slot>,
     ) -> Option<MutexGuard<'_, Session<M>>> {
+        self.woken(message);
         let mut session = self.reaped();
         let settling = session.phase() == Phase::Settling;
         if env.keeps_epochs() {
@@ -102,7 +103,6 @@ impl<M: Memory> Host<M> {
         };
         let taken = session.on_request(message, slot, if settling { env.now() } else { 0 });
         if taken == Incoming::Taken {
-            self.woken(message);
             self.note_work(&session, false);
             // A kick may be to say that there is something to look at.
             if env.keeps_epochs() {

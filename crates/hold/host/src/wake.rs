@@ -29,6 +29,8 @@ pub(crate) struct Wake {
     counted_on: AtomicBool,
     /// When the message was asked for that nobody has taken yet; 0 if there is none.
     asked: AtomicU64,
+    /// That is a request which the supervisor has somebody make: any may be it.
+    nudged: AtomicBool,
 }
 
 impl Wake {
@@ -68,7 +70,7 @@ impl<M: Memory> Host<M> {
         }
         self.wake.asked.store(at, Relaxed);
         if self.kick(env) != 0 {
-            self.wake.asked.store(0, Relaxed);
+            self.wake.nudged.store(true, Relaxed);
             self.ask_for_nudge(env);
         }
     }
@@ -103,12 +105,18 @@ impl<M: Memory> Host<M> {
         }
     }
 
-    /// A message of the kernel's has been taken: perhaps that which was asked for.
+    /// A message of the kernel's has been taken, by a thread that looks for work before it reads again: perhaps that which was asked for.
+    #[inline]
     pub(crate) fn woken(&self, message: &[u8]) {
-        if opcode(message) == Opcode::NOTIFY_REPLY && get_u64(message, 8) == Some(build::KICK) {
+        if self.wake.nudged.load(Relaxed) || is_kick(message) {
+            self.wake.nudged.store(false, Relaxed);
             self.wake.asked.store(0, Relaxed);
         }
     }
+}
+
+fn is_kick(message: &[u8]) -> bool {
+    opcode(message) == Opcode::NOTIFY_REPLY && get_u64(message, 8) == Some(build::KICK)
 }
 
 #[cfg(test)]

@@ -306,7 +306,8 @@ impl<M: Memory> Store<M> {
         (2..top).map(Node).filter(|node| self.node_flags(*node) & LIVE != 0)
     }
 
-    /// The key of a regular file that the kernel knows, if one is found soon.
+    /// The key of a regular file that the kernel knows, if one is found soon: one that is open, if there is one, as what is not may just have
+    /// been forgotten.
     pub fn some_file(&self) -> Option<u64> {
         /// S_IFREG >> 12.
         const FILE: u32 = 8;
@@ -316,7 +317,11 @@ impl<M: Memory> Store<M> {
         let known = |node: &Node| {
             self.node_flags(*node) & LIVE != 0 && self.kind(*node) == FILE && self.count(*node) > 0
         };
-        (0..top).map(Node).find(known).map(|node| self.key(node))
+        let mut files = (0..top).map(Node).filter(known);
+        let some = files.next()?;
+        let is_open = |node: &Node| self.opens(*node) > 0;
+        let open = Some(some).filter(is_open).or_else(|| files.find(is_open));
+        Some(self.key(open.unwrap_or(some)))
     }
 
     /// Flags, see [`node_flags`].

@@ -92,11 +92,11 @@ impl Kernel {
         self.background.insert(unique, nodeid);
     }
 
-    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless somebody does already, as
-    /// the supervisor has it.
+    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless there is something to read. As
+    /// the supervisor has it, a few may wait at a time.
     pub fn nudge(&mut self) {
         self.nudges.retain(|unique| !self.answered.contains(unique));
-        if self.nudges.is_empty() {
+        if self.nudges.len() < 8 && !self.is_readable() {
             self.hold(ROOT_ID);
             self.issue_background(Opcode::GETATTR, ROOT_ID, &[GetattrIn::default().as_bytes()]);
             self.nudges.push(self.next_unique);

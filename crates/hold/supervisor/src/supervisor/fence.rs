@@ -58,7 +58,7 @@ impl Supervisor {
         let belay = [me, self.keeper_pid];
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
-        except.extend(self.nudge.pid()); // asks the mount for something, and waits for an answer
+        except.extend(self.nudge.pids()); // asks the mount for something, and waits for an answer
         except.extend(self.scouts.processes());
         // Those of an older life are being seen to.
         except.extend(self.fencing.iter().flat_map(Fencing::alive).map(|process| process.pid));

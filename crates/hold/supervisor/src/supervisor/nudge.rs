@@ -25,11 +25,15 @@ const LONGEST: u64 = SECOND;
 /// How long a request may wait that wakes whoever can be woken by it.
 const WAITS: u64 = SECOND / 10;
 
+/// So many may wait for their answers at a time. What one asks may have been taken and wait itself for something that goes on when somebody
+/// is woken again.
+const MOST: usize = 8;
+
 /// What is done about daemons that sleep.
 #[derive(Debug, Default)]
 pub(super) struct Nudge {
-    /// Asks the mount for something. One at a time: it may wait for long.
-    child: Option<Child>,
+    /// Ask the mount for something, and may wait for long. What the last one asks may be unread, what the others ask is not.
+    children: Vec<Child>,
     /// When it is looked whether anybody takes what that asks.
     until: u64,
     /// How often the shim has asked for it.
@@ -39,23 +43,21 @@ pub(super) struct Nudge {
 }
 
 impl Nudge {
-    /// The process that asks, which is nobody's leftover.
-    pub(super) fn pid(&mut self) -> Option<u32> {
+    /// The processes that ask, which are nobody's leftovers.
+    pub(super) fn pids(&mut self) -> impl Iterator<Item = u32> {
         self.look();
-        self.child.as_ref().map(Child::id)
+        self.children.iter().map(Child::id)
     }
 
-    /// One that has ended is forgotten: its number is another's by and by. Somebody else may have reaped it: then it is not
+    /// Those that have ended are forgotten: their numbers are others' by and by. Somebody else may have reaped one: then it is not
     /// there either.
     fn look(&mut self) {
-        if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
-            self.child = None;
-        }
+        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
 
-    /// Ends it. What it asks goes with it if nobody has read that.
+    /// Ends them. What the last one asks goes with it if nobody has read that.
     pub(super) fn end(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        for mut child in self.children.drain(..) {
             let _ = child.kill();
             // It may take a moment. Then it is reaped with all others.
             let _ = child.try_wait();
@@ -82,7 +84,11 @@ impl Supervisor {
 
     /// Has the mount asked for something that changes nothing, by a process of its own.
     fn nudge_daemon(&mut self) {
-        if self.nudge.pid().is_some() || self.is_to_end() {
+        self.nudge.look();
+        let asking = self.nudge.children.len();
+        // Whoever can be woken by a request has one to read.
+        let is_unread = || asking > 0 && mounts::has_unread(self.device());
+        if asking >= MOST || self.is_to_end() || is_unread() {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
@@ -90,7 +96,7 @@ impl Supervisor {
         asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match asker.spawn() {
             Ok(child) => {
-                self.nudge.child = Some(child);
+                self.nudge.children.push(child);
                 self.nudge.until = clock::now().saturating_add(WAITS);
             }
             Err(why) => tracing::debug!("nobody to wake the daemon by: {why}"),
@@ -104,7 +110,7 @@ impl Supervisor {
 
     /// When to look whether the mount is still asked in vain.
     pub(super) fn next_nudge_look(&self) -> Option<u64> {
-        self.nudge.child.is_some().then_some(self.nudge.until)
+        (!self.nudge.children.is_empty()).then_some(self.nudge.until)
     }
 
     /// Ends what asks the mount, if nobody takes what it asks: who could be woken by that has been.
