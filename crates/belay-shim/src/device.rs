@@ -208,13 +208,19 @@ impl Shim {
             self.collect(&mut session);
         }
         self.epoch_look(&mut session);
+        let settled = session.phase() != Phase::Settling;
         let work = session.work(now());
         if matches!(work, Some(Work::Seal)) {
             self.epoch_seal(&mut session);
         }
         let settling = session.phase() == Phase::Settling;
         let kick = session.take_kick();
-        let starved = session.is_starved() || session.is_awaiting();
+        // A checkpoint goes on when what has begun is answered, by whichever thread: the kernel may know no file to wake a reader by, and
+        // what it is asked instead waits for the checkpoint.
+        let quiescing = session.phase() == Phase::Quiescing;
+        let starved = session.is_starved() || session.is_awaiting() || quiescing;
+        // What was due could not be begun before this, and nobody else looks.
+        let may_begin = !settled && !settling && policy() == Policy::Epoch && self.epochs.is_due();
         self.pending.store(!session.is_quiet(), Release);
         let delivery = match &work {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
@@ -245,6 +251,10 @@ impl Shim {
             }
             Some(Work::Seal) => Before::Again,
             Some(Work::Retire) => self.retire(),
+            None if may_begin => {
+                self.look.store(true, Release);
+                Before::Again
+            }
             None if settling || starved => self.wait_a_little(settling, hurried()),
             None => Before::Read,
         }
