@@ -81,6 +81,7 @@ impl<M: Memory> Host<M> {
         if env.keeps_epochs() {
             env.look_at_epoch(&mut session);
         }
+        let settled = session.phase() != Phase::Settling;
         let work = session.work(env.now());
         if matches!(work, Some(Work::Seal)) {
             env.seal(&mut session);
@@ -91,6 +92,8 @@ impl<M: Memory> Host<M> {
         // what it is asked instead waits for the checkpoint.
         let quiescing = session.phase() == Phase::Quiescing;
         let starved = session.is_starved() || session.is_awaiting() || quiescing;
+        // What was due could not be begun before this, and nobody else looks.
+        let may_begin = !settled && !settling && env.keeps_epochs() && env.is_due();
         self.note_work(&session, false);
         let delivery = match &work {
             Some(Work::Deliver(message) | Work::DeliverWith(message, _)) => Some(&**message),
@@ -121,6 +124,10 @@ impl<M: Memory> Host<M> {
             }
             Some(Work::Seal) => Before::Again,
             Some(Work::Retire) => self.retired(env),
+            None if may_begin => {
+                self.look_again();
+                Before::Again
+            }
             None if settling || starved => self.wait_a_little(env, settling, hurried()),
             None => Before::Read,
         }
