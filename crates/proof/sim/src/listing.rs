@@ -28,7 +28,7 @@ impl Daemon {
             let dots = [(b".".to_vec(), open.ino), (b"..".to_vec(), open.ino)];
             let names = disk.get(open.ino).children.iter().map(|(n, i)| (n.clone(), *i));
             let mut listing: Vec<_> =
-                dots.into_iter().chain(names).map(|e| (rng.next(), e)).collect();
+                dots.into_iter().chain(names).map(|e| (rng.number(), e)).collect();
             listing.sort();
             open.listing = listing.into_iter().map(|(_, entry)| entry).collect();
         }
