@@ -88,7 +88,9 @@ pub fn read_all(store: &Store<Sim>) {
 /// Calls what writes, but for what walks the lists of what it was given.
 pub fn write_some(store: &Store<Sim>) {
     let start = store.memory().loads();
-    store.recover().expect("changes fit");
+    if store.recover().is_err() {
+        return; // nobody goes on with a store that cannot be told from one that was cut in a change
+    }
     for _ in 0..4 {
         store.begin();
         if let Some(node) = store.node_new(8, 1, 0) {
