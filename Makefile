@@ -93,6 +93,10 @@ setup: ## Install what is missing of the tools and daemons (Debian; root or sudo
 build: ## Build everything for use: belay, its shim, belay-chaos, belay-bench
 	$(CARGO) build --release --locked --workspace
 
+.PHONY: train
+train: setup build ## Build the shim by what daemons do with it, in place of the one that `make build` makes
+	@scripts/train $(RELEASE)
+
 .PHONY: demo
 demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KILLS, SIZE_MB)
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
