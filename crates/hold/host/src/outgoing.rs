@@ -67,7 +67,9 @@ impl<M: Memory> Host<M> {
             return self.settle(env, &expected, (head, total), body, pass);
         }
         if unique & UNIQUE_INJECTED != 0 {
-            env.answered();
+            if env.keeps_epochs() {
+                env.answered();
+            }
             env.decided(unique); // what the session makes of it comes after it
         }
         let mut session = self.session();

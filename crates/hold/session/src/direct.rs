@@ -8,8 +8,10 @@
 
 use crate::session::Session;
 use belay_memory::Memory;
+use belay_recorder::control::options;
 use belay_recorder::{Layout, Slot, free_slot, record_reply};
 use belay_wire::abi::OutHeader;
+use belay_wire::rules::broken_attr_reply;
 use belay_wire::{Opcode, OpcodeSet, Request, Rule, Shape};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -49,25 +51,32 @@ pub struct Expected {
     pub(crate) unique: u64,
     pub(crate) slot: Slot,
     pub(crate) recorded: bool,
+    /// It asks for attributes, which have rules of their own.
+    attributes: bool,
     pub(crate) shape: Shape,
 }
 
-/// Whether the reply to a request of that kind needs no session.
+/// Whether the reply to a request of that kind needs no session: to GETATTR, if the kernel is to have what the daemon says.
 #[inline]
 fn needs_no_session(opcode: Opcode) -> bool {
-    CHANGE_FILES.has(opcode) || READS.has(opcode)
+    CHANGE_FILES.has(opcode) || READS.has(opcode) || opcode == Opcode::GETATTR
 }
 
 impl Expected {
     pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode, shape: Shape) -> Option<Self> {
-        let recorded = CHANGE_FILES.has(opcode);
-        needs_no_session(opcode).then_some(Self { unique, slot, recorded, shape })
+        let (recorded, attributes) = (CHANGE_FILES.has(opcode), opcode == Opcode::GETATTR);
+        needs_no_session(opcode).then_some(Self { unique, slot, recorded, attributes, shape })
     }
 
     /// Which rule the reply breaks, if one.
     #[inline]
     pub fn broken(&self, head: &[u8], body: &[u8]) -> Option<Rule> {
-        self.shape.broken(&crate::message::read(head)?, body)
+        let header: OutHeader = crate::message::read(head)?;
+        let broken = self.shape.broken(&header, body);
+        if broken.is_none() && self.attributes && header.error == 0 {
+            return broken_attr_reply(body, None);
+        }
+        broken
     }
 
     /// To be called before the reply (its header `head`, and `body`) is written to the kernel.
@@ -98,6 +107,8 @@ impl Expected {
 const ENTRIES: usize = 64;
 /// The bit of an entry's second word that says that the reply is recorded.
 const RECORDED: u64 = 1 << 32;
+/// That which says that it has attributes.
+const ATTRIBUTES: u64 = 1 << 33;
 
 /// The requests that are expected back.
 #[derive(Debug)]
@@ -105,7 +116,7 @@ pub struct Direct {
     entries: [Entry; ENTRIES],
 }
 
-/// `unique`, or 0 if the entry is free; slot, and [`RECORDED`]; what its reply may be like.
+/// `unique`, or 0 if the entry is free; slot, and [`RECORDED`] and [`ATTRIBUTES`]; what its reply may be like.
 type Entry = (AtomicU64, AtomicU64, AtomicU64);
 
 impl Default for Direct {
@@ -130,7 +141,8 @@ impl Direct {
         let free = unique.load(Acquire) == 0;
         if free {
             let recorded = if expected.recorded { RECORDED } else { 0 };
-            slot.store(u64::from(expected.slot.0) | recorded, Relaxed);
+            let attributes = if expected.attributes { ATTRIBUTES } else { 0 };
+            slot.store(u64::from(expected.slot.0) | recorded | attributes, Relaxed);
             shape.store(expected.shape.to_word(), Relaxed);
             unique.store(expected.unique, Release);
         }
@@ -144,7 +156,7 @@ impl Direct {
             return false;
         };
         // In this order: the slot's word is there before the entry is, and stays until it is taken.
-        entry.load(Acquire) == unique && slot.load(Relaxed) & RECORDED == 0
+        entry.load(Acquire) == unique && slot.load(Relaxed) & (RECORDED | ATTRIBUTES) == 0
     }
 
     /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
@@ -157,7 +169,8 @@ impl Direct {
         }
         let (slot, shape) = (slot.load(Relaxed), Shape::from_word(shape.load(Relaxed)));
         entry.compare_exchange(unique, 0, Release, Relaxed).ok()?;
-        Some(Expected { unique, slot: Slot(slot as u32), recorded: slot & RECORDED != 0, shape })
+        let (recorded, attributes) = (slot & RECORDED != 0, slot & ATTRIBUTES != 0);
+        Some(Expected { unique, slot: Slot(slot as u32), recorded, attributes, shape })
     }
 }
 
@@ -174,8 +187,17 @@ impl<M: Memory> Session<M> {
         let expects = !self.keeps_copies()
             && !logged
             && needs_no_session(opcode)
+            && (opcode != Opcode::GETATTR || self.passes_attributes(request.header.nodeid))
             && !self.dialect.shortens_reply(opcode);
         self.expects = expects.then(|| Shape::of(request));
+    }
+
+    /// Whether the kernel gets the attributes of the node with this key as the daemon tells them, and anything may be told: not where
+    /// its type is known for good. What makes that otherwise while the daemon is asked is under way together with this.
+    #[inline]
+    fn passes_attributes(&self, key: u64) -> bool {
+        self.options & (options::TRANSACTION | options::EPOCH) == 0
+            && self.store.node_by_key(key).is_some_and(|node| !self.shows(node))
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
@@ -203,9 +225,18 @@ mod tests {
     fn what_changes_the_session_is_not_expected() {
         for opcode in Opcode::ALL {
             let changes = Expected::new(2, Slot(1), *opcode, Shape::ANY).is_none();
-            let names = ["READ", "WRITE", "STATFS", "READLINK", "FALLOCATE", "SETXATTR", "FSYNC"];
+            let names = [
+                "READ",
+                "WRITE",
+                "STATFS",
+                "READLINK",
+                "FALLOCATE",
+                "SETXATTR",
+                "FSYNC",
+                "GETATTR",
+            ];
             assert!(!changes || !names.contains(&opcode.name()), "{opcode}");
-            let names = ["LOOKUP", "GETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
+            let names = ["LOOKUP", "SETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
             assert!(changes || !names.contains(&opcode.name()), "{opcode}");
         }
     }
