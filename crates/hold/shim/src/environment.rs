@@ -14,7 +14,7 @@ use belay_recorder::control::options;
 use belay_session::{Session, describe_reply};
 use belay_sys::Mapping;
 use belay_wire::{Opcode, OutHeader};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,7 +52,12 @@ impl Device for Shim {
     }
 
     fn readiness(&self) -> Readiness {
-        let seen = self.look_at_device();
+        let mut fds = [PollFd::new(&self.device, PollFlags::IN)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let seen = match rustix::event::poll(&mut fds, Some(&none)) {
+            Ok(_) => fds.first().map_or(PollFlags::empty(), PollFd::revents),
+            Err(_) => PollFlags::empty(),
+        };
         Readiness { readable: seen.contains(PollFlags::IN), gone: seen.contains(PollFlags::ERR) }
     }
 }

@@ -9,22 +9,29 @@ use std::borrow::Cow;
 const HEADER: usize = 16;
 
 impl Shim {
-    /// A message that the daemon writes to the device `fd`, as the kernel would see it.
+    /// A message that the daemon writes to the device `fd`, as the kernel would see it. `parts` are its own, of this call.
     #[inline]
-    pub(crate) fn write_vectored(&self, fd: c_int, iov: *const iovec, count: c_int) -> isize {
-        // SAFETY: the daemon's arguments to writev(2): `count` iovecs whose buffers are readable
-        // until it returns. An invalid count gives an empty slice.
-        let parts = unsafe { std::slice::from_raw_parts(iov, usize::try_from(count).unwrap_or(0)) };
+    pub(crate) fn write_vectored(&self, fd: c_int, parts: &[iovec]) -> isize {
+        let (iov, count) = (parts.as_ptr(), parts.len());
         // SAFETY: the daemon's own arguments, passed on unchanged.
         let pass = || unsafe { belay_sys::raw::syscall(libc::SYS_writev, fd, iov, count) as isize };
+        if parts.iter().all(|part| part.iov_len == 0) {
+            return pass(); // that is no message, as the kernel says
+        }
         // As libfuse does it: the header, and what it is about. Nothing is copied to look at it.
         match parts {
             [head] if head.iov_len == HEADER => {
-                self.outgoing((bytes_of(head), HEADER), || Cow::Borrowed(&[]), pass)
+                // SAFETY: of the call that this is part of, and used in it only.
+                let head = unsafe { bytes_of(head) };
+                self.outgoing((head, HEADER), || Cow::Borrowed(&[]), pass)
             }
             [head, body] if head.iov_len == HEADER => {
                 let total = HEADER + body.iov_len;
-                self.outgoing((bytes_of(head), total), || Cow::Borrowed(bytes_of(body)), pass)
+                // SAFETY: as above.
+                let head = unsafe { bytes_of(head) };
+                // SAFETY: as above.
+                let body = || Cow::Borrowed(unsafe { bytes_of(body) });
+                self.outgoing((head, total), body, pass)
             }
             _ => {
                 let mut head = whole(parts);
@@ -56,13 +63,16 @@ impl Shim {
     }
 }
 
-/// What an iovec of the daemon's writev(2) points to, until that returns.
-fn bytes_of(part: &iovec) -> &[u8] {
+/// What an iovec of the daemon's writev(2) points to.
+///
+/// # Safety
+/// It is one of a call that has not returned yet, and is not kept beyond that: until then the daemon leaves `iov_len` bytes there to be
+/// read.
+unsafe fn bytes_of(part: &iovec) -> &[u8] {
     if part.iov_len == 0 {
         return &[];
     }
-    // SAFETY: the iovec is readable for iov_len bytes until the daemon's writev(2) returns, and
-    // lives at most as long as that call.
+    // SAFETY: readable, as the caller vouches; and not null, or the kernel's look at it would fail as well.
     unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }
 }
 
@@ -70,7 +80,8 @@ fn bytes_of(part: &iovec) -> &[u8] {
 fn whole(parts: &[iovec]) -> Vec<u8> {
     let mut message = Vec::with_capacity(parts.iter().map(|part| part.iov_len).sum());
     for part in parts {
-        message.extend_from_slice(bytes_of(part));
+        // SAFETY: of the call that its caller is part of; copied here.
+        message.extend_from_slice(unsafe { bytes_of(part) });
     }
     message
 }

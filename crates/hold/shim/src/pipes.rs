@@ -14,6 +14,7 @@ use belay_wire::{Opcode, UNIQUE_RESEND};
 use libc::{c_int, c_uint, iovec};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 
 /// Bytes that libfuse reads first from the pipe: fuse_in_header and fuse_write_in.
 const HEAD: usize = 80;
@@ -149,8 +150,10 @@ impl Shim {
 
     /// Where requests are copied they are read, not spliced.
     fn splice_copied(&self, from: c_int, to: c_int, len: usize) -> isize {
-        let mut message = vec![0; len];
+        // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
+        let mut message = ManuallyDrop::new(vec![0; len]);
         let n = self.read(from, message.as_mut_ptr(), len);
+        let mut message = ManuallyDrop::into_inner(message);
         let Ok(got) = usize::try_from(n) else { return n };
         message.truncate(got);
         self.put(&message, to)
@@ -229,7 +232,7 @@ impl Shim {
             return -1;
         }
         let part = iovec { iov_base: message.as_mut_ptr().cast(), iov_len: total };
-        self.write_vectored(to, &raw const part, 1)
+        self.write_vectored(to, &[part])
     }
 }
 

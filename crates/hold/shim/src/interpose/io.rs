@@ -11,6 +11,7 @@ use crate::pipes;
 use crate::real;
 use crate::start::shim;
 use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
+use std::mem::ManuallyDrop;
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
@@ -19,6 +20,8 @@ const FUSE_DEV_IOC_CLONE: c_ulong = 0x8004_e500;
 const CHANGES: [c_ulong; 6] = [0x1277, 0x127d, 0x127f, FICLONE, FICLONERANGE, 0xc018_9436];
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
+/// The most parts that a vectored call may have: UIO_MAXIOV of linux/uio.h.
+const MOST_PARTS: c_int = 1024;
 /// Kinds of ioctl(2) (`_IOC_TYPE`) that change nothing anywhere: of terminals and of all descriptors ('T'), of random numbers.
 const ASKS: [u8; 2] = [b'T', b'R'];
 
@@ -26,8 +29,10 @@ const ASKS: [u8; 2] = [b'T', b'R'];
 pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
     let shim = shim().filter(|_| is_device(fd))?;
     let total = parts.iter().map(|part| part.iov_len).sum();
-    let mut message = vec![0u8; total];
+    // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
+    let mut message = ManuallyDrop::new(vec![0u8; total]);
     let n = shim.read(fd, message.as_mut_ptr(), total);
+    let message = ManuallyDrop::into_inner(message);
     let mut rest = message.get(..usize::try_from(n).unwrap_or(0)).unwrap_or(&[]);
     for part in parts {
         let (now, later) = rest.split_at(rest.len().min(part.iov_len));
@@ -41,7 +46,7 @@ pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
 /// A write to the device by any call but write(2) and writev(2).
 pub(super) fn write_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
     let shim = shim().filter(|_| is_device(fd))?;
-    Some(shim.write_vectored(fd, parts.as_ptr(), c_int::try_from(parts.len()).unwrap_or(0)))
+    Some(shim.write_vectored(fd, parts))
 }
 
 /// read(2).
@@ -106,7 +111,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
         && let Some(shim) = shim()
     {
         let part = iovec { iov_base: buf.cast_mut(), iov_len: len };
-        return shim.write_vectored(fd, &raw const part, 1);
+        return shim.write_vectored(fd, &[part]);
     }
     let part = [iovec { iov_base: buf.cast_mut(), iov_len: len }];
     // SAFETY: the caller's arguments, unchanged.
@@ -119,10 +124,12 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // What the kernel refuses is its own to refuse: too many parts, or fewer than none.
     if is_device(fd)
+        && (0..=MOST_PARTS).contains(&count)
         && let Some(shim) = shim()
     {
-        return shim.write_vectored(fd, iov, count);
+        return shim.write_vectored(fd, parts(iov, count));
     }
     // SAFETY: the caller's arguments, unchanged.
     write_here(fd, parts(iov, count), || unsafe { real::writev(fd, iov, count) })

@@ -7,9 +7,8 @@
 
 use crate::populate;
 use crate::start::Shim;
-use belay_host::{After, Before, LOOK};
+use belay_host::{After, Before, Device, LOOK};
 use belay_oplog::InPlace;
-use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::{PoisonError, TryLockError};
 
@@ -121,10 +120,10 @@ impl Shim {
                 }
                 Before::Read => {}
             }
-            let seen = self.look_at_device();
-            if !seen.contains(PollFlags::IN) {
-                let fails = seen.contains(PollFlags::ERR); // and so does its read
-                return if fails { Found::Message } else { Found::Nothing };
+            let seen = self.readiness();
+            if !seen.readable {
+                // Where it has gone, its read fails.
+                return if seen.gone { Found::Message } else { Found::Nothing };
             }
             let slot = if self.host.copies() {
                 let Some(slot) = self.host.session().claim_slot() else {

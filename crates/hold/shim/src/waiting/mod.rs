@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | this | what the bell is, when it is rung, and when it is silent |
 //! | [`fetch`] | whether a read would give something: a daemon that was told so is not to wait in its read |
-//! | [`look`] | what else those do that may not sleep in a read |
 //! | [`sets`] | which epoll sets of the daemon have the device |
 //!
 //! The rule is that of a level: whatever may have made work rings, each look for work silences first, and one that finds
@@ -18,7 +17,6 @@
 //! are woken by messages of the kernel: see [`belay_host`].
 
 mod fetch;
-mod look;
 mod sets;
 
 use crate::start::Shim;

@@ -207,6 +207,8 @@ fn s31_a_thread_that_reads_before_init_is_answered() {
         caller.result().unwrap();
         custom.tool(&["umount"]);
         custom.end();
+        // What is no message is refused by the kernel, as without belay, and is no fault.
+        assert!(!custom.log().contains("of nothing is taken"), "{}", custom.log());
     }
 }
 

@@ -6,12 +6,12 @@
 use super::clock;
 use crate::effects::{Policy, policy};
 use crate::start::{Shim, now};
+use belay_host::Device;
 use belay_image::overlay::Overlay;
 use belay_recorder::control::{Counter, options};
 use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::Opcode;
-use rustix::event::PollFlags;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
@@ -120,7 +120,7 @@ impl Shim {
     /// where the mount is gone it ends anyway, when it has done all, and nobody is there to start others for ever.
     fn may_cut(&self, session: &Session<Arc<Mapping>>) -> bool {
         match session.ends_for_checkpoints() {
-            true => session.is_to_be_cut() && !self.look_at_device().contains(PollFlags::ERR),
+            true => session.is_to_be_cut() && !self.readiness().gone,
             false => self.epochs.pace.allows_cut(now()),
         }
     }
