@@ -62,7 +62,7 @@ impl Elsewhere {
     /// Whether a request that it has read makes it wait in a system call on a path.
     pub fn looks_for_a_name(&self) -> bool {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.server.pid())).unwrap();
-        let calls = [libc::SYS_openat, libc::SYS_newfstatat, libc::SYS_statx];
+        let calls = [libc::SYS_openat, libc::SYS_newfstatat, libc::SYS_fstat, libc::SYS_statx];
         tasks.flatten().any(|task| {
             let call = fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
             let number = call.split(' ').next().and_then(|number| number.parse().ok());

@@ -207,7 +207,7 @@ fn s31_a_thread_that_reads_before_init_is_answered() {
         caller.result().unwrap();
         custom.tool(&["umount"]);
         custom.end();
-        // What is no message is refused by the kernel, as without belay, and is no fault.
+        // What is no message is no fault: the kernel has nothing of it, as without belay.
         assert!(!custom.log().contains("of nothing is taken"), "{}", custom.log());
     }
 }
