@@ -17,7 +17,7 @@
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
 //! * [`positions`]: where descriptors of the image stand.
 //! * [`populate`]: buffers that the kernel copies into.
-//! * [`wake`]: threads that sleep in the kernel.
+//! * [`environment`]: what the host stands on here.
 //! * [`waiting`]: those that sleep there in poll, select or epoll.
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
