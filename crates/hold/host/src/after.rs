@@ -37,8 +37,7 @@ impl<M: Memory> Host<M> {
         };
         let slot = env.begin(&session, message);
         env.assign(turn, slot);
-        session.let_go(&self.direct);
-        After::Deliver(length(message).min(message.len()))
+        self.let_go(&mut session, message)
     }
 
     /// The same of a message that is not yet given to the daemon: whoever does that tells that it is begun ([`Self::begin`]).
@@ -53,11 +52,15 @@ impl<M: Memory> Host<M> {
         }
         match self.take(env, message, slot) {
             None => After::Again,
-            Some(mut session) => {
-                session.let_go(&self.direct);
-                After::Deliver(length(message).min(message.len()))
-            }
+            Some(mut session) => self.let_go(&mut session, message),
         }
+    }
+
+    /// The message goes to the daemon, from now or by and by.
+    #[inline]
+    fn let_go(&self, session: &mut Session<M>, message: &[u8]) -> After {
+        session.let_go(&self.direct);
+        After::Deliver(length(message).min(message.len()))
     }
 
     /// The thread gives `message` to the daemon, which another has fetched.
