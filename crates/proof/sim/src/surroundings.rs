@@ -19,7 +19,7 @@ pub enum Sabotage {
     PassedBy,
     /// A reply is written twice.
     DoubleAnswer,
-    /// Nothing is collected before the daemon is given new requests: its first answer comes before that is looked for.
+    /// Nothing that was in flight at the crash is collected: the device is never said to be readable.
     NotCollected,
 }
 

@@ -6,7 +6,7 @@ use super::daemon::Flavour;
 use super::disk::{Disk, EEXIST, EIO, ENODATA};
 use super::kernel::Kernel;
 use super::life::{Life, Outside};
-use super::memory::{Clock, Died, Ended, Rng, Words};
+use super::memory::{Clock, Died, Ended, OPLOG, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
 use super::surroundings::Sabotage;
@@ -41,6 +41,25 @@ pub struct Setup {
     pub oplog: belay_oplog::Capacity,
     /// What is done wrong on purpose.
     pub sabotage: Option<Sabotage>,
+}
+
+impl Setup {
+    /// One in which nobody dies, no checkpoint is made and nothing is wrong: one thread, and a kernel with RESEND.
+    pub fn new(seed: u64, clients: Vec<Vec<Op>>, flavour: Flavour) -> Self {
+        Self {
+            clients,
+            flavour,
+            resend: true,
+            threads: 1,
+            seed,
+            plan: Vec::new(),
+            epochs: false,
+            flush: FlushBy::FsyncDir,
+            poison: Vec::new(),
+            oplog: OPLOG,
+            sabotage: None,
+        }
+    }
 }
 
 /// What a run was like.

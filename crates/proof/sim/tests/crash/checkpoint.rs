@@ -6,32 +6,23 @@ use belay_oplog::Capacity;
 use belay_recorder::control::FlushBy;
 use belay_sim::daemon::Flavour;
 use belay_sim::generate::random_ops;
-use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::memory::Rng;
 use belay_sim::world::{Setup, run};
 
 fn setup(seed: u64) -> Setup {
     let mut rng = Rng::new(seed);
     let clients = 1 + rng.below(3);
-    Setup {
-        clients: (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 80)).collect(),
-        // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a further name
-        // is one of a file whose other name has gone.
-        flavour: if rng.chance(70) {
-            Flavour { numbered: false, links: true, deadly: None, hands_over: rng.chance(30) }
-        } else {
-            let numbered = rng.chance(30);
-            Flavour { numbered, links: false, deadly: None, hands_over: rng.chance(30) }
-        },
-        resend: rng.chance(60),
-        threads: 1 + rng.below(3),
-        seed,
-        plan: Vec::new(),
-        epochs: true,
-        flush: FlushBy::FsyncDir,
-        poison: Vec::new(),
-        oplog: OPLOG,
-        sabotage: None,
-    }
+    let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), 80)).collect();
+    // Links that are one node of a daemon without inode numbers: after a crash nothing tells that a further name
+    // is one of a file whose other name has gone.
+    let flavour = if rng.chance(70) {
+        Flavour { numbered: false, links: true, deadly: None, hands_over: rng.chance(30) }
+    } else {
+        let numbered = rng.chance(30);
+        Flavour { numbered, links: false, deadly: None, hands_over: rng.chance(30) }
+    };
+    let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
+    Setup { resend, threads, epochs: true, ..Setup::new(seed, clients, flavour) }
 }
 
 /// Runs it: nothing came out otherwise when it was issued again.

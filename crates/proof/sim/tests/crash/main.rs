@@ -8,11 +8,10 @@ mod checkpoint;
 mod poison;
 mod scripts;
 
-use belay_recorder::control::FlushBy;
 use belay_sim::daemon::Flavour;
 use belay_sim::disk::EXCHANGE;
 use belay_sim::generate::random_ops;
-use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::memory::Rng;
 use belay_sim::ops::Op;
 use belay_sim::world::{Setup, run};
 
@@ -39,19 +38,10 @@ fn seeds(n: u64) -> Vec<u64> {
 fn random_setup(seed: u64, ops: usize) -> Setup {
     let mut rng = Rng::new(seed);
     let clients = 1 + rng.below(3);
-    Setup {
-        clients: (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), ops)).collect(),
-        flavour: Flavour { hands_over: rng.chance(30), ..*rng.pick(&FLAVOURS) },
-        resend: rng.chance(60),
-        threads: 1 + rng.below(3),
-        seed,
-        plan: Vec::new(),
-        poison: Vec::new(),
-        oplog: OPLOG,
-        sabotage: None,
-        epochs: false,
-        flush: FlushBy::FsyncDir,
-    }
+    let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), ops)).collect();
+    let flavour = Flavour { hands_over: rng.chance(30), ..*rng.pick(&FLAVOURS) };
+    let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
+    Setup { resend, threads, ..Setup::new(seed, clients, flavour) }
 }
 
 #[test]
@@ -70,22 +60,8 @@ fn at_every_step(name: &str) {
         }
         for resend in [true, false] {
             let threads = 1 + i % 2;
-            let clients = vec![ops.clone()];
-            let seed = 5 + i as u64;
-            let (plan, poison) = (Vec::new(), Vec::new());
-            let setup = Setup {
-                clients,
-                flavour,
-                resend,
-                threads,
-                seed,
-                plan,
-                epochs: false,
-                flush: FlushBy::FsyncDir,
-                poison,
-                oplog: OPLOG,
-                sabotage: None,
-            };
+            let setup = Setup::new(5 + i as u64, vec![ops.clone()], flavour);
+            let setup = Setup { resend, threads, ..setup };
             let ticks = run(&setup).ticks;
             // Every step with the first flavour; of the others, a part unless there is time.
             let stride = if i == 0 || soak() > 1 { 1 } else { 3 };
@@ -107,21 +83,7 @@ fn again_and_again(name: &str) {
             continue;
         }
         let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-        let clients = vec![ops.clone()];
-        let (plan, poison) = (Vec::new(), Vec::new());
-        let setup = Setup {
-            clients,
-            flavour,
-            resend,
-            threads,
-            seed: round,
-            plan,
-            epochs: false,
-            flush: FlushBy::FsyncDir,
-            poison,
-            oplog: OPLOG,
-            sabotage: None,
-        };
+        let setup = Setup { resend, threads, ..Setup::new(round, vec![ops.clone()], flavour) };
         let first = 1 + rng.below(run(&setup).ticks as usize) as u64;
         for _ in 0..4 {
             let spread = *rng.pick(&[60, 300, 1000]);

@@ -1,11 +1,10 @@
 //! Requests that the daemon dies of, whichever daemon gets them: they fail alone.
 
 use super::{FLAVOURS, seeds};
-use belay_recorder::control::FlushBy;
 use belay_sim::daemon::{Deadly, Flavour};
 use belay_sim::disk::EIO;
 use belay_sim::generate::random_ops;
-use belay_sim::memory::{OPLOG, Rng};
+use belay_sim::memory::Rng;
 use belay_sim::ops::*;
 use belay_sim::world::{Ran, Setup, run};
 use belay_wire::Opcode;
@@ -60,19 +59,7 @@ fn setup(seed: u64, opcode: Opcode, clients: Vec<Vec<Op>>, poison: Vec<(usize, u
     // One that makes links, or there would be no LINK to die of.
     let flavour = Flavour { deadly, links: true, ..*rng.pick(&FLAVOURS) };
     let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-    Setup {
-        clients,
-        flavour,
-        resend,
-        threads,
-        seed,
-        plan: Vec::new(),
-        epochs: false,
-        flush: FlushBy::FsyncDir,
-        poison,
-        oplog: OPLOG,
-        sabotage: None,
-    }
+    Setup { resend, threads, poison, ..Setup::new(seed, clients, flavour) }
 }
 
 fn check(ran: &Ran, opcode: Opcode, number: usize) {
