@@ -109,9 +109,18 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// All tests of this process share its table of descriptors: a socket of another one would be taken for the
+    /// daemon's. Every test that opens a stream socket holds this.
+    fn only_our_sockets() -> MutexGuard<'static, ()> {
+        static SOCKETS: Mutex<()> = Mutex::new(());
+        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn a_connection_is_up_until_the_other_end_hangs_up() {
+        let _only = only_our_sockets();
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(is_up(ours.as_fd()));
         drop(theirs);
@@ -122,6 +131,7 @@ mod tests {
 
     #[test]
     fn who_never_had_a_connection_has_not_lost_it() {
+        let _only = only_our_sockets();
         let (_older, _other) = UnixStream::pair().unwrap();
         let connection = Connection::new(true);
         for _ in 0..3 * ENOUGH {
