@@ -136,9 +136,17 @@ impl Silent {
     /// From now on nobody is answered; gives the connection's count of those who wait.
     fn stop(&self) -> std::path::PathBuf {
         let device = std::os::unix::fs::MetadataExt::dev(&self.image().metadata().expect("stat"));
+        let connections = std::path::Path::new("/sys/fs/fuse/connections");
+        let waiting = connections.join(rustix::fs::minor(device).to_string()).join("waiting");
+        if !waiting.exists() {
+            // Nobody has mounted it on this machine yet.
+            let mut mount = Command::new("mount");
+            let _ = run(mount.args(["-t", "fusectl", "fusectl"]).arg(connections));
+            assert!(waiting.exists(), "the kernel's list of connections is not at {connections:?}");
+        }
         let pid = i32::try_from(self.daemon.id()).expect("a pid");
         common::signal(pid, rustix::process::Signal::STOP);
-        format!("/sys/fs/fuse/connections/{}/waiting", rustix::fs::minor(device)).into()
+        waiting
     }
 }
 
