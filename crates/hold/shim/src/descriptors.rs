@@ -1,11 +1,8 @@
 //! Which of the daemon's descriptors are the FUSE device, which are its image, and what it writes to.
 //!
-//! Asked at every read and write of the process, so it is one load and one bit test.
+//! Asked at every read and write of the process, so it is one load and one bit test. What follows for others from a
+//! descriptor's being closed, or becoming another's duplicate, is in [`crate::renumbered`].
 
-use crate::interpose::second;
-use crate::positions;
-use crate::start::shim;
-use crate::waiting;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 256;
@@ -88,35 +85,6 @@ pub(crate) fn add_image(fd: i32) -> bool {
     IMAGE.add(fd)
 }
 
-/// Notes that `fd` is being closed or given another meaning.
-#[inline]
-pub(crate) fn remove(fd: i32) {
-    if DEVICE.has(fd) || IMAGE.has(fd) || SETS.has(fd) {
-        remove_known(fd);
-    }
-    forget_sink(fd);
-}
-
-#[cold]
-fn remove_known(fd: i32) {
-    if !has_own_memory() {
-        return;
-    }
-    if DEVICE.has(fd) || SETS.has(fd) {
-        waiting::closing(fd);
-    }
-    second::closing(fd);
-    if IMAGE.has(fd) {
-        if let Some(shim) = shim() {
-            shim.image_closed(fd);
-        }
-        positions::forget(fd); // only the image's are kept
-    }
-    DEVICE.remove(fd);
-    IMAGE.remove(fd);
-    SETS.remove(fd);
-}
-
 /// The process whose memory this is.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -138,6 +106,19 @@ pub(crate) fn has_own_memory() -> bool {
     owner == 0 || owner == std::process::id()
 }
 
+/// Whether `fd` is anything that is known here.
+#[inline]
+pub(crate) fn is_known(fd: i32) -> bool {
+    DEVICE.has(fd) || IMAGE.has(fd) || SETS.has(fd)
+}
+
+/// Notes that `fd` is nothing of what is known here.
+pub(crate) fn forget(fd: i32) {
+    DEVICE.remove(fd);
+    IMAGE.remove(fd);
+    SETS.remove(fd);
+}
+
 /// All descriptors of the image.
 pub(crate) fn image_numbers() -> impl Iterator<Item = i32> {
     (0..DESCRIPTORS as i32).filter(|fd| IMAGE.has(*fd))
@@ -146,26 +127,6 @@ pub(crate) fn image_numbers() -> impl Iterator<Item = i32> {
 /// A descriptor of the image besides `fd`.
 pub(crate) fn other_image(fd: i32) -> Option<i32> {
     image_numbers().find(|other| *other != fd)
-}
-
-/// Notes that `to` has become a duplicate of `from`.
-pub(crate) fn duplicate(from: i32, to: i32) {
-    remove(to);
-    if !(is_device(from) || is_image(from) || is_set(from)) || !has_own_memory() {
-        return;
-    }
-    if is_device(from) {
-        add(to);
-    }
-    if is_image(from) {
-        positions::hand_back(from); // they have one
-        add_image(to);
-    }
-    if is_set(from)
-        && let Some(shim) = shim()
-    {
-        shim.set_duplicated(from, to);
-    }
 }
 
 /// What a descriptor leads to that is written to.
@@ -263,16 +224,5 @@ pub(crate) fn forget_sink(fd: i32) {
         && place.load(Relaxed) != 0
     {
         place.store(0, Relaxed);
-    }
-}
-
-/// Notes that all from `first` to `last` are being closed.
-pub(crate) fn remove_range(first: u32, last: u32) {
-    if !has_own_memory() {
-        return;
-    }
-    let end = last.saturating_add(1).min(DESCRIPTORS as u32);
-    for fd in first..end {
-        remove(fd as i32);
     }
 }

@@ -2,11 +2,10 @@
 
 use crate::dying;
 use crate::effects::epoch::clock;
-use crate::effects::image::Turn;
-use crate::effects::{Policy, policy};
+use crate::effects::transaction::turn::Turn;
 use crate::populate;
 use crate::real;
-use crate::start::{Shim, now};
+use crate::shim::{Shim, now};
 use crate::waiting::doze;
 use belay_host::{Device, Effects, Fault, Process, Readiness};
 use belay_recorder::Slot;
@@ -17,9 +16,11 @@ use belay_wire::{Opcode, OutHeader};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use zerocopy::FromBytes;
+
+/// How long to wait for other threads, and for the committer.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Device for Shim {
     type Buffer = populate::Buffer;
@@ -34,7 +35,9 @@ impl Device for Shim {
 
     fn read_into_recorder(&self, at: usize, max: usize) -> Result<usize, i32> {
         let memory = self.host.memory();
-        populate::once(memory.words().as_ptr().cast::<u8>().wrapping_add(at), max);
+        populate::once(memory.words().as_ptr().cast::<u8>().wrapping_add(at), max, || {
+            self.put_off()
+        });
         memory.read_from(self.device.as_fd(), at, max)
     }
 
@@ -88,14 +91,14 @@ impl Process for Shim {
             Ok(()) => true,
             Err(rustix::io::Errno::INTR) => false,
             Err(_) => {
-                Self::nap(self); // no descriptor to be had
+                Process::nap(self); // no descriptor to be had
                 true
             }
         }
     }
 
     fn nap(&self) {
-        Self::nap(self);
+        let _ = rustix::thread::nanosleep(&NAP); // not a cancellation point
     }
 
     fn pause(&self) {
@@ -112,11 +115,11 @@ impl Process for Shim {
     }
 
     fn ring(&self) {
-        Self::ring(self);
+        self.waiting.ring();
     }
 
     fn ring_in(&self, ns: i64) {
-        Self::ring_in(self, ns);
+        self.waiting.ring_in(ns);
     }
 
     #[inline]
@@ -213,45 +216,61 @@ impl Effects<Arc<Mapping>> for Shim {
 
     #[inline]
     fn keeps_epochs(&self) -> bool {
-        policy() == Policy::Epoch
+        self.policy.is_epoch()
     }
 
     fn arriving(&self, session: &mut Session<Arc<Mapping>>, opcode: Opcode) {
         session.set_time(clock::real());
-        if opcode == Opcode::DESTROY {
-            self.epochs.destroyed.store(true, Relaxed);
+        if opcode == Opcode::DESTROY
+            && let Some(epoch) = self.epoch()
+        {
+            epoch.destroyed();
         }
     }
 
     fn arrived(&self, session: &Session<Arc<Mapping>>, opcode: Opcode) {
-        self.epoch_taken(opcode, session);
+        if let Some(epoch) = self.epoch() {
+            epoch.taken(opcode, session);
+        }
     }
 
     fn trim(&self) {
-        self.epoch_trim();
+        if let Some(epoch) = self.epoch() {
+            epoch.trim();
+        }
     }
 
     fn look_at_epoch(&self, session: &mut Session<Arc<Mapping>>) {
-        self.epoch_look(session);
+        if let Some(epoch) = self.epoch() {
+            epoch.look(session);
+        }
     }
 
     fn seal(&self, session: &mut Session<Arc<Mapping>>) {
-        self.epoch_seal(session);
+        if let Some(epoch) = self.epoch() {
+            epoch.seal(session);
+        }
     }
 
     fn logged(&self, session: &Session<Arc<Mapping>>) {
-        self.epoch_logged(session);
+        if let Some(epoch) = self.epoch() {
+            epoch.logged(session);
+        }
     }
 
     fn forwarded(&self) {
-        self.epoch_forwarded();
+        if let Some(epoch) = self.epoch() {
+            epoch.forwarded();
+        }
     }
 
     fn answered(&self) {
-        self.epoch_answered();
+        if let Some(epoch) = self.epoch() {
+            epoch.answered();
+        }
     }
 
     fn is_due(&self) -> bool {
-        self.epochs.is_due()
+        self.epoch().is_some_and(|epoch| epoch.is_due())
     }
 }

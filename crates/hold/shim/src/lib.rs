@@ -4,6 +4,7 @@
 //! the FUSE device and the mount. It hosts the session state machine (crate `belay-session`) over
 //! the recorder, and never waits for another process.
 //!
+//! * [`shim`]: what there is of it in a process, and how everybody finds it.
 //! * [`start`]: the environment it is started with, the recorder, the lease.
 //! * [`device`]: reads of the device.
 //! * [`give`]: what the daemon gets from there.
@@ -14,6 +15,9 @@
 //! * [`interpose`]: the libc functions, as thin as they can be.
 //! * [`image_box`]: the daemon's image, for those who finish what it has committed.
 //! * [`mailbox`]: the device, where fusermount mounts.
+//! * [`handout`]: how the daemon comes by it there.
+//! * [`descriptors`]: which of the daemon's descriptors are the device or the image.
+//! * [`renumbered`]: what follows when one is closed, or becomes a duplicate.
 //! * [`standin`]: what successors of ordinary users find at their mountpoint.
 //! * [`positions`]: where descriptors of the image stand.
 //! * [`populate`]: buffers that the kernel copies into.
@@ -29,6 +33,7 @@ mod dying;
 mod effects;
 mod environment;
 mod give;
+mod handout;
 mod image_box;
 mod interpose;
 mod mailbox;
@@ -38,6 +43,8 @@ mod pipes;
 mod populate;
 mod positions;
 mod real;
+mod renumbered;
+mod shim;
 mod standin;
 mod start;
 mod waiting;

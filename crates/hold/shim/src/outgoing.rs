@@ -1,7 +1,7 @@
 //! Writes to the FUSE device: the daemon's replies and notifications.
 
 use crate::real;
-use crate::start::Shim;
+use crate::shim::Shim;
 use libc::{c_int, iovec};
 use std::borrow::Cow;
 

@@ -7,7 +7,7 @@
 
 use crate::descriptors::stat_of;
 use crate::real;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_host::{After, Before, length, opcode};
 use belay_oplog::InPlace;
 use belay_wire::{Opcode, UNIQUE_RESEND};
@@ -168,7 +168,7 @@ impl Shim {
         message.resize(head + data.len(), 0);
         data.copy_to(self.host.memory(), message.get_mut(head..).unwrap_or_default());
         let put = self.put(&message, to);
-        self.epoch_forwarded(); // the copies are not the daemon's time
+        belay_host::Effects::forwarded(self); // the copies are not the daemon's time
         put
     }
 

@@ -6,8 +6,6 @@
 //! the crash. Pages that are there are found without a fault, also by a dying thread. A fork makes each page one to be copied when
 //! it is written next, which is such a fault: so all are brought in anew behind it.
 
-use crate::start::shim;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -15,9 +13,6 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 const PAGE: usize = 4096;
 /// The size of a huge page on x86-64 and, mostly, on arm64.
 const HUGE: usize = 2 << 20;
-
-/// For how long a thread without work leaves its buffer for later.
-const PUT_OFF: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// What [`mark`] gives for buffers that were seen last. Shared by all threads and asked at every
 /// read: a load, where a thread's own storage is a call into the loader, as this library is
@@ -36,13 +31,13 @@ fn mark(buffer: usize, len: usize) -> usize {
     (buffer ^ len.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Brings a buffer of the daemon into memory when it is first seen. The contents stay.
+/// Brings a buffer of the daemon into memory when it is first seen, behind `put_off`. The contents stay.
 #[inline]
-pub(crate) fn once(buffer: *const u8, len: usize) {
+pub(crate) fn once(buffer: *const u8, len: usize, put_off: impl FnOnce()) {
     let mark = mark(buffer as usize, len);
     let place = LAST.get(mark >> 58);
     if place.is_none_or(|place| place.load(Relaxed) != mark) {
-        first((buffer as usize, len));
+        first((buffer as usize, len), put_off);
         if let Some(place) = place {
             place.store(mark, Relaxed);
         }
@@ -50,7 +45,7 @@ pub(crate) fn once(buffer: *const u8, len: usize) {
 }
 
 #[cold]
-fn first(range: (usize, usize)) {
+fn first(range: (usize, usize), put_off: impl FnOnce()) {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     if seen.len() < MANY && !seen.contains(&range) {
         drop(seen);
@@ -72,20 +67,6 @@ pub(crate) fn watch_forks() {
     }
     // SAFETY: the function has that signature and lives as long as the process; what it does the parent may do at any time.
     unsafe { libc::pthread_atfork(None, Some(after), None) };
-}
-
-/// A thread of a successor that has nothing to do yet leaves the processor to those that answer
-/// what applications are waiting for, and to these: with a megabyte for each thread, this is half a
-/// millisecond of each thread's start.
-fn put_off() {
-    if let Some(shim) = shim().filter(|shim| shim.host.generation() > 0 && !shim.waiting.is_used())
-    {
-        let mut fds = [PollFd::new(&shim.device, PollFlags::IN)];
-        let errno = crate::real::errno();
-        // What comes of it does not matter: this is only about when.
-        let _ = rustix::event::poll(&mut fds, Some(&PUT_OFF));
-        crate::real::set_errno(errno);
-    }
 }
 
 /// A buffer of the shim's own that is in memory. If the machine has a huge page to spare, that

@@ -8,6 +8,9 @@ use libc::{
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+/// What a new thread runs.
+pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
 /// Where libc's function of that name is; 0 if it has none.
 fn look_up(cache: &AtomicUsize, name: &CStr) -> usize {
     // SAFETY: `name` is a NUL-terminated string that lives for the call; dlsym keeps no pointer.
@@ -200,7 +203,7 @@ real! {
     /// popen(3).
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE = c"popen";
     /// pthread_create(3).
-    pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: crate::interpose::threads::Start, argument: *mut c_void) -> c_int = c"pthread_create";
+    pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: Start, argument: *mut c_void) -> c_int = c"pthread_create";
     /// chdir(2).
     chdir(path: *const c_char) -> c_int = c"chdir";
     /// opendir(3).

@@ -7,7 +7,7 @@
 //! since before the mount: some daemons show just that. Where that is not known, they mean an empty directory (or file) of
 //! belay's. Paths are followed link by link, without ever touching the mount.
 
-use crate::start::shim;
+use crate::shim::shim;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::VecDeque;

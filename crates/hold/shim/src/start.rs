@@ -1,124 +1,24 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
 use crate::connection::Connection;
-use crate::effects::epoch::Epochs;
-use crate::effects::image::Images;
+use crate::effects::after;
 use crate::effects::journal::is_all_seen;
-use crate::effects::{after, choose};
+use crate::effects::policy::Policy;
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
-use crate::waiting::Waiting;
+use crate::shim::{Shim, end_superseded, settle};
+use crate::waiting::bell::Waiting;
 use belay_effects::area::{Area, Tally};
 use belay_host::{Host, Place};
-use belay_recorder::control::{Instant, Lease, flags, options};
+use belay_recorder::control::{Instant, Lease, options};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
-use rustix::fs::OFlags;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, OnceLock};
-
-/// Everything that the shim knows. Absent in a process that belay did not start.
-pub(crate) struct Shim {
-    pub(crate) host: Host<Arc<Mapping>>,
-    /// The held device, which every /dev/fuse that the daemon opens is a duplicate of.
-    pub(crate) device: OwnedFd,
-    event: OwnedFd,
-    /// The mount namespace that everybody sees, of a successor that has one of its own.
-    pub(crate) outer: Option<OwnedFd>,
-    /// Where fusermount puts the device.
-    pub(crate) mailbox: Mailbox,
-    /// Where the daemon's image is left.
-    pub(crate) image_box: ImageBox,
-    /// The user's choices, as the supervisor has told them.
-    pub(crate) options: u64,
-    pub(crate) connection: Connection,
-    pid: AtomicU32,
-    /// Requests are answered by other threads than those that take them.
-    pub(crate) handed_over: AtomicBool,
-    /// The image, under the policy `transaction`.
-    pub(crate) image: Images,
-    /// What is collected until a checkpoint, under the policy `epoch`.
-    pub(crate) epochs: Epochs,
-    /// How the daemon waits for the device.
-    pub(crate) waiting: Waiting,
-}
-
-static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
-
-/// The shim of this process, if belay started it.
-#[inline]
-pub(crate) fn shim() -> Option<&'static Shim> {
-    SHIM.get()?.as_ref()
-}
-
-impl Shim {
-    pub(crate) fn control(&self) -> Control<'_, Arc<Mapping>> {
-        self.host.control()
-    }
-
-    /// Tells the supervisor to look at the recorder. Never blocks: the eventfd is non-blocking.
-    pub(crate) fn tell(&self) {
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    /// O_NONBLOCK and O_ASYNC belong to the description, which all generations share: what the dead one had set, its
-    /// successor does not know of.
-    fn restore_flags(&self) {
-        if self.host.generation() > 0
-            && let Ok(flags) = rustix::fs::fcntl_getfl(&self.device)
-        {
-            let fresh =
-                flags.difference(OFlags::NONBLOCK | OFlags::from_bits_retain(libc::O_ASYNC as u32));
-            if fresh != flags {
-                let _ = rustix::fs::fcntl_setfl(&self.device, fresh);
-            }
-        }
-    }
-
-    /// Whether a read of the device waits until there is something.
-    pub(crate) fn reads_wait(&self) -> bool {
-        let flags = rustix::fs::fcntl_getfl(&self.device);
-        let waits = flags.is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-        self.waiting.set_nonblocking(!waits);
-        waits
-    }
-
-    /// Whether the calling process is the one that belay has started, and nothing has been mounted yet, by itself or by a
-    /// child in the background.
-    pub(crate) fn is_starting(&self) -> bool {
-        let own = Lease { generation: self.host.generation(), pid: std::process::id() };
-        self.control().lease() == own
-            && !self.control().has(flags::MOUNTED)
-            && !self.host.is_ready()
-    }
-
-    /// The daemon may have gone into the background since it started: the process that reads the
-    /// device is the one that holds the lease.
-    pub(crate) fn claim_for_this_process(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
-        let (old, new) = (self.pid.load(Relaxed), std::process::id());
-        if old != new {
-            let lease = |pid| Lease { generation: self.host.generation(), pid };
-            let control = self.control();
-            // Another thread of this process may have been faster.
-            if !control.change_lease(lease(old), lease(new)) && control.lease() != lease(new) {
-                end_superseded();
-            }
-            self.pid.store(new, Relaxed);
-            self.tell();
-        }
-    }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-pub(crate) fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
-}
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -126,7 +26,7 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     let Some(setup) = std::env::var_os("BELAY_SHIM") else {
-        let _ = SHIM.set(None);
+        settle(None);
         return;
     };
     // A bug here must look like any other crash of the daemon, not like undefined behaviour in
@@ -142,11 +42,11 @@ extern "C" fn begin() {
     crate::populate::watch_forks();
     match attach(&setup) {
         Ok(shim) => {
-            let _ = SHIM.set(Some(shim));
+            settle(Some(shim));
             if let Some((standin, mountpoint)) = standin {
                 crate::standin::use_for(mountpoint.into_vec(), standin.into_vec());
             }
-            if let Some(shim) = self::shim() {
+            if let Some(shim) = crate::shim::shim() {
                 shim.host.reach(shim, Instant::Attached);
             }
         }
@@ -251,9 +151,8 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     }
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     session.set_owner(user.as_raw(), group.as_raw());
-    choose(bits);
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
-    let epochs = Epochs::new(&Control::new(&memory, layout));
+    let policy = Policy::new(bits, &Control::new(&memory, layout));
     let shim = Shim {
         host: Host::new(session, memory, Place { layout, generation }),
         device,
@@ -265,13 +164,12 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         connection: Connection::new(bits & options::ENDS_UNCONNECTED != 0),
         pid: AtomicU32::new(pid),
         handed_over: AtomicBool::new(handed_over),
-        image: Images::default(),
-        epochs,
+        policy,
         waiting: Waiting::default(),
     };
     shim.restore_flags();
-    if bits & options::EPOCH != 0 {
-        shim.begin_epochs(bits)?;
+    if let Some(epoch) = shim.epoch() {
+        epoch.open(bits)?;
     }
     Ok(shim)
 }
@@ -286,17 +184,4 @@ fn take(fd: u64) -> Result<OwnedFd, String> {
     // SAFETY: the descriptor is open (just checked), was left for this purpose by the supervisor
     // and is named once in BELAY_SHIM, which is gone from the environment now.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// This process is not (or no longer) the one that may serve the mount.
-fn end_superseded() -> ! {
-    // SAFETY: _exit ends the process at once; nothing of this process is to be flushed or run.
-    unsafe { libc::_exit(125) }
-}
-
-/// The kernel told this daemon that the mount is gone.
-pub(crate) fn disconnected() {
-    if let Some(shim) = shim() {
-        shim.control().raise(flags::DISCONNECTED);
-    }
 }

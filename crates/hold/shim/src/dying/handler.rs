@@ -4,9 +4,9 @@
 //! was forked has these handlers too, and dies as it would without them.
 
 use super::{DYING, calls, now, others, process_id, remains, sleep, thread_id};
-use crate::effects::policy;
 use crate::real;
-use crate::start::shim;
+use crate::shim::policy;
+use crate::shim::shim;
 use libc::{c_int, c_void, siginfo_t};
 use std::mem::zeroed;
 use std::ptr::null_mut;

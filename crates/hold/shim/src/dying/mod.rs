@@ -33,7 +33,7 @@ mod stack;
 pub(crate) use calls::in_call;
 pub(crate) use handler::install;
 
-use crate::effects::policy;
+use crate::shim::policy;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -88,5 +88,5 @@ fn sleep(nanoseconds: i64) {
 
 /// CLOCK_MONOTONIC, in nanoseconds.
 fn now() -> u64 {
-    crate::start::now()
+    crate::shim::now()
 }

@@ -2,7 +2,7 @@
 
 use super::{process_id, thread_id};
 use crate::effects::tag;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_effects::remains::{self, Head, Machine, REGISTERS_MAX};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

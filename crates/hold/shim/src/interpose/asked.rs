@@ -7,7 +7,7 @@
 
 use crate::descriptors::has_own_memory;
 use crate::real;
-use crate::start::shim;
+use crate::shim::shim;
 use belay_recorder::control::ending;
 use libc::{c_int, c_void, sighandler_t, siginfo_t, sigset_t, timespec};
 use std::mem::zeroed;

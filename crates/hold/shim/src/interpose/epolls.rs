@@ -2,7 +2,7 @@
 
 use crate::descriptors::{is_device, is_set};
 use crate::real;
-use crate::start::{now, shim};
+use crate::shim::{now, shim};
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 /// epoll_ctl(2).

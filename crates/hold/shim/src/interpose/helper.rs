@@ -8,7 +8,7 @@ use super::words::{is_fusermount, parse, parse_unmount};
 use crate::mailbox::watch;
 use crate::patience::patiently;
 use crate::real::{self, Strings};
-use crate::start::{Shim, shim};
+use crate::shim::{Shim, shim};
 use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString, OsStr};

@@ -6,10 +6,10 @@ use super::calls::image::{image_here, is_read_by, passes_by};
 use super::calls::memory::parts;
 use super::second::clones_another;
 use crate::descriptors::{is_device, is_image};
-use crate::effects::{Policy, journal, policy};
+use crate::effects::journal;
 use crate::pipes;
 use crate::real;
-use crate::start::shim;
+use crate::shim::{policy, shim};
 use libc::{c_int, c_uint, c_ulong, c_void, iovec, loff_t, size_t, ssize_t};
 use std::mem::ManuallyDrop;
 
@@ -209,7 +209,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_v
         journal::told(fd);
     }
     // A disk can be told to discard; most of what it is asked changes nothing.
-    let changes = CHANGES.contains(&request) || policy() == Policy::Transaction;
+    let changes = CHANGES.contains(&request) || policy().is_transaction();
     if changes && passes_by(fd) {
         return -1;
     }

@@ -5,7 +5,7 @@ use super::second::{device_in, give_own_device};
 use crate::descriptors::is_device;
 use crate::patience::patiently;
 use crate::real::{errno, set_errno};
-use crate::start::{Shim, shim};
+use crate::shim::{Shim, shim};
 use belay_recorder::control::flags;
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use rustix::fd::BorrowedFd;

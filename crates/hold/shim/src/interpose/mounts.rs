@@ -3,7 +3,7 @@
 
 use super::second::{device_in, mount_at, unmounts_another};
 use crate::real;
-use crate::start::{Shim, shim};
+use crate::shim::{Shim, shim};
 use belay_recorder::control::{ending, flags};
 use libc::{c_char, c_int, c_ulong, c_void};
 use std::ffi::CStr;

@@ -3,7 +3,8 @@
 
 use crate::descriptors;
 use crate::real;
-use crate::start::shim;
+use crate::renumbered;
+use crate::shim::shim;
 use libc::{c_int, c_long, c_uint};
 
 /// dup(2).
@@ -15,7 +16,7 @@ pub unsafe extern "C-unwind" fn dup(from: c_int) -> c_int {
     // SAFETY: the caller's argument, unchanged.
     let to = unsafe { belay_sys::raw::syscall(libc::SYS_dup, from) as c_int };
     if to >= 0 {
-        descriptors::duplicate(from, to);
+        renumbered::duplicate(from, to);
     }
     to
 }
@@ -44,7 +45,7 @@ pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_
 fn renumber(from: c_int, to: c_int, make: impl FnOnce() -> c_int) -> c_int {
     let done = make();
     if done >= 0 && from != to {
-        descriptors::duplicate(from, to);
+        renumbered::duplicate(from, to);
     }
     done
 }
@@ -57,7 +58,7 @@ fn renumber(from: c_int, to: c_int, make: impl FnOnce() -> c_int) -> c_int {
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // With that flag, they are closed at an exec only.
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
-        descriptors::remove_range(first, last);
+        renumbered::remove_range(first, last);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { belay_sys::raw::syscall(libc::SYS_close_range, first, last, flags) as c_int }
@@ -85,7 +86,7 @@ macro_rules! controls {
                 shim.waiting.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
             }
             if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && done >= 0 {
-                descriptors::duplicate(fd, done);
+                renumbered::duplicate(fd, done);
             }
             done
         }

@@ -2,10 +2,10 @@
 
 use super::calls::{open_changing, reopen};
 use super::second;
-use crate::effects::{Policy, journal, policy};
+use crate::effects::journal;
+use crate::shim::{Shim, shim};
 use crate::standin::instead;
-use crate::start::shim;
-use crate::{descriptors, real};
+use crate::{descriptors, real, renumbered};
 use libc::{c_char, c_int, c_void, mode_t, size_t};
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
@@ -25,7 +25,7 @@ fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
     // SAFETY: duplicates a live descriptor to the lowest free number, as open(2) would choose.
     let fd = unsafe { libc::fcntl(shim.device.as_raw_fd(), how, 0) };
     if fd >= 0 {
-        descriptors::remove(fd); // its number may have been another's
+        renumbered::remove(fd); // its number may have been another's
         descriptors::add(fd);
         if flags & libc::O_NONBLOCK != 0 {
             second::opened_nonblocking(fd);
@@ -64,29 +64,26 @@ fn opened(
         journal::beyond(); // a file without a name is nobody's to find again
     }
     if flags & libc::O_TRUNC != 0
-        && policy() == Policy::Epoch
         && !path.is_null()
-        && let Some(shim) = shim()
+        && let Some(epoch) = shim().and_then(Shim::epoch)
     {
         // SAFETY: as above.
         let path = unsafe { CStr::from_ptr(path) };
-        shim.epoch_empties(dir, path, flags & libc::O_NOFOLLOW == 0);
+        epoch.empties(dir, path, flags & libc::O_NOFOLLOW == 0);
     }
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
         let fd = open_changing((dir, path), flags, mode, make, again) as c_int;
-        descriptors::remove(fd); // its number may have been another's
+        renumbered::remove(fd); // its number may have been another's
         if fd >= 0
-            && policy() == Policy::Epoch
-            && let Some(shim) = shim()
+            && let Some(epoch) = shim().and_then(Shim::epoch)
         {
-            shim.epoch_opened(fd, flags);
+            epoch.opened(fd, flags);
         }
         return fd;
     }
     let fd = make() as c_int;
-    descriptors::remove(fd); // its number may have been another's
+    renumbered::remove(fd); // its number may have been another's
     if fd >= 0
-        && matches!(policy(), Policy::Transaction | Policy::Epoch)
         && let Some(shim) = shim()
     {
         shim.image_opened(fd, flags);
@@ -219,7 +216,7 @@ pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    descriptors::remove(fd);
+    renumbered::remove(fd);
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::close(fd) }
 }

@@ -2,7 +2,7 @@
 
 use crate::descriptors::is_device;
 use crate::real;
-use crate::start::{Shim, now, shim};
+use crate::shim::{Shim, now, shim};
 use crate::waiting::Found;
 use libc::{c_int, c_short, c_ulong, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
@@ -56,7 +56,7 @@ fn poll_device(
         return None;
     }
     let Some(bell) = shim.bell() else {
-        shim.wait_unheard();
+        shim.waiting.wait_unheard();
         return None;
     };
     let mut places = [Place { at: usize::MAX, fd: -1, events: 0 }; MOST];
@@ -269,7 +269,7 @@ fn select_device(
         return None;
     }
     let Some(bell) = shim.bell().filter(|bell| *bell < libc::FD_SETSIZE as c_int) else {
-        shim.wait_unheard();
+        shim.waiting.wait_unheard();
         return None;
     };
     loop {

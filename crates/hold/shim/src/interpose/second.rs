@@ -4,8 +4,8 @@
 //! Which mount a /dev/fuse is for is known when it is mounted, not when it is opened: it may as well be a clone for another
 //! thread, or a probe. So each is the held device at first, and what turns out to be for another mount is exchanged then.
 
-use crate::start::{Shim, shim};
-use crate::{descriptors, real, standin};
+use crate::shim::{Shim, shim};
+use crate::{descriptors, real, renumbered, standin};
 use belay_recorder::control::{Loss, flags};
 use belay_sys::raw::syscall;
 use libc::{c_int, c_long, c_ulong, c_void};
@@ -81,7 +81,7 @@ pub(super) fn give_own_device(fd: c_int) -> bool {
         shim.reads_wait(); // looks, and notes it
     }
     let inherited = mode >= 0 && mode & libc::FD_CLOEXEC == 0;
-    descriptors::remove(fd);
+    renumbered::remove(fd);
     // SAFETY: the number is the daemon's device, which it is about to mount with, and stays open in this one step.
     let done =
         unsafe { syscall(libc::SYS_dup3, own, fd, if inherited { 0 } else { libc::O_CLOEXEC }) };

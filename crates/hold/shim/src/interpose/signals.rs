@@ -3,7 +3,7 @@
 //!
 //! Handlers of signals may call these functions: no locks here, nothing is looked up.
 
-use crate::start::shim;
+use crate::shim::shim;
 use belay_recorder::control::Lease;
 use libc::{c_int, pid_t};
 

@@ -1,7 +1,7 @@
 //! recvmsg: how an ordinary user's daemon gets the device.
 
 use crate::real;
-use crate::start::{Shim, shim};
+use crate::shim::{Shim, shim};
 use libc::{c_int, msghdr, ssize_t};
 
 /// Descriptors that are looked at in one message; the kernel allows 253.

@@ -1,10 +1,10 @@
 //! Streams of the C library's, which opens, reads, writes and closes them without the calls that are seen here. An image
 //! must not be used so.
 
-use crate::descriptors;
-use crate::effects::{Policy, journal, policy};
+use crate::effects::journal;
 use crate::real;
-use crate::start::shim;
+use crate::renumbered;
+use crate::shim::shim;
 use libc::{FILE, c_char, c_int};
 use rustix::fs::Stat;
 use std::ffi::CStr;
@@ -12,17 +12,17 @@ use std::os::fd::BorrowedFd;
 
 /// Whether a stream on that file is refused, with errno set.
 fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: *const c_char) -> bool {
-    let (true, Some(shim), false) = (policy() != Policy::None, shim(), mode.is_null()) else {
+    let (Some(shim), false) = (shim(), mode.is_null()) else {
         return false;
     };
     // SAFETY: the mode of a stream is a C string, readable during the call.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
-    if policy() != Policy::Epoch {
+    let Some(epoch) = shim.epoch() else {
         journal::stream(mode);
         return false;
-    }
+    };
     let reads = mode.starts_with(b"r") && !mode.contains(&b'+');
-    stat().is_ok_and(|stat| shim.epoch_refuses_stream(&stat, reads))
+    stat().is_ok_and(|stat| epoch.refuses_stream(&stat, reads))
 }
 
 fn by_name(path: *const c_char) -> rustix::io::Result<Stat> {
@@ -45,7 +45,7 @@ fn by_number(fd: c_int) -> rustix::io::Result<Stat> {
 fn opened(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() {
         // SAFETY: the stream is open, and the calling thread is the first to have it.
-        descriptors::remove(unsafe { libc::fileno(stream) });
+        renumbered::remove(unsafe { libc::fileno(stream) });
     }
     stream
 }
@@ -123,7 +123,7 @@ pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
 pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
     if !stream.is_null() {
         // SAFETY: the caller's stream, which is open until it is closed below.
-        descriptors::remove(unsafe { libc::fileno(stream) });
+        renumbered::remove(unsafe { libc::fileno(stream) });
     }
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::fclose(stream) }

@@ -1,12 +1,10 @@
 //! pthread_create: a thread that is started for a request works on that request.
 
+use crate::effects::journal;
 use crate::effects::tag::{self, Tag};
-use crate::effects::{Policy, journal, policy};
-use crate::real;
+use crate::real::{self, Start};
+use crate::shim::policy;
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
-
-/// What a thread runs.
-pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// What a new thread needs of the one that starts it.
 struct Beginning {
@@ -33,7 +31,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    if policy() != Policy::Journal || tag::get().unique == 0 {
+    if !policy().is_journal() || tag::get().unique == 0 {
         journal::left(); // by that thread, for all that is known
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pthread_create(thread, attributes, start, argument) };

@@ -6,11 +6,10 @@
 //! says that there is nothing, which such daemons know.)
 
 use crate::populate;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_host::{After, Before, Device, LOOK};
 use belay_oplog::InPlace;
-use std::collections::VecDeque;
-use std::sync::{PoisonError, TryLockError};
+use std::sync::TryLockError;
 
 /// The smallest buffer that the kernel accepts, and what a message has besides its data.
 const ROOM: usize = 8192;
@@ -28,22 +27,10 @@ pub(crate) enum Found {
     Interrupted,
 }
 
-/// What was taken.
-#[derive(Debug, Default)]
-pub(super) struct Stash {
-    messages: VecDeque<(Vec<u8>, InPlace)>,
-    /// A buffer for the next.
-    spare: Vec<u8>,
-}
-
 impl Shim {
-    fn stash(&self) -> std::sync::MutexGuard<'_, Stash> {
-        self.waiting.stash.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The message that was taken first. The calling thread gives it to the daemon.
     fn unstash(&self) -> Option<(Vec<u8>, InPlace)> {
-        let taken = self.stash().messages.pop_front()?;
+        let taken = self.waiting.stash().messages.pop_front()?;
         self.host.begin(self, &taken.0);
         Some(taken)
     }
@@ -55,7 +42,7 @@ impl Shim {
             return Before::Deliver(message, data);
         }
         self.waiting.begin_reading();
-        self.silence();
+        self.waiting.silence();
         let before = self.host.before_read(self);
         match before {
             Before::Read => {} // until `polled_read_ended`
@@ -102,20 +89,20 @@ impl Shim {
 
     fn fetch(&self) -> Found {
         loop {
-            if !self.stash().messages.is_empty() {
+            if !self.waiting.stash().messages.is_empty() {
                 return Found::Message;
             }
-            self.silence();
+            self.waiting.silence();
             match self.host.before_fetch(self) {
                 Before::Deliver(message, data) => {
-                    self.stash().messages.push_back((message, data));
-                    self.ring();
+                    self.waiting.stash().messages.push_back((message, data));
+                    self.waiting.ring();
                     return Found::Message;
                 }
                 Before::Again => continue,
                 Before::Fail(libc::EAGAIN) => return Found::Nothing,
                 Before::Fail(_) => {
-                    self.ring(); // the next one is to hear of it as well
+                    self.waiting.ring(); // the next one is to hear of it as well
                     return Found::Message;
                 }
                 Before::Read => {}
@@ -128,7 +115,7 @@ impl Shim {
             let slot = if self.host.copies() {
                 let Some(slot) = self.host.session().claim_slot() else {
                     self.host.nap_if_readable(self);
-                    self.ring_in(LOOK);
+                    self.waiting.ring_in(LOOK);
                     return Found::Nothing;
                 };
                 Some(slot)
@@ -137,9 +124,9 @@ impl Shim {
             };
             let largest = usize::try_from(self.control().max_write()).unwrap_or(0);
             let largest = if largest == 0 { LARGEST } else { largest };
-            let mut buffer = std::mem::take(&mut self.stash().spare);
+            let mut buffer = std::mem::take(&mut self.waiting.stash().spare);
             buffer.resize(largest.min(64 << 20) + ROOM, 0);
-            populate::once(buffer.as_ptr(), buffer.len());
+            populate::once(buffer.as_ptr(), buffer.len(), || self.put_off());
             // A thread that simply reads may take the message first: then this one sleeps there, and can be woken.
             self.waiting.begin_reading();
             let got = match slot {
@@ -157,7 +144,7 @@ impl Shim {
                     if slot.is_some() {
                         self.host.session().unclaim(slot);
                     }
-                    self.stash().spare = buffer;
+                    self.waiting.stash().spare = buffer;
                     match errno {
                         libc::EINTR => return Found::Interrupted,
                         // The request was aborted meanwhile, or another thread had it.
@@ -170,13 +157,13 @@ impl Shim {
                 Some(message) => self.host.after_fetch(self, message, slot),
                 None => After::Again,
             };
-            let mut stash = self.stash();
+            let mut stash = self.waiting.stash();
             if let After::Deliver(len) = after {
                 let message = buffer.get(..len).unwrap_or_default().to_vec();
                 stash.messages.push_back((message, InPlace::default()));
                 stash.spare = buffer;
                 drop(stash);
-                self.ring();
+                self.waiting.ring();
                 return Found::Message;
             }
             stash.spare = buffer;

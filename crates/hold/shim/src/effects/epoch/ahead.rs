@@ -4,7 +4,6 @@
 //! last an epoch ago. To wait for 64 lines of each is a quarter of what holding a WRITE of 4 KiB costs; to ask for them
 //! before the thread goes to sleep in the kernel is a fifth of that.
 
-use crate::start::Shim;
 use belay_memory::Memory;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -29,18 +28,15 @@ impl Ahead {
     pub(super) fn want_overlay(&self, at: usize) {
         self.overlay.store(at, Relaxed);
     }
-}
 
-impl Shim {
-    /// The calling thread is about to ask the kernel for a request.
+    /// The calling thread is about to ask the kernel for a request: brings near what is wanted.
     #[inline]
-    pub(super) fn epoch_bring_near(&self) {
-        let ahead = &self.epochs.ahead;
-        for wanted in [&ahead.log, &ahead.overlay] {
+    pub(super) fn bring_near<M: Memory>(&self, memory: &M) {
+        for wanted in [&self.log, &self.overlay] {
             let at = wanted.load(Relaxed);
             if at != 0 {
                 wanted.store(0, Relaxed);
-                self.host.memory().prefetch(at, PAGE);
+                memory.prefetch(at, PAGE);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What the daemon takes for the time: in a request, the instant in which it got the request, also when that is issued
 //! again. So the times that files have after a crash are those that applications have seen before.
 
-use crate::effects::{Policy, policy};
 use crate::real;
+use crate::shim::policy;
 use libc::{c_int, c_void, clockid_t, time_t, timespec, timeval};
 use std::cell::Cell;
 
@@ -33,7 +33,7 @@ pub(crate) fn thaw() {
 /// The time that stands still for the calling thread: seconds, nanoseconds.
 #[inline]
 fn frozen() -> Option<(time_t, i64)> {
-    if policy() != Policy::Epoch {
+    if !policy().is_epoch() {
         return None;
     }
     let time = FROZEN.get();

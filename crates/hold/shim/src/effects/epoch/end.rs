@@ -3,53 +3,46 @@
 //! nothing. The requests for it are belay's own and need no kernel; a successor of such a daemon does its roll-forward
 //! in the same way.
 
-use crate::effects::{Policy, policy};
-use crate::start::{Shim, now};
+use super::Epoch;
+use crate::shim::now;
+use belay_host::Process;
 use belay_session::Phase;
-use rustix::time::Timespec;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long the daemon may take for it, in ns. What it does not get done its successor does.
 const PATIENCE: u64 = 30_000_000_000;
 /// How often it is tried.
 const TRIES: u32 = 20;
-/// How long to wait for other threads, and for the committer.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-impl Shim {
+impl Epoch<'_> {
     /// The kernel has said that the mount is gone. Whether the daemon is not to hear of it yet: there may be
     /// work for it.
     #[cold]
-    pub(crate) fn epoch_goes_on(&self) -> bool {
-        if policy() != Policy::Epoch || self.epochs.destroyed.load(Relaxed) {
+    pub(crate) fn goes_on(&self) -> bool {
+        if self.state.destroyed.load(Relaxed) {
             return false;
         }
         let now = now();
-        let begun = self.epochs.ending.compare_exchange(0, now, Relaxed, Relaxed);
+        let begun = self.state.ending.compare_exchange(0, now, Relaxed, Relaxed);
         if begun.is_err_and(|since| now.saturating_sub(since) > PATIENCE) {
             return false;
         }
-        let mut session = self.host.session();
+        let mut session = self.shim.host.session();
         session.reap();
         let unsaved = session.log_sizes().is_some_and(|sizes| sizes.records > 0);
         match session.phase() {
             Phase::Open if !unsaved || self.buffers_files() => return false,
             Phase::Open if self.overlay().can_seal().unwrap_or(false) => {
-                if self.epochs.last_tries.fetch_add(1, Relaxed) >= TRIES {
+                if self.state.last_tries.fetch_add(1, Relaxed) >= TRIES {
                     return false; // it cannot write
                 }
                 session.begin_checkpoint(now);
             }
             _ => {}
         }
-        self.host.look_again();
+        self.shim.host.look_again();
         drop(session);
-        self.nap();
+        Process::nap(self.shim);
         true
-    }
-
-    /// Waits a little, but for no message of the kernel's. Not a cancellation point.
-    pub(crate) fn nap(&self) {
-        let _ = rustix::thread::nanosleep(&NAP);
     }
 }

@@ -4,12 +4,12 @@
 //! Only what is seen can be missed: where a daemon has changed something in a way that is not seen to be part of a request,
 //! nothing is concluded any more.
 
+use super::super::policy::Policy;
 use super::super::tag::{self, State, Tag};
-use super::super::{Policy, policy};
 use super::{About, Call, temporary};
 use crate::descriptors;
 use crate::real;
-use crate::start::Shim;
+use crate::shim::{Shim, policy};
 use belay_effects::Kind;
 use belay_effects::area::{Area, Tally};
 use belay_memory::Memory;
@@ -85,7 +85,7 @@ pub(crate) fn mapping(protection: c_int, kind: c_int, fd: c_int) {
 #[cold]
 pub(crate) fn unseen() {
     if is_watching()
-        && let Some(shim) = crate::start::shim()
+        && let Some(shim) = crate::shim::shim()
         && !shim.control().has(flags::UNSEEN)
     {
         shim.control().raise(flags::UNSEEN);
@@ -119,12 +119,12 @@ pub(crate) fn told(fd: c_int) {
 
 /// Whether it is looked for what a daemon keeps.
 fn is_watching() -> bool {
-    matches!(policy(), Policy::Journal | Policy::Watched | Policy::Transaction)
+    matches!(policy(), Policy::Journal | Policy::Watched | Policy::Transaction(_))
 }
 
 /// Whether the daemon has come to the end of its start.
 pub(super) fn serves() -> bool {
-    crate::start::shim().is_some_and(|shim| shim.host.is_ready())
+    crate::shim::shim().is_some_and(|shim| shim.host.is_ready())
 }
 
 impl Shim {

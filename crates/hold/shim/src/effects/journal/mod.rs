@@ -24,10 +24,10 @@ pub(crate) use kept::{is_all_seen, left, mapping, stream, told, unseen};
 pub(crate) use temporary::drawn;
 pub(crate) use watched::{is_looked_for, note_image};
 
+use super::policy::Policy;
 use super::tag::{self, State, Tag};
-use super::{Policy, policy};
 use crate::real;
-use crate::start::{Shim, shim};
+use crate::shim::{Shim, policy, shim};
 use belay_effects::Kind;
 use belay_effects::area::Tally;
 use belay_recorder::Store;
@@ -50,16 +50,18 @@ pub(crate) fn effect(
             watched::note(call);
             return make();
         }
-        Policy::Transaction => {
+        Policy::Transaction(_) => {
             // Not to the image, so not in the transaction.
             if let Some(shim) = shim() {
-                shim.image_aside();
+                if let Some(transaction) = shim.transaction() {
+                    transaction.aside();
+                }
                 watched::note(call);
             }
             return make();
         }
         // What it changes besides its image it changes twice if the request is issued again.
-        Policy::Epoch => return make(),
+        Policy::Epoch(_) => return make(),
         Policy::Journal => {}
     }
     let mut tag = tag::get();
@@ -118,7 +120,7 @@ pub(crate) fn read(
     make: impl Fn() -> isize,
     moved: Option<c_int>,
 ) -> isize {
-    if policy() != Policy::Journal {
+    if !policy().is_journal() {
         return make();
     }
     let tag = tag::get();

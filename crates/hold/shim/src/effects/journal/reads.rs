@@ -5,7 +5,7 @@ use super::super::tag::{self, State, Tag};
 use super::{fail, give, outcome, turn};
 use crate::dying::checkpoint;
 use crate::real;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::log::Head;
 use belay_effects::{Advice, Cursor, Entry, Kind, Log};

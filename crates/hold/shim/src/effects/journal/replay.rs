@@ -7,7 +7,7 @@ use super::call::{About, Call};
 use super::{fail, give, outcome, turn};
 use crate::dying::in_call;
 use crate::real;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::journal::Further;
 use belay_effects::log::Head;

@@ -2,7 +2,7 @@
 //! apart any more, so that no journal is to be trusted.
 
 use super::super::tag::{self, State, Tag};
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::{Cursor, Kind};
 use belay_recorder::Slot;

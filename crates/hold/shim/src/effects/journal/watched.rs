@@ -7,10 +7,9 @@
 //! connection that loses what is under way; then for the requests that change that.
 
 use super::super::tag::{self, State, Tag};
-use super::super::{Policy, policy};
 use super::{Call, kept};
 use crate::real;
-use crate::start::Shim;
+use crate::shim::{Shim, policy};
 use belay_recorder::Slot;
 use belay_recorder::control::{flags, options};
 use belay_session::{LEAVES, Phase, STORES, Session};
@@ -38,7 +37,7 @@ pub(super) fn note(call: impl FnOnce() -> Call) {
 /// The calling thread changes the image.
 #[inline]
 pub(crate) fn note_image() {
-    if policy() == Policy::Transaction && is_looked_for() {
+    if policy().is_transaction() && is_looked_for() {
         changes(|| true);
     }
 }

@@ -4,10 +4,9 @@ use super::memory::{filled, part};
 use super::syscall;
 use crate::descriptors::is_image;
 use crate::effects::journal::note_image;
-use crate::effects::{Policy, policy};
 use crate::positions;
 use crate::real;
-use crate::start::shim;
+use crate::shim::{Shim, policy, shim};
 use libc::{c_char, c_int, c_void, iovec, off_t, size_t};
 use std::ffi::CStr;
 
@@ -69,18 +68,18 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
     let mut done = 0_isize;
     for this in parts {
         let at = offset + done as i64;
-        let n = if policy() == Policy::Epoch {
-            if reads {
-                shim.epoch_read(fd, filled(this.iov_base, this.iov_len), at)
-            } else {
-                shim.epoch_write(fd, part(this), at)
+        let n = match (shim.epoch(), shim.transaction(), reads) {
+            (Some(epoch), _, true) => epoch.read(fd, filled(this.iov_base, this.iov_len), at),
+            (Some(epoch), _, false) => epoch.write(fd, part(this), at),
+            (None, Some(transaction), true) => {
+                let n = syscall!(SYS_pread64, fd, this.iov_base, this.iov_len, at);
+                transaction.read(n, filled(this.iov_base, this.iov_len), at)
             }
-        } else if reads {
-            let n = syscall!(SYS_pread64, fd, this.iov_base, this.iov_len, at);
-            shim.image_read(n, filled(this.iov_base, this.iov_len), at)
-        } else {
-            note_image();
-            shim.image_write(fd, part(this), at)
+            (None, Some(transaction), false) => {
+                note_image();
+                transaction.write(fd, part(this), at)
+            }
+            (None, None, _) => real::fail(libc::EBADF), // without such a policy nothing is an image
         };
         if n < 0 {
             return if done > 0 { done } else { n };
@@ -97,44 +96,48 @@ pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> 
 /// set: nothing may pass the overlay by.
 pub(in crate::interpose) fn passes_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
-    if policy() == Policy::Epoch {
+    if shim.policy.is_epoch() {
         real::set_errno(libc::EOPNOTSUPP);
         return true;
     }
     note_image();
-    shim.image_beyond();
+    if let Some(transaction) = shim.transaction() {
+        transaction.beyond();
+    }
     false
 }
 
 /// As [`passes_by`] if the image is about to be read otherwise than by a read; errno is the caller's to set.
 pub(in crate::interpose) fn is_read_by(fd: c_int) -> bool {
     let (true, Some(shim)) = (is_image(fd), shim()) else { return false };
-    if policy() == Policy::Epoch {
+    if shim.policy.is_epoch() {
         return true;
     }
-    shim.image_read_beyond();
+    if let Some(transaction) = shim.transaction() {
+        transaction.read_beyond();
+    }
     false
 }
 
 /// Whether a name leads to the image, and what is done by it would pass the overlay by.
 pub(super) fn is_named(path: *const c_char) -> bool {
-    let Some(shim) = shim().filter(|_| policy() == Policy::Epoch && !path.is_null()) else {
+    let Some(epoch) = shim().and_then(Shim::epoch).filter(|_| !path.is_null()) else {
         return false;
     };
     // SAFETY: a NUL-terminated string, readable during the daemon's call.
-    shim.epoch_is_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
+    epoch.leads_to_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
 }
 
 /// ftruncate(2) of the image, if `fd` is that and the overlay has to know.
 pub(super) fn image_length(fd: c_int, length: i64) -> Option<c_int> {
-    let shim = shim().filter(|_| policy() == Policy::Epoch && is_image(fd))?;
-    Some(shim.epoch_set_length(length))
+    let epoch = shim()?.epoch().filter(|_| is_image(fd))?;
+    Some(epoch.set_length(length))
 }
 
 /// How long the daemon is to find its image, if `fd` is that and that may be another length than the disk's.
 pub(super) fn image_end(fd: c_int) -> Option<i64> {
-    let shim = shim().filter(|_| is_image(fd) && policy() == Policy::Epoch)?;
-    shim.epoch_length()
+    let epoch = shim().filter(|_| is_image(fd))?.epoch()?;
+    epoch.length()
 }
 
 macro_rules! seeks {
@@ -160,7 +163,7 @@ seeks! {
 
 /// Memory that is shared with the image would pass the overlay by, so it is not to be had.
 fn refuses_mapping(fd: c_int) -> bool {
-    let refused = fd >= 0 && policy() == Policy::Epoch && is_image(fd);
+    let refused = is_image(fd) && policy().is_epoch();
     if refused {
         eprintln!(
             "belay: the daemon maps its image into memory, which the policy `epoch` cannot follow: it gets ENODEV; \
@@ -208,11 +211,11 @@ macro_rules! syncs {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
-            if is_image(fd) && policy() == Policy::Epoch {
+            if is_image(fd) && policy().is_epoch() {
                 return 0; // a checkpoint makes it durable; until then nothing is there to be
             }
             if is_image(fd)
-                && let Some(done) = shim().and_then(crate::start::Shim::image_sync)
+                && let Some(done) = shim().and_then(Shim::transaction).and_then(|it| it.sync())
             {
                 return done;
             }

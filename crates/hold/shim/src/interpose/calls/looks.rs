@@ -4,8 +4,8 @@
 use super::image::image_end;
 use super::{bytes, syscall};
 use crate::effects::journal::{arguments, read};
-use crate::effects::policy;
 use crate::real;
+use crate::shim::policy;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 

@@ -5,7 +5,7 @@ use crate::descriptors::names_changed;
 use crate::effects::journal::{About, Call, arguments, beyond, effect};
 use crate::effects::tag;
 use crate::real;
-use crate::start::shim;
+use crate::shim::shim;
 use belay_effects::Kind;
 use belay_recorder::control;
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};

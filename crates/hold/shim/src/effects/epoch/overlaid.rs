@@ -1,9 +1,9 @@
 //! Reads and writes of the image: through the overlay.
 
+use super::Epoch;
 use crate::descriptors;
 use crate::positions;
 use crate::real;
-use crate::start::Shim;
 use belay_image::overlay::Refused;
 use libc::c_int;
 use rustix::fs::{AtFlags, CWD, Stat};
@@ -12,48 +12,48 @@ use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Shim {
+impl Epoch<'_> {
     /// pread(2) of the daemon's from the image.
-    pub(crate) fn epoch_read(&self, fd: c_int, out: &mut [u8], offset: i64) -> isize {
+    pub(crate) fn read(&self, fd: c_int, out: &mut [u8], offset: i64) -> isize {
         let Ok(at) = u64::try_from(offset) else { return real::fail(libc::EINVAL) };
-        let _shared = self.epochs.overlay.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.state.overlay.read().unwrap_or_else(PoisonError::into_inner);
         let done = self.overlay().read(at, out, |at, out| pread(fd, at, out));
         done.map_or_else(|why| refuse(&why), |n| n as isize)
     }
 
     /// pwrite(2) of the daemon's to the image.
-    pub(crate) fn epoch_write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
+    pub(crate) fn write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
         let Ok(at) = u64::try_from(offset) else { return real::fail(libc::EINVAL) };
-        let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.state.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let overlay = self.overlay();
         let done = overlay.write(at, bytes, |at, out| pread(fd, at, out));
         if let (Ok(dirty), Ok(next)) = (overlay.dirty_bytes(), overlay.next_page()) {
-            self.epochs.ahead.want_overlay(next);
-            self.epoch_grown(&overlay, dirty);
+            self.state.ahead.want_overlay(next);
+            self.grown(&overlay, dirty);
         }
         done.map_or_else(|why| refuse(&why), |n| n as isize)
     }
 
     /// ftruncate(2) of the daemon's of the image.
-    pub(crate) fn epoch_set_length(&self, length: i64) -> c_int {
+    pub(crate) fn set_length(&self, length: i64) -> c_int {
         let Ok(length) = u64::try_from(length) else { return real::fail(libc::EINVAL) as c_int };
-        let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.state.overlay.write().unwrap_or_else(PoisonError::into_inner);
         let done = self.overlay().set_length(length);
         done.map_or_else(|_| real::fail(libc::EIO) as c_int, |()| 0)
     }
 
     /// How long the image is as the daemon sees it; `None` if nobody can tell, or it is a disk.
-    pub(crate) fn epoch_length(&self) -> Option<i64> {
-        let _shared = self.epochs.overlay.read().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn length(&self) -> Option<i64> {
+        let _shared = self.state.overlay.read().unwrap_or_else(PoisonError::into_inner);
         self.overlay().length().ok().and_then(|length| i64::try_from(length).ok())
     }
 
     /// The daemon has opened `fd`. If that is its image, as the user has named it, and can be written to, or
     /// is so already by another descriptor, what it reads and writes there goes through the overlay. At the
     /// first time in its life what the dead generation wrote since the last checkpoint is dropped.
-    pub(crate) fn epoch_opened(&self, fd: c_int, flags: c_int) {
+    pub(crate) fn opened(&self, fd: c_int, flags: c_int) {
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
-        if flags & libc::O_PATH != 0 || (reads && !self.epochs.opened.load(Relaxed)) {
+        if flags & libc::O_PATH != 0 || (reads && !self.state.opened.load(Relaxed)) {
             return;
         }
         // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
@@ -71,11 +71,11 @@ impl Shim {
             refuse_image("by a descriptor of too high a number");
         }
         positions::keep(fd);
-        if !reads && !self.image_box.leave(file) {
+        if !reads && !self.shim.image_box.leave(file) {
             refuse_image("in a way in which belay cannot have it, too");
         }
-        let _alone = self.epochs.overlay.write().unwrap_or_else(PoisonError::into_inner);
-        if self.epochs.opened.swap(true, Relaxed) {
+        let _alone = self.state.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        if self.state.opened.swap(true, Relaxed) {
             return;
         }
         let length = length(file).unwrap_or(u64::MAX);
@@ -86,14 +86,14 @@ impl Shim {
     }
 
     /// The daemon is about to empty the file `path` as it opens it, which must not be its image.
-    pub(crate) fn epoch_empties(&self, dir: c_int, path: &CStr, follows: bool) {
-        if self.epoch_is_image(dir, path, follows) {
+    pub(crate) fn empties(&self, dir: c_int, path: &CStr, follows: bool) {
+        if self.leads_to_image(dir, path, follows) {
             refuse_image("to empty it");
         }
     }
 
     /// Whether a name of the daemon's leads to its image.
-    pub(crate) fn epoch_is_image(&self, dir: c_int, path: &CStr, follows: bool) -> bool {
+    pub(crate) fn leads_to_image(&self, dir: c_int, path: &CStr, follows: bool) -> bool {
         let flags = if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let dir = match dir {
             _ if path.to_bytes().starts_with(b"/") => CWD, // nobody looks at it then
@@ -108,8 +108,8 @@ impl Shim {
 
     /// Whether the daemon is about to open a stream on its image, which is `stat`, and must not: what libc reads and
     /// writes there by itself is not seen here. To look at it before it is opened for writing is allowed, as above.
-    pub(crate) fn epoch_refuses_stream(&self, stat: &Stat, reads: bool) -> bool {
-        let refused = (!reads || self.epochs.opened.load(Relaxed)) && self.is_image(stat);
+    pub(crate) fn refuses_stream(&self, stat: &Stat, reads: bool) -> bool {
+        let refused = (!reads || self.state.opened.load(Relaxed)) && self.is_image(stat);
         if refused {
             eprintln!(
                 "belay: the daemon opens its image as a stream (fopen, fdopen), which the policy `epoch` cannot follow: \
@@ -122,7 +122,7 @@ impl Shim {
 
     /// Whether a file is the image, by whatever name.
     fn is_image(&self, stat: &Stat) -> bool {
-        let named = self.image_box.named();
+        let named = self.shim.image_box.named();
         named.is_some() && crate::image_box::identity(stat) == named
     }
 }

@@ -6,28 +6,28 @@
 //! its reply is on record has changed nothing; one that dies later has its writes carried out by
 //! its successor ([`super::after`]).
 
-mod turn;
+pub(crate) mod state;
+pub(crate) mod turn;
 
-pub(crate) use turn::Turn;
-
-use super::{Policy, log_of, policy};
+use super::log_of;
+use super::policy::Policy;
 use crate::descriptors;
 use crate::dying::in_call;
 use crate::positions;
 use crate::real;
-use crate::start::Shim;
+use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::finish::write_runs;
 use belay_effects::log::{COMMITTED, Head, TORN};
 use belay_effects::{Kind, Log, Overlay};
-use belay_recorder::Slot;
 use belay_sys::Mapping;
 use libc::c_int;
+use state::{Transaction, Transactions};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use turn::Place;
+use turn::Turn;
 
 /// A log that has grown beyond this many bytes is given back to the system.
 const KEEP: usize = 4 << 20;
@@ -36,99 +36,41 @@ const KEEP: usize = 4 << 20;
 /// none that this policy is for; it must not hang all the same.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The transaction under way.
-#[derive(Debug, Default)]
-struct Transaction {
-    /// The request; 0 for none.
-    unique: u64,
-    overlay: Overlay,
-    /// The log was too short: from here on writes go through.
-    torn: bool,
-}
-
-/// The image's part of the shim.
-#[derive(Debug)]
-pub(crate) struct Images {
-    transaction: Mutex<Transaction>,
-    place: Place,
-    /// None is under way.
-    idle: Condvar,
-    /// The one under way is not to be answered. Changed under the lock; who took such a request sees
-    /// it without, when it asks for the next.
-    unanswered: AtomicBool,
-    /// How many wait for that: most daemons have one thread, and nobody is to be woken.
-    waiting: AtomicU32,
-    /// The overlay is not empty. A thread sees what it wrote itself; one that was told of it by another
-    /// has synchronised with that.
-    differs: AtomicBool,
-    /// The descriptor by which the daemon has the image.
-    fd: AtomicI32,
-}
-
-impl Default for Images {
-    fn default() -> Self {
-        Self {
-            transaction: Mutex::new(Transaction::default()),
-            place: Place::default(),
-            idle: Condvar::new(),
-            unanswered: AtomicBool::new(false),
-            waiting: AtomicU32::new(0),
-            differs: AtomicBool::new(false),
-            fd: AtomicI32::new(-1),
-        }
-    }
-}
-
-impl Images {
-    fn lock(&self) -> MutexGuard<'_, Transaction> {
-        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The request that has this turn is on record in `slot`.
-    pub(super) fn assign(&self, turn: Turn, slot: Option<Slot>) {
-        if let Some(number) = turn.number {
-            self.place.assign(number, slot);
-        }
-    }
-
-    /// The request that has this turn is not given to the daemon now.
-    pub(super) fn leave(&self, turn: Turn) {
-        let mut transaction = self.lock();
-        if transaction.unique == turn.unique && transaction.overlay.is_empty() {
-            self.end(&mut transaction);
-        }
-    }
-
-    /// None is under way any more.
-    fn end(&self, transaction: &mut Transaction) {
-        transaction.unique = 0;
-        self.unanswered.store(false, Relaxed);
-        self.place.pass();
-        transaction.torn = false;
-        // Who waits has said so under the lock that is held here.
-        if self.waiting.load(Relaxed) > 0 {
-            self.idle.notify_one();
-        }
-    }
+/// The policy `transaction` at work, of a daemon that has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Transacting<'s> {
+    shim: &'s Shim,
+    pub(crate) state: &'s Transactions,
 }
 
 impl Shim {
+    /// The policy `transaction`, if that is the daemon's.
+    #[inline]
+    pub(crate) fn transaction(&self) -> Option<Transacting<'_>> {
+        match &self.policy {
+            Policy::Transaction(state) => Some(Transacting { shim: self, state }),
+            _ => None,
+        }
+    }
+}
+
+impl Transacting<'_> {
     /// Waits until the request before is answered, and makes what is written from then on belong to
     /// `unique`: a daemon with several threads works on one request at a time, so that of what
     /// another has done to the image each sees all or nothing. (Such daemons hold a lock of their own
     /// anyway.) What is not answered waits for nobody, and belongs to what is under way. No lock of
     /// belay's may be held.
-    pub(super) fn image_enter(&self, unique: u64, answered: bool) -> Turn {
+    pub(crate) fn enter(&self, unique: u64, answered: bool) -> Turn {
         let other =
             |transaction: &mut Transaction| transaction.unique != 0 && transaction.unique != unique;
-        let mut transaction = self.image.lock();
+        let mut transaction = self.state.lock();
         if other(&mut transaction) {
             if !answered {
                 return Turn { unique, number: None };
             }
-            self.image.waiting.fetch_add(1, Relaxed);
-            let waited = self.image.idle.wait_timeout_while(transaction, PATIENCE, other);
-            self.image.waiting.fetch_sub(1, Relaxed);
+            self.state.waiting.fetch_add(1, Relaxed);
+            let waited = self.state.idle.wait_timeout_while(transaction, PATIENCE, other);
+            self.state.waiting.fetch_sub(1, Relaxed);
             transaction = waited.map_or_else(|poison| poison.into_inner().0, |(guard, _)| guard);
             if other(&mut transaction) && !transaction.torn {
                 self.tear(&mut transaction); // it waits for this one: none for this policy
@@ -136,16 +78,16 @@ impl Shim {
         }
         if transaction.unique != unique {
             transaction.unique = unique;
-            self.image.place.pass();
+            self.state.place.pass();
             transaction.torn = false;
         }
-        self.image.unanswered.store(!answered, Relaxed);
-        Turn { unique, number: Some(self.image.place.turn()) }
+        self.state.unanswered.store(!answered, Relaxed);
+        Turn { unique, number: Some(self.state.place.turn()) }
     }
 
     /// The log of the request under way, begun if it has none.
     fn log_under_way(&self, transaction: &Transaction) -> Log<'_, Arc<Mapping>> {
-        let log = log_of(self, self.image.place.slot());
+        let log = log_of(self.shim, self.state.place.slot());
         if log.unique() != transaction.unique {
             log.begin(transaction.unique);
         }
@@ -154,16 +96,16 @@ impl Shim {
 
     /// The image is about to be changed otherwise than by a write: what the transaction has written
     /// goes first.
-    pub(crate) fn image_beyond(&self) {
-        let mut transaction = self.image.lock();
+    pub(crate) fn beyond(&self) {
+        let mut transaction = self.state.lock();
         if transaction.unique != 0 && !transaction.torn {
             self.tear(&mut transaction);
         }
     }
 
     /// The image is about to be read otherwise than by a read: what the transaction has written, if anything, must be there.
-    pub(crate) fn image_read_beyond(&self) {
-        let mut transaction = self.image.lock();
+    pub(crate) fn read_beyond(&self) {
+        let mut transaction = self.state.lock();
         if !transaction.overlay.is_empty() {
             self.tear(&mut transaction);
         }
@@ -171,17 +113,14 @@ impl Shim {
 
     /// The daemon has opened `fd` before it serves: if it is a disk or a file that it can write to,
     /// it is the image.
-    pub(crate) fn image_opened(&self, fd: c_int, flags: c_int) {
+    pub(crate) fn opened(&self, fd: c_int, flags: c_int) {
         // With O_DIRECT what is written must lie as the disk wants it, which the log does not.
         const NOT_THOSE: c_int =
             libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_PATH | libc::O_DIRECT;
-        if policy() == Policy::Epoch {
-            return self.epoch_opened(fd, flags);
-        }
-        if self.host.is_ready()
+        if self.shim.host.is_ready()
             || flags & libc::O_ACCMODE == libc::O_RDONLY
             || flags & NOT_THOSE != 0
-            || self.image.fd.load(Relaxed) >= 0
+            || self.state.fd.load(Relaxed) >= 0
             || !descriptors::has_own_memory()
         {
             return;
@@ -189,26 +128,26 @@ impl Shim {
         // SAFETY: the daemon's open(2) has just returned this descriptor, on this thread.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         // The one file that the first life took for its image stays it.
-        if self.image_box.leave(file) && descriptors::add_image(fd) {
+        if self.shim.image_box.leave(file) && descriptors::add_image(fd) {
             positions::keep(fd);
-            self.image.fd.store(fd, Relaxed);
+            self.state.fd.store(fd, Relaxed);
         }
     }
 
     /// `fd` is the image no longer. Asked by `descriptors` alone, which knows whose descriptor it is.
-    pub(crate) fn image_closed(&self, fd: c_int) {
+    pub(crate) fn closed(&self, fd: c_int) {
         // There may be a duplicate of it.
         let other = descriptors::other_image(fd).unwrap_or(-1);
-        let _ = self.image.fd.compare_exchange(fd, other, Relaxed, Relaxed);
+        let _ = self.state.fd.compare_exchange(fd, other, Relaxed, Relaxed);
     }
 
     /// pwrite(2) of the daemon's to the image.
-    pub(crate) fn image_write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
+    pub(crate) fn write(&self, fd: c_int, bytes: &[u8], offset: i64) -> isize {
         let Ok(at) = u64::try_from(offset) else {
             real::set_errno(libc::EINVAL);
             return -1;
         };
-        let mut transaction = self.image.lock();
+        let mut transaction = self.state.lock();
         if transaction.unique == 0 || transaction.torn {
             return pwrite(fd, bytes, offset);
         }
@@ -217,7 +156,7 @@ impl Shim {
         match log.append(&head, bytes) {
             Some(entry) => {
                 transaction.overlay.write(at, bytes.len(), log.payload_at(&entry));
-                self.image.differs.store(true, Relaxed);
+                self.state.differs.store(true, Relaxed);
                 bytes.len() as isize
             }
             None => {
@@ -233,36 +172,36 @@ impl Shim {
     fn tear(&self, transaction: &mut Transaction) {
         let log = self.log_under_way(transaction);
         log.raise(TORN);
-        self.tally(Tally::Torn);
+        self.shim.tally(Tally::Torn);
         self.carry_out(&mut transaction.overlay);
         transaction.torn = true;
     }
 
     /// What the daemon has read from the image, `read` bytes into `out`, as its transaction sees it.
-    pub(crate) fn image_read(&self, read: isize, out: &mut [u8], offset: i64) -> isize {
+    pub(crate) fn read(&self, read: isize, out: &mut [u8], offset: i64) -> isize {
         let (Ok(got), Ok(at)) = (usize::try_from(read), u64::try_from(offset)) else { return read };
-        if !self.image.differs.load(Relaxed) {
+        if !self.state.differs.load(Relaxed) {
             return read;
         }
-        let transaction = self.image.lock();
+        let transaction = self.state.lock();
         let end = usize::try_from(transaction.overlay.end().saturating_sub(at)).unwrap_or(0);
         let len = got.max(end.min(out.len()));
         if let Some(gap) = out.get_mut(got..len) {
             gap.fill(0); // behind the end of the file, until the transaction makes it longer
         }
         if let Some(out) = out.get_mut(..len) {
-            transaction.overlay.patch(&**self.host.memory(), at, out);
+            transaction.overlay.patch(&**self.shim.host.memory(), at, out);
         }
         len as isize
     }
 
     /// fsync(2) of the image; `None` if it can be made at once.
-    pub(crate) fn image_sync(&self) -> Option<c_int> {
-        let mut transaction = self.image.lock();
+    pub(crate) fn sync(&self) -> Option<c_int> {
+        let mut transaction = self.state.lock();
         if transaction.overlay.is_empty() {
             return None;
         }
-        let log = log_of(self, self.image.place.slot());
+        let log = log_of(self.shim, self.state.place.slot());
         let head = Head { kind: Kind::Sync as u32, ..Head::default() };
         if log.append(&head, &[]).is_none() {
             self.tear(&mut transaction); // full: what it holds comes before the fsync
@@ -274,59 +213,59 @@ impl Shim {
 
     /// The request under way changes something besides the image: whether that happened is not known
     /// after a crash.
-    pub(crate) fn image_aside(&self) {
-        let transaction = self.image.lock();
+    pub(crate) fn aside(&self) {
+        let transaction = self.state.lock();
         if transaction.unique != 0 {
-            log_of(self, self.image.place.slot()).mark_opaque(transaction.unique);
+            log_of(self.shim, self.state.place.slot()).mark_opaque(transaction.unique);
         }
     }
 
     /// Commits the transaction of `unique`, or, with `None`, that of a request that is not answered.
     #[inline]
-    pub(crate) fn image_settle(&self, unique: Option<u64>) {
+    pub(crate) fn settle(&self, unique: Option<u64>) {
         // A thread that asks for more has mostly answered: no lock for that.
-        if unique.is_some() || self.image.unanswered.load(Relaxed) {
-            self.image_commit(unique);
+        if unique.is_some() || self.state.unanswered.load(Relaxed) {
+            self.commit(unique);
         }
     }
 
-    fn image_commit(&self, unique: Option<u64>) {
-        let mut transaction = self.image.lock();
+    fn commit(&self, unique: Option<u64>) {
+        let mut transaction = self.state.lock();
         let meant = match unique {
             Some(unique) => unique == transaction.unique,
-            None => self.image.unanswered.load(Relaxed),
+            None => self.state.unanswered.load(Relaxed),
         };
         if !meant || transaction.unique == 0 {
             return;
         }
         if !transaction.overlay.is_empty() || transaction.torn {
-            let log = log_of(self, self.image.place.slot());
+            let log = log_of(self.shim, self.state.place.slot());
             // From here on it has happened, also if nobody recorded a reply.
             log.raise(COMMITTED);
             self.carry_out(&mut transaction.overlay);
             log.drop();
-            self.tally(Tally::Committed);
+            self.shim.tally(Tally::Committed);
             let (at, len) = log.range();
             if log.used() * 8 > KEEP {
-                let _ = self.host.memory().discard(at, len);
+                let _ = self.shim.host.memory().discard(at, len);
             }
         }
-        self.image.end(&mut transaction);
+        self.state.end(&mut transaction);
     }
 
     /// Writes to the image what a transaction has written.
     fn carry_out(&self, overlay: &mut Overlay) {
-        let fd = self.image.fd.load(Relaxed);
+        let fd = self.state.fd.load(Relaxed);
         if fd < 0 {
             failed("it is not open any more");
         }
         // SAFETY: the daemon has it open: it is forgotten when the daemon closes it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        if let Err(errno) = in_call(|| write_runs(self.host.memory(), file, overlay)) {
+        if let Err(errno) = in_call(|| write_runs(self.shim.host.memory(), file, overlay)) {
             failed(&errno.to_string());
         }
         overlay.clear();
-        self.image.differs.store(false, Relaxed);
+        self.state.differs.store(false, Relaxed);
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A request's turn to be given to the daemon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    pub(in crate::effects) unique: u64,
+    pub(crate) unique: u64,
     /// The number of its turn; none if it does not wait for one.
-    pub(in crate::effects) number: Option<u32>,
+    pub(crate) number: Option<u32>,
 }
 
 /// Whose turn it is, by the turn's number (high half), and the slot of its request, plus one (low half;
