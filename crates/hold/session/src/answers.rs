@@ -17,15 +17,15 @@ impl<M: Memory> Session<M> {
         }
         let unique = task.unique();
         let (Some((_, slot)), Some(header)) =
-            (self.slot_of(unique & !UNIQUE_RESEND), crate::message::read::<OutHeader>(reply))
+            (self.slots.find(unique & !UNIQUE_RESEND), crate::message::read::<OutHeader>(reply))
         else {
             return Step::Done;
         };
         let opcode = task.opcode();
         let body = || reply.get(size_of::<OutHeader>()..).unwrap_or_default().into();
-        self.answering = true;
+        self.logged.set_answering(true);
         let outgoing = self.effects(slot, opcode, &header, reply, body);
-        self.answering = false;
+        self.logged.set_answering(false);
         match outgoing {
             Outgoing::Replace(message) => Step::Answer(message.as_bytes().to_vec()),
             Outgoing::ReplaceLong(message) => Step::Answer(message),
@@ -55,7 +55,7 @@ impl<M: Memory> Session<M> {
             Err(_) => (format!("{:?}", task.job), 0, 0),
         };
         self.control().decide(&Decision {
-            generation: self.generation,
+            generation: self.life.generation(),
             opcode,
             unique: task.unique() & !UNIQUE_RESEND,
             node,

@@ -6,81 +6,29 @@
 //! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
 
 use crate::injection::Injection;
-use crate::session::{Session, Work};
+use crate::parts::caller::{Caller, Callers};
+use crate::session::Session;
 use crate::task::{Job, Task};
 use belay_memory::Memory;
 use belay_recorder::{Handle, Slot};
-use belay_wire::errno::{EACCES, EPERM};
 use belay_wire::request::HEADER;
-use belay_wire::{InHeader, Opcode, OutHeader, Request, get_u64, handle_fields, put_u64};
-use smallvec::SmallVec;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) pid: u32,
-}
-
-/// Those who may ask, the likeliest first.
-type Callers = SmallVec<[Caller; 4]>;
-
-/// A request of belay's own that the daemon has.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    /// For the sake of which task.
-    pub(crate) task: u64,
-    pub(crate) injection: Injection,
-    pub(crate) opcode: Opcode,
-    /// The request, and who else may ask, if the daemon refuses.
-    again: Option<Box<(Vec<u8>, Callers)>>,
-}
+use belay_wire::{Request, get_u64, handle_fields};
 
 impl<M: Memory> Session<M> {
     /// The daemon's user and group: who has mounted, if that was no root.
     pub fn set_owner(&mut self, uid: u32, gid: u32) {
-        self.owner = Caller { uid, gid, pid: 0 };
+        self.life.set_owner(Caller { uid, gid, pid: 0 });
     }
 
     /// Notes a request of belay's own that the daemon is about to get, and puts into it on whose behalf it is.
     pub(crate) fn note_asked(&mut self, task: &Task, injection: Injection, message: &mut [u8]) {
-        let unique = get_u64(message, 8).unwrap_or(0);
-        let opcode = Request::parse(message).map_or(Opcode(0), |request| request.opcode());
-        let mut callers = self.callers(task, &injection);
-        let mut again = None;
-        if !callers.is_empty() {
-            assume(message, callers.remove(0));
-            if !callers.is_empty() {
-                again = Some(Box::new((message.to_vec(), callers)));
-            }
-        }
-        self.injections.insert(unique, Asked { task: task.id, injection, opcode, again });
-    }
-
-    /// Asks again on another's behalf what the daemon has refused, if there is another. Gives what is answered else.
-    pub(crate) fn ask_again(&mut self, mut asked: Asked, header: &OutHeader) -> Option<Asked> {
-        let refused = matches!(-header.error, EPERM | EACCES);
-        let Some((mut message, mut callers)) = asked.again.take().filter(|_| refused).map(|b| *b)
-        else {
-            return Some(asked);
-        };
-        let unique = self.injected_ids(0).unique;
-        let _ = put_u64(&mut message, belay_wire::fields::UNIQUE_OFFSET, unique);
-        assume(&mut message, callers.remove(0));
-        if !callers.is_empty() {
-            asked.again = Some(Box::new((message.clone(), callers)));
-        }
-        self.injections.insert(unique, asked);
-        self.outbox.push_back(Work::Deliver(message));
-        self.kick = true;
-        None
+        let callers = self.callers(task, &injection);
+        self.questions.ask(task.id, injection, message, callers);
     }
 
     /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
     pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
-        let id = self.injections.get(&unique)?.task;
+        let id = self.questions.get(unique)?.task;
         let task = self.tasks.iter().find(|task| task.id == id)?;
         let unique = task.unique() & !belay_wire::UNIQUE_RESEND;
         self.slot_in_hand(unique).map(|slot| (unique, slot))
@@ -110,12 +58,12 @@ impl<M: Memory> Session<M> {
             | Injection::NarrowMode { .. }
             | Injection::NarrowLeft { .. }
             | Injection::WidenCreated
-            | Injection::NarrowCreated => [Some(root), opener, requester, Some(self.owner)],
+            | Injection::NarrowCreated => [Some(root), opener, requester, Some(self.life.owner())],
             Injection::RemoveHidden { node } => {
-                let remover = self.removers.get(node).copied();
-                [requester.or(Some(root)), Some(root), remover, Some(self.owner)]
+                let remover = self.hidden.remover(*node);
+                [requester.or(Some(root)), Some(root), remover, Some(self.life.owner())]
             }
-            _ => [opener, requester, Some(root), Some(self.owner)],
+            _ => [opener, requester, Some(root), Some(self.life.owner())],
         };
         let pid = wanted.iter().flatten().map(|caller| caller.pid).find(|pid| *pid != 0);
         let mut callers = Callers::new();
@@ -155,17 +103,5 @@ impl<M: Memory> Session<M> {
                 self.store.handle_by_key(get_u64(request.body, at.checked_sub(HEADER)?)?)
             }
         }
-    }
-}
-
-/// Puts into a request who asks.
-fn assume(message: &mut [u8], caller: Caller) {
-    if let Some(place) = message.get_mut(..HEADER)
-        && let Ok(mut header) = InHeader::read_from_bytes(place)
-    {
-        header.uid = caller.uid;
-        header.gid = caller.gid;
-        header.pid = caller.pid;
-        place.copy_from_slice(header.as_bytes());
     }
 }

@@ -11,10 +11,13 @@
 use crate::decision::Progress;
 use crate::hide::Hide;
 use crate::injection::Injection;
-use crate::logged::Placed;
 use crate::message::read;
-use crate::session::{Active, Phase, Session, Work};
+use crate::parts::epochs::Flush;
+use crate::parts::life::Phase;
+use crate::parts::slots::Active;
+use crate::session::Session;
 use crate::task::{Job, Resent, Step, Task};
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_recorder::control::{FlushBy, options};
@@ -24,12 +27,6 @@ use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
 
 /// O_RDWR: daemons flush for handles only by which something could have been written.
 const O_RDWR: u32 = 2;
-/// How long a checkpoint may hold up all requests before it has begun to flush, in ns. A request that
-/// takes longer is none of its business: the next one will find it done.
-const PATIENCE: u64 = 500_000_000;
-
-/// How long after a failed checkpoint the next one is tried, in ns.
-const PAUSE: u64 = 1_000_000_000;
 
 /// Requests by which an application asks for what it wrote to be safe.
 pub(crate) const SYNCS: OpcodeSet =
@@ -42,69 +39,20 @@ fn clears_up(task: &Task) -> bool {
     matches!(task.job, Job::RemoveHidden(_))
 }
 
-/// How far the checkpoint under way is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Flush {
-    /// What had begun has not ended yet.
-    #[default]
-    No,
-    /// The root directory is being opened.
-    Opening,
-    /// It is open by this handle.
-    Open(u64),
-    /// The daemon is writing what it has, for the directory that is open by this handle.
-    Syncing(u64),
-    /// It has written; the handle is to be closed.
-    Synced(u64),
-    /// It is being closed.
-    Closing,
-    /// The daemon is writing what it has, for a FLUSH.
-    Flushing,
-    /// The daemon was told that the mount has gone.
-    Retiring,
-    /// All is written: the epoch can end.
-    Done,
-    /// The daemon could not write.
-    Failed(i32),
-}
-
-/// Epochs, as the session sees them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Epochs {
-    /// The number of the epoch that is under way.
-    pub(crate) current: u64,
-    /// The last one that outlives a loss of power.
-    durable: u64,
-    /// An application waits for this one.
-    wanted: u64,
-    /// The last task that belongs to the epoch that a checkpoint ends.
-    boundary: u64,
-    /// When that began.
-    since: u64,
-    pub(crate) flush: Flush,
-    /// The epoch of which requests that came back after a crash or restart are: nothing has been answered
-    /// since. 0 if something has.
-    settled: u64,
-    /// A checkpoint has failed: when the next one may begin.
-    again: u64,
-    /// The daemon has refused to write what it holds, as it can write nothing.
-    holds_nothing: bool,
-}
-
 impl<M: Memory> Session<M> {
     /// Whether the policy is `epoch`.
     pub(crate) fn has_epochs(&self) -> bool {
-        self.options & options::EPOCH != 0
+        self.life.has(options::EPOCH)
     }
 
     /// Whether there is an image, so that what asks for data to be safe waits for a checkpoint.
     pub(crate) fn holds_syncs(&self) -> bool {
-        self.options & (options::EPOCH | options::BUFFER) == options::EPOCH
+        self.life.has(options::EPOCH) && !self.life.has(options::BUFFER)
     }
 
     /// Whether the daemon stores all but the content of files at once (policy `buffer`).
     pub(crate) fn buffers_files(&self) -> bool {
-        self.options & options::BUFFER_FILES != 0
+        self.life.has(options::BUFFER_FILES)
     }
 
     /// Whether nothing is left of a request that was not answered.
@@ -114,17 +62,14 @@ impl<M: Memory> Session<M> {
 
     /// The epochs as the host finds them at its start.
     pub fn set_epochs(&mut self, current: u64, durable: u64) {
-        self.epochs.current = current;
-        self.epochs.durable = durable;
+        self.epochs.set(current, durable);
     }
 
     /// Whether something waits for a checkpoint: an application, or a request for which the op-log has no
     /// room.
     pub fn wants_checkpoint(&self) -> bool {
         let throttled = || self.tasks.iter().any(|task| task.throttled);
-        self.phase == Phase::Open
-            && self.leaves_nothing()
-            && (self.epochs.wanted >= self.epochs.current || throttled())
+        self.life.is_open() && self.leaves_nothing() && (self.epochs.is_wanted() || throttled())
     }
 
     /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep for long meanwhile: that
@@ -135,30 +80,24 @@ impl<M: Memory> Session<M> {
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
     pub fn begin_checkpoint(&mut self, now: u64) -> bool {
-        let may = self.phase == Phase::Open && self.leaves_nothing() && !self.is_read_only();
-        if !may || now < self.epochs.again {
+        let may = self.life.is_open() && self.leaves_nothing() && !self.is_read_only();
+        if !may || !self.epochs.may_begin(now) {
             return false;
         }
-        self.phase = Phase::Quiescing;
-        self.epochs.boundary = self.next_task;
-        self.epochs.since = now;
-        self.epochs.flush = Flush::No;
-        self.epochs.holds_nothing = false;
+        self.life.enter(Phase::Quiescing);
+        self.epochs.begin(self.next_task, now);
         self.kick = true;
         true
     }
 
     /// The epoch has ended, and `current` is under way.
     pub fn sealed(&mut self, current: u64) {
-        self.epochs.current = current;
+        self.epochs.enter(current);
         if self.forward.is_some() {
             self.finish_cut();
             return self.tell_log_sizes();
         }
-        if let Some(log) = &mut self.log {
-            log.restart(current);
-            self.placed = Placed::default();
-        }
+        self.logged.restart(current);
         self.tell_log_sizes();
         self.tasks.iter_mut().for_each(|task| task.throttled = false);
         self.end_checkpoint();
@@ -166,7 +105,7 @@ impl<M: Memory> Session<M> {
 
     /// The last epoch that outlives a loss of power.
     pub fn set_durable(&mut self, epoch: u64) {
-        self.epochs.durable = epoch;
+        self.epochs.set_durable(epoch);
         self.kick |= self.tasks.iter().any(|task| task.awaits.is_some_and(|at| at <= epoch));
     }
 
@@ -181,7 +120,7 @@ impl<M: Memory> Session<M> {
     /// Whether the daemon has not written what it holds, as it can write nothing (it is mounted read-only): there is a checkpoint
     /// only if it has written nothing before either.
     pub fn holds_nothing(&self) -> bool {
-        self.epochs.holds_nothing
+        self.epochs.holds_nothing()
     }
 
     /// The daemon has written something and then could not write what else it holds: no checkpoint.
@@ -191,8 +130,8 @@ impl<M: Memory> Session<M> {
 
     /// Back to normal work, with or without a new epoch.
     fn end_checkpoint(&mut self) {
-        if self.phase == Phase::Quiescing {
-            self.phase = Phase::Open;
+        if self.life.is_quiescing() {
+            self.life.enter(Phase::Open);
         }
         self.tasks.retain(|task| !matches!(task.job, Job::Flush));
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
@@ -200,16 +139,16 @@ impl<M: Memory> Session<M> {
 
     /// Whether a task may go on now: while a checkpoint is made those only that had begun.
     pub(crate) fn may_go_on(&self, task: &Task) -> bool {
-        self.phase != Phase::Quiescing
-            || (task.id <= self.epochs.boundary && !task.throttled)
+        !self.life.is_quiescing()
+            || (self.epochs.includes(task.id) && !task.throttled)
             || matches!(task.job, Job::Flush)
-            || self.epochs.flush == Flush::No && clears_up(task)
+            || self.epochs.flush() == Flush::No && clears_up(task)
     }
 
     /// Takes a checkpoint further.
     pub(crate) fn checkpoint_step(&mut self, now: u64) -> Option<Work> {
         self.reap();
-        match self.epochs.flush {
+        match self.epochs.flush() {
             Flush::Done => return Some(Work::Seal),
             Flush::Failed(errno) => {
                 self.flush_failed(errno, now);
@@ -220,14 +159,14 @@ impl<M: Memory> Session<M> {
         }
         if self.is_quiesced() {
             if self.control().checkpoints().flush == FlushBy::Restart {
-                self.epochs.flush = Flush::Retiring;
+                self.epochs.set_flush(Flush::Retiring);
                 return Some(Work::Retire);
             }
             let flushes = self.tasks.iter().any(|task| matches!(task.job, Job::Flush));
             if !flushes {
                 self.park_errand(Job::Flush);
             }
-        } else if now.saturating_sub(self.epochs.since) > PATIENCE {
+        } else if self.epochs.is_late(now) {
             self.end_checkpoint();
         }
         None
@@ -235,17 +174,16 @@ impl<M: Memory> Session<M> {
 
     /// Whether the daemon is to be given nothing more: it was told that the mount has gone.
     pub fn is_retiring(&self) -> bool {
-        self.phase == Phase::Quiescing && self.epochs.flush == Flush::Retiring
+        self.life.is_quiescing() && self.epochs.flush() == Flush::Retiring
     }
 
     /// The daemon could not write what it has. Who waits for that hears of it, by EIO (ENOSYS would have the kernel take
     /// every later fsync for done); the others go on, and what they do stays in the op-log.
     fn flush_failed(&mut self, errno: i32, now: u64) {
         self.control().count_failed_checkpoint(if errno > 0 { errno } else { EIO });
-        self.epochs.again = now.saturating_add(PAUSE);
-        self.epochs.wanted = 0;
+        self.epochs.fail(now);
         for task in &mut self.tasks {
-            if task.awaits.is_some_and(|awaited| awaited >= self.epochs.current) {
+            if task.awaits.is_some_and(|awaited| awaited >= self.epochs.current()) {
                 task.failed = Some(EIO);
             }
         }
@@ -255,9 +193,9 @@ impl<M: Memory> Session<M> {
     /// Checkpoints have not reached the image for long: who waits for that hears of it. What they wrote stays in overlay and
     /// op-log, so that a later one that is safe has it too.
     pub fn fail_syncs(&mut self) {
-        self.epochs.wanted = 0;
+        self.epochs.want_none();
         for task in &mut self.tasks {
-            if task.awaits.is_some_and(|awaited| awaited > self.epochs.durable) {
+            if task.awaits.is_some_and(|awaited| awaited > self.epochs.durable()) {
                 task.failed = Some(EIO);
             }
         }
@@ -266,35 +204,35 @@ impl<M: Memory> Session<M> {
 
     /// Nothing is to be issued again: what was answered before this life is part of the epoch before.
     pub(crate) fn note_settled(&mut self) {
-        self.epochs.settled = self.epochs.current.saturating_sub(1);
+        self.epochs.note_settled();
     }
 
     /// Whether all that had begun has ended.
     fn is_quiesced(&self) -> bool {
         let works = |active: &Active| !UNENDING.has(active.opcode);
         let goes_on = |task: &Task| {
-            task.id <= self.epochs.boundary && task.awaits.is_none() && !task.throttled
+            self.epochs.includes(task.id) && task.awaits.is_none() && !task.throttled
                 || clears_up(task)
         };
-        !self.active.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
+        !self.slots.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
     }
 
     /// The errand that has the daemon write all that it holds.
     pub(crate) fn flush_step(&mut self) -> Step {
-        let Some(root) = self.store.bound(Node::ROOT, self.generation) else {
-            self.epochs.flush = Flush::Failed(0);
+        let Some(root) = self.store.bound(Node::ROOT, self.life.generation()) else {
+            self.epochs.set_flush(Flush::Failed(0));
             return Step::Done;
         };
-        let ids = self.injected_ids(root);
+        let ids = self.questions.ids(root);
         let by = self.control().checkpoints().flush;
-        let (message, flush) = match self.epochs.flush {
+        let (message, flush) = match self.epochs.flush() {
             Flush::No if by == FlushBy::Flush => (build::flush(ids, 0), Flush::Flushing),
             Flush::No => (build::opendir(ids, O_RDWR), Flush::Opening),
             Flush::Open(fh) => (build::fsyncdir(ids, fh), Flush::Syncing(fh)),
             Flush::Synced(fh) => (build::release(ids, fh, O_RDWR, true), Flush::Closing),
             _ => return Step::Done,
         };
-        self.epochs.flush = flush;
+        self.epochs.set_flush(flush);
         Step::Inject(message, Injection::Flush)
     }
 
@@ -303,19 +241,8 @@ impl<M: Memory> Session<M> {
         let open = reply.get(16..).and_then(read::<OpenOut>);
         // A daemon that can write nothing, and has acknowledged nothing, holds nothing.
         let nothing = errno == EROFS && self.log_sizes().is_some_and(|sizes| sizes.records == 0);
-        self.epochs.holds_nothing |= nothing;
-        self.epochs.flush = match (self.epochs.flush, errno, open) {
-            (Flush::Syncing(fh), ..) if nothing => Flush::Synced(fh),
-            (Flush::Opening | Flush::Flushing, ..) if nothing => Flush::Done,
-            (Flush::Opening, 0, Some(open)) => Flush::Open(open.fh),
-            (Flush::Syncing(fh), 0, _) => Flush::Synced(fh),
-            (Flush::Flushing, 0, _) => Flush::Done,
-            // What closing says is not about what was written before.
-            (Flush::Closing, ..) => Flush::Done,
-            (_, errno, _) => Flush::Failed(errno),
-        };
-        let over =
-            self.forward.is_none() && matches!(self.epochs.flush, Flush::Done | Flush::Failed(_));
+        self.epochs.flushed(errno, open.map(|open| open.fh), nothing);
+        let over = self.forward.is_none() && self.epochs.flush().is_over();
         self.with_task(task, |task| task.done = over);
     }
 
@@ -341,16 +268,13 @@ impl<M: Memory> Session<M> {
         if !self.holds_syncs() || !SYNCS.has(request.opcode()) {
             return None;
         }
-        let came = match (&task.resent, self.epochs.settled) {
-            (Some(_), settled) if settled > 0 => settled,
-            _ => self.epochs.current,
-        };
+        let came = self.epochs.came_in(task.resent.is_some());
         let awaited = *task.awaits.get_or_insert(came);
-        if self.epochs.durable >= awaited {
+        if self.epochs.durable() >= awaited {
             return Some(self.answer(task, &build::reply_ok(request.header.unique)));
         }
-        if awaited >= self.epochs.current && !self.control().checkpoints().syncs_wait {
-            self.epochs.wanted = self.epochs.wanted.max(awaited);
+        if awaited >= self.epochs.current() && !self.control().checkpoints().syncs_wait {
+            self.epochs.want(awaited);
         }
         Some(Step::Blocked)
     }

@@ -2,13 +2,13 @@
 
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::{Slot, SlotState};
+use belay_recorder::Slot;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, get_u64};
 
 impl<M: Memory> Session<M> {
     /// Claims a slot into whose copy the shim reads the next request. `None` if all are in use.
     pub fn claim_slot(&mut self) -> Option<Slot> {
-        let slot = self.free_slots.pop()?;
+        let slot = self.slots.take_free()?;
         self.store.slot_prepare(slot);
         Some(slot)
     }
@@ -28,13 +28,8 @@ impl<M: Memory> Session<M> {
     /// Gives back a claimed slot into which nothing was read.
     pub fn unclaim(&mut self, slot: Option<Slot>) {
         if let Some(slot) = slot {
-            self.store.slot_advance(slot, SlotState::Free);
-            self.free_slots.push(slot);
+            self.slots.discard(slot, &self.store);
         }
-    }
-
-    pub(crate) fn is_leftover(&self, slot: Slot) -> bool {
-        self.leftovers.values().any(|left| *left == slot)
     }
 
     /// A read into a copy that the dead generation may or may not have finished.
@@ -50,26 +45,22 @@ impl<M: Memory> Session<M> {
         );
         if unique != 0 && answered && opcode != Opcode::INIT.0 {
             // The daemon cannot have seen it: a slot is filled before a request is handed on.
-            self.leftovers.insert(unique & !UNIQUE_RESEND, slot);
+            self.slots.leave(unique & !UNIQUE_RESEND, slot);
         } else {
-            self.store.slot_advance(slot, SlotState::Free);
-            self.free_slots.push(slot);
+            self.slots.discard(slot, &self.store);
         }
     }
 
     /// Where requests are copied: everything the dead generation had comes back from the copies. To be called when the locks
     /// that are to be taken again are parked: one of these requests may want what another owner held.
     pub(crate) fn requeue_copies(&mut self) {
-        let mut slots: Vec<_> =
-            self.leftovers.iter().map(|(unique, slot)| (*unique, *slot)).collect();
-        slots.sort_unstable_by_key(|(unique, _)| *unique);
-        for (_, slot) in slots {
+        for (_, slot) in self.slots.leftovers() {
             let head = self.store.slot_copy_bytes(slot, 8);
             let length =
                 head.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
                     as usize;
             let message = self.store.slot_copy_bytes(slot, length);
-            let message = self.dialect.widen_request(&message).unwrap_or(message);
+            let message = self.life.dialect().widen_request(&message).unwrap_or(message);
             if Request::parse(&message).is_ok() {
                 self.park_resent(message, Some(slot));
             }

@@ -2,7 +2,8 @@
 
 use crate::message::{Message, Outgoing, read};
 use crate::requests::Incoming;
-use crate::session::{Session, Work};
+use crate::session::Session;
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::Slot;
 use belay_wire::abi::OutHeader;
@@ -11,7 +12,8 @@ use belay_wire::{Dialect, Opcode, UNIQUE_INJECTED, UNIQUE_RESEND};
 impl<M: Memory> Session<M> {
     /// Learns what the first daemon has answered to INIT, which counts for all that follow: the kernel goes by it.
     pub fn learn_dialect(&mut self) {
-        self.dialect = Dialect::of_init(&self.control().init_reply());
+        let dialect = Dialect::of_init(&self.control().init_reply());
+        self.life.speak(dialect);
     }
 
     /// See [`Session::on_request`].
@@ -22,12 +24,12 @@ impl<M: Memory> Session<M> {
         slot: Option<Slot>,
         now: u64,
     ) -> Incoming {
-        let Some(mut wide) = self.dialect.widen_request(message) else {
+        let Some(mut wide) = self.life.dialect().widen_request(message) else {
             return self.on_whole_request(message, slot, now);
         };
         let incoming = self.on_whole_request(&mut wide, slot, now);
         if incoming == Incoming::Deliver
-            && let Some(narrow) = self.dialect.narrow_request(&wide)
+            && let Some(narrow) = self.life.dialect().narrow_request(&wide)
             && let Some(place) = message.get_mut(..narrow.len())
         {
             place.copy_from_slice(&narrow);
@@ -43,14 +45,14 @@ impl<M: Memory> Session<M> {
         // A reply that cannot be seen has no body here, and is none of these.
         let wide = opcode
             .filter(|_| !body.is_empty())
-            .and_then(|opcode| self.dialect.widen_reply(opcode, &whole));
+            .and_then(|opcode| self.life.dialect().widen_reply(opcode, &whole));
         let (Some(wide), Some(opcode)) = (wide, opcode) else {
             return self.on_whole_reply(head, || body.into(), taken);
         };
         let (head, body) = wide.split_at(size_of::<OutHeader>().min(wide.len()));
         match self.on_whole_reply(head, || body.into(), taken) {
             Outgoing::Replace(message) => {
-                let narrow = self.dialect.narrow_reply(opcode, message.as_bytes());
+                let narrow = self.life.dialect().narrow_reply(opcode, message.as_bytes());
                 let narrow = narrow.and_then(|narrow| {
                     let (head, body) = narrow.split_at_checked(size_of::<OutHeader>())?;
                     Message::new(head, body)
@@ -63,7 +65,7 @@ impl<M: Memory> Session<M> {
 
     fn opcode_of(&self, unique: u64) -> Option<Opcode> {
         if unique & (UNIQUE_INJECTED | UNIQUE_RESEND) == UNIQUE_INJECTED {
-            return self.injections.get(&unique).map(|asked| asked.opcode);
+            return self.questions.get(unique).map(|asked| asked.opcode);
         }
         self.opcode_in_hand(unique & !UNIQUE_RESEND)
     }
@@ -73,11 +75,12 @@ impl<M: Memory> Session<M> {
     pub(crate) fn in_dialect(&self, work: Work) -> Work {
         match work {
             Work::Deliver(message) => {
-                Work::Deliver(self.dialect.narrow_request(&message).unwrap_or(message))
+                Work::Deliver(self.life.dialect().narrow_request(&message).unwrap_or(message))
             }
-            Work::DeliverWith(message, data) => {
-                Work::DeliverWith(self.dialect.narrow_request(&message).unwrap_or(message), data)
-            }
+            Work::DeliverWith(message, data) => Work::DeliverWith(
+                self.life.dialect().narrow_request(&message).unwrap_or(message),
+                data,
+            ),
             other => other,
         }
     }
@@ -88,6 +91,6 @@ impl<M: Memory> Session<M> {
         if failed {
             return reply;
         }
-        self.dialect.narrow_reply(opcode, &reply).unwrap_or(reply)
+        self.life.dialect().narrow_reply(opcode, &reply).unwrap_or(reply)
     }
 }

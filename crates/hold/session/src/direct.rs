@@ -8,7 +8,6 @@
 
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::options;
 use belay_recorder::{Layout, Slot, free_slot, record_reply};
 use belay_wire::abi::OutHeader;
 use belay_wire::rules::broken_attr_reply;
@@ -183,33 +182,30 @@ impl<M: Memory> Session<M> {
         // And what is to be logged is logged by the session.
         let opcode = request.opcode();
         let stores = opcode == Opcode::FSYNC && self.buffers_files();
-        let logged = self.log.is_some() && (!READS.has(opcode) || request.changes() || stores);
+        let logged = self.logged.is_kept() && (!READS.has(opcode) || request.changes() || stores);
         let expects = !self.keeps_copies()
             && !logged
             && needs_no_session(opcode)
             && (opcode != Opcode::GETATTR || self.passes_attributes(request.header.nodeid))
-            && !self.dialect.shortens_reply(opcode);
-        self.expects = expects.then(|| Shape::of(request));
+            && !self.life.dialect().shortens_reply(opcode);
+        self.slots.expect(expects.then(|| Shape::of(request)));
     }
 
     /// Whether the kernel gets the attributes of the node with this key as the daemon tells them, and anything may be told: not where
     /// its type is known for good. What makes that otherwise while the daemon is asked is under way together with this.
     #[inline]
     fn passes_attributes(&self, key: u64) -> bool {
-        self.options & (options::TRANSACTION | options::EPOCH) == 0
-            && self.store.node_by_key(key).is_some_and(|node| !self.shows(node))
+        !self.life.owns_types() && self.store.node_by_key(key).is_some_and(|node| !self.shows(node))
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
     /// called before the daemon gets the request.
     #[inline]
     pub fn let_go(&mut self, direct: &Direct) {
-        if let Some(shape) = self.expects.take()
-            && let Some(active) = self.active.last_mut()
-            && let Some(expected) = Expected::new(active.unique, active.slot, active.opcode, shape)
-        {
-            active.sent = direct.expect(expected);
-        }
+        self.slots.let_go(|active, shape| {
+            let expected = Expected::new(active.unique, active.slot, active.opcode, shape)?;
+            Some(direct.expect(expected))
+        });
     }
 }
 

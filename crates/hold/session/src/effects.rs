@@ -1,7 +1,7 @@
 //! What replies change in the session's records. All of it is part of a change.
 
-use crate::asked::Caller;
 use crate::message::Message;
+use crate::parts::caller::Caller;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::{F_UNLCK, Handle, Lock, Node, OpenFacts, handle_flags, node_flags};
@@ -91,7 +91,7 @@ impl<M: Memory> Session<M> {
                     flock: lk.lk_flags & LK_FLOCK != 0,
                 };
                 if lock.kind != F_UNLCK || self.store.has_locks() {
-                    self.full |= !self.store.lock_apply(lock);
+                    self.notice.overflow_if(!self.store.lock_apply(lock));
                 }
             }
             _ => {}
@@ -145,21 +145,16 @@ impl<M: Memory> Session<M> {
         if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
             // Nobody who removed the name may be known in this generation.
             let opener = Caller { uid: facts.uid, gid: facts.gid, pid: 0 };
-            self.removers.entry(node).or_insert(opener);
+            self.hidden.guess_remover(node, opener);
         }
         if self.store.has_locks() {
             self.store.locks_remove(|lock| lock.handle == key);
         }
         self.store.handle_free(handle);
-        if !self.read_only_handles.is_empty() {
-            self.read_only_handles.remove(&handle);
-        }
-        if !self.restored_dirs.is_empty() {
-            self.restored_dirs.remove(&handle);
-        }
-        self.cookies.forget(handle);
+        self.restored.close(handle);
+        self.streams.close(handle);
         let mut forget = Vec::new();
-        self.store.release_unused(node, self.generation, &mut forget);
+        self.store.release_unused(node, self.life.generation(), &mut forget);
         self.forget_later(forget);
     }
 
@@ -181,10 +176,10 @@ impl<M: Memory> Session<M> {
             directory,
             fopen: open.open_flags,
         }) else {
-            self.full = true;
+            self.notice.overflow();
             return None;
         };
-        self.store.handle_bind(handle, self.generation, open.fh);
+        self.store.handle_bind(handle, self.life.generation(), open.fh);
         if self.store.node_flags(node) & (node_flags::UNLINKED | node_flags::HIDDEN)
             == node_flags::UNLINKED
         {
@@ -229,10 +224,10 @@ impl<M: Memory> Session<M> {
         let Some(node) = self.store.node_by_key(target) else { return };
         self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
         self.learn_of_link(node, entry.nodeid);
-        if self.store.node_by_id(self.generation, entry.nodeid).is_none()
-            && self.store.bound(node, self.generation).is_none()
+        if self.store.node_by_id(self.life.generation(), entry.nodeid).is_none()
+            && self.store.bound(node, self.life.generation()).is_none()
         {
-            self.store.bind(node, self.generation, entry.nodeid);
+            self.store.bind(node, self.life.generation(), entry.nodeid);
         }
     }
 }

@@ -4,7 +4,6 @@
 use crate::message::{Outgoing, read};
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::options;
 use belay_recorder::{InFlight, Node, Slot};
 use belay_wire::abi::{InHeader, LinkIn, OutHeader};
 use belay_wire::rules::{broken_attr_reply, broken_entry, broken_header, broken_listing};
@@ -58,7 +57,7 @@ impl<M: Memory> Session<M> {
     /// The type of a node, if it can have no other: where nobody but the daemon changes what is behind the mount. By the
     /// path of a file on a shared disk, a daemon may well find a directory one day.
     fn unchanging(&self, key: u64) -> Option<u32> {
-        if self.options & (options::TRANSACTION | options::EPOCH) == 0 {
+        if !self.life.owns_types() {
             return None;
         }
         let node = self.store.node_by_key(key).filter(|node| *node != Node::ROOT)?;
@@ -69,31 +68,26 @@ impl<M: Memory> Session<M> {
     /// asked yet there is no answer.
     #[cold]
     pub(crate) fn on_unknown(&self, unique: u64) -> Outgoing {
-        if self.newest != 0 && unique & !1 > self.newest {
+        if self.slots.newest() != 0 && unique & !1 > self.slots.newest() {
             return Outgoing::Fault(Rule::Unique);
         }
         Outgoing::Pass
-    }
-
-    /// Whether belay has put no such question to the daemon.
-    pub(crate) fn is_unasked(&self, unique: u64) -> bool {
-        unique & !UNIQUE_INJECTED > self.next_injection
     }
 
     /// What the reply to `unique` is about, for the report.
     pub fn describe_in_hand(&self, unique: u64) -> String {
         let unique = unique & !UNIQUE_RESEND;
         if unique & UNIQUE_INJECTED != 0 {
-            let asked = self.injections.get(&unique);
+            let asked = self.questions.get(unique);
             return asked.map_or_else(
                 || format!("none (unique={unique})"),
-                |asked| format!("{:?}, asked by belay", asked.injection),
+                |asked| format!("{:?}, asked by belay", asked.question),
             );
         }
         let request = |slot| -> Option<(InFlight, Slot)> {
             Some((self.store.slot_request(slot)?, slot)).filter(|(r, _)| r.unique == unique)
         };
-        let slot = self.slot_of(unique).map(|(_, slot)| slot).and_then(request);
+        let slot = self.slots.find(unique).map(|(_, slot)| slot).and_then(request);
         let slot = slot.or_else(|| {
             self.store.slot_requests().find(|(_, r)| r.unique == unique).map(|(s, r)| (r, s))
         });

@@ -18,7 +18,7 @@ impl<M: Memory> Session<M> {
             let nlookup = request.body_as::<u64>().unwrap_or(0);
             let mut told = Vec::new();
             self.forget(request.header.nodeid, nlookup, &mut told);
-            let ([(id, count)], true) = (&told[..], self.injections.is_empty()) else {
+            let ([(id, count)], true) = (&told[..], self.questions.is_empty()) else {
                 self.forget_later(told);
                 return Incoming::Taken;
             };
@@ -32,7 +32,7 @@ impl<M: Memory> Session<M> {
         for item in &items {
             self.forget(item.nodeid, item.nlookup, &mut told);
         }
-        if told.is_empty() || told.len() > items.len() || !self.injections.is_empty() {
+        if told.is_empty() || told.len() > items.len() || !self.questions.is_empty() {
             self.forget_later(told);
             return Incoming::Taken;
         }
@@ -65,7 +65,7 @@ impl<M: Memory> Session<M> {
         if count == 0 {
             // While a child or a handle still needs it, the daemon keeps it too: belay's own
             // requests may name it.
-            self.store.release_unused(node, self.generation, told);
+            self.store.release_unused(node, self.life.generation(), told);
         }
         self.store.commit();
     }

@@ -1,13 +1,14 @@
 //! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 
-use crate::asked::Caller;
 use crate::injection::Injection;
-use crate::listing::is_hidden_name;
 use crate::message::{read, target_dir};
+use crate::parts::caller::Caller;
+use crate::parts::hidden::{PREFIX, is_hidden_name};
+use crate::parts::slots::Active;
 use crate::requests::Missing;
 use crate::restore::Missed;
-use crate::session::{Active, Session};
+use crate::session::Session;
 use crate::task::{Job, Step, Task};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
@@ -15,9 +16,6 @@ use belay_recorder::{Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, build};
-
-/// What hidden names start with.
-pub(crate) const PREFIX: &[u8] = b".belay-hidden-";
 
 /// How far hiding is, for a request that needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +95,7 @@ impl<M: Memory> Session<M> {
             task.opcode() == Opcode::OPEN
                 && Request::parse(task.message()).is_ok_and(|open| open.header.nodeid == key)
         };
-        self.active.iter().any(opens) || self.tasks.iter().any(waits)
+        self.slots.iter().any(opens) || self.tasks.iter().any(waits)
     }
 
     pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
@@ -121,25 +119,26 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let (node, parent) = self.victim(request)?;
-        let parent_id = self.store.bound(parent, self.generation)?;
+        let parent_id = self.store.bound(parent, self.life.generation())?;
         if task.hide == Hide::Away {
             return self.drop_target(task, request, node, parent_id);
         }
-        let Some(node_id) = self.store.bound(node, self.generation) else {
+        let Some(node_id) = self.store.bound(node, self.life.generation()) else {
             return Some(self.restored(Missing::Node(node)));
         };
         let message = task.message().to_vec();
         if !self.record_start(&message, task.slot) {
             return Some(Step::Blocked);
         }
-        task.slot = self.slot_of(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
+        task.slot =
+            self.slots.find(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
         // The hidden name is on record before the daemon can know it.
         let hidden = self.intend(node, parent)?;
         let header = &request.header;
         let remover = Caller { uid: header.uid, gid: header.gid, pid: 0 };
-        self.removers.insert(node, remover);
+        self.hidden.set_remover(node, remover);
         let names = request.names();
-        let ids = self.injected_ids(parent_id);
+        let ids = self.questions.ids(parent_id);
         if request.opcode() == Opcode::UNLINK {
             let name = names.first?;
             let rename = build::rename(ids, parent_id, name, &hidden);
@@ -191,7 +190,7 @@ impl<M: Memory> Session<M> {
 
     /// The hidden name was not taken after all. Part of no change.
     pub(crate) fn drop_intent(&mut self, node: Node) {
-        self.removers.remove(&node);
+        self.hidden.forget_remover(node);
         let mut forget = Vec::new();
         self.store.begin();
         self.drop_hidden_name(node, &mut forget);
@@ -210,7 +209,7 @@ impl<M: Memory> Session<M> {
             self.end_lone(node);
             self.store.dentry_remove(dentry);
             // The kernel may have forgotten the directory already.
-            self.store.release_unused(parent, self.generation, forget);
+            self.store.release_unused(parent, self.life.generation(), forget);
         }
     }
 
@@ -234,8 +233,8 @@ impl<M: Memory> Session<M> {
         drop(names);
         if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
             self.store.node_flag(node, node_flags::HIDDEN, true);
-            self.full |= !self.store.hidden_add(node);
-            self.hidden.push(node);
+            self.notice.overflow_if(!self.store.hidden_add(node));
+            self.hidden.add(node);
             self.begin_lone(node);
             self.count(Counter::Hidden);
         }
@@ -246,7 +245,6 @@ impl<M: Memory> Session<M> {
         let done: Vec<_> = self
             .hidden
             .iter()
-            .copied()
             .filter(|node| !self.is_in_use(*node) && self.remover_of(*node).is_none())
             .collect();
         for node in done {
@@ -265,7 +263,7 @@ impl<M: Memory> Session<M> {
         if task.failed.is_some() {
             return Step::Done;
         }
-        if self.is_moving(node) || self.log.is_some() && self.is_numbering(0) {
+        if self.is_moving(node) || self.logged.is_kept() && self.is_numbering(0) {
             return Step::Blocked;
         }
         let dentry = self
@@ -274,7 +272,7 @@ impl<M: Memory> Session<M> {
             .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
         let Some(dentry) = dentry else { return Step::Done };
         let (parent, name) = (self.store.dentry_parent(dentry), self.store.dentry_name(dentry));
-        let Some(id) = self.store.bound(parent, self.generation) else {
+        let Some(id) = self.store.bound(parent, self.life.generation()) else {
             return match self.restore_node(parent) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => Step::Done,
@@ -283,13 +281,13 @@ impl<M: Memory> Session<M> {
         if let Some(step) = self.meet_hidden(parent, &name) {
             return step;
         }
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         Step::Inject(build::unlink(ids, &name), Injection::RemoveHidden { node })
     }
 
     /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
     fn is_moving(&self, file: Node) -> bool {
-        self.injections.values().any(|asked| match &asked.injection {
+        self.questions.iter().any(|question| match question {
             Injection::HideByRename { node }
             | Injection::HideByLink { node }
             | Injection::HideTarget { node }
@@ -308,10 +306,9 @@ impl<M: Memory> Session<M> {
             let named = self.store.dentries(node).next().is_some();
             self.store.node_flag(node, node_flags::UNLINKED, !named);
             self.store.hidden_remove(node);
-            self.hidden.retain(|other| *other != node);
-            self.removers.remove(&node);
+            self.hidden.remove(node);
         }
-        self.store.release_unused(node, self.generation, &mut forget);
+        self.store.release_unused(node, self.life.generation(), &mut forget);
         self.store.commit();
         self.forget_later(forget);
         self.with_task(id, |task| match task.hide {
@@ -334,8 +331,8 @@ impl<M: Memory> Session<M> {
         let directory = self.store.child(parent, name)?;
         self.hidden.iter().find_map(|node| {
             let dentry =
-                self.store.dentries(*node).find(|d| self.store.dentry_parent(*d) == directory)?;
-            Some((*node, parent, directory, self.store.dentry_name(dentry)))
+                self.store.dentries(node).find(|d| self.store.dentry_parent(*d) == directory)?;
+            Some((node, parent, directory, self.store.dentry_name(dentry)))
         })
     }
 
@@ -348,8 +345,8 @@ impl<M: Memory> Session<M> {
         if let Some(remover) = self.remover_of(node) {
             return Some(Step::After(remover));
         }
-        let to = self.store.bound(parent, self.generation)?;
-        let Some(from) = self.store.bound(directory, self.generation) else {
+        let to = self.store.bound(parent, self.life.generation())?;
+        let Some(from) = self.store.bound(directory, self.life.generation()) else {
             return Some(self.restored(Missing::Node(directory)));
         };
         if let Some(step) = self.meet_hidden(directory, &name) {
@@ -359,8 +356,8 @@ impl<M: Memory> Session<M> {
         self.store.begin();
         let added = self.store.dentry_set(parent, &name, node).is_ok();
         self.store.commit();
-        self.full |= !added;
-        let message = build::rename(self.injected_ids(from), to, &name, &name);
+        self.notice.overflow_if(!added);
+        let message = build::rename(self.questions.ids(from), to, &name, &name);
         Some(Step::Inject(message, Injection::MoveHidden { node, from: directory, to: parent }))
     }
 

@@ -79,7 +79,7 @@ pub(crate) enum Injection {
 impl<M: Memory> Session<M> {
     /// Takes the reply to an injected request.
     pub(crate) fn absorb(&mut self, task: u64, injection: Injection, reply: &[u8]) {
-        if self.log.is_some() {
+        if self.logged.is_kept() {
             self.log_injected(task, &injection, reply);
         }
         match injection {

@@ -50,10 +50,9 @@ impl<M: Memory> Session<M> {
     /// whether that counts: a daemon may be asked for what is so already.
     pub fn note_kept(&mut self, slot: Slot) -> bool {
         let Some(sent) = self.store.slot_request(slot) else { return false };
-        let mut body = std::mem::take(&mut self.scratch);
-        self.store.slot_body_into(slot, &mut body);
+        let body = self.take_body(slot);
         let counts = self.keep(&Request { header: header_of(&sent), body: &body });
-        self.scratch = body;
+        self.put_body(body);
         counts
     }
 

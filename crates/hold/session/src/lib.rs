@@ -37,14 +37,12 @@
 //! | `rollforward` | issuing it again |
 //! | `readonly` | showing the last checkpoint, where that cannot be done |
 //! | `numbers` | inode numbers, in each life those that applications know |
-//! | `cookies` | where directory streams stand |
 //! | `notify` | notifications from the daemon |
 #![forbid(unsafe_code)]
 
 mod answers;
 mod asked;
 mod checkpoint;
-mod cookies;
 mod copies;
 mod created;
 pub mod decision;
@@ -66,6 +64,7 @@ mod met;
 mod notify;
 mod numbers;
 mod order;
+mod parts;
 mod poison;
 mod readonly;
 mod reconcile;
@@ -78,10 +77,13 @@ mod session;
 mod task;
 mod tasks;
 mod vouch;
+mod work;
 
 pub use direct::{Direct, Expected};
 pub use faults::describe_reply;
 pub use kept::{LEAVES, STORES};
 pub use message::{Message, Outgoing};
+pub use parts::life::Phase;
 pub use requests::Incoming;
-pub use session::{KICK, Phase, Session, Work};
+pub use session::{KICK, Session};
+pub use work::Work;

@@ -2,66 +2,36 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
-use crate::cookies::last_cookie;
-use crate::hide::PREFIX;
 use crate::injection::Injection;
 use crate::message::{Outgoing, read};
+use crate::parts::cookies::last_cookie;
+use crate::parts::hidden::is_hidden_name;
+use crate::parts::streams::Remainder;
 use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Node, Slot, StreamPlace};
 use belay_wire::abi::{OutHeader, ReadIn};
-use belay_wire::errno::{ENOSYS, EOPNOTSUPP};
 use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
     push_direntplus,
 };
-use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
 /// Size of the injected READDIRs.
 const LIST_BYTES: u32 = 32 << 10;
 
-/// Whether a name is one of belay's hidden ones.
-pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
-    name.starts_with(PREFIX)
-}
-
-/// An entry of a successor's listing.
-#[derive(Clone, Debug)]
-struct Item {
-    ino: u64,
-    kind: u32,
-    name: Vec<u8>,
-    /// Its position, if an earlier reply has given it out: whoever has kept that comes back to it.
-    cookie: Option<u64>,
-}
-
-/// The rest of a directory stream that a successor continues.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Remainder {
-    listing: Vec<Item>,
-    complete: bool,
-    /// The daemon has none of the kind of listing that it was asked for first.
-    other_kind: bool,
-    next: u64,
-    failed: Option<i32>,
-    /// Cookie of the last entry given out, and which item comes next.
-    served: Option<(u64, usize)>,
-    pending: Vec<Item>,
-}
-
 impl<M: Memory> Session<M> {
     /// Whether a READDIR goes on in a stream that another generation began.
     pub(crate) fn listing_needed(&self, request: &Request<'_>) -> bool {
-        !self.restored_dirs.is_empty()
+        self.streams.has_restored()
             && request.body_as::<ReadIn>().is_some_and(|read| {
                 read.offset != 0
                     && self
                         .store
                         .handle_by_key(read.fh)
-                        .is_some_and(|handle| self.restored_dirs.contains_key(&handle))
+                        .is_some_and(|handle| self.streams.is_restored(handle))
             })
     }
 
@@ -82,8 +52,8 @@ impl<M: Memory> Session<M> {
         else {
             return Outgoing::Pass;
         };
-        if asked.offset == 0 && !self.restored_dirs.is_empty() {
-            self.restored_dirs.remove(&handle); // rewound: it is this generation's own now
+        if asked.offset == 0 {
+            self.streams.rewind(handle);
         }
         let at = self.position(handle, asked.offset);
         let hides = self.hides();
@@ -135,7 +105,7 @@ impl<M: Memory> Session<M> {
             return Outgoing::Pass;
         };
         if let (Some(at), Some(handle)) = (at, self.store.handle_by_key(asked.fh)) {
-            self.cookies.set(handle, last.off, at);
+            self.streams.set_place(handle, last.off, at);
         }
         let ids = belay_wire::Ids {
             unique,
@@ -149,7 +119,7 @@ impl<M: Memory> Session<M> {
         } else {
             build::readdir(ids, asked.fh, last.off, asked.size)
         };
-        self.active.retain(|active| active.slot != slot);
+        self.slots.withdraw(slot);
         self.park_fresh(next, Some(slot));
         self.kick = true;
         Outgoing::Swallow
@@ -163,14 +133,14 @@ impl<M: Memory> Session<M> {
         let entries = entries.get(..whole).unwrap_or(entries);
         let end = self.store.stream_end(handle);
         let Some(at) = at.filter(|at| at.at < end.at) else {
-            self.full |= !self.store.stream_append(handle, entries);
-            self.cookies.set(handle, cookie, self.store.stream_end(handle));
+            self.notice.overflow_if(!self.store.stream_append(handle, entries));
+            self.streams.set_place(handle, cookie, self.store.stream_end(handle));
             return;
         };
         // No more is read than was given out now: behind it may be a directory of a million names.
         let (known, behind) = self.store.stream_read(handle, at, entries.len());
         if known == entries {
-            self.cookies.set(handle, cookie, behind);
+            self.streams.set_place(handle, cookie, behind);
             return;
         }
         let (known, _) = self.store.stream_read(handle, at, usize::MAX);
@@ -178,10 +148,10 @@ impl<M: Memory> Session<M> {
         let later = later.and_then(|item| known.get(item.end..)).unwrap_or(&[]);
         if self.store.stream_replace(handle, at, &[entries, later].concat()) {
             let behind = self.store.stream_place(handle, at.at + entries.len());
-            self.cookies.set(handle, cookie, behind);
+            self.streams.set_place(handle, cookie, behind);
         } else {
-            self.full = true;
-            self.cookies.forget(handle);
+            self.notice.overflow();
+            self.streams.forget_place(handle);
         }
     }
 
@@ -231,10 +201,10 @@ impl<M: Memory> Session<M> {
     fn position(&mut self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
         if cookie == 0 {
             self.store.stream_truncate(handle, 0);
-            self.cookies.forget(handle);
+            self.streams.forget_place(handle);
             return Some(self.store.stream_end(handle));
         }
-        self.cookies.get(handle, cookie).or_else(|| {
+        self.streams.place(handle, cookie).or_else(|| {
             let batch = self.store.stream_batch(handle);
             [batch, 0].into_iter().find_map(|from| {
                 let bytes = self.store.stream_bytes(handle, from);
@@ -284,80 +254,44 @@ impl<M: Memory> Session<M> {
         }
         let asked: ReadIn = request.body_as()?;
         let handle = self.store.handle_by_key(asked.fh)?;
-        let fh = self.store.handle_bound(handle, self.generation)?;
+        let fh = self.store.handle_bound(handle, self.life.generation())?;
         let node = self.store.open_facts(handle).node;
-        let id = self.store.bound(node, self.generation)?;
-        let mut rest = self.restored_dirs.get_mut(&handle)?.take().unwrap_or_default();
-        if let Some(errno) = rest.failed {
-            self.restored_dirs.insert(handle, None);
+        let id = self.store.bound(node, self.life.generation())?;
+        let mut rest = self.streams.take_rest(handle)?;
+        if let Some(errno) = rest.failed() {
             return Some(Step::Answer(build::reply_error(request.header.unique, errno)));
         }
-        if !rest.complete {
-            // As the kernel lists it: a daemon may have one kind only.
-            let plus = (request.opcode() == Opcode::READDIRPLUS) != rest.other_kind;
-            let ids = self.injected_ids(id);
+        // As the kernel lists it: a daemon may have one kind only.
+        let plus = request.opcode() == Opcode::READDIRPLUS;
+        if let Some((plus, next)) = rest.to_ask(plus) {
+            let ids = self.questions.ids(id);
             let message = if plus {
-                build::readdirplus(ids, fh, rest.next, LIST_BYTES)
+                build::readdirplus(ids, fh, next, LIST_BYTES)
             } else {
-                build::readdir(ids, fh, rest.next, LIST_BYTES)
+                build::readdir(ids, fh, next, LIST_BYTES)
             };
-            self.restored_dirs.insert(handle, Some(rest));
+            self.streams.put_rest(handle, rest);
             return Some(Step::Inject(message, Injection::List { handle, plus }));
         }
-        let mut at = match rest.served {
-            Some((cookie, at)) if cookie == asked.offset => at,
-            _ => {
-                self.find_pending(handle, asked.offset, &mut rest);
-                0
-            }
-        };
-        let plus = request.opcode() == Opcode::READDIRPLUS;
-        let (mut body, mut stream) = (Vec::new(), Vec::new());
-        let limit = asked.size as usize;
+        let at = rest.served_at(asked.offset).unwrap_or_else(|| {
+            self.find_pending(handle, asked.offset, &mut rest);
+            0
+        });
         self.store.begin();
-        while let Some(item) = rest.pending.get(at) {
-            let cookie = item.cookie.unwrap_or_else(|| self.store.next_cookie(handle));
-            let fits = if plus {
-                // Without a node id the kernel takes the name and looks up later.
-                let none = EntryOut::default();
-                push_direntplus(&mut body, limit, &none, item.ino, cookie, item.kind, &item.name)
-            } else {
-                push_dirent(&mut body, limit, item.ino, cookie, item.kind, &item.name)
-            };
-            if !fits {
-                break;
-            }
-            if item.cookie.is_none() {
-                push_dirent(&mut stream, usize::MAX, item.ino, cookie, item.kind, &item.name);
-            }
-            at += 1;
-            rest.served = Some((cookie, at));
-        }
+        let next_cookie = || self.store.next_cookie(handle);
+        let (body, stream) = rest.serve(at, plus, asked.size as usize, next_cookie);
         self.store.commit();
         self.record_entries(handle, None, &stream);
-        self.restored_dirs.insert(handle, Some(rest));
+        self.streams.put_rest(handle, rest);
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 
-    /// What of the listing has not been given out when the stream stands at `cookie`: first what
-    /// an earlier reply gave out behind that, in its order and with its positions.
+    /// What of the listing has not been given out when the stream stands at `cookie`.
     fn find_pending(&mut self, handle: Handle, cookie: u64, rest: &mut Remainder) {
         let at = self.position(handle, cookie).map_or(usize::MAX, |place| place.at);
         let bytes = self.store.stream_bytes(handle, 0);
         let (given, later) = bytes.split_at(at.min(bytes.len()));
-        let mut left: HashMap<&[u8], &Item> =
-            rest.listing.iter().map(|item| (&item.name[..], item)).collect();
-        for item in Dirents::new(given) {
-            left.remove(item.name);
-        }
-        rest.pending.clear();
-        for known in Dirents::new(later) {
-            if let Some(item) = left.remove(known.name) {
-                rest.pending.push(Item { cookie: Some(known.off), ..item.clone() });
-            }
-        }
-        let others = rest.listing.iter().filter(|item| left.contains_key(&item.name[..]));
-        rest.pending.extend(others.cloned());
+        rest.stand(given, later);
         self.count(Counter::StreamsRestored);
     }
 
@@ -374,28 +308,8 @@ impl<M: Memory> Session<M> {
         };
         // The kernel is given names alone, so the daemon's nodes are not held by it.
         self.forget_later(looked_up);
-        if let Some(Some(rest)) = self.restored_dirs.get_mut(&handle) {
-            let before = rest.listing.len();
-            if matches!(errno, ENOSYS | EOPNOTSUPP) && before == 0 && !rest.other_kind {
-                rest.other_kind = true;
-                self.with_task(task, |_| {});
-                return;
-            }
-            let mut take = |ino, off, kind, name: &[u8]| {
-                rest.next = off;
-                if !is_hidden_name(name) {
-                    rest.listing.push(Item { ino, kind, name: name.to_vec(), cookie: None });
-                }
-            };
-            if plus {
-                DirentsPlus::new(body).for_each(|e| take(e.ino, e.off, e.type_, e.name));
-            } else {
-                Dirents::new(body).for_each(|e| take(e.ino, e.off, e.type_, e.name));
-            }
-            if errno != 0 {
-                rest.failed = Some(errno);
-            }
-            rest.complete = reply.len() <= 16 || (errno != 0 && before == 0);
+        if let Some(rest) = self.streams.rest_mut(handle) {
+            rest.take(plus, errno, body);
         }
         self.with_task(task, |_| {});
     }

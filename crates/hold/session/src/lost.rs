@@ -7,15 +7,12 @@ use belay_recorder::control::Loss;
 use belay_recorder::{Handle, Node, handle_flags};
 use belay_wire::{EntryOut, Opcode, OpcodeSet, Request};
 
-/// How many are told in a daemon's life.
-const MOST: usize = 1024;
 const REMOVALS: OpcodeSet = OpcodeSet::new(&[Opcode::UNLINK, Opcode::RMDIR]);
 
 impl<M: Memory> Session<M> {
     /// The daemon does not open a handle again, for this reason: who has it gets ESTALE.
     pub(crate) fn lose(&mut self, handle: Handle, errno: i32) {
-        self.reopening.remove(&handle);
-        self.read_only_handles.remove(&handle);
+        self.restored.lose(handle);
         self.store.begin();
         self.store.handle_flag(handle, handle_flags::LOST, true);
         self.store.commit();
@@ -80,7 +77,7 @@ impl<M: Memory> Session<M> {
 
     fn tell(&mut self, node: Node, what: impl FnOnce(&str) -> String) {
         let key = self.store.key(node);
-        if self.told_lost.len() < MOST && self.told_lost.insert(key) {
+        if self.restored.tells_loss(key) {
             let path = format!("/{}", self.path_of(key));
             self.control().lose(Loss::Handle, &what(&path));
         }

@@ -21,7 +21,6 @@ use belay_recorder::Node;
 use belay_wire::abi::{InHeader, OutHeader};
 use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, build};
-use std::hash::BuildHasher;
 
 /// What takes names away. What makes one needs no daemon to know that it was not there.
 const REMOVING: OpcodeSet =
@@ -38,52 +37,6 @@ const NAMING: OpcodeSet = OpcodeSet::new(&[
     Opcode::MKDIR,
     Opcode::CREATE,
 ]);
-/// Names that are known to have been asked for, at most.
-const PLACES: usize = 1 << 15;
-
-/// Marks of names that were asked for, each in the one place that its hash gives.
-#[derive(Debug)]
-pub(crate) struct Met {
-    marks: Box<[u64]>,
-    /// The attributes of the root were asked for.
-    root: bool,
-    hasher: foldhash::fast::RandomState,
-}
-
-impl Default for Met {
-    fn default() -> Self {
-        Self::with_places(PLACES)
-    }
-}
-
-impl Met {
-    fn with_places(places: usize) -> Self {
-        // Memory that is not touched costs nothing.
-        Self {
-            marks: vec![0; places.max(1)].into(),
-            root: false,
-            hasher: foldhash::fast::RandomState::default(),
-        }
-    }
-
-    fn mark(&self, parent: u64, name: &[u8]) -> (usize, u64) {
-        let hash = self.hasher.hash_one((parent, name));
-        (hash as usize % self.marks.len(), hash | 1)
-    }
-
-    fn has(&self, parent: u64, name: &[u8]) -> bool {
-        let (place, mark) = self.mark(parent, name);
-        self.marks.get(place) == Some(&mark)
-    }
-
-    fn add(&mut self, parent: u64, name: &[u8]) {
-        let (place, mark) = self.mark(parent, name);
-        if let Some(place) = self.marks.get_mut(place) {
-            *place = mark;
-        }
-    }
-}
-
 /// A request's names that mean entries of directories, with these directories' keys.
 fn entries_of<'a>(request: &Request<'a>) -> impl Iterator<Item = (u64, &'a [u8])> + use<'a> {
     let names = request.names();
@@ -104,22 +57,18 @@ impl<M: Memory> Session<M> {
     /// Has so many names at most be known to have been asked for, of which none is known now. For tests: a name is lost
     /// from the table by chance, and with one place at the next name.
     pub fn know_names(&mut self, places: usize) {
-        self.met = self.met.take().map(|_| Met::with_places(places));
+        self.restored.know_names(places);
     }
 
     /// This life's daemon has been asked for that name, and has not forgotten it.
     #[inline]
     pub(crate) fn meet(&mut self, parent: Node, name: &[u8]) {
-        if let Some(met) = &mut self.met {
-            met.add(self.store.key(parent), name);
-        }
+        self.restored.meet(|| self.store.key(parent), name);
     }
 
     /// The same, where the directory is not known by a node.
     pub(crate) fn meet_by_key(&mut self, parent: u64, name: &[u8]) {
-        if let Some(met) = &mut self.met {
-            met.add(parent, name);
-        }
+        self.restored.meet(|| parent, name);
     }
 
     /// The first name of a request from the op-log that this life's daemon has not been asked for, with its number.
@@ -129,9 +78,12 @@ impl<M: Memory> Session<M> {
         request: &Request<'a>,
         looked: u8,
     ) -> Option<(usize, &'a [u8])> {
-        let met = self.met.as_ref().filter(|_| REMOVING.has(request.opcode()))?;
+        if !REMOVING.has(request.opcode()) {
+            return None;
+        }
         let mut names = entries_of(request).enumerate().filter(|(at, _)| looked & 1 << at == 0);
-        names.find(|(_, (parent, name))| !met.has(*parent, name)).map(|(at, (_, name))| (at, name))
+        let unmet = |(parent, name)| !self.restored.has_met(parent, name);
+        names.find(|(_, entry)| unmet(*entry)).map(|(at, (_, name))| (at, name))
     }
 
     /// This life's daemon was asked for the names of such a request, or for the one with this number.
@@ -149,9 +101,11 @@ impl<M: Memory> Session<M> {
     }
 
     fn has_met(&self, parent: u64, name: &[u8]) -> bool {
-        let Some(met) = &self.met else { return true };
-        let unbound = |node: &Node| self.store.bound(*node, self.generation).is_none();
-        met.has(parent, name) && self.child_of(parent, name).filter(unbound).is_none()
+        if !self.restored.is_successor() {
+            return true;
+        }
+        let unbound = |node: &Node| self.store.bound(*node, self.life.generation()).is_none();
+        self.restored.has_met(parent, name) && self.child_of(parent, name).filter(unbound).is_none()
     }
 
     fn child_of(&self, parent: u64, name: &[u8]) -> Option<Node> {
@@ -161,7 +115,7 @@ impl<M: Memory> Session<M> {
     /// Whether a request has a name that this life's daemon has not been asked for.
     #[inline]
     pub(crate) fn names_unmet(&self, request: &Request<'_>) -> bool {
-        self.met.is_some()
+        self.restored.is_successor()
             && REMOVING.has(request.opcode())
             && entries_of(request).any(|(parent, name)| !self.has_met(parent, name))
     }
@@ -169,7 +123,10 @@ impl<M: Memory> Session<M> {
     /// Looks up a request's names first.
     pub(crate) fn meet_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
         // Once its file is being hidden, a name may be gone by belay's own hand; it was looked up before.
-        if self.met.is_none() || !REMOVING.has(request.opcode()) || task.hide != Hide::None {
+        if !self.restored.is_successor()
+            || !REMOVING.has(request.opcode())
+            || task.hide != Hide::None
+        {
             return None;
         }
         for (at, (parent, name)) in entries_of(request).enumerate() {
@@ -191,23 +148,23 @@ impl<M: Memory> Session<M> {
 
     /// Looks up a hidden name, which is to be moved or taken away. The kernel never asks for it.
     pub(crate) fn meet_hidden(&mut self, parent: Node, name: &[u8]) -> Option<Step> {
-        let met = self.met.as_ref().is_none_or(|met| met.has(self.store.key(parent), name));
+        let met = self.restored.has_met(self.store.key(parent), name);
         if met { None } else { self.meet_name(parent, name) }
     }
 
     fn meet_name(&mut self, parent: Node, name: &[u8]) -> Option<Step> {
-        let id = self.store.bound(parent, self.generation)?;
+        let id = self.store.bound(parent, self.life.generation())?;
         if let Some(mover) = self.mover_of(parent, name) {
             return Some(Step::After(mover));
         }
         let child = self.store.child(parent, name);
-        let child = child.filter(|node| self.store.bound(*node, self.generation).is_none());
+        let child = child.filter(|node| self.store.bound(*node, self.life.generation()).is_none());
         if let Some(child) = child
-            && !self.restoring.insert(child)
+            && !self.restored.begin(child)
         {
             return Some(Step::Blocked);
         }
-        let message = build::lookup(self.injected_ids(id), name);
+        let message = build::lookup(self.questions.ids(id), name);
         Some(Step::Inject(message, Injection::Meet { parent, name: name.to_vec(), child }))
     }
 
@@ -220,19 +177,19 @@ impl<M: Memory> Session<M> {
         reply: &[u8],
     ) {
         if let Some(child) = child {
-            self.restoring.remove(&child);
+            self.restored.end(child);
         }
         self.meet(parent, name);
         let Some(task) = self.tasks.iter().find(|task| task.id == id) else { return };
         let lender = borrower(task);
         if let Some(entry) = entry_of(reply) {
-            let known = self.store.node_by_id(self.generation, entry.nodeid);
+            let known = self.store.node_by_id(self.life.generation(), entry.nodeid);
             let same = self.store.child(parent, name).filter(|node| {
-                self.store.bound(*node, self.generation).is_none()
+                self.store.bound(*node, self.life.generation()).is_none()
                     && self.is_same(*node, kind_of(entry.attr.mode), &entry)
             });
             match known.or(same) {
-                Some(Node::ROOT) | None => self.borrowed.push((lender, entry.nodeid)),
+                Some(Node::ROOT) | None => self.questions.borrow(lender, entry.nodeid),
                 Some(node) => self.is_found(node, &entry),
             }
         }
@@ -249,60 +206,33 @@ impl<M: Memory> Session<M> {
     pub(crate) fn root_unmet(&self, request: &Request<'_>) -> bool {
         request.opcode() == Opcode::OPENDIR
             && request.header.nodeid == self.store.key(Node::ROOT)
-            && self.met.as_ref().is_some_and(|met| !met.root)
+            && !self.restored.has_met_root()
     }
 
     /// Asks for the root's attributes before it is opened.
     pub(crate) fn meet_root(&mut self) -> Option<Step> {
-        if self.met.as_ref().is_none_or(|met| met.root) {
+        if self.restored.has_met_root() {
             return None;
         }
-        let id = self.store.bound(Node::ROOT, self.generation)?;
-        Some(Step::Inject(build::getattr(self.injected_ids(id), None), Injection::MeetRoot))
+        let id = self.store.bound(Node::ROOT, self.life.generation())?;
+        Some(Step::Inject(build::getattr(self.questions.ids(id), None), Injection::MeetRoot))
     }
 
     pub(crate) fn met_root(&mut self, task: u64) {
-        if let Some(met) = &mut self.met {
-            met.root = true; // whatever was answered: the daemon was asked
-        }
+        self.restored.meet_root(); // whatever was answered: the daemon was asked
         self.with_task(task, |_| {});
     }
 
     /// The daemon forgets what it was asked to look up for the sake of a request, or an errand, that is over.
     pub(crate) fn give_back(&mut self, lender: u64) {
-        let given: Vec<_> = self.borrowed.extract_if(.., |(other, _)| *other == lender).collect();
-        self.forget_later(given.into_iter().map(|(_, id)| (id, 1)).collect());
+        let given = self.questions.give_back(lender);
+        self.forget_later(given);
     }
 
     /// The same for a task.
     pub(crate) fn give_back_of(&mut self, task: &Task) {
-        if !self.borrowed.is_empty() {
+        if self.questions.has_borrowed() {
             self.give_back(borrower(task));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_known_by_directory_and_name() {
-        let mut met = Met::default();
-        assert!(!met.has(1, b"") && !met.has(0, b""));
-        met.add(1, b"name");
-        met.add(2, b"");
-        assert!(met.has(1, b"name") && met.has(2, b""));
-        assert!(!met.has(2, b"name") && !met.has(1, b"nam") && !met.has(1, b"names"));
-    }
-
-    #[test]
-    fn the_table_does_not_grow() {
-        let mut met = Met::default();
-        for i in 0..4 * PLACES as u64 {
-            met.add(i, b"name");
-            assert!(met.has(i, b"name"));
-        }
-        assert_eq!(met.marks.len(), PLACES);
     }
 }

@@ -16,28 +16,16 @@ use belay_memory::Memory;
 use belay_recorder::control::options;
 use belay_recorder::{InFlight, Node, Slot, node_flags};
 use belay_wire::{EntryOut, Ids, build};
-use std::collections::{HashMap, HashSet};
 
 /// Numbers that belay gives beside a daemon's own: programs with 32 bits for a number can take them.
 const SPARE: u64 = 1 << 31;
 /// The same, where those are in use.
 const LAST_SPARE: u64 = 1 << 61;
-/// So much is kept whatever the number of nodes.
-const FEW: usize = 1024;
-
-/// What this life has shown of the daemon's numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    /// What applications see of a pinned file, by the number that the daemon has for it in this life.
-    shown: HashMap<u64, u64>,
-    /// Keys of nodes that were looked up because they were in question.
-    asked: HashSet<u64>,
-}
 
 impl<M: Memory> Session<M> {
     /// Whether numbers of one life mean nothing in the next.
     pub(crate) fn volatile(&self) -> bool {
-        self.options & options::VOLATILE_INODES != 0
+        self.life.has(options::VOLATILE_INODES)
     }
 
     /// Whether applications see the recorded number of `node`, and not the daemon's.
@@ -59,7 +47,7 @@ impl<M: Memory> Session<M> {
             // A link of the same file would have the same number in this life, too.
             !has_links
                 || self.store.kind(node) != self.store.kind(other)
-                || self.store.bound(other, self.generation).is_some()
+                || self.store.bound(other, self.life.generation()).is_some()
         };
         if let Some(shown) = self.shown(node, own).filter(|_| has_links) {
             self.store.set_ino(node, shown);
@@ -78,13 +66,9 @@ impl<M: Memory> Session<M> {
     fn keep_number(&mut self, node: Node, own: u64) {
         self.store.node_flag(node, node_flags::INO_PINNED, true);
         self.store.index_by_ino(node);
-        let many = 2 * self.store.nodes_live() as usize + FEW;
-        if self.numbers.shown.len() > many {
-            let store = &self.store;
-            let is_shown = |ino: u64| store.other_by_ino(Node::ROOT, ino, |_| true).is_some();
-            self.numbers.shown.retain(|_, shown| is_shown(*shown));
-        }
-        self.numbers.shown.insert(own, self.store.ino(node));
+        let is_shown = |ino: u64| self.store.other_by_ino(Node::ROOT, ino, |_| true).is_some();
+        let (seen, live) = (self.store.ino(node), self.store.nodes_live() as usize);
+        self.restored.show((own, seen), live, is_shown);
     }
 
     /// What applications see of the file that has the number `own` for the daemon in this life, if this life has shown it already by
@@ -92,10 +76,10 @@ impl<M: Memory> Session<M> {
     fn shown(&self, node: Node, own: u64) -> Option<u64> {
         let is_it = |other, pinned| {
             self.store.kind(other) == self.store.kind(node)
-                && self.store.bound(other, self.generation).is_some()
+                && self.store.bound(other, self.life.generation()).is_some()
                 && self.is_pinned(other) == pinned
         };
-        let by_another = self.numbers.shown.get(&own).copied();
+        let by_another = self.restored.shown(own);
         by_another
             .filter(|shown| self.store.other_by_ino(node, *shown, |o| is_it(o, true)).is_some())
             .or_else(|| self.store.other_by_ino(node, own, |o| is_it(o, false)).map(|_| own))
@@ -110,24 +94,26 @@ impl<M: Memory> Session<M> {
     /// not met: that one, if they may be one. To be looked up first, once.
     pub(crate) fn in_question(&self, parent: Node, name: &[u8], entry: &EntryOut) -> Option<Node> {
         let (kind, ino) = (kind_of(entry.attr.mode), entry.attr.ino);
-        if self.generation == 0 || !may_have_links(kind, entry.attr.nlink) {
+        if self.life.generation() == 0 || !may_have_links(kind, entry.attr.nlink) {
             return None;
         }
         let is_known = |node: Node| self.store.kind(node) == kind;
-        let is_old = |node| is_known(node) && self.store.bound(node, self.generation).is_none();
-        if self.store.node_by_id(self.generation, entry.nodeid).is_some_and(is_known)
+        let is_old =
+            |node| is_known(node) && self.store.bound(node, self.life.generation()).is_none();
+        if self.store.node_by_id(self.life.generation(), entry.nodeid).is_some_and(is_known)
             || self.store.child(parent, name).is_some_and(is_old)
-            || self.numbers.shown.contains_key(&ino)
+            || self.restored.shown(ino).is_some()
         {
             return None;
         }
-        let is_met = |other| is_known(other) && self.store.bound(other, self.generation).is_some();
+        let is_met =
+            |other| is_known(other) && self.store.bound(other, self.life.generation()).is_some();
         let is_unmet = |other| {
             is_known(other)
-                && self.store.bound(other, self.generation).is_none()
+                && self.store.bound(other, self.life.generation()).is_none()
                 && (self.volatile() || self.is_pinned(other))
                 && self.store.dentries(other).next().is_some()
-                && !self.numbers.asked.contains(&self.store.key(other))
+                && !self.restored.was_asked(self.store.key(other))
         };
         self.store
             .other_by_ino(Node::ROOT, ino, is_unmet)
@@ -140,7 +126,7 @@ impl<M: Memory> Session<M> {
         // Of most entries that tells, without a look at the request.
         let has_links =
             |entry: &EntryOut| may_have_links(kind_of(entry.attr.mode), entry.attr.nlink);
-        let entry = (self.generation > 0).then(|| read::<EntryOut>(reply)).flatten();
+        let entry = (self.life.generation() > 0).then(|| read::<EntryOut>(reply)).flatten();
         let Some(entry) = entry.filter(has_links) else { return false };
         let Some(request) = self.store.slot_request(slot) else { return false };
         let (body, _) = self.store.slot_body(slot);
@@ -150,11 +136,8 @@ impl<M: Memory> Session<M> {
             return false;
         };
         let other = self.store.key(other);
-        if self.numbers.asked.len() > self.store.nodes_live() as usize + FEW {
-            let store = &self.store;
-            self.numbers.asked.retain(|key| store.node_by_key(*key).is_some());
-        }
-        self.numbers.asked.insert(other);
+        let live = self.store.nodes_live() as usize;
+        self.restored.ask(other, live, |key| self.store.node_by_key(key).is_some());
         self.forget_later(vec![(entry.nodeid, 1)]);
         let InFlight { node: nodeid, uid, gid, pid, .. } = request;
         let message = build::lookup(Ids { unique, nodeid, uid, gid, pid }, name);
@@ -167,7 +150,7 @@ impl<M: Memory> Session<M> {
         let node = self.store.node_by_key(task.first?);
         let missed = node
             .filter(|node| {
-                task.failed.is_none() && self.store.bound(*node, self.generation).is_none()
+                task.failed.is_none() && self.store.bound(*node, self.life.generation()).is_none()
             })
             .map(|node| self.restore_node(node));
         if let Some(Missed::Step(step)) = missed {
@@ -198,7 +181,7 @@ impl<M: Memory> Session<M> {
         if numbered {
             self.store.set_ino(node, self.store.key(node));
         }
-        if numbered || !self.volatile() && self.generation == 0 {
+        if numbered || !self.volatile() && self.life.generation() == 0 {
             return self.index(node);
         }
         let own = self.store.ino(node);
@@ -246,8 +229,8 @@ impl<M: Memory> Session<M> {
         let is_taken = |other| {
             let may_be_it = has_links
                 && self.store.kind(node) == self.store.kind(other)
-                && !self.numbers.asked.contains(&self.store.key(other));
-            let is_unmet = self.store.bound(other, self.generation).is_none();
+                && !self.restored.was_asked(self.store.key(other));
+            let is_unmet = self.store.bound(other, self.life.generation()).is_none();
             self.is_pinned(other) || self.volatile() && is_unmet && !may_be_it
         };
         self.store.other_by_ino(node, ino, is_taken).is_some()

@@ -3,9 +3,9 @@
 //! carried them out in, and the op-log has the order of the answers: after a crash the two would have each other's
 //! number. So the daemon is given one of them at a time. (fuse2fs and its like carry out one request at a time anyway.)
 
-use crate::asked::Asked;
 use crate::injection::Injection;
-use crate::session::{Active, Session};
+use crate::parts::slots::Active;
+use crate::session::Session;
 use crate::task::Wait;
 use belay_memory::Memory;
 use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND};
@@ -26,21 +26,21 @@ impl<M: Memory> Session<M> {
     /// Whether a request has to wait for another one to be answered.
     #[inline]
     pub(crate) fn awaits_turn(&self, request: &Request<'_>) -> bool {
-        self.log.is_some()
+        self.logged.is_kept()
             && NUMBERS.has(request.opcode())
             && self.is_numbering(request.header.unique & !UNIQUE_RESEND)
     }
 
     /// Whether the daemon has such a request other than `own`, or one of belay's own.
     pub(crate) fn is_numbering(&self, own: u64) -> bool {
-        let removes = |asked: &Asked| matches!(asked.injection, Injection::RemoveHidden { .. });
+        let removes = |asked: &Injection| matches!(asked, Injection::RemoveHidden { .. });
         let has = |active: &Active| {
             NUMBERS.has(active.opcode)
                 && !active.sent
                 && active.unique != own
                 && !self.is_prepared(active.unique)
         };
-        self.active.iter().any(has) || self.injections.values().any(removes)
+        self.slots.iter().any(has) || self.questions.iter().any(removes)
     }
 
     /// Whether the request is on record, but the daemon does not have it yet.

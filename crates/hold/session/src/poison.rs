@@ -6,7 +6,7 @@
 //! that wait for others (SETLKW), are never alone in that sense.
 
 use crate::decision::Row;
-use crate::session::{Phase, Session};
+use crate::session::Session;
 use crate::task::{Step, Task};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
@@ -27,22 +27,22 @@ impl<M: Memory> Session<M> {
 
     /// The daemon is about to be given a task's request: if all others wait for that, it is on trial.
     pub(crate) fn try_alone(&self, task: &mut Task) {
-        let tried = task.solo.is_tried_by(self.generation) && !task.solo.is_asked_only();
+        let tried = task.solo.is_tried_by(self.life.generation()) && !task.solo.is_asked_only();
         if !tried && self.is_alone(task) {
-            task.solo = task.solo.begin(self.generation);
+            task.solo = task.solo.begin(self.life.generation());
         }
     }
 
     /// The daemon is about to be asked something for the sake of a task's request. It may be long on the way to its file:
     /// what ends it meanwhile need have nothing to do with the request.
     pub(crate) fn ask_alone(&self, task: &mut Task) {
-        if !task.solo.is_tried_by(self.generation) && self.is_alone(task) {
-            task.solo = task.solo.begin_asking(self.generation);
+        if !task.solo.is_tried_by(self.life.generation()) && self.is_alone(task) {
+            task.solo = task.solo.begin_asking(self.life.generation());
         }
     }
 
     fn is_alone(&self, task: &Task) -> bool {
-        let alone = self.phase == Phase::Settling && task.old && !task.message().is_empty();
+        let alone = self.life.is_settling() && task.old && !task.message().is_empty();
         alone && self.control().poison_after() > 0
     }
 
@@ -52,7 +52,7 @@ impl<M: Memory> Session<M> {
             return;
         }
         let unique = task.unique() & !UNIQUE_RESEND;
-        let active = self.slot_of(unique).map(|(_, slot)| slot);
+        let active = self.slots.find(unique).map(|(_, slot)| slot);
         let kept = active.or(task.slot).filter(|slot| {
             // Not one that the dead generation was reading into.
             self.store
@@ -68,7 +68,7 @@ impl<M: Memory> Session<M> {
 
     fn take_down(&mut self, task: &mut Task) -> Option<Slot> {
         let request = Request::parse(task.message()).ok()?;
-        let slot = task.slot.or_else(|| self.free_slots.pop())?;
+        let slot = task.slot.or_else(|| self.slots.take_free())?;
         self.fill(&request, slot, SlotState::Taken);
         task.slot = Some(slot);
         Some(slot)
@@ -78,7 +78,7 @@ impl<M: Memory> Session<M> {
     /// that it hangs could be its fault.
     pub(crate) fn end_trial(&mut self) {
         if let Some(mut task) = self.tasks.pop_front() {
-            if task.solo.is_tried_by(self.generation) {
+            if task.solo.is_tried_by(self.life.generation()) {
                 task.solo.late = true;
                 self.keep_trial(&mut task);
             }
@@ -89,9 +89,9 @@ impl<M: Memory> Session<M> {
     /// The daemon is through with a request on trial. Its slot may stay in use until the kernel has the reply,
     /// and what kills the daemon in the meantime is another request.
     pub(crate) fn acquit(&mut self, unique: u64) {
-        if let Some((_, slot)) = self.slot_of(unique) {
+        if let Some((_, slot)) = self.slots.find(unique) {
             let solo = self.store.slot_solo(slot);
-            if solo.is_tried_by(self.generation) {
+            if solo.is_tried_by(self.life.generation()) {
                 self.store.slot_set_solo(slot, solo.acquitted());
             }
         }

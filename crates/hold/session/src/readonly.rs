@@ -38,7 +38,7 @@ impl<M: Memory> Session<M> {
     /// Whether nothing may be changed.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
-        self.options & options::READ_ONLY != 0
+        self.life.has(options::READ_ONLY)
     }
 
     /// To be called instead of [`Session::keep_log`], right after the session was attached: of what was in flight at the
@@ -46,7 +46,7 @@ impl<M: Memory> Session<M> {
     pub fn keep_no_log(&mut self) {
         for (_, request) in self.store.slot_requests() {
             if request.state == SlotState::Started {
-                self.known.insert(request.unique, Progress::Untouched);
+                self.slots.know(request.unique, Progress::Untouched);
             }
         }
         if self.keeps_copies() {
@@ -79,12 +79,12 @@ impl<M: Memory> Session<M> {
     /// Whether there may be something that is answered so.
     #[inline]
     pub(crate) fn forbids(&self) -> bool {
-        self.is_read_only() || !self.read_only_handles.is_empty()
+        self.is_read_only() || self.restored.has_read_only()
     }
 
     /// A write through a handle that the daemon has opened again for reading only.
     fn refused(&self, request: &Request<'_>) -> Option<i32> {
-        if self.read_only_handles.is_empty() || !WRITES_BY_HANDLE.has(request.opcode()) {
+        if !self.restored.has_read_only() || !WRITES_BY_HANDLE.has(request.opcode()) {
             return None;
         }
         let sets_size = |set: SetattrIn| set.valid & fattr::SIZE != 0;
@@ -96,7 +96,7 @@ impl<M: Memory> Session<M> {
         handle_fields(request).iter().find_map(|at| {
             let handle =
                 self.store.handle_by_key(get_u64(request.body, at.checked_sub(HEADER)?)?)?;
-            self.read_only_handles.get(&handle).copied()
+            self.restored.refusal(handle)
         })
     }
 

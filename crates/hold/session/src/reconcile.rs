@@ -62,7 +62,7 @@ impl<M: Memory> Session<M> {
     /// The rows of the decision table that need nothing of the successor.
     pub(crate) fn settle_early(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
         let resent = task.resent?;
-        if self.options & options::BLIND_REPLAY != 0 {
+        if self.life.has(options::BLIND_REPLAY) {
             task.resent = None;
             return None;
         }
@@ -115,7 +115,7 @@ impl<M: Memory> Session<M> {
                 let id = self.node_id(request.header.nodeid)?;
                 let cut =
                     SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
-                let message = build::setattr(self.injected_ids(id), &cut);
+                let message = build::setattr(self.questions.ids(id), &cut);
                 Some(Step::Inject(message, Injection::CutTail))
             }
             Action::Fail => self.fail_for_good(task, row),
@@ -135,14 +135,14 @@ impl<M: Memory> Session<M> {
     }
 
     fn node_id(&self, key: u64) -> Option<u64> {
-        self.store.bound(self.store.node_by_key(key)?, self.generation)
+        self.store.bound(self.store.node_by_key(key)?, self.life.generation())
     }
 
     fn ask(&mut self, task: &mut Task, request: &Request<'_>, class: Class) -> Step {
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         let Some(id) = self.node_id(request.header.nodeid) else { return Step::Blocked };
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         match class {
             Class::Append => Step::Inject(build::getattr(ids, None), Injection::ProbeSize),
             Class::XattrCreate | Class::XattrRemove => {
@@ -172,12 +172,12 @@ impl<M: Memory> Session<M> {
                             self.store.slot_set_widened(slot, mode);
                         }
                         let wide = crate::restore::set_mode(mode | 0o600);
-                        let message = build::setattr(self.injected_ids(entry.nodeid), &wide);
+                        let message = build::setattr(self.questions.ids(entry.nodeid), &wide);
                         return Step::Inject(message, Injection::WidenCreated);
                     }
                     (None, ..) => {
                         let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
-                        let ids = self.injected_ids(entry.nodeid);
+                        let ids = self.questions.ids(entry.nodeid);
                         let message = build::open(ids, self.flags_again(flags));
                         return Step::Inject(message, Injection::OpenCreated);
                     }
@@ -186,7 +186,7 @@ impl<M: Memory> Session<M> {
                     }
                     (Some(_), _, Some(mode)) => {
                         let back = crate::restore::set_mode(mode);
-                        let message = build::setattr(self.injected_ids(entry.nodeid), &back);
+                        let message = build::setattr(self.questions.ids(entry.nodeid), &back);
                         return Step::Inject(message, Injection::NarrowCreated);
                     }
                     (Some(_), ..) => {}
@@ -307,7 +307,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         match task.presence {
             Presence::Unknown => {
                 Some(Step::Inject(build::getxattr(ids, name, 0), Injection::ProbePresence))
@@ -366,7 +366,7 @@ impl<M: Memory> Session<M> {
                 .body_as::<LinkIn>()
                 .and_then(|link| self.store.node_by_key(link.oldnodeid))
                 .is_some_and(|old| {
-                    self.store.bound(old, self.generation) == Some(entry.nodeid)
+                    self.store.bound(old, self.life.generation()) == Some(entry.nodeid)
                         || self.is_same(old, kind, entry)
                 }),
             _ => false,
@@ -393,9 +393,9 @@ impl<M: Memory> Session<M> {
 
     /// Keeps what a probe has shown, if the kernel knows that node; else the successor forgets it.
     fn note(&mut self, parent: Node, name: &[u8], entry: &EntryOut) {
-        let known = self.store.node_by_id(self.generation, entry.nodeid).or_else(|| {
+        let known = self.store.node_by_id(self.life.generation(), entry.nodeid).or_else(|| {
             self.store.child(parent, name).filter(|node| {
-                self.store.bound(*node, self.generation).is_none()
+                self.store.bound(*node, self.life.generation()).is_none()
                     && self.is_same(*node, kind_of(entry.attr.mode), entry)
             })
         });
@@ -404,8 +404,8 @@ impl<M: Memory> Session<M> {
             return;
         };
         self.store.begin();
-        if self.store.bound(node, self.generation).is_none() {
-            self.store.bind(node, self.generation, entry.nodeid);
+        if self.store.bound(node, self.life.generation()).is_none() {
+            self.store.bind(node, self.life.generation(), entry.nodeid);
         }
         self.store.count_for_daemon(node);
         self.store.commit();

@@ -3,8 +3,8 @@
 
 use crate::hide::Hide;
 use crate::injection::Injection;
-use crate::listing::is_hidden_name;
 use crate::message::{entry_of, read, target_dir};
+use crate::parts::hidden::is_hidden_name;
 use crate::session::Session;
 use crate::task::{Step, Task, Wait};
 use belay_memory::Memory;
@@ -18,7 +18,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
         let entry = entry_of(reply);
         let one_node =
-            entry.is_some_and(|e| self.store.bound(node, self.generation) == Some(e.nodeid));
+            entry.is_some_and(|e| self.store.bound(node, self.life.generation()) == Some(e.nodeid));
         if let Some(entry) = entry {
             self.learn_of_link(node, entry.nodeid);
             // With other names besides, others may change the count as well.
@@ -30,7 +30,7 @@ impl<M: Memory> Session<M> {
             }
             self.store.commit();
             if lone {
-                self.lone.insert(node, (0, self.visible_path(node)));
+                self.hidden.note_lone(node, self.visible_path(node));
             }
             if !one_node {
                 self.forget_later(vec![(entry.nodeid, 1)]);
@@ -41,7 +41,7 @@ impl<M: Memory> Session<M> {
         // (and libfuse leaves a hidden file of its own behind at a crash). A rename onto a link of the
         // same file changes nothing but the daemon's nodes. So also where the link exists already,
         // which a dead generation had made: the hidden name is this file's alone.
-        self.links_work &= one_node;
+        self.hidden.note_link(one_node);
         self.with_task(id, |task| {
             task.hide = if one_node { Hide::Kept } else { Hide::NoLink };
         });
@@ -82,7 +82,7 @@ impl<M: Memory> Session<M> {
             task.hide = Hide::Kept;
             return None;
         }
-        let unlink = build::unlink(self.injected_ids(parent_id), names.second?);
+        let unlink = build::unlink(self.questions.ids(parent_id), names.second?);
         Some(Step::Inject(unlink, Injection::DropTarget))
     }
 
@@ -124,7 +124,7 @@ impl<M: Memory> Session<M> {
         let message = task.message();
         let hidden = Request::parse(message).ok().and_then(|request| self.hidden_target(&request));
         let undo = match task.hide {
-            Hide::Kept if self.links_work => Hide::Drop(error),
+            Hide::Kept if self.hidden.links_work() => Hide::Drop(error),
             // Also what a dead generation had begun: of two links of a file that leaves both.
             Hide::Kept | Hide::None => Hide::Back(error),
             _ => return false,
@@ -155,8 +155,8 @@ impl<M: Memory> Session<M> {
     fn undo(&mut self, hide: Hide, request: &Request<'_>) -> Option<Step> {
         let (node, to, hidden) = self.hidden_target(request)?;
         let name = request.names().second?;
-        let id = self.store.bound(to, self.generation)?;
-        let ids = self.injected_ids(id);
+        let id = self.store.bound(to, self.life.generation())?;
+        let ids = self.questions.ids(id);
         match hide {
             Hide::Back(_) => {
                 let message = build::rename(ids, id, &hidden, name);
@@ -181,14 +181,12 @@ impl<M: Memory> Session<M> {
 
     /// The name of a file is gone: from the next request on the daemon is to count right.
     pub(crate) fn begin_lone(&mut self, node: Node) {
-        if let Some((since, _)) = self.lone.get_mut(&node) {
-            *since = self.newest;
-        }
+        self.hidden.begin_lone(node, self.slots.newest());
     }
 
     /// How many links it has is not known any more. Part of a change.
     pub(crate) fn end_lone(&mut self, node: Node) {
-        self.lone.remove(&node);
+        self.hidden.end_lone(node);
         self.store.node_flag(node, node_flags::LONE, false);
     }
 
@@ -200,10 +198,10 @@ impl<M: Memory> Session<M> {
             return;
         }
         // What was under way with the rename may tell of before. A successor has nothing of that.
-        if self.lone.get(&node).is_some_and(|(newest, _)| unique & !UNIQUE_RESEND <= *newest) {
+        if self.hidden.is_before_lone(node, unique & !UNIQUE_RESEND) {
             return;
         }
-        let path = self.lone.remove(&node).map(|(_, path)| path);
+        let path = self.hidden.end_lone(node);
         self.store.begin();
         self.store.node_flag(node, node_flags::LONE, false);
         self.store.commit();
@@ -217,7 +215,7 @@ impl<M: Memory> Session<M> {
                      over it; of such files programs are shown a wrong count, and perhaps another mode (SEMANTICS.md, L46)"
                 ),
             );
-            self.told = true;
+            self.notice.tell();
         }
     }
 

@@ -3,11 +3,14 @@
 
 use crate::direct::{CHANGE_FILES, READS};
 use crate::message::{Message, Outgoing, header_of, read, whole};
-use crate::session::{Active, Session};
+use crate::parts::questions::Answered;
+use crate::parts::slots::Active;
+use crate::session::Session;
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::{MAX_REPLY, Node, Slot, SlotState};
 use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
-use belay_wire::errno::{ENOENT, ENOMEM};
+use belay_wire::errno::{EACCES, ENOENT, ENOMEM, EPERM};
 use belay_wire::reply::nlink_offset;
 use belay_wire::{
     CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_INJECTED, UNIQUE_RESEND,
@@ -44,7 +47,7 @@ impl<M: Memory> Session<M> {
         body: impl FnOnce() -> Cow<'a, [u8]>,
         taken: bool,
     ) -> Outgoing {
-        if self.dialect.is_whole() {
+        if self.life.dialect().is_whole() {
             self.on_whole_reply(head, body, taken)
         } else {
             self.on_old_reply(head, &body(), taken)
@@ -65,10 +68,10 @@ impl<M: Memory> Session<M> {
             return self.on_own_business(&header, head, &body());
         }
         let unique = header.unique & !UNIQUE_RESEND;
-        let Some(index) = self.active.iter().rposition(|active| active.unique == unique) else {
+        let Some(index) = self.slots.position(unique) else {
             return self.on_unknown(unique);
         };
-        let Some(&Active { slot, opcode, sent, .. }) = self.active.get(index) else {
+        let Some(&Active { slot, opcode, sent, .. }) = self.slots.get(index) else {
             return Outgoing::Pass;
         };
         if sent && !taken {
@@ -92,7 +95,7 @@ impl<M: Memory> Session<M> {
         match outgoing {
             Outgoing::Swallow => return outgoing, // the daemon is asked for more
             Outgoing::Pass if !self.keeps_copies() => {
-                self.free_slot(index);
+                self.slots.end(index, &self.store);
                 return outgoing;
             }
             _ => {}
@@ -101,13 +104,11 @@ impl<M: Memory> Session<M> {
             // From here on the kernel may have it, and would go on with the cookies in it.
             self.store.slot_advance(slot, SlotState::Replied);
         }
-        if let Some(active) = self.active.get_mut(index) {
-            active.sent = true;
-        }
+        self.slots.mark_sent(index);
         if opcode == Opcode::OPEN && header.error != 0 && !self.hidden.is_empty() {
             self.remove_hidden(); // which may have waited for this one
         }
-        self.sending = Some(slot);
+        self.slots.set_sending(slot);
         if matches!(outgoing, Outgoing::Pass) { Outgoing::PassKept } else { outgoing }
     }
 
@@ -118,15 +119,19 @@ impl<M: Memory> Session<M> {
         if header.unique == 0 {
             return self.on_notification(header.error, message);
         }
-        if self.is_unasked(header.unique) {
+        if self.questions.is_unasked(header.unique) {
             return Outgoing::Fault(Rule::Unique);
         }
-        let asked = self.injections.remove(&header.unique);
-        if let Some(asked) = asked.and_then(|asked| self.ask_again(asked, header)) {
-            self.absorb(asked.task, asked.injection, &message);
-            if !self.withheld.is_empty() {
+        let refused = matches!(-header.error, EPERM | EACCES);
+        match self.questions.answered(header.unique, refused) {
+            Some(Answered::Final(asked)) => {
+                self.absorb(asked.task, asked.question, &message);
                 self.forget_withheld();
             }
+            Some(Answered::Again(message)) => {
+                self.outbox.push_back(Work::Deliver(message));
+            }
+            None => {}
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
         Outgoing::Swallow
@@ -135,7 +140,7 @@ impl<M: Memory> Session<M> {
     /// The kernel refused a reply (ENOENT: it had given the request up): what the reply gave it,
     /// it does not have.
     pub fn on_refused(&mut self, unique: u64) {
-        let Some((index, slot)) = self.slot_of(unique & !UNIQUE_RESEND) else { return };
+        let Some((index, slot)) = self.slots.find(unique & !UNIQUE_RESEND) else { return };
         let opcode = self.store.slot_request(slot).map_or(Opcode(0), |r| Opcode(r.opcode));
         let reply = self.store.slot_recorded_reply(slot);
         let mut forget = Vec::new();
@@ -143,7 +148,7 @@ impl<M: Memory> Session<M> {
         if let Some(handle) = opened(opcode, &reply).and_then(|k| self.store.handle_by_key(k)) {
             let node = self.store.open_facts(handle).node;
             self.store.handle_free(handle);
-            self.store.release_unused(node, self.generation, &mut forget);
+            self.store.release_unused(node, self.life.generation(), &mut forget);
         }
         if belay_wire::is_entry_reply(opcode)
             && let Some(entry) = reply.get(ENTRY_OFFSET..).and_then(read::<EntryOut>)
@@ -156,11 +161,11 @@ impl<M: Memory> Session<M> {
             if self.store.count(node) == 0 && counted == 0 {
                 self.store.unbind(node);
             }
-            self.store.release_unused(node, self.generation, &mut forget);
+            self.store.release_unused(node, self.life.generation(), &mut forget);
         }
         self.store.commit();
         self.forget_later(forget);
-        self.free_slot(index);
+        self.slots.end(index, &self.store);
     }
 
     /// Applies a reply, in the daemon's terms, to the session.
@@ -174,7 +179,7 @@ impl<M: Memory> Session<M> {
     ) -> Outgoing {
         let failed = header.error != 0;
         let stores = opcode == Opcode::FSYNC && self.buffers_files();
-        if (opcode == Opcode::IOCTL || stores) && self.log.is_some() {
+        if (opcode == Opcode::IOCTL || stores) && self.logged.is_kept() {
             self.log_reply(slot, -header.error, head, &body());
             return Outgoing::Pass;
         }
@@ -206,7 +211,7 @@ impl<M: Memory> Session<M> {
         if !locks && changes_nothing {
             let head = head.get(..size_of::<OutHeader>()).unwrap_or(head);
             let body = body();
-            if self.log.is_some() {
+            if self.logged.is_kept() {
                 self.log_reply(slot, -header.error, head, &body);
             }
             self.store.slot_reply_alone(slot, head, &body);
@@ -226,15 +231,14 @@ impl<M: Memory> Session<M> {
         mut message: Message,
     ) -> Outgoing {
         let Some(request) = self.store.slot_request(slot) else { return Outgoing::Pass };
-        let mut body = std::mem::take(&mut self.scratch);
-        self.store.slot_body_into(slot, &mut body);
+        let body = self.take_body(slot);
         if opcode == Opcode::RELEASEDIR
             && let Some(handle) =
                 read::<ReleaseIn>(&body).and_then(|release| self.store.handle_by_key(release.fh))
         {
             // Outside of the change: a long stream is too much for one.
             self.store.stream_truncate(handle, 0);
-            self.cookies.forget(handle);
+            self.streams.forget_place(handle);
         }
         let sent = header_of(&request);
         let before = self.before_change(&sent, &body);
@@ -249,20 +253,19 @@ impl<M: Memory> Session<M> {
         }
         self.after_any(opcode, node, &header_of(&request), &body);
         self.store.slot_reply(slot, message.as_bytes());
-        if self.log.is_some() {
+        if self.logged.is_kept() {
             let errno = if done { -header.error } else { ENOMEM };
             self.log_change(&sent, &body, errno, message.as_bytes(), before);
         }
         self.store.commit();
-        self.scratch = body;
+        self.put_body(body);
         self.after_commit(opcode);
         Outgoing::Replace(message)
     }
 
     fn on_absent(&mut self, slot: Slot, node: Option<Node>, error: i32) {
         let Some(parent) = node.filter(|_| error == -ENOENT) else { return };
-        let mut body = std::mem::take(&mut self.scratch);
-        self.store.slot_body_into(slot, &mut body);
+        let body = self.take_body(slot);
         let name = body.split(|byte| *byte == 0).next().unwrap_or(&[]);
         self.meet(parent, name);
         if self.store.dentry_find(parent, name).is_some() {
@@ -270,7 +273,7 @@ impl<M: Memory> Session<M> {
             self.unname(parent, name);
             self.store.commit();
         }
-        self.scratch = body;
+        self.put_body(body);
     }
 
     fn on_attributes<'a>(

@@ -1,6 +1,6 @@
 //! Requests from the kernel: translate and pass on at once, or park as a task.
 
-use crate::session::{Active, KICK, Phase, Session};
+use crate::session::{KICK, Session};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, InFlight, Node, Slot, SlotState, handle_flags};
@@ -92,7 +92,7 @@ impl<M: Memory> Session<M> {
     /// become shorter.
     #[inline]
     pub fn on_request(&mut self, message: &mut [u8], slot: Option<Slot>, now: u64) -> Incoming {
-        if self.dialect.is_whole() {
+        if self.life.dialect().is_whole() {
             self.on_whole_request(message, slot, now)
         } else {
             self.on_old_request(message, slot, now)
@@ -109,7 +109,7 @@ impl<M: Memory> Session<M> {
     ) -> Incoming {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         // Nearly all requests, nearly always: nothing but translation.
-        if self.phase == Phase::Open
+        if self.life.is_open()
             && self.exclusive.is_empty()
             && !self.shows_wide_mode()
             && !request.is_resent()
@@ -139,7 +139,7 @@ impl<M: Memory> Session<M> {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         let opcode = request.opcode();
         if opcode != Opcode::NOTIFY_REPLY {
-            self.see(request.header.unique); // of that, the daemon has chosen it
+            self.slots.see(request.header.unique); // of that, the daemon has chosen it
         }
         match opcode {
             Opcode::FORGET | Opcode::BATCH_FORGET => {
@@ -158,7 +158,7 @@ impl<M: Memory> Session<M> {
                 let id = self
                     .store
                     .node_by_key(request.header.nodeid)
-                    .and_then(|node| self.store.bound(node, self.generation));
+                    .and_then(|node| self.store.bound(node, self.life.generation()));
                 if let Some(id) = id {
                     let _ = put_u64(message, NODEID, id);
                 }
@@ -167,15 +167,15 @@ impl<M: Memory> Session<M> {
             _ => {}
         }
         let resent = request.is_resent()
-            || (self.phase == Phase::Settling && slot.is_some_and(|slot| self.is_leftover(slot)));
+            || (self.life.is_settling() && slot.is_some_and(|slot| self.slots.is_leftover(slot)));
         if resent {
             self.park_resent(message.to_vec(), slot);
             return Incoming::Taken;
         }
-        if self.phase == Phase::Settling {
+        if self.life.is_settling() {
             self.tick(now);
         }
-        if self.phase != Phase::Open || self.needs_plan(&request) {
+        if !self.life.is_open() || self.needs_plan(&request) {
             self.park_fresh(message.to_vec(), slot);
             return Incoming::Taken;
         }
@@ -200,11 +200,11 @@ impl<M: Memory> Session<M> {
         Request::parse(message).is_ok_and(|request| {
             !request.is_resent()
                 && !self.keeps_copies()
-                && self.dialect.is_whole()
-                && self.log.is_none() // which has the data
-                && self.phase == Phase::Open
+                && self.life.dialect().is_whole()
+                && !self.logged.is_kept() // which has the data
+                && self.life.is_open()
                 && !self.needs_plan(&request)
-                && !self.free_slots.is_empty()
+                && !self.slots.are_exhausted()
                 && self.resolve(message).is_ok()
         })
     }
@@ -213,7 +213,7 @@ impl<M: Memory> Session<M> {
     pub fn pass_on(&mut self, message: &[u8]) {
         let len = Request::parse(message).map_or(0, |request| request.header.len as usize);
         let message = message.get(..len).unwrap_or(message).to_vec();
-        self.outbox.push_back(crate::session::Work::Deliver(message));
+        self.outbox.push_back(crate::work::Work::Deliver(message));
     }
 
     /// Whether a request needs more than translation.
@@ -252,13 +252,15 @@ impl<M: Memory> Session<M> {
     fn usual_ids(&self, request: &Request<'_>) -> Option<Usual> {
         let node = match request.header.nodeid {
             0 => 0,
-            key => self.store.id_by_key(key, self.generation).ok()?,
+            key => self.store.id_by_key(key, self.life.generation()).ok()?,
         };
         let place = handle_fields(request).iter().next();
         let key = place.and_then(|at| Some((at, get_u64(request.body, at - HEADER)?)));
         let handle = match key {
             None | Some((_, 0)) => None,
-            Some((at, key)) => Some((at, self.store.handle_id_by_key(key, self.generation).ok()?)),
+            Some((at, key)) => {
+                Some((at, self.store.handle_id_by_key(key, self.life.generation()).ok()?))
+            }
         };
         Some(Usual { node, handle })
     }
@@ -275,7 +277,7 @@ impl<M: Memory> Session<M> {
             if key == 0 {
                 continue; // from a kernel that knows its daemon has no OPEN
             }
-            match self.store.handle_id_by_key(key, self.generation) {
+            match self.store.handle_id_by_key(key, self.life.generation()) {
                 Ok(id) => patches.push(at, id),
                 // What is not one of ours must not reach a daemon, which may take it for a pointer.
                 Err(None) => return Err(Missing::Gone),
@@ -287,7 +289,7 @@ impl<M: Memory> Session<M> {
 
     fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
         if key != 0 {
-            let id = self.store.id_by_key(key, self.generation);
+            let id = self.store.id_by_key(key, self.life.generation());
             patches.push(at, id.map_err(|node| node.map_or(Missing::Gone, Missing::Node))?);
         }
         Ok(())
@@ -335,23 +337,17 @@ impl<M: Memory> Session<M> {
     #[inline]
     fn record(&mut self, request: &Request<'_>, slot: Option<Slot>) -> bool {
         let unique = request.header.unique & !UNIQUE_RESEND;
-        self.see(unique);
-        let Some(slot) = slot.or_else(|| self.free_slots.pop()) else { return false };
+        self.slots.see(unique);
+        let Some(slot) = slot.or_else(|| self.slots.take_free()) else { return false };
         self.fill(request, slot, SlotState::Started);
-        if let Some((index, old)) = self.slot_of(unique) {
+        if let Some((index, old)) = self.slots.find(unique) {
             if old == slot {
                 return true;
             }
-            self.free_slot(index);
+            self.slots.end(index, &self.store);
         }
-        self.active.push(Active { unique, slot, opcode: request.opcode(), sent: false });
+        self.slots.begin(unique, slot, request.opcode());
         true
-    }
-
-    /// The kernel has made this request.
-    #[inline]
-    fn see(&mut self, unique: u64) {
-        self.newest = self.newest.max(unique & !UNIQUE_RESEND);
     }
 
     #[inline]
@@ -365,7 +361,7 @@ impl<M: Memory> Session<M> {
             uid: header.uid,
             gid: header.gid,
             pid: header.pid,
-            generation: self.generation,
+            generation: self.life.generation(),
         };
         // Of written data only the header matters here; the rest is for the reply's context.
         let kept = if request.opcode() == Opcode::WRITE {

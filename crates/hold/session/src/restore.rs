@@ -4,6 +4,7 @@ use crate::decision::Progress;
 use crate::entries::kind_of;
 use crate::injection::Injection;
 use crate::message::{read, target_dir};
+use crate::parts::restored::Reopen;
 use crate::requests::Missing;
 use crate::session::Session;
 use crate::task::{Job, Step, Task, Wait};
@@ -49,33 +50,14 @@ pub(crate) enum Missed {
     Nameless,
 }
 
-/// How far reopening a handle is. A file whose mode forbids it is made accessible for an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reopen {
-    /// An injected request is under way.
-    Busy,
-    /// OPEN failed with this error: look at the mode.
-    Ask(i32),
-    /// Widen this mode.
-    Widen(u32),
-    /// Open, having widened this mode.
-    Open(u32),
-    /// The OPEN is under way; this mode must be put back.
-    Opening(u32),
-    /// Put this mode back; the handle is then open, or lost.
-    Narrow(u32, Option<u64>),
-    /// That is under way.
-    Narrowing(Option<u64>),
-}
-
 impl<M: Memory> Session<M> {
     /// Whether a handle that a request goes by is being opened again.
     pub(crate) fn is_reopening(&self, request: &Request<'_>) -> bool {
-        !self.reopening.is_empty()
+        self.restored.is_reopening_any()
             && handle_fields(request).iter().any(|at| {
                 let key = get_u64(request.body, at - HEADER).unwrap_or(0);
                 let handle = self.store.handle_by_key(key);
-                handle.is_some_and(|handle| self.reopening.contains_key(&handle))
+                handle.is_some_and(|handle| self.restored.reopen(handle).is_some())
             })
     }
 
@@ -94,7 +76,7 @@ impl<M: Memory> Session<M> {
             && handle_fields(request).iter().any(|at| {
                 let key = get_u64(request.body, at.saturating_sub(40)).unwrap_or(0);
                 self.store.handle_by_key(key).is_some_and(|handle| {
-                    self.store.handle_bound(handle, self.generation).is_none()
+                    self.store.handle_bound(handle, self.life.generation()).is_none()
                 })
             })
     }
@@ -120,7 +102,7 @@ impl<M: Memory> Session<M> {
                 return Missed::Nameless;
             };
             let parent = self.store.dentry_parent(dentry);
-            let Some(id) = self.store.bound(parent, self.generation) else {
+            let Some(id) = self.store.bound(parent, self.life.generation()) else {
                 node = parent;
                 continue;
             };
@@ -131,10 +113,10 @@ impl<M: Memory> Session<M> {
             if let Some(task) = self.mover_of(parent, &name) {
                 return Missed::Step(Step::After(task));
             }
-            if !self.restoring.insert(node) {
+            if !self.restored.begin(node) {
                 return Missed::Step(Step::Blocked);
             }
-            let message = build::lookup(self.injected_ids(id), &name);
+            let message = build::lookup(self.questions.ids(id), &name);
             return Missed::Step(Step::Inject(
                 message,
                 Injection::RestoreNode { node, parent, name },
@@ -172,7 +154,7 @@ impl<M: Memory> Session<M> {
         name: &[u8],
         reply: &[u8],
     ) {
-        self.restoring.remove(&node);
+        self.restored.end(node);
         let Some(header) = read::<OutHeader>(reply) else { return };
         let entry = reply.get(16..).and_then(read::<EntryOut>).filter(|entry| entry.nodeid != 0);
         let errno = -header.error;
@@ -218,10 +200,10 @@ impl<M: Memory> Session<M> {
 
     /// The daemon was asked for `node`, and this is it.
     pub(crate) fn is_found(&mut self, node: Node, entry: &EntryOut) {
-        let unknown = self.store.bound(node, self.generation) != Some(entry.nodeid);
+        let unknown = self.store.bound(node, self.life.generation()) != Some(entry.nodeid);
         self.store.begin();
         if unknown {
-            self.store.bind(node, self.generation, entry.nodeid);
+            self.store.bind(node, self.life.generation(), entry.nodeid);
         }
         self.store.count_for_daemon(node);
         self.pin(node, (entry.attr.ino, entry.attr.nlink));
@@ -234,7 +216,7 @@ impl<M: Memory> Session<M> {
     /// Opens a handle again, without what an open does only once.
     pub(crate) fn restore_handle(&mut self, handle: Handle) -> Missed {
         let open = self.store.open_facts(handle);
-        let Some(id) = self.store.bound(open.node, self.generation) else {
+        let Some(id) = self.store.bound(open.node, self.life.generation()) else {
             return self.restore_node(open.node);
         };
         if open.node == Node::ROOT
@@ -243,12 +225,12 @@ impl<M: Memory> Session<M> {
         {
             return Missed::Step(step);
         }
-        let state = self.reopening.get(&handle).copied();
+        let state = self.restored.reopen(handle);
         if matches!(state, Some(Reopen::Busy | Reopen::Opening(_) | Reopen::Narrowing(_))) {
             return Missed::Step(Step::Blocked);
         }
-        self.reopening.insert(handle, Reopen::Busy);
-        let ids = self.injected_ids(id);
+        self.restored.set_reopen(handle, Reopen::Busy);
+        let ids = self.questions.ids(id);
         let step = match state {
             Some(Reopen::Ask(errno)) => {
                 Step::Inject(build::getattr(ids, None), Injection::ReadMode { handle, errno })
@@ -264,15 +246,15 @@ impl<M: Memory> Session<M> {
                 )
             }
             Some(Reopen::Narrow(mode, fh)) => {
-                self.reopening.insert(handle, Reopen::Narrowing(fh));
+                self.restored.set_reopen(handle, Reopen::Narrowing(fh));
                 Step::Inject(build::setattr(ids, &set_mode(mode)), Injection::NarrowMode { handle })
             }
             _ => {
                 if let Some(Reopen::Open(mode)) = state {
-                    self.reopening.insert(handle, Reopen::Opening(mode));
+                    self.restored.set_reopen(handle, Reopen::Opening(mode));
                 }
                 let mut flags = self.flags_again(open.flags);
-                if self.read_only_handles.contains_key(&handle) {
+                if self.restored.refusal(handle).is_some() {
                     flags &= !O_ACCMODE;
                 }
                 let message = if open.directory {
@@ -299,7 +281,7 @@ impl<M: Memory> Session<M> {
     }
 
     pub(crate) fn reopened(&mut self, task: u64, handle: Handle, reply: &[u8]) {
-        let widened = match self.reopening.remove(&handle) {
+        let widened = match self.restored.end_reopen(handle) {
             Some(Reopen::Opening(mode)) => Some(mode),
             _ => None,
         };
@@ -307,20 +289,20 @@ impl<M: Memory> Session<M> {
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
         let facts = self.store.open_facts(handle);
         if let Some(mode) = widened {
-            self.reopening.insert(handle, Reopen::Narrow(mode, open.map(|open| open.fh)));
+            self.restored.set_reopen(handle, Reopen::Narrow(mode, open.map(|open| open.fh)));
         } else if let Some(open) = open {
             self.rebind(handle, open.fh);
-            if let Some(errno) = self.read_only_handles.get(&handle) {
-                self.tell_read_only(facts.node, *errno);
+            if let Some(errno) = self.restored.refusal(handle) {
+                self.tell_read_only(facts.node, errno);
             }
         } else if errno == EROFS
             && facts.flags & O_ACCMODE != 0
-            && self.read_only_handles.insert(handle, errno).is_none()
+            && self.restored.make_read_only(handle, errno)
         {
             // Without writing it may be opened; what is written then fails as the daemon says.
         } else if !facts.directory {
             // Perhaps for its mode: not all daemons say so by EACCES.
-            self.reopening.insert(handle, Reopen::Ask(errno));
+            self.restored.set_reopen(handle, Reopen::Ask(errno));
         } else {
             self.lose(handle, errno);
         }
@@ -330,16 +312,16 @@ impl<M: Memory> Session<M> {
     /// A handle is open in this generation.
     pub(crate) fn rebind(&mut self, handle: Handle, fh: u64) {
         self.store.begin();
-        self.store.handle_bind(handle, self.generation, fh);
+        self.store.handle_bind(handle, self.life.generation(), fh);
         self.store.commit();
         self.count(Counter::HandlesRestored);
         if self.store.open_facts(handle).directory && self.store.stream_len(handle) > 0 {
-            self.restored_dirs.insert(handle, None);
+            self.streams.restore(handle);
         }
     }
 
     pub(crate) fn mode_narrowed(&mut self, task: u64, handle: Handle) {
-        let state = self.reopening.remove(&handle);
+        let state = self.restored.end_reopen(handle);
         self.clear_widened(handle);
         match state {
             Some(Reopen::Narrowing(Some(fh))) => self.rebind(handle, fh),
@@ -352,12 +334,12 @@ impl<M: Memory> Session<M> {
     /// through by it, or tell of it.
     #[inline]
     pub(crate) fn shows_wide_mode(&self) -> bool {
-        !self.reopening.is_empty() && self.has_widened()
+        self.restored.is_reopening_any() && self.has_widened()
     }
 
     #[cold]
     fn has_widened(&self) -> bool {
-        self.reopening.keys().any(|handle| self.store.widened(*handle).is_some())
+        self.restored.reopening().any(|handle| self.store.widened(handle).is_some())
     }
 
     fn clear_widened(&mut self, handle: Handle) {
@@ -372,13 +354,13 @@ impl<M: Memory> Session<M> {
             return Step::Done;
         };
         let node = self.store.open_facts(handle).node;
-        let Some(id) = self.store.bound(node, self.generation) else {
+        let Some(id) = self.store.bound(node, self.life.generation()) else {
             return match self.restore_node(node) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => Step::Done,
             };
         };
-        let message = build::setattr(self.injected_ids(id), &set_mode(mode));
+        let message = build::setattr(self.questions.ids(id), &set_mode(mode));
         Step::Inject(message, Injection::NarrowLeft { handle })
     }
 
@@ -399,7 +381,7 @@ impl<M: Memory> Session<M> {
         };
         match mode {
             Some(mode) if matches!(refusal, EACCES | EPERM) || mode & needed != needed => {
-                self.reopening.insert(handle, Reopen::Widen(mode));
+                self.restored.set_reopen(handle, Reopen::Widen(mode));
             }
             _ => self.lose(handle, refusal),
         }
@@ -408,7 +390,7 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn mode_widened(&mut self, task: u64, handle: Handle, mode: u32, reply: &[u8]) {
         if read::<OutHeader>(reply).is_some_and(|header| header.error == 0) {
-            self.reopening.insert(handle, Reopen::Open(mode));
+            self.restored.set_reopen(handle, Reopen::Open(mode));
         } else {
             self.clear_widened(handle);
             self.lose(handle, EACCES);
@@ -457,7 +439,7 @@ impl<M: Memory> Session<M> {
             self.lost_lock(task, lock);
             return Step::Done;
         }
-        let Some(fh) = self.store.handle_bound(handle, self.generation) else {
+        let Some(fh) = self.store.handle_bound(handle, self.life.generation()) else {
             return match self.restore_handle(handle) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => {
@@ -467,7 +449,7 @@ impl<M: Memory> Session<M> {
             };
         };
         let node = self.store.open_facts(handle).node;
-        let Some(id) = self.store.bound(node, self.generation) else { return Step::Done };
+        let Some(id) = self.store.bound(node, self.life.generation()) else { return Step::Done };
         let body = LkIn {
             fh,
             owner: lock.owner,
@@ -475,7 +457,7 @@ impl<M: Memory> Session<M> {
             lk_flags: if lock.flock { LK_FLOCK } else { 0 },
             padding: 0,
         };
-        let message = build::setlk(self.injected_ids(id), &body);
+        let message = build::setlk(self.questions.ids(id), &body);
         Step::Inject(message, Injection::Relock { lock })
     }
 

@@ -2,15 +2,20 @@
 
 use crate::checkpoint::SYNCS;
 use crate::decision::{Finding, Progress};
+use crate::parts::life::Phase;
 use crate::requests::Missing;
 use crate::restore::Missed;
-use crate::session::{Phase, SETTLE_LIMIT, Session, Work};
+use crate::session::Session;
 use crate::task::{Job, Resent, Step, Task, Wait};
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Handle, Lock, Slot, SlotState};
 use belay_wire::errno::ESTALE;
 use belay_wire::{Opcode, Request, UNIQUE_RESEND, build, get_u64};
+
+/// How long one request may hold up the others while those in flight are settled, in ns.
+const SETTLE_LIMIT: u64 = 1_000_000_000;
 
 impl<M: Memory> Session<M> {
     fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {
@@ -59,7 +64,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn park_resent(&mut self, message: Vec<u8>, slot: Option<Slot>) {
         let mut task = self.new_task(Job::Request(message), slot);
         let unique = task.unique() & !UNIQUE_RESEND;
-        let left = self.leftovers.remove(&unique);
+        let left = self.slots.take_leftover(unique);
         let state = left.and_then(|slot| self.store.slot_request(slot)).map(|r| r.state);
         if let (Some(claimed), Some(left)) = (slot, left)
             && claimed != left
@@ -76,7 +81,9 @@ impl<M: Memory> Session<M> {
             progress: match state {
                 Some(SlotState::Replied) => Progress::Replied,
                 _ if poison => Progress::Poison,
-                Some(SlotState::Started) => self.known.remove(&unique).unwrap_or(Progress::Started),
+                Some(SlotState::Started) => {
+                    self.slots.take_known(unique).unwrap_or(Progress::Started)
+                }
                 _ => Progress::Unseen,
             },
             finding: Finding::NotAsked,
@@ -102,10 +109,10 @@ impl<M: Memory> Session<M> {
     pub fn work(&mut self, now: u64) -> Option<Work> {
         let work = self.whole_work(now);
         // Each injection is a task's, which waits for the daemon then.
-        let parked = self.tasks.len().saturating_sub(self.injections.len());
+        let parked = self.tasks.len().saturating_sub(self.questions.len());
         self.control().set_parked(parked as u64);
         let work = work?;
-        Some(if self.dialect.is_whole() { work } else { self.in_dialect(work) })
+        Some(if self.life.dialect().is_whole() { work } else { self.in_dialect(work) })
     }
 
     fn whole_work(&mut self, now: u64) -> Option<Work> {
@@ -114,7 +121,7 @@ impl<M: Memory> Session<M> {
             if let Some(work) = self.outbox.pop_front() {
                 return Some(work);
             }
-            if self.phase == Phase::Settling {
+            if self.life.is_settling() {
                 match self.tasks.front() {
                     Some(front) if front.old => {
                         if front.wait != Wait::Ready {
@@ -127,12 +134,12 @@ impl<M: Memory> Session<M> {
                     }
                 }
             }
-            if self.phase == Phase::Quiescing
+            if self.life.is_quiescing()
                 && let Some(work) = self.checkpoint_step(now)
             {
                 return Some(work);
             }
-            let from = if self.phase == Phase::Settling { 0 } else { tried };
+            let from = if self.life.is_settling() { 0 } else { tried };
             let index = (from..self.tasks.len()).find(|i| {
                 let ready = |task: &Task| task.wait == Wait::Ready && self.may_go_on(task);
                 self.tasks.get(*i).is_some_and(ready)
@@ -155,7 +162,7 @@ impl<M: Memory> Session<M> {
                     if let Some(work) = self.deliver(task, index, now) {
                         return Some(self.hand_on(work));
                     }
-                    if self.phase == Phase::Settling {
+                    if self.life.is_settling() {
                         return None;
                     }
                     tried = index + 1;
@@ -164,7 +171,7 @@ impl<M: Memory> Session<M> {
                     self.end_exclusive(task.id);
                     self.give_back_of(&task);
                     let unique = task.unique() & !UNIQUE_RESEND;
-                    if let (Some(slot), None) = (task.slot, self.slot_of(unique)) {
+                    if let (Some(slot), None) = (task.slot, self.slots.find(unique)) {
                         // Answered without the daemon: the slot goes once the kernel has it.
                         self.activate(unique, slot);
                     }
@@ -172,12 +179,12 @@ impl<M: Memory> Session<M> {
                     let reply = self.answer_in_dialect(task.opcode(), reply);
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
-                Step::Blocked if self.phase == Phase::Settling && !task.old => {
+                Step::Blocked if self.life.is_settling() && !task.old => {
                     self.tasks.push_back(task); // behind those that are settled
                 }
                 Step::Blocked => {
                     self.tasks.insert(index, task);
-                    if self.phase == Phase::Settling {
+                    if self.life.is_settling() {
                         return None;
                     }
                     tried = index + 1;
@@ -201,7 +208,7 @@ impl<M: Memory> Session<M> {
     /// If more tasks could go on, another reader is woken for them.
     fn hand_on(&mut self, work: Work) -> Work {
         self.kick |= !self.outbox.is_empty()
-            || (self.phase == Phase::Open && self.tasks.iter().any(|t| t.wait == Wait::Ready));
+            || (self.life.is_open() && self.tasks.iter().any(|t| t.wait == Wait::Ready));
         work
     }
 
@@ -223,7 +230,7 @@ impl<M: Memory> Session<M> {
         let delivered = std::mem::replace(message, kept);
         self.keep_trial(&mut task);
         let watched = self.exclusive.iter().any(|(id, _)| *id == task.id);
-        if self.phase == Phase::Settling || watched {
+        if self.life.is_settling() || watched {
             task.wait = Wait::Reply(unique);
             task.since = now;
             self.tasks.insert(index, task);
@@ -318,7 +325,7 @@ impl<M: Memory> Session<M> {
                 if !self.record_start(&message, task.slot) {
                     return Step::Blocked;
                 }
-                if let Some((_, slot)) = self.slot_of(request.header.unique & !UNIQUE_RESEND) {
+                if let Some((_, slot)) = self.slots.find(request.header.unique & !UNIQUE_RESEND) {
                     self.store.slot_advance(slot, SlotState::Replied);
                 }
             }
@@ -336,7 +343,7 @@ impl<M: Memory> Session<M> {
             self.end_exclusive(task.id);
             self.acquit(unique);
         }
-        if !self.borrowed.is_empty() {
+        if self.questions.has_borrowed() {
             self.give_back(unique);
         }
         self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
@@ -348,7 +355,7 @@ impl<M: Memory> Session<M> {
 
     /// One request must not hold up all others for ever.
     pub fn tick(&mut self, now: u64) {
-        let stuck = self.phase == Phase::Settling
+        let stuck = self.life.is_settling()
             && self.forward.is_none()
             && self.tasks.front().is_some_and(|task| {
                 task.wait != Wait::Ready && now.saturating_sub(task.since) > SETTLE_LIMIT
@@ -361,12 +368,9 @@ impl<M: Memory> Session<M> {
 
     /// Lets new work in.
     fn open_up(&mut self) {
-        self.phase = Phase::Open;
+        self.life.enter(Phase::Open);
         // What did not come back had been answered, or its caller is gone.
-        for (_, slot) in std::mem::take(&mut self.leftovers) {
-            self.store.slot_advance(slot, SlotState::Free);
-            self.free_slots.push(slot);
-        }
+        self.slots.discard_leftovers(&self.store);
         let polled: Vec<_> =
             self.store.live_handles().filter(|handle| self.store.poll_key(*handle) != 0).collect();
         for handle in polled {

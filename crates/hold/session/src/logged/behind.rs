@@ -15,35 +15,20 @@ use smallvec::SmallVec;
 
 const O_RDWR: u32 = 2;
 
-/// Files that belay has open, or is opening: key, the daemon's ids of the file and of the handle. While it is so, nobody else's close stores
-/// them.
-#[derive(Debug, Default)]
-pub(crate) struct Behind(SmallVec<[(u64, u64, Option<u64>); 2]>);
-
-impl Behind {
-    fn has(&self, file: u64) -> bool {
-        self.0.iter().any(|(other, ..)| *other == file)
-    }
-
-    fn remove(&mut self, file: u64) {
-        self.0.retain(|(other, ..)| *other != file);
-    }
-}
-
 impl<M: Memory> Session<M> {
     /// Whether a flush stores nothing.
     pub(crate) fn by_close(&self) -> bool {
-        self.options & options::BUFFER_CLOSE != 0
+        self.life.has(options::BUFFER_CLOSE)
     }
 
     /// Whether nothing stores the content of a file but its last RELEASE.
     pub(super) fn by_release(&self) -> bool {
-        self.options & options::BUFFER_RELEASE != 0
+        self.life.has(options::BUFFER_RELEASE)
     }
 
     /// Whether somebody has a file open for writing, belay included.
     pub(super) fn is_open(&self, file: u64) -> bool {
-        self.has_writers(file) || self.behind.has(file)
+        self.has_writers(file) || self.stores.has_open(file)
     }
 
     /// Sees to it that what is on record of a file is stored, if no close that is to come does that.
@@ -74,40 +59,34 @@ impl<M: Memory> Session<M> {
     }
 
     pub(crate) fn close_behind_step(&mut self, file: u64) -> Step {
-        if let Some((_, id, Some(fh))) = self.behind.0.iter().find(|(other, ..)| *other == file) {
-            let (id, fh) = (*id, *fh);
-            let ids = self.injected_ids(id);
+        if let Some((id, fh)) = self.stores.opened(file) {
+            let ids = self.questions.ids(id);
             let unique = ids.unique;
-            self.storing.begin(unique, file);
+            self.stores.begin(unique, file);
             let message = build::release(ids, fh, O_RDWR, false);
             return Step::Inject(message, Injection::CloseBehind { file, unique });
         }
         // Who has it open now closes it later.
         let node = self.store.node_by_key(file).filter(|_| self.holds(file) && !self.is_open(file));
-        let Some(id) = node.and_then(|node| self.store.bound(node, self.generation)) else {
+        let Some(id) = node.and_then(|node| self.store.bound(node, self.life.generation())) else {
             return Step::Done;
         };
-        self.behind.0.push((file, id, None));
-        Step::Inject(build::open(self.injected_ids(id), O_RDWR), Injection::OpenBehind { file })
+        self.stores.begin_open(file, id);
+        Step::Inject(build::open(self.questions.ids(id), O_RDWR), Injection::OpenBehind { file })
     }
 
     pub(crate) fn opened_behind(&mut self, task: u64, file: u64, reply: &[u8]) {
         let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| done);
-        let place = self.behind.0.iter_mut().find(|(other, ..)| *other == file);
-        if let (Some(open), Some((_, _, fh))) = (&open, place) {
-            *fh = Some(open.fh);
-        } else {
-            self.behind.remove(file);
-        }
+        self.stores.end_open(file, open.map(|open| open.fh));
         // What cannot be opened now stays on record.
         self.with_task(task, |task| task.done = open.is_none());
     }
 
     pub(crate) fn closed_behind(&mut self, task: u64, file: u64, unique: u64, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
-        let alone = self.storing.end(unique);
-        self.behind.remove(file);
+        let alone = self.stores.end(unique);
+        self.stores.close(file);
         let closed = !self.is_open(file);
         if errno != 0 {
             self.tell_refused(file, errno);

@@ -1,8 +1,8 @@
 //! What a record says of its request: who is concerned, where that is, what becomes of names.
 
 use super::{Change, Sent};
-use crate::listing::is_hidden_name;
 use crate::message::{COUNTED, count_of, read, target_dir};
+use crate::parts::hidden::is_hidden_name;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
@@ -122,7 +122,7 @@ impl<M: Memory> Session<M> {
             for _ in 0..MAX_DEPTH {
                 let Some(at) = node.filter(|node| *node != Node::ROOT) else { break };
                 let key = self.store.key(at);
-                if self.placed.has(key) {
+                if self.logged.has_placed(key) {
                     break;
                 }
                 // A hidden name may be one that is only about to be made.
@@ -149,7 +149,7 @@ impl<M: Memory> Session<M> {
 
     /// What a request of the kernel makes of names; to be asked before it is applied.
     fn changes_of(&self, header: &InHeader, body: &[u8]) -> Vec<Change> {
-        if self.log.is_none() {
+        if !self.logged.is_kept() {
             return Vec::new();
         }
         let request = Request { header: *header, body };
@@ -193,7 +193,7 @@ impl<M: Memory> Session<M> {
             belay_wire::is_entry_reply(request.opcode()) && request.opcode() != Opcode::LOOKUP;
         let entry = reply.get(belay_wire::ENTRY_OFFSET..).and_then(read::<EntryOut>)?;
         let name = request.names().first?;
-        let places = self.log.is_some() && !self.buffers_files();
+        let places = self.logged.is_kept() && !self.buffers_files();
         (makes && places).then(|| (header.nodeid, name.to_vec(), before, entry.nodeid))
     }
 
@@ -201,7 +201,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn before_change(&self, header: &InHeader, body: &[u8]) -> Before {
         let sent = Sent { header, body, sake: 0 };
         // Files are found by the names that they have now.
-        if self.log.is_none() || self.buffers_files() || !self.is_logged(&sent) {
+        if !self.logged.is_kept() || self.buffers_files() || !self.is_logged(&sent) {
             return Before::default();
         }
         let request = Request { header: *header, body };

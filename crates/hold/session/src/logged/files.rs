@@ -12,50 +12,20 @@ use belay_recorder::Node;
 use belay_recorder::control::Loss;
 use belay_wire::abi::{InHeader, SetattrIn, fattr};
 use belay_wire::errno::ENOSYS;
-use belay_wire::{Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64};
-use smallvec::SmallVec;
+use belay_wire::{Opcode, OpcodeSet, Request, get_u64};
 
 /// Requests after which the content of a file may be stored.
 pub(crate) const STORING: OpcodeSet =
     OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
 /// The longest path that is told.
 const MAX_DEPTH: usize = 256;
-/// Files that are told.
-const MOST: usize = 1024;
 pub(super) const O_ACCMODE: u32 = 3;
-
-/// Requests under way by which a file may be stored, since whose start nothing has come on record of it: number and file.
-///
-/// What comes while such a request is carried out may have come too late for it.
-#[derive(Debug, Default)]
-pub(crate) struct Storing(SmallVec<[(u64, u64); 4]>);
-
-impl Storing {
-    /// The daemon gets a request that is about a file.
-    pub(super) fn begin(&mut self, unique: u64, file: u64) {
-        let unique = unique & !UNIQUE_RESEND;
-        self.0.retain(|(other, _)| *other != unique);
-        self.0.push((unique, file));
-    }
-
-    /// Something of a file comes on record, or should.
-    pub(super) fn disturb(&mut self, file: u64) {
-        self.0.retain(|(_, other)| *other != file);
-    }
-
-    /// A request is answered: whether nothing has come on record meanwhile.
-    pub(super) fn end(&mut self, unique: u64) -> bool {
-        let before = self.0.len();
-        self.0.retain(|(other, _)| *other != unique & !UNIQUE_RESEND);
-        self.0.len() < before
-    }
-}
 
 impl<M: Memory> Session<M> {
     /// The daemon gets a request by which it may store a file.
     pub(super) fn begin_storing(&mut self, request: &Request<'_>) {
         if STORING.has(request.opcode()) && self.buffers_files() {
-            self.storing.begin(request.header.unique, request.header.nodeid);
+            self.stores.begin(request.header.unique, request.header.nodeid);
         }
     }
 
@@ -80,7 +50,7 @@ impl<M: Memory> Session<M> {
     }
 
     pub(super) fn holds(&self, file: u64) -> bool {
-        self.log.as_ref().is_some_and(|log| log.holds(file))
+        self.logged.log().is_some_and(|log| log.holds(file))
     }
 
     /// Whether a file is open for writing.
@@ -106,10 +76,10 @@ impl<M: Memory> Session<M> {
         if !self.buffers_files() || !STORING.has(opcode) {
             return;
         }
-        let alone = self.storing.end(header.unique);
+        let alone = self.stores.end(header.unique);
         let file = header.nodeid;
         let closed = opcode == Opcode::RELEASE && !self.is_open(file);
-        if self.answering {
+        if self.logged.is_answering() {
             return;
         }
         if errno != 0 {
@@ -131,7 +101,7 @@ impl<M: Memory> Session<M> {
                         .is_some_and(|handle| self.writes(handle) && self.came_by(file, handle))
             }
         };
-        if stored && (self.holds(file) || self.told_unstored.contains_key(&file)) {
+        if stored && (self.holds(file) || self.stores.has_told_unstored(file)) {
             self.drop_stored(file);
         } else if closed {
             self.close_behind(file);
@@ -141,15 +111,15 @@ impl<M: Memory> Session<M> {
     /// The kernel is not told what a RELEASE comes to: who has written has its success, and will not hear of this otherwise. What is on
     /// record of the file stays there.
     pub(crate) fn tell_refused(&mut self, file: u64, errno: i32) {
-        if errno == ENOSYS || !self.holds(file) || self.told_undone.len() >= MOST {
+        if errno == ENOSYS || !self.holds(file) || self.stores.has_told_most() {
             return;
         }
-        if self.told_undone.insert(file) {
+        if self.stores.tells_undone(file) {
             let (path, why) = (self.path_of(file), std::io::Error::from_raw_os_error(errno));
             let what =
                 format!("/{path}: the daemon has failed to store it when it was closed ({why})");
             self.control().lose(Loss::Data, &what);
-            self.told = true;
+            self.notice.tell();
         }
     }
 
@@ -158,20 +128,20 @@ impl<M: Memory> Session<M> {
         let facts =
             Facts { opcode: Opcode::FLUSH.0, node: file, files: [file, 0], ..Facts::default() };
         // Without room for that it is done again, which changes nothing.
-        self.append_record(&facts, &[], &[], None);
+        self.logged.append(&facts, &[], &[], None);
         if !self.holds(file) {
-            self.relief.has_stored();
+            self.stores.has_stored();
         }
-        if let Some(told) = self.told_unstored.remove(&file) {
+        if let Some(told) = self.stores.take_unstored(file) {
             self.control().lose(Loss::Stored, &told);
-            self.told = true;
+            self.notice.tell();
         }
         self.tell_log_sizes();
     }
 
     /// Whether all that is on record of a file came by one handle.
     pub(super) fn came_by(&self, file: u64, handle: u64) -> bool {
-        let Some(log) = &self.log else { return false };
+        let Some(log) = self.logged.log() else { return false };
         log.of_file(file).all(|record| {
             record.is_ok_and(|record| handle_of(&record).is_none_or(|other| other == handle))
         })
@@ -179,15 +149,15 @@ impl<M: Memory> Session<M> {
 
     /// Something that was acknowledged is not on record: that is said, once for each file.
     pub(super) fn tell_unstored(&mut self, file: u64) {
-        if self.told_unstored.len() < MOST && !self.told_unstored.contains_key(&file) {
+        if self.stores.tells_unstored(file) {
             let what = format!(
                 "/{}: the op-log has no room for what was written to it, which is lost if the daemon dies before the file \
                  is closed or synced",
                 self.path_of(file)
             );
             self.control().lose(Loss::Unstored, &what);
-            self.told = true;
-            self.told_unstored.insert(file, what);
+            self.notice.tell();
+            self.stores.note_unstored(file, what);
         }
     }
 

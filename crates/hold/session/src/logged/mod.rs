@@ -23,28 +23,18 @@ pub(crate) mod relief;
 
 use crate::decision::Progress;
 use crate::message::header_of;
-use crate::session::{Phase, Session};
+use crate::session::Session;
 use belay_memory::Memory;
-use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Sizes, Spoilt, Staged};
+use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Sizes, Spoilt};
 use belay_recorder::{InFlight, MAX_BODY, Slot, SlotState};
 use belay_wire::abi::{InHeader, WriteIn};
 use belay_wire::{CHANGES, Opcode, Request};
 pub(crate) use facts::Before;
 use smallvec::SmallVec;
-use std::collections::HashSet;
 use std::ops::Range;
 
 /// Bytes of a WRITE in front of its data.
 pub(crate) const WRITE_HEAD: usize = size_of::<WriteIn>();
-
-/// What is kept of a request that changes something until it is answered.
-#[derive(Debug, Default)]
-pub(crate) struct Begun {
-    staged: Option<Staged>,
-    /// What followed its header, if that is longer than what the recorder keeps of it.
-    body: Option<Box<[u8]>>,
-    time: u64,
-}
 
 /// What became of a name: directory, name, what it named, what it names now.
 pub(crate) type Change = (u64, Vec<u8>, u64, u64);
@@ -69,24 +59,6 @@ fn bytes_of(sizes: &Sizes) -> u64 {
     (sizes.record_bytes + sizes.pages * PAGE_BYTES) as u64
 }
 
-/// Nodes of which the log says where they are.
-#[derive(Debug, Default)]
-pub(crate) struct Placed(HashSet<u64, foldhash::fast::RandomState>);
-
-impl Placed {
-    fn note(&mut self, change: &NameChange<'_>) {
-        // It may have other names, which the log need not know.
-        self.0.remove(&change.before);
-        if change.after != 0 {
-            self.0.insert(change.after);
-        }
-    }
-
-    pub(crate) fn has(&self, key: u64) -> bool {
-        self.0.contains(&key)
-    }
-}
-
 impl<M: Memory> Session<M> {
     /// Makes the session keep `log`. To be called right after it was attached, if the policy is `epoch`: what the log tells
     /// decides how requests in flight are settled. Where they are copied they come back only here.
@@ -96,15 +68,13 @@ impl<M: Memory> Session<M> {
     pub fn keep_log(&mut self, mut log: Oplog<M>) -> Result<(), Spoilt> {
         let mut sakes = Vec::new();
         for (slot, request) in self.store.slot_requests() {
-            if request.state == SlotState::Started
-                && self.leftovers.get(&request.unique) == Some(&slot)
-            {
+            if request.state == SlotState::Started && self.slots.is_left_in(request.unique, slot) {
                 log.retract(request.unique)?;
             }
         }
         for record in log.notable() {
             let record = record?;
-            record.names.iter().for_each(|name| self.placed.note(name));
+            record.names.iter().for_each(|name| self.logged.note_name(name));
             let facts = &record.facts;
             if facts.unique == 0 && facts.opcode != 0 {
                 sakes.push(facts.size); // asked for by belay, for the sake of that request
@@ -114,7 +84,7 @@ impl<M: Memory> Session<M> {
         for (_, request) in self.store.slot_requests().filter(|_| leaves_nothing) {
             // Of what was not answered nothing is left, unless belay had begun to carry it out itself.
             if request.state == SlotState::Started && !sakes.contains(&request.unique) {
-                self.known.insert(request.unique, Progress::Untouched);
+                self.slots.know(request.unique, Progress::Untouched);
             }
         }
         if log.sizes().records == 0 {
@@ -122,7 +92,7 @@ impl<M: Memory> Session<M> {
         }
         self.roll_forward_from(&log)?;
         log.forget_notable();
-        self.log = Some(log);
+        self.logged.keep(log);
         self.tell_log_sizes();
         if self.keeps_copies() {
             self.requeue_copies();
@@ -132,13 +102,13 @@ impl<M: Memory> Session<M> {
 
     /// How much the log has; `None` without one.
     pub fn log_sizes(&self) -> Option<Sizes> {
-        self.log.as_ref().map(Oplog::sizes)
+        self.logged.log().map(Oplog::sizes)
     }
 
     /// Whether the log has grown so much that a checkpoint is due: it has more than `most` bytes, or half of the room
     /// is taken. The rest is for what comes until it is made.
     pub fn is_log_long(&self, most: u64) -> bool {
-        self.log.as_ref().is_some_and(|log| {
+        self.logged.log().is_some_and(|log| {
             let sizes = log.sizes();
             sizes.pages * 2 > sizes.pages_most
                 || sizes.record_bytes * 2 > sizes.record_bytes_most
@@ -149,34 +119,34 @@ impl<M: Memory> Session<M> {
     /// First word of the page of the log that the data of the next WRITE come to; 0 without a log.
     #[inline]
     pub fn next_log_page(&self) -> usize {
-        self.log.as_ref().map_or(0, Oplog::next_page)
+        self.logged.log().map_or(0, Oplog::next_page)
     }
 
     /// Bytes of the memory that the log does not use now. They may be given back while the session is held.
     pub fn log_spare(&self) -> [Range<usize>; 3] {
-        self.log.as_ref().map_or([0..0, 0..0, 0..0], Oplog::spare)
+        self.logged.log().map_or([0..0, 0..0, 0..0], Oplog::spare)
     }
 
     /// What was said last of the time, see [`Session::set_time`].
     pub fn time(&self) -> u64 {
-        self.time
+        self.logged.time()
     }
 
     /// CLOCK_REALTIME in nanoseconds, as the daemon will see it for the request that comes next.
     pub fn set_time(&mut self, time: u64) {
-        self.time = time;
+        self.logged.set_time(time);
     }
 
     /// Whether a request has to wait for a checkpoint: what it changes may find no room in the log.
     #[inline]
     pub(crate) fn is_throttled(&self, request: &Request<'_>) -> bool {
-        let Some(log) = &self.log else { return false };
+        let Some(log) = self.logged.log() else { return false };
         let lacks_room = || {
             let (offset, data) = data_of(request).unwrap_or_default();
             !log.admits(offset, data.len())
         };
         if self.buffers_files() {
-            return self.makes_room() && self.relief.holds_back(request, lacks_room);
+            return self.makes_room() && self.stores.holds_back(request, lacks_room);
         }
         request.changes() && lacks_room()
     }
@@ -185,21 +155,23 @@ impl<M: Memory> Session<M> {
     #[inline]
     pub(crate) fn is_unrecordable(&self, slot: Slot, opcode: Opcode) -> bool {
         // What is settled is what had begun, one at a time: the rest of the room is for that as well.
-        self.log.as_ref().is_some_and(Oplog::is_exhausted)
-            && self.phase != Phase::Settling
+        self.logged.log().is_some_and(Oplog::is_exhausted)
+            && !self.life.is_settling()
             && !self.buffers_files()
             && self.is_changing(slot, opcode)
     }
 
     /// Whether the request in a slot changes something.
     fn is_changing(&self, slot: Slot, opcode: Opcode) -> bool {
-        let begun = |request: InFlight| self.begun.contains_key(&request.unique);
+        let begun = |request: InFlight| self.logged.has_begun(request.unique);
         CHANGES.has(opcode) || self.store.slot_request(slot).is_some_and(begun)
     }
 
     /// A request goes to the daemon: what its record needs of it is kept.
     pub(crate) fn begin_logged(&mut self, request: &Request<'_>) {
-        let Some(log) = &mut self.log else { return };
+        if !self.logged.is_kept() {
+            return;
+        }
         if !request.changes() {
             return self.begin_storing(request);
         }
@@ -207,22 +179,8 @@ impl<M: Memory> Session<M> {
         // The slot has no more of it.
         let long = data.is_none() && request.body.len() > MAX_BODY;
         let body = long.then(|| request.body.into());
-        let staged = data.and_then(|(offset, data)| log.stage(offset, data));
         let unique = request.header.unique & !belay_wire::UNIQUE_RESEND;
-        if let Some(Begun { staged: Some(old), .. }) =
-            self.begun.insert(unique, Begun { staged, body, time: self.time })
-        {
-            log.unstage(old);
-        }
-    }
-
-    /// A request has failed, or changed nothing.
-    pub(crate) fn drop_logged(&mut self, unique: u64) {
-        if let Some(Begun { staged: Some(staged), .. }) = self.begun.remove(&unique)
-            && let Some(log) = &mut self.log
-        {
-            log.unstage(staged);
-        }
+        self.logged.begin(unique, data, body);
     }
 
     /// Whether the successful request belongs in the log.
@@ -234,14 +192,13 @@ impl<M: Memory> Session<M> {
     /// Puts a successful request on record. `reply` is what was answered, in the kernel's terms.
     fn append_logged(&mut self, sent: Sent<'_>, reply: &[u8], before: Before) {
         let unique = sent.header.unique & !belay_wire::UNIQUE_RESEND;
-        if self.log.is_none() || !self.is_logged(&sent) {
-            return self.drop_logged(unique);
+        if !self.logged.is_kept() || !self.is_logged(&sent) {
+            return self.logged.drop(unique);
         }
         debug_assert!(self.forward.is_none(), "its data are read in place");
-        let begun =
-            self.begun.remove(&unique).unwrap_or(Begun { time: self.time, ..Begun::default() });
+        let mut begun = self.logged.take_begun(unique);
         let facts = self.facts(&sent, reply, begun.time);
-        facts.files.iter().for_each(|file| self.storing.disturb(*file));
+        facts.files.iter().for_each(|file| self.stores.disturb(*file));
         let names: Vec<_> = before
             .changes
             .into_iter()
@@ -254,34 +211,19 @@ impl<M: Memory> Session<M> {
             .collect();
         let opcode = Opcode(sent.header.opcode);
         let head = if opcode == Opcode::WRITE { sent.body.get(..WRITE_HEAD) } else { None };
-        let body = begun.body.as_deref().or(head).unwrap_or(sent.body);
-        let lost = opcode == Opcode::WRITE && facts.size > 0 && begun.staged.is_none();
+        let long = begun.body.take();
+        let body = long.as_deref().or(head).unwrap_or(sent.body);
+        let lost = opcode == Opcode::WRITE && facts.size > 0 && !begun.has_data();
         // In a record of their own: that of a write goes when a later one takes its place.
         let placed = before.places.is_empty()
-            || self.append_record(&Facts::default(), &[], &before.places, None);
-        let appended = self.append_record(&facts, body, &names, begun.staged);
+            || self.logged.append(&Facts::default(), &[], &before.places, None);
+        let appended = self.logged.append(&facts, body, &names, Some(begun));
         // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
         if self.buffers_files() && (lost || !appended) {
             self.tell_unstored(facts.files[0]);
         }
-        self.full |= !placed || (lost || !appended) && !self.buffers_files();
+        self.notice.overflow_if(!placed || (lost || !appended) && !self.buffers_files());
         self.tell_log_sizes();
-    }
-
-    /// Whether the log has taken a record. What that says of nodes is known only then.
-    fn append_record(
-        &mut self,
-        facts: &Facts,
-        body: &[u8],
-        names: &[NameChange<'_>],
-        staged: Option<Staged>,
-    ) -> bool {
-        let Some(log) = &mut self.log else { return true };
-        let appended = log.append(facts, body, names, staged).is_ok();
-        if appended {
-            names.iter().for_each(|name| self.placed.note(name));
-        }
-        appended
     }
 
     /// How much the log has, for those who look at the mount from outside.
@@ -301,8 +243,8 @@ impl<M: Memory> Session<M> {
         mut before: Before,
     ) {
         self.note_stored(header, body, errno);
-        if errno != 0 || self.answering {
-            return self.drop_logged(header.unique);
+        if errno != 0 || self.logged.is_answering() {
+            return self.logged.drop(header.unique);
         }
         before.changes.extend(self.made(header, body, reply, before.name));
         self.append_logged(Sent { header, body, sake: 0 }, reply, before);
@@ -317,23 +259,24 @@ impl<M: Memory> Session<M> {
     pub(crate) fn log_reply(&mut self, slot: Slot, errno: i32, head: &[u8], reply: &[u8]) {
         let Some(request) = self.store.slot_request(slot) else { return };
         if self.buffers_files() && files::STORING.has(Opcode(request.opcode)) {
-            let mut body = std::mem::take(&mut self.scratch);
-            self.store.slot_body_into(slot, &mut body);
+            let body = self.take_body(slot);
             self.note_stored(&header_of(&request), &body, errno);
-            self.scratch = body;
+            self.put_body(body);
             return;
         }
-        if errno != 0 || self.answering || !self.is_changing(slot, Opcode(request.opcode)) {
-            return self.drop_logged(request.unique);
+        if errno != 0
+            || self.logged.is_answering()
+            || !self.is_changing(slot, Opcode(request.opcode))
+        {
+            return self.logged.drop(request.unique);
         }
         let header = header_of(&request);
         // Every WRITE comes here: buffers are those of the one before, or on the stack.
-        let mut body = std::mem::take(&mut self.scratch);
-        self.store.slot_body_into(slot, &mut body);
+        let body = self.take_body(slot);
         let mut whole = SmallVec::<[u8; 64]>::from_slice(head);
         whole.extend_from_slice(reply);
         let before = self.before_change(&header, &body);
         self.log_change(&header, &body, 0, &whole, before);
-        self.scratch = body;
+        self.put_body(body);
     }
 }

@@ -3,8 +3,8 @@
 use super::facts::Before;
 use super::{Change, Sent};
 use crate::injection::Injection;
-use crate::listing::is_hidden_name;
 use crate::message::{read, target_dir};
+use crate::parts::hidden::is_hidden_name;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::Node;

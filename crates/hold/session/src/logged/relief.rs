@@ -6,64 +6,13 @@
 use super::files::O_ACCMODE;
 use crate::injection::Injection;
 use crate::message::read;
+use crate::parts::stores::WAITING;
 use crate::session::Session;
 use crate::task::{Job, Step};
 use belay_memory::Memory;
 use belay_recorder::Handle;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Opcode, OpcodeSet, Request, build};
-use smallvec::SmallVec;
-
-/// What waits while its file is stored, or has to be over before.
-const WAITING: OpcodeSet = OpcodeSet::new(&[
-    Opcode::WRITE,
-    Opcode::SETATTR,
-    Opcode::FALLOCATE,
-    Opcode::OPEN,
-    Opcode::RELEASE,
-]);
-
-/// How far room is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// It need not be.
-    #[default]
-    Idle,
-    /// This file is being stored.
-    Storing(u64),
-    /// There is nothing left that could be stored: what finds no room is told.
-    Vain,
-}
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Relief {
-    state: State,
-    /// Files that the daemon did not store.
-    vain: SmallVec<[u64; 4]>,
-}
-
-impl Relief {
-    /// Whether a request has to wait.
-    #[inline]
-    pub(super) fn holds_back(
-        &self,
-        request: &Request<'_>,
-        lacks_room: impl FnOnce() -> bool,
-    ) -> bool {
-        let opcode = request.opcode();
-        self.state == State::Storing(request.header.nodeid) && WAITING.has(opcode)
-            || opcode == Opcode::WRITE && self.state != State::Vain && lacks_room()
-    }
-
-    /// A file was stored: there is room, and others may be stored now.
-    pub(super) fn has_stored(&mut self) {
-        self.vain.clear();
-        if self.state == State::Vain {
-            self.state = State::Idle;
-        }
-    }
-}
+use belay_wire::build;
 
 impl<M: Memory> Session<M> {
     /// Whether files are stored early where the room is short: by a daemon that stores by nothing but a close none can be.
@@ -73,20 +22,20 @@ impl<M: Memory> Session<M> {
 
     /// A request waits for room, or for a file that is being stored. Whether that is any use.
     pub(crate) fn make_room(&mut self) -> bool {
-        if self.relief.state == State::Idle {
-            self.relief.state = State::Vain;
-            if let Some((file, handle)) = self.heaviest() {
-                self.relief.state = State::Storing(file);
+        if self.stores.may_relieve() {
+            let heaviest = self.heaviest();
+            self.stores.relieve(heaviest.map(|(file, _)| file));
+            if let Some((_, handle)) = heaviest {
                 self.park_errand(Job::Store(handle));
             }
         }
-        self.relief.state != State::Vain
+        self.stores.is_relieving()
     }
 
     /// The file with the most data on record that can be stored, and the key of the handle by which all of that came.
     fn heaviest(&self) -> Option<(u64, u64)> {
-        let weights = self.log.as_ref()?.weights();
-        let files = weights.into_iter().filter(|(file, _)| !self.relief.vain.contains(file));
+        let weights = self.logged.log()?.weights();
+        let files = weights.into_iter().filter(|(file, _)| !self.stores.is_vain(*file));
         files.into_iter().find_map(|(file, _)| {
             let mut handles = self.store.live_handles();
             let handle = handles.find(|handle| self.stores(*handle, file).is_some())?;
@@ -101,15 +50,15 @@ impl<M: Memory> Session<M> {
         if !writes || self.store.key(facts.node) != file {
             return None;
         }
-        let id = self.store.bound(facts.node, self.generation)?;
-        let fh = self.store.handle_bound(handle, self.generation)?;
+        let id = self.store.bound(facts.node, self.life.generation())?;
+        let fh = self.store.handle_bound(handle, self.life.generation())?;
         self.came_by(file, self.store.handle_key(handle)).then_some((id, fh))
     }
 
     /// The errand that has the daemon store a file.
     pub(crate) fn store_step(&mut self, key: u64) -> Step {
-        let State::Storing(file) = self.relief.state else { return Step::Done };
-        let under_way = self.active.iter().any(|active| {
+        let Some(file) = self.stores.relieved_by() else { return Step::Done };
+        let under_way = self.slots.iter().any(|active| {
             !active.sent && WAITING.has(active.opcode) && self.store.slot_node(active.slot) == file
         });
         if under_way {
@@ -121,28 +70,28 @@ impl<M: Memory> Session<M> {
             self.store_ended(file, false);
             return Step::Done;
         };
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         let unique = ids.unique;
-        self.storing.begin(unique, file);
+        self.stores.begin(unique, file);
         Step::Inject(build::flush(ids, fh), Injection::Store { handle, unique })
     }
 
     pub(crate) fn stored(&mut self, task: u64, unique: u64, reply: &[u8]) {
-        let alone = self.storing.end(unique);
+        let alone = self.stores.end(unique);
         let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
-        if let State::Storing(file) = self.relief.state {
+        if let Some(file) = self.stores.relieved_by() {
             self.store_ended(file, done && alone);
         }
         self.with_task(task, |task| task.done = true);
     }
 
     fn store_ended(&mut self, file: u64, stored: bool) {
-        self.relief.state = State::Idle;
+        self.stores.end_relief();
         if stored {
             self.drop_stored(file);
         }
-        if self.log.as_ref().is_some_and(|log| log.holds(file)) {
-            self.relief.vain.push(file);
+        if self.logged.log().is_some_and(|log| log.holds(file)) {
+            self.stores.note_vain(file);
         }
     }
 }

@@ -198,7 +198,7 @@ impl<M: Memory> Session<M> {
         let key = if facts.entry.key == 0 { facts.node } else { facts.entry.key };
         // What had no room was told when that was known.
         let told = self.buffers_files() && why == NO_ROOM;
-        if self.options & options::BUFFER != 0 && !told && self.told_undone.insert(key) {
+        if self.life.has(options::BUFFER) && !told && self.stores.tells_undone(key) {
             let path = self.path_of(key);
             self.control().lose(
                 Loss::Data,
@@ -206,7 +206,7 @@ impl<M: Memory> Session<M> {
             );
         }
         self.control().decide(&Decision {
-            generation: self.generation,
+            generation: self.life.generation(),
             opcode: facts.opcode,
             unique: facts.unique,
             node: facts.node,

@@ -76,7 +76,7 @@ impl<M: Memory> Session<M> {
                 Some(opened) => places.push((at, opened.fh)),
                 None if is_of_directory(issue) => {
                     let id = forward.ids.get(key).map_or(1, |told| told.id);
-                    let open = build::opendir(self.injected_ids(id), 0);
+                    let open = build::opendir(self.questions.ids(id), 0);
                     return Some(Ok((open, Forwarded::Open(*key))));
                 }
                 None => return Some(Ok(self.open_for(*key, forward))),
@@ -99,7 +99,7 @@ impl<M: Memory> Session<M> {
         {
             return Some(Ok(asked));
         }
-        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..self.injected_ids(0) };
+        let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..self.questions.ids(0) };
         let mut message = match issue.data.get(forward.run).filter(|_| opcode == Opcode::WRITE) {
             Some(run) => {
                 let write: WriteIn = read(&body).unwrap_or_default();
@@ -133,7 +133,7 @@ impl<M: Memory> Session<M> {
         let (number, name) = self.unmet_of(request, looked)?;
         // The first name is in the request's own directory, the second in that which a rename goes to.
         let (_, parent) = places.get(number)?;
-        let ids = self.injected_ids(*parent);
+        let ids = self.questions.ids(*parent);
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
         Some((build::lookup(ids, name), Forwarded::Meet(number)))
     }
@@ -169,7 +169,7 @@ impl<M: Memory> Session<M> {
         };
         let flags = made.flags & !(O_EXCL | O_ACCMODE) | O_RDWR;
         let made = CreateIn { flags, ..made };
-        let ids = self.injected_ids(parent);
+        let ids = self.questions.ids(parent);
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
         let parts = [made.as_bytes(), &link.name, b"\0"];
         Some(Ok((build::request(ids, Opcode::CREATE, &parts), Forwarded::Issue(0))))
@@ -198,7 +198,7 @@ impl<M: Memory> Session<M> {
         };
         set.valid = set.valid & !fattr::LOCKOWNER | fattr::FH;
         set.fh = opened.fh;
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         let ids = Ids { uid: facts.uid, gid: facts.gid, pid: facts.pid, ..ids };
         Some(Ok((build::setattr(ids, &set), Forwarded::Issue(0))))
     }
@@ -207,7 +207,7 @@ impl<M: Memory> Session<M> {
     /// everything else.
     fn open_for(&mut self, key: u64, forward: &RollForward) -> (Vec<u8>, Forwarded) {
         let id = forward.ids.get(&key).map_or(1, |told| told.id);
-        let ids = self.injected_ids(id);
+        let ids = self.questions.ids(id);
         match forward.access.get(&key) {
             Some(Access::Ask) => (build::getattr(ids, None), Forwarded::Mode(key)),
             Some(Access::Has(mode)) => {
@@ -221,7 +221,7 @@ impl<M: Memory> Session<M> {
     fn narrow_for(&mut self, key: u64, forward: &RollForward) -> Option<(Vec<u8>, Forwarded)> {
         let Some(Access::Had(mode)) = forward.access.get(&key) else { return None };
         let id = forward.ids.get(&key).map_or(1, |told| told.id);
-        let narrow = build::setattr(self.injected_ids(id), &set_mode(*mode));
+        let narrow = build::setattr(self.questions.ids(id), &set_mode(*mode));
         Some((narrow, Forwarded::Narrow))
     }
 
@@ -238,7 +238,7 @@ impl<M: Memory> Session<M> {
         let path = forward.names.path(root, key, &now)?;
         let link = path.iter().find(|link| !forward.ids.contains_key(&link.key))?;
         let parent = if link.parent == root { 1 } else { forward.ids.get(&link.parent)?.id };
-        Some(Err(build::lookup(self.injected_ids(parent), &link.name)))
+        Some(Err(build::lookup(self.questions.ids(parent), &link.name)))
     }
 }
 

@@ -11,9 +11,10 @@
 //! when nobody kills them any more, few are ended.
 
 use super::{MOST, RollForward};
-use crate::checkpoint::Flush;
-use crate::session::{Session, Work};
+use crate::parts::epochs::Flush;
+use crate::session::Session;
 use crate::task::Step;
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_oplog::{Oplog, Replay};
 use belay_recorder::control::FlushBy;
@@ -53,7 +54,7 @@ impl<M: Memory> Session<M> {
     /// In front of which record of `log` a daemon that writes at its end only is to be ended, if it is; of `cuts`, which may be.
     pub(super) fn aim(&self, log: &Oplog<M>, cuts: &[bool]) -> Option<usize> {
         let control = self.control();
-        let now = self.epochs.current as u32;
+        let now = self.epochs.current() as u32;
         let (epoch, before) = control.forward_aim();
         control.set_forward_aim(now, 0);
         let (dead, reached) = control.forward()?;
@@ -95,7 +96,7 @@ impl<M: Memory> Session<M> {
         if !forward.wanted || !forward.may_be_cut() {
             return None;
         }
-        match self.epochs.flush {
+        match self.epochs.flush() {
             Flush::Done => {
                 // Handed out before this task is asked again.
                 self.outbox.push_back(Work::Seal);
@@ -114,7 +115,7 @@ impl<M: Memory> Session<M> {
 
     fn end_cut(&mut self, forward: &mut RollForward) {
         forward.wanted = false;
-        self.epochs.flush = Flush::No;
+        self.epochs.set_flush(Flush::No);
     }
 
     /// All is written: prepares the log of the next epoch, before the store that ends this one. `false`: this one goes on.
@@ -126,7 +127,7 @@ impl<M: Memory> Session<M> {
     }
 
     fn prepare(&mut self, forward: &mut RollForward) -> bool {
-        let done = match &mut self.log {
+        let done = match self.logged.log_mut() {
             Some(log) => log.prepare_cut(forward.replay.at(), forward.names.all()),
             None => Ok(false),
         };
@@ -140,7 +141,7 @@ impl<M: Memory> Session<M> {
 
     /// The epoch was not ended.
     pub(crate) fn abandon_cut(&mut self) {
-        if let Some(log) = &mut self.log {
+        if let Some(log) = self.logged.log_mut() {
             log.cancel_cut();
         }
         if let Some(mut forward) = self.forward.take() {
@@ -152,7 +153,7 @@ impl<M: Memory> Session<M> {
     /// The epoch has ended: the log is what was not issued yet.
     pub(crate) fn finish_cut(&mut self) {
         let Some(mut forward) = self.forward.take() else { return };
-        let heads = self.log.as_mut().map(|log| (log.cut(), log.cuts(), log.length()));
+        let heads = self.logged.log_mut().map(|log| (log.cut(), log.cuts(), log.length()));
         match heads {
             Some((Ok(Some(heads)), cuts, length)) => {
                 forward.replay = Replay::starting_at(heads, MOST);

@@ -19,8 +19,9 @@ mod cut;
 
 use crate::injection::Injection;
 use crate::message::read;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::task::{Job, Step, Task};
+use crate::work::Work;
 use belay_memory::Memory;
 use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
 use belay_recorder::Node;
@@ -199,8 +200,8 @@ impl<M: Memory> Session<M> {
     /// What the daemon is to take for the time in the request `unique`: when it is issued again, that of
     /// the first time. CLOCK_REALTIME in nanoseconds.
     pub fn time_of(&self, unique: u64) -> Option<u64> {
-        let asked = self.injections.get(&unique)?;
-        let Injection::Forward(Forwarded::Issue(_)) = asked.injection else { return None };
+        let asked = self.questions.get(unique)?;
+        let Injection::Forward(Forwarded::Issue(_)) = asked.question else { return None };
         Some(self.forward.as_ref()?.current.as_ref()?.record.facts.time)
     }
 
@@ -217,12 +218,12 @@ impl<M: Memory> Session<M> {
 
     fn forward_one(&mut self, task: &Task, forward: &mut RollForward) -> Step {
         if let Some((id, fh, flags)) = forward.opened.take() {
-            let message = build::release(self.injected_ids(id), fh, flags, false);
+            let message = build::release(self.questions.ids(id), fh, flags, false);
             return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
         }
         loop {
             if let Some((key, id, Opened { fh, directory })) = forward.flushed.take() {
-                let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
+                let message = build::release(self.questions.ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close(Some(key))));
             }
             let ends = forward.is_far_enough();
@@ -230,10 +231,10 @@ impl<M: Memory> Session<M> {
                 let Opened { fh, directory } = opened;
                 if forward.files {
                     forward.flushed = Some((key, id, opened));
-                    let message = build::flush(self.injected_ids(id), fh);
+                    let message = build::flush(self.questions.ids(id), fh);
                     return Step::Inject(message, Injection::Forward(Forwarded::Store(key)));
                 }
-                let message = build::release(self.injected_ids(id), fh, O_RDWR, directory);
+                let message = build::release(self.questions.ids(id), fh, O_RDWR, directory);
                 return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
             }
             if let Some(issue) = &forward.current {
@@ -255,11 +256,11 @@ impl<M: Memory> Session<M> {
             if let Some(step) = self.cut_step(forward) {
                 return step;
             }
-            let next = self.log.as_ref().map(|log| forward.replay.next_in_place(log));
+            let next = self.logged.log().map(|log| forward.replay.next_in_place(log));
             match next {
                 Some(Ok(Some(issue))) => {
                     // Should the daemon die of it, the supervisor knows.
-                    self.control().set_forward(self.generation, Some(issue.number as u32));
+                    self.control().set_forward(self.life.generation(), Some(issue.number as u32));
                     forward.run = 0;
                     forward.missing = false;
                     forward.looked = 0;
@@ -312,20 +313,20 @@ impl<M: Memory> Session<M> {
 
     /// What the daemon told on the way is known from now on; what nobody needs it is to forget.
     fn end_roll_forward(&mut self, forward: RollForward) {
-        self.control().set_forward(self.generation, None);
+        self.control().set_forward(self.life.generation(), None);
         forward.stored.iter().for_each(|file| self.drop_stored(*file));
         let mut forget: Vec<_> = forward.met.iter().map(|id| (*id, 1)).collect();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
-                self.store.node_by_id(self.generation, id).is_none()
-                    && self.store.bound(*node, self.generation).is_none()
+                self.store.node_by_id(self.life.generation(), id).is_none()
+                    && self.store.bound(*node, self.life.generation()).is_none()
             });
             let Some(node) = node else {
                 forget.push((id, count));
                 continue;
             };
             self.store.begin();
-            self.store.bind(node, self.generation, id);
+            self.store.bind(node, self.life.generation(), id);
             self.store.set_daemon_count(node, count);
             // Requests that were under way together may come to other inode numbers in another order;
             // applications go on seeing the first. How many links it has was not asked: of several, two nodes have one number.

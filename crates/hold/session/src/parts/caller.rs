@@ -1,0 +1,31 @@
+//! In whose name something is asked.
+
+use belay_wire::InHeader;
+use belay_wire::request::HEADER;
+use smallvec::SmallVec;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
+/// Those who may ask, the likeliest first.
+pub(crate) type Callers = SmallVec<[Caller; 4]>;
+
+impl Caller {
+    /// Puts into a request that this one asks.
+    pub(crate) fn sign(self, message: &mut [u8]) {
+        if let Some(place) = message.get_mut(..HEADER)
+            && let Ok(mut header) = InHeader::read_from_bytes(place)
+        {
+            header.uid = self.uid;
+            header.gid = self.gid;
+            header.pid = self.pid;
+            place.copy_from_slice(header.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What holds for one life of the daemon, and how far that life is.
+
+use super::caller::Caller;
+use belay_recorder::control::options;
+use belay_wire::Dialect;
+
+/// How far this generation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// What was in flight at the crash is re-issued, one at a time; new work waits.
+    Settling,
+    /// Normal work.
+    Open,
+    /// A checkpoint: what had begun comes to its end; new work waits.
+    Quiescing,
+}
+
+/// One life of the daemon.
+#[derive(Debug)]
+pub(crate) struct Life {
+    generation: u32,
+    options: u64,
+    phase: Phase,
+    dialect: Dialect,
+    owner: Caller,
+}
+
+impl Life {
+    /// The first life starts open, others start settling.
+    pub(crate) fn new(generation: u32, options: u64) -> Self {
+        Self {
+            generation,
+            options,
+            phase: if generation == 0 { Phase::Open } else { Phase::Settling },
+            dialect: Dialect::NEWEST,
+            owner: Caller::default(),
+        }
+    }
+
+    /// The number of this life, counted from 0.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether all of these [`options`] are set.
+    #[inline]
+    pub(crate) fn has(&self, options: u64) -> bool {
+        self.options & options == options
+    }
+
+    /// Requests are copied from now on, as the kernel cannot send them again.
+    pub(crate) fn keep_copies(&mut self) {
+        self.options |= options::NO_RESEND;
+    }
+
+    /// Whether nobody but the daemon changes what is behind the mount, so that a node's type is known for good.
+    #[inline]
+    pub(crate) fn owns_types(&self) -> bool {
+        self.options & (options::TRANSACTION | options::EPOCH) != 0
+    }
+
+    /// How far it is.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether work is normal.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether what was in flight at the crash is being settled.
+    #[inline]
+    pub(crate) fn is_settling(&self) -> bool {
+        self.phase == Phase::Settling
+    }
+
+    /// Whether a checkpoint is being made.
+    #[inline]
+    pub(crate) fn is_quiescing(&self) -> bool {
+        self.phase == Phase::Quiescing
+    }
+
+    /// It is that far now.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// What kernel and daemon speak.
+    #[inline]
+    pub(crate) fn dialect(&self) -> &Dialect {
+        &self.dialect
+    }
+
+    /// Kernel and daemon have agreed on this.
+    pub(crate) fn speak(&mut self, dialect: Dialect) {
+        self.dialect = dialect;
+    }
+
+    /// The daemon's own user.
+    pub(crate) fn owner(&self) -> Caller {
+        self.owner
+    }
+
+    /// The daemon belongs to this user.
+    pub(crate) fn set_owner(&mut self, owner: Caller) {
+        self.owner = owner;
+    }
+}
