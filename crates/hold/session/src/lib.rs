@@ -5,85 +5,41 @@
 //! from [`Session::work`]. Everything that must survive the daemon lies in the recorder's
 //! [`belay_recorder::Store`]; what this struct holds besides concerns one generation only.
 //!
+//! Three rooms, of which each knows only those that stand above it:
+//!
+//! | room | what is in it |
+//! | --- | --- |
+//! | [`parts`] | state and its promises: slots, questions to the daemon, streams, epochs |
+//! | [`session`] | [`Session`], which wires the parts |
+//! | [`traffic`] | the way of a message, from the kernel to the daemon and back |
+//! | [`logged`] | what completed requests leave in the op-log |
+//! | [`flows`] | what takes more than one message: restoring, hiding, checkpoints |
+//!
+//! and beside them:
+//!
 //! | module | answers |
 //! | --- | --- |
 //! | [`decision`] | what recovery does with a request that was in flight: the one table |
 //! | [`handshake`] | FUSE_INIT: which options a daemon may negotiate, and again |
-//! | `requests` | a request from the kernel: translate and pass on, or park |
-//! | `replies` | a reply from the daemon: record, translate, pass on |
-//! | `copies` | requests where the kernel cannot send them again |
-//! | `direct` | replies that need no session |
-//! | `effects` | what a reply changes |
-//! | `faults` | replies that break the protocol |
-//! | `entries` | which node a directory entry is |
-//! | `forget` | lookup counts |
-//! | `tasks` | parked requests, one step at a time |
-//! | `asked` | on whose behalf belay asks a daemon something |
-//! | `dialects` | daemons of an old minor version |
-//! | `answers` | requests that are answered without the daemon |
-//! | `poison` | requests that daemons die of |
-//! | `met` | names that this life's daemon has been asked for |
-//! | `lost` | what cannot be had again, and who says so |
-//! | `kept` | what a daemon that nobody knows has answered and keeps to itself |
-//! | `restore` | bringing back nodes, handles and locks in a successor |
-//! | `vouch` | directories that have another inode number |
-//! | `reconcile` | asking a successor whether a request already happened |
-//! | `hide` | files that are open and unlinked |
-//! | `rename_over` | files that are open and renamed over |
-//! | `listing` | directory streams across generations |
-//! | `checkpoint` | boundaries at which all that the daemon holds is on its image |
-//! | `logged` | what completed requests leave in the op-log |
-//! | `order` | requests that must not overtake each other on their way there |
-//! | `rollforward` | issuing it again |
-//! | `readonly` | showing the last checkpoint, where that cannot be done |
-//! | `numbers` | inode numbers, in each life those that applications know |
-//! | `notify` | notifications from the daemon |
+//! | [`message`] | messages on their way to the kernel |
+//! | [`work`] | what the session has for the shim to do |
 #![forbid(unsafe_code)]
 
-mod answers;
-mod asked;
-mod checkpoint;
-mod copies;
-mod created;
 pub mod decision;
-mod dialects;
-mod direct;
-mod effects;
-mod entries;
-mod faults;
-mod forget;
+mod flows;
 pub mod handshake;
-mod hide;
-mod injection;
-mod kept;
-mod listing;
 mod logged;
-mod lost;
 mod message;
-mod met;
-mod notify;
-mod numbers;
-mod order;
 mod parts;
-mod poison;
-mod readonly;
-mod reconcile;
-mod rename_over;
-mod replies;
-mod requests;
-mod restore;
-mod rollforward;
 mod session;
-mod task;
-mod tasks;
-mod vouch;
+mod traffic;
 mod work;
 
-pub use direct::{Direct, Expected};
-pub use faults::describe_reply;
-pub use kept::{LEAVES, STORES};
 pub use message::{Message, Outgoing};
 pub use parts::life::Phase;
-pub use requests::Incoming;
 pub use session::{KICK, Session};
+pub use traffic::direct::{Direct, Expected};
+pub use traffic::faults::describe_reply;
+pub use traffic::kept::{LEAVES, STORES};
+pub use traffic::requests::Incoming;
 pub use work::Work;

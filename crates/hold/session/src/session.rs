@@ -1,7 +1,9 @@
 //! The session's state and its way out to the shim.
 
 use crate::decision::Progress;
-use crate::injection::Injection;
+use crate::flows::injection::Injection;
+use crate::flows::rollforward::RollForward;
+use crate::flows::task::Task;
 use crate::parts::epochs::Epochs;
 use crate::parts::hidden::Hidden;
 use crate::parts::life::{Life, Phase};
@@ -12,8 +14,6 @@ use crate::parts::restored::Restored;
 use crate::parts::slots::Slots;
 use crate::parts::stores::Stores;
 use crate::parts::streams::Streams;
-use crate::rollforward::RollForward;
-use crate::task::Task;
 use crate::work::Work;
 use belay_memory::{Memory, Overflow};
 use belay_recorder::control::{Counter, options};

@@ -21,15 +21,15 @@ const MAX_DEPTH: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     /// Where its nodes are.
-    pub(super) places: Vec<NameChange<'static>>,
+    pub(crate) places: Vec<NameChange<'static>>,
     /// What it makes of names, if that is known beforehand.
-    pub(super) changes: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     /// What the name that it makes meant.
-    pub(super) name: u64,
+    pub(crate) name: u64,
 }
 
 impl<M: Memory> Session<M> {
-    pub(super) fn facts(&self, sent: &Sent<'_>, reply: &[u8], time: u64) -> Facts {
+    pub(crate) fn facts(&self, sent: &Sent<'_>, reply: &[u8], time: u64) -> Facts {
         let header = sent.header;
         let opcode = Opcode(header.opcode);
         let entry = belay_wire::is_entry_reply(opcode)
@@ -104,7 +104,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Where the nodes are that a request speaks of, as far as the log does not say so yet.
-    pub(super) fn places_of(&self, sent: &Sent<'_>) -> Vec<NameChange<'static>> {
+    pub(crate) fn places_of(&self, sent: &Sent<'_>) -> Vec<NameChange<'static>> {
         let request = Request { header: *sent.header, body: sent.body };
         let mut keys = SmallVec::<[u64; 4]>::new();
         keys.push(request.header.nodeid);
@@ -143,7 +143,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// The key of what a name means, 0 for nothing.
-    pub(super) fn key_of_name(&self, parent: Node, name: &[u8]) -> u64 {
+    pub(crate) fn key_of_name(&self, parent: Node, name: &[u8]) -> u64 {
         self.store.child(parent, name).map_or(0, |node| self.store.key(node))
     }
 
@@ -167,8 +167,9 @@ impl<M: Memory> Session<M> {
                 let second = names.second.unwrap_or_default();
                 let over = self.store.node_by_key(to).map_or(0, |to| self.key_of_name(to, second));
                 let exchanges = request.opcode() == Opcode::RENAME2
-                    && read::<Rename2In>(body)
-                        .is_some_and(|rename| rename.flags & crate::effects::RENAME_EXCHANGE != 0);
+                    && read::<Rename2In>(body).is_some_and(|rename| {
+                        rename.flags & crate::traffic::effects::RENAME_EXCHANGE != 0
+                    });
                 if before == over {
                     return Vec::new(); // two links of one file
                 }
@@ -181,7 +182,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// The name that a request has made, once it is known as what.
-    pub(super) fn made(
+    pub(crate) fn made(
         &self,
         header: &InHeader,
         body: &[u8],

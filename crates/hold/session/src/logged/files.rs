@@ -19,18 +19,18 @@ pub(crate) const STORING: OpcodeSet =
     OpcodeSet::new(&[Opcode::FLUSH, Opcode::FSYNC, Opcode::RELEASE]);
 /// The longest path that is told.
 const MAX_DEPTH: usize = 256;
-pub(super) const O_ACCMODE: u32 = 3;
+pub(crate) const O_ACCMODE: u32 = 3;
 
 impl<M: Memory> Session<M> {
     /// The daemon gets a request by which it may store a file.
-    pub(super) fn begin_storing(&mut self, request: &Request<'_>) {
+    pub(crate) fn begin_storing(&mut self, request: &Request<'_>) {
         if STORING.has(request.opcode()) && self.buffers_files() {
             self.stores.begin(request.header.unique, request.header.nodeid);
         }
     }
 
     /// Whether a successful request is on record until its file is stored.
-    pub(super) fn is_held(&self, sent: &Sent<'_>) -> bool {
+    pub(crate) fn is_held(&self, sent: &Sent<'_>) -> bool {
         match Opcode(sent.header.opcode) {
             Opcode::CREATE => true,
             // Without a handle nothing would be stored later, so it is at once.
@@ -49,12 +49,12 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    pub(super) fn holds(&self, file: u64) -> bool {
+    pub(crate) fn holds(&self, file: u64) -> bool {
         self.logged.log().is_some_and(|log| log.holds(file))
     }
 
     /// Whether a file is open for writing.
-    pub(super) fn has_writers(&self, file: u64) -> bool {
+    pub(crate) fn has_writers(&self, file: u64) -> bool {
         self.store.node_by_key(file).is_some_and(|node| {
             self.store.opens(node) > 0
                 && self.store.live_handles().any(|handle| {
@@ -140,7 +140,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Whether all that is on record of a file came by one handle.
-    pub(super) fn came_by(&self, file: u64, handle: u64) -> bool {
+    pub(crate) fn came_by(&self, file: u64, handle: u64) -> bool {
         let Some(log) = self.logged.log() else { return false };
         log.of_file(file).all(|record| {
             record.is_ok_and(|record| handle_of(&record).is_none_or(|other| other == handle))
@@ -148,7 +148,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Something that was acknowledged is not on record: that is said, once for each file.
-    pub(super) fn tell_unstored(&mut self, file: u64) {
+    pub(crate) fn tell_unstored(&mut self, file: u64) {
         if self.stores.tells_unstored(file) {
             let what = format!(
                 "/{}: the op-log has no room for what was written to it, which is lost if the daemon dies before the file \

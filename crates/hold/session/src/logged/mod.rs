@@ -11,15 +11,11 @@
 //! | --- | --- |
 //! | [`facts`] | what a record says of its request |
 //! | [`files`] | what is on record where files are stored one by one |
-//! | [`behind`] | how a file is stored whose length was set by no handle |
-//! | [`relief`] | how a file is stored early, where the room is short |
 //! | [`own`] | what belay has asked a daemon for by itself |
 
-pub(crate) mod behind;
 mod facts;
 pub(crate) mod files;
 mod own;
-pub(crate) mod relief;
 
 use crate::decision::Progress;
 use crate::message::header_of;

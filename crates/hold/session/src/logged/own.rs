@@ -2,7 +2,7 @@
 
 use super::facts::Before;
 use super::{Change, Sent};
-use crate::injection::Injection;
+use crate::flows::injection::Injection;
 use crate::message::{read, target_dir};
 use crate::parts::hidden::is_hidden_name;
 use crate::session::Session;

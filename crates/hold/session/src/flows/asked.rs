@@ -1,0 +1,107 @@
+//! On whose behalf belay asks a daemon something, which may go by who asks: the process for whose sake it is, not root,
+//! whom a daemon may refuse, or show something else.
+//!
+//! A request of belay's own names first who is entitled to it: who opened the file, or whose request waits for it. If the
+//! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
+//! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
+
+use crate::flows::injection::Injection;
+use crate::flows::task::{Job, Task};
+use crate::parts::caller::{Caller, Callers};
+use crate::session::Session;
+use belay_memory::Memory;
+use belay_recorder::{Handle, Slot};
+use belay_wire::request::HEADER;
+use belay_wire::{Request, get_u64, handle_fields};
+
+impl<M: Memory> Session<M> {
+    /// The daemon's user and group: who has mounted, if that was no root.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        self.life.set_owner(Caller { uid, gid, pid: 0 });
+    }
+
+    /// Notes a request of belay's own that the daemon is about to get, and puts into it on whose behalf it is.
+    pub(crate) fn note_asked(&mut self, task: &Task, injection: Injection, message: &mut [u8]) {
+        let callers = self.callers(task, &injection);
+        self.questions.ask(task.id, injection, message, callers);
+    }
+
+    /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
+    pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
+        let id = self.questions.get(unique)?.task;
+        let task = self.tasks.iter().find(|task| task.id == id)?;
+        let unique = task.unique() & !belay_wire::UNIQUE_RESEND;
+        self.slot_in_hand(unique).map(|slot| (unique, slot))
+    }
+
+    fn callers(&self, task: &Task, injection: &Injection) -> Callers {
+        let root = Caller::default();
+        let request = Request::parse(task.message()).ok();
+        let requester = request.as_ref().map(|request| Caller {
+            uid: request.header.uid,
+            gid: request.header.gid,
+            pid: request.header.pid,
+        });
+        let handle = self.handle_of(task, injection, request.as_ref());
+        let opener = handle.map(|handle| {
+            let facts = self.store.open_facts(handle);
+            let same =
+                requester.filter(|caller| (caller.uid, caller.gid) == (facts.uid, facts.gid));
+            same.unwrap_or(Caller { uid: facts.uid, gid: facts.gid, pid: 0 })
+        });
+        let wanted = match injection {
+            Injection::Forward(_) | Injection::Flush => return Callers::new(),
+            // The answer goes to who asks.
+            Injection::RemoveAbsent => [requester, None, None, None],
+            Injection::ReadMode { .. }
+            | Injection::WidenMode { .. }
+            | Injection::NarrowMode { .. }
+            | Injection::NarrowLeft { .. }
+            | Injection::WidenCreated
+            | Injection::NarrowCreated => [Some(root), opener, requester, Some(self.life.owner())],
+            Injection::RemoveHidden { node } => {
+                let remover = self.hidden.remover(*node);
+                [requester.or(Some(root)), Some(root), remover, Some(self.life.owner())]
+            }
+            _ => [opener, requester, Some(root), Some(self.life.owner())],
+        };
+        let pid = wanted.iter().flatten().map(|caller| caller.pid).find(|pid| *pid != 0);
+        let mut callers = Callers::new();
+        for mut caller in wanted.into_iter().flatten() {
+            // Nobody is process 0: what a daemon looks up by that fails.
+            caller.pid = pid.unwrap_or(caller.pid);
+            if !callers.iter().any(|c| (c.uid, c.gid) == (caller.uid, caller.gid)) {
+                callers.push(caller);
+            }
+        }
+        callers
+    }
+
+    /// The handle for whose sake something is asked.
+    fn handle_of(
+        &self,
+        task: &Task,
+        injection: &Injection,
+        request: Option<&Request<'_>>,
+    ) -> Option<Handle> {
+        match (injection, &task.job) {
+            (
+                Injection::Reopen { handle }
+                | Injection::ReadMode { handle, .. }
+                | Injection::WidenMode { handle, .. }
+                | Injection::NarrowMode { handle }
+                | Injection::NarrowLeft { handle }
+                | Injection::List { handle, .. }
+                | Injection::Store { handle, .. },
+                _,
+            )
+            | (_, Job::Narrow(handle)) => Some(*handle),
+            (_, Job::Relock(lock)) => self.store.handle_by_key(lock.handle),
+            _ => {
+                let request = request?;
+                let at = handle_fields(request).iter().next()?;
+                self.store.handle_by_key(get_u64(request.body, at.checked_sub(HEADER)?)?)
+            }
+        }
+    }
+}

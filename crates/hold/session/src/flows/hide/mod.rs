@@ -1,0 +1,403 @@
+//! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
+//! they live on under a hidden name until their last handle is released.
+
+mod over;
+
+use crate::flows::injection::Injection;
+use crate::flows::restore::Missed;
+use crate::flows::task::{Job, Step, Task};
+use crate::message::{read, target_dir};
+use crate::parts::caller::Caller;
+use crate::parts::hidden::{PREFIX, is_hidden_name};
+use crate::parts::slots::Active;
+use crate::session::Session;
+use crate::traffic::requests::Missing;
+use belay_memory::Memory;
+use belay_recorder::control::Counter;
+use belay_recorder::{Node, node_flags};
+use belay_wire::abi::{OutHeader, Rename2In};
+use belay_wire::errno::ENOENT;
+use belay_wire::{Opcode, Request, build};
+
+/// How far hiding is, for a request that needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hide {
+    /// Not begun.
+    None,
+    /// The file has its hidden name, the request is done with that.
+    Renamed,
+    /// The file has its hidden name, the request can go on.
+    Kept,
+    /// LINK is refused, or does not keep the file's node: rename the target away instead.
+    NoLink,
+    /// The target was renamed away, though its name may still be there.
+    Away,
+    /// The request has failed with this errno (negative), and the file is to have its name back.
+    Back(i32),
+    /// The same, and its hidden name is to go.
+    Drop(i32),
+    /// The same, and all is as before: it can be answered.
+    Undone(i32),
+    /// It cannot be hidden: the request goes on and the file's handles will not outlive a crash.
+    GaveUp,
+}
+
+impl<M: Memory> Session<M> {
+    /// Whether a request removes the only name of an open file, or a directory with hidden files.
+    pub(crate) fn hide_needed(&self, request: &Request<'_>) -> bool {
+        match request.opcode() {
+            Opcode::RMDIR => self.hidden_in_victim(request).is_some(),
+            _ => self.victim(request).is_some() || self.hidden_in_victim(request).is_some(),
+        }
+    }
+
+    /// The open node whose only name a request takes away, with that name's directory.
+    fn victim(&self, request: &Request<'_>) -> Option<(Node, Node)> {
+        let names = request.names();
+        let from = self.store.node_by_key(request.header.nodeid)?;
+        let (parent, name, source) = match request.opcode() {
+            Opcode::UNLINK => (from, names.first?, None),
+            Opcode::RENAME | Opcode::RENAME2 => {
+                if request.opcode() == Opcode::RENAME2
+                    && request.body_as::<Rename2In>()?.flags & !4 != 0
+                {
+                    return None; // an exchange or NOREPLACE removes nothing
+                }
+                let to = self.store.node_by_key(target_dir(request)?)?;
+                (to, names.second?, self.store.child(from, names.first?))
+            }
+            _ => return None,
+        };
+        let node = self.store.child(parent, name)?;
+        let visible =
+            self.store.dentries(node).filter(|d| !is_hidden_name(&self.store.dentry_name(*d)));
+        (self.is_in_use(node)
+            && self.store.kind(node) != crate::traffic::entries::DIRECTORY
+            // Hidden already: it had a name that the kernel did not know.
+            && self.store.node_flags(node) & node_flags::HIDDEN == 0
+            && source != Some(node)
+            && visible.count() == 1)
+            .then_some((node, parent))
+    }
+
+    /// Whether a file is open, or will be by a request that is under way: the daemon may have it open already, and the
+    /// kernel lets names go meanwhile.
+    fn is_in_use(&self, node: Node) -> bool {
+        self.store.opens(node) > 0 || self.is_being_opened(node)
+    }
+
+    fn is_being_opened(&self, node: Node) -> bool {
+        let key = self.store.key(node);
+        let opens = |active: &Active| {
+            active.opcode == Opcode::OPEN
+                && !active.sent
+                && self.store.slot_node(active.slot) == key
+        };
+        let waits = |task: &Task| {
+            task.opcode() == Opcode::OPEN
+                && Request::parse(task.message()).is_ok_and(|open| open.header.nodeid == key)
+        };
+        self.slots.iter().any(opens) || self.tasks.iter().any(waits)
+    }
+
+    pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if let Some(step) = self.undo_step(task, request) {
+            return Some(step);
+        }
+        match request.opcode() {
+            Opcode::RMDIR => return self.empty_victim(task, request),
+            Opcode::UNLINK => {}
+            Opcode::RENAME | Opcode::RENAME2 => {
+                if let Some(step) = self.empty_victim(task, request) {
+                    return Some(step);
+                }
+            }
+            _ => return None,
+        }
+        if task.hide == Hide::Renamed {
+            return Some(self.answer(task, &build::reply_ok(request.header.unique)));
+        }
+        if matches!(task.hide, Hide::Kept | Hide::GaveUp) {
+            return None;
+        }
+        let (node, parent) = self.victim(request)?;
+        let parent_id = self.store.bound(parent, self.life.generation())?;
+        if task.hide == Hide::Away {
+            return self.drop_target(task, request, node, parent_id);
+        }
+        let Some(node_id) = self.store.bound(node, self.life.generation()) else {
+            return Some(self.restored(Missing::Node(node)));
+        };
+        let message = task.message().to_vec();
+        if !self.record_start(&message, task.slot) {
+            return Some(Step::Blocked);
+        }
+        task.slot =
+            self.slots.find(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
+        // The hidden name is on record before the daemon can know it.
+        let hidden = self.intend(node, parent)?;
+        let header = &request.header;
+        let remover = Caller { uid: header.uid, gid: header.gid, pid: 0 };
+        self.hidden.set_remover(node, remover);
+        let names = request.names();
+        let ids = self.questions.ids(parent_id);
+        if request.opcode() == Opcode::UNLINK {
+            let name = names.first?;
+            let rename = build::rename(ids, parent_id, name, &hidden);
+            return Some(Step::Inject(rename, Injection::HideByRename { node }));
+        }
+        self.exclusive.push((task.id, request.header.nodeid));
+        self.exclusive.extend(target_dir(request).map(|key| (task.id, key)));
+        if task.hide == Hide::NoLink {
+            let name = names.second?;
+            let rename = build::rename(ids, parent_id, name, &hidden);
+            return Some(Step::Inject(rename, Injection::HideTarget { node }));
+        }
+        Some(Step::Inject(build::link(ids, node_id, &hidden), Injection::HideByLink { node }))
+    }
+
+    fn restored(&mut self, missing: Missing) -> Step {
+        match self.restore(missing) {
+            Missed::Step(step) => step,
+            Missed::Failed(_) | Missed::Nameless => Step::Deliver,
+        }
+    }
+
+    /// Gives `node` a hidden name in `parent`, on record; the one it has, if it has one.
+    fn intend(&mut self, node: Node, parent: Node) -> Option<Vec<u8>> {
+        if let Some(name) = self.hidden_name(node) {
+            return Some(name);
+        }
+        self.store.begin();
+        let serial = self.store.next_hidden_serial();
+        let mut name = PREFIX.to_vec();
+        name.extend(
+            format!(
+                "{:x}-{serial:x}",
+                self.control().instant(belay_recorder::control::Instant::Attached)
+            )
+            .bytes(),
+        );
+        let added = self.store.dentry_set(parent, &name, node).is_ok();
+        self.store.commit();
+        added.then_some(name)
+    }
+
+    pub(crate) fn hidden_name(&self, node: Node) -> Option<Vec<u8>> {
+        self.store
+            .dentries(node)
+            .map(|dentry| self.store.dentry_name(dentry))
+            .find(|name| is_hidden_name(name))
+    }
+
+    /// The hidden name was not taken after all. Part of no change.
+    pub(crate) fn drop_intent(&mut self, node: Node) {
+        self.hidden.forget_remover(node);
+        let mut forget = Vec::new();
+        self.store.begin();
+        self.drop_hidden_name(node, &mut forget);
+        self.store.commit();
+        self.forget_later(forget);
+    }
+
+    /// Part of a change.
+    fn drop_hidden_name(&mut self, node: Node, forget: &mut Vec<(u64, u64)>) {
+        let dentry = self
+            .store
+            .dentries(node)
+            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+        if let Some(dentry) = dentry {
+            let parent = self.store.dentry_parent(dentry);
+            self.end_lone(node);
+            self.store.dentry_remove(dentry);
+            // The kernel may have forgotten the directory already.
+            self.store.release_unused(parent, self.life.generation(), forget);
+        }
+    }
+
+    pub(crate) fn hidden_by_rename(&mut self, id: u64, node: Node, reply: &[u8]) {
+        let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
+        if !ok {
+            self.drop_intent(node);
+        }
+        self.with_task(id, |task| task.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
+    }
+
+    /// A node lost a name. If only hidden names are left, it is now hidden; if none, unlinked.
+    pub(crate) fn after_unname(&mut self, node: Node) {
+        let mut names = self.store.dentries(node).map(|d| self.store.dentry_name(d)).peekable();
+        if names.peek().is_none() {
+            drop(names);
+            self.store.node_flag(node, node_flags::UNLINKED, true);
+            return;
+        }
+        let all_hidden = names.all(|name| is_hidden_name(&name));
+        drop(names);
+        if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
+            self.store.node_flag(node, node_flags::HIDDEN, true);
+            self.notice.overflow_if(!self.store.hidden_add(node));
+            self.hidden.add(node);
+            self.begin_lone(node);
+            self.count(Counter::Hidden);
+        }
+    }
+
+    /// Removes hidden files whose last handle is gone.
+    pub(crate) fn remove_hidden(&mut self) {
+        let done: Vec<_> = self
+            .hidden
+            .iter()
+            .filter(|node| !self.is_in_use(*node) && self.remover_of(*node).is_none())
+            .collect();
+        for node in done {
+            self.park_errand(Job::RemoveHidden(node));
+        }
+    }
+
+    /// The errand that removes a hidden file.
+    fn remover_of(&self, node: Node) -> Option<u64> {
+        let task =
+            self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
+        task.map(|task| task.id)
+    }
+
+    pub(crate) fn remove_hidden_step(&mut self, task: &mut Task, node: Node) -> Step {
+        if task.failed.is_some() {
+            return Step::Done;
+        }
+        if self.is_moving(node) || self.logged.is_kept() && self.is_numbering(0) {
+            return Step::Blocked;
+        }
+        let dentry = self
+            .store
+            .dentries(node)
+            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
+        let Some(dentry) = dentry else { return Step::Done };
+        let (parent, name) = (self.store.dentry_parent(dentry), self.store.dentry_name(dentry));
+        let Some(id) = self.store.bound(parent, self.life.generation()) else {
+            return match self.restore_node(parent) {
+                Missed::Step(step) => step,
+                Missed::Failed(_) | Missed::Nameless => Step::Done,
+            };
+        };
+        if let Some(step) = self.meet_hidden(parent, &name) {
+            return step;
+        }
+        let ids = self.questions.ids(id);
+        Step::Inject(build::unlink(ids, &name), Injection::RemoveHidden { node })
+    }
+
+    /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
+    fn is_moving(&self, file: Node) -> bool {
+        self.questions.iter().any(|question| match question {
+            Injection::HideByRename { node }
+            | Injection::HideByLink { node }
+            | Injection::HideTarget { node }
+            | Injection::MoveHidden { node, .. }
+            | Injection::Unhide { node } => *node == file,
+            _ => false,
+        })
+    }
+
+    pub(crate) fn removed_hidden(&mut self, id: u64, node: Node) {
+        let mut forget = Vec::new();
+        self.store.begin();
+        self.drop_hidden_name(node, &mut forget);
+        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
+            self.store.node_flag(node, node_flags::HIDDEN, false);
+            let named = self.store.dentries(node).next().is_some();
+            self.store.node_flag(node, node_flags::UNLINKED, !named);
+            self.store.hidden_remove(node);
+            self.hidden.remove(node);
+        }
+        self.store.release_unused(node, self.life.generation(), &mut forget);
+        self.store.commit();
+        self.forget_later(forget);
+        self.with_task(id, |task| match task.hide {
+            Hide::Drop(error) => task.hide = Hide::Undone(error),
+            _ => task.done = true,
+        });
+    }
+
+    /// A hidden file in the directory that a request removes or renames over, with the directory
+    /// that it can be moved to.
+    fn hidden_in_victim(&self, request: &Request<'_>) -> Option<(Node, Node, Node, Vec<u8>)> {
+        if self.hidden.is_empty() {
+            return None;
+        }
+        let names = request.names();
+        let (parent, name) = match target_dir(request) {
+            Some(to) => (self.store.node_by_key(to)?, names.second?),
+            None => (self.store.node_by_key(request.header.nodeid)?, names.first?),
+        };
+        let directory = self.store.child(parent, name)?;
+        self.hidden.iter().find_map(|node| {
+            let dentry =
+                self.store.dentries(node).find(|d| self.store.dentry_parent(*d) == directory)?;
+            Some((node, parent, directory, self.store.dentry_name(dentry)))
+        })
+    }
+
+    /// Moves hidden files out of a directory that is to be removed: applications see it empty.
+    fn empty_victim(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if task.hide == Hide::GaveUp {
+            return None;
+        }
+        let (node, parent, directory, name) = self.hidden_in_victim(request)?;
+        if let Some(remover) = self.remover_of(node) {
+            return Some(Step::After(remover));
+        }
+        let to = self.store.bound(parent, self.life.generation())?;
+        let Some(from) = self.store.bound(directory, self.life.generation()) else {
+            return Some(self.restored(Missing::Node(directory)));
+        };
+        if let Some(step) = self.meet_hidden(directory, &name) {
+            return Some(step);
+        }
+        // The new place is on record before the file can be there.
+        self.store.begin();
+        let added = self.store.dentry_set(parent, &name, node).is_ok();
+        self.store.commit();
+        self.notice.overflow_if(!added);
+        let message = build::rename(self.questions.ids(from), to, &name, &name);
+        Some(Step::Inject(message, Injection::MoveHidden { node, from: directory, to: parent }))
+    }
+
+    pub(crate) fn moved_hidden(
+        &mut self,
+        id: u64,
+        node: Node,
+        (from, to): (Node, Node),
+        reply: &[u8],
+    ) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        // If it is not there any more, a dead generation had moved it.
+        let left = if errno == 0 || errno == ENOENT { from } else { to };
+        self.store.begin();
+        let dentry = self.store.dentries(node).find(|dentry| {
+            self.store.dentry_parent(*dentry) == left
+                && is_hidden_name(&self.store.dentry_name(*dentry))
+        });
+        if let Some(dentry) = dentry {
+            self.store.dentry_remove(dentry);
+        }
+        self.store.commit();
+        self.with_task(id, |task| {
+            if left == to {
+                task.hide = Hide::GaveUp;
+            }
+        });
+    }
+
+    /// Whether a request names something in a directory where a compound change is under way.
+    pub(crate) fn is_excluded(&self, request: &Request<'_>) -> bool {
+        self.is_excluded_for(request, 0)
+    }
+
+    pub(crate) fn is_excluded_for(&self, request: &Request<'_>, task: u64) -> bool {
+        request.names().first.is_some()
+            && self.exclusive.iter().any(|(id, key)| {
+                *id != task && (*key == request.header.nodeid || Some(*key) == target_dir(request))
+            })
+    }
+}

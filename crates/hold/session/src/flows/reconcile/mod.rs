@@ -1,0 +1,418 @@
+//! Reconcile: asking a successor whether a request that was in flight already happened.
+
+pub(crate) mod created;
+
+use crate::decision::{Action, Class, Finding, Progress, decide};
+use crate::flows::injection::Injection;
+use crate::flows::reconcile::created::Widen;
+use crate::flows::task::{Presence, Step, Task};
+use crate::message::{entry_of, read, target_dir};
+use crate::session::Session;
+use crate::traffic::effects::RENAME_EXCHANGE;
+use crate::traffic::entries::kind_of;
+use belay_memory::Memory;
+use belay_recorder::Node;
+use belay_recorder::control::{Counter, options};
+use belay_wire::abi::{
+    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut,
+    fattr,
+};
+use belay_wire::errno::ENODATA;
+use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
+use zerocopy::IntoBytes;
+
+const O_APPEND: u32 = 0o2000;
+const XATTR_CREATE: u32 = 1;
+/// The largest extended attribute (XATTR_SIZE_MAX).
+const XATTR_MAX: u32 = 65_536;
+
+impl<M: Memory> Session<M> {
+    /// What kind of request this is, as far as doing it twice is concerned.
+    fn class(&self, request: &Request<'_>) -> Class {
+        match request.opcode() {
+            Opcode::CREATE | Opcode::MKDIR | Opcode::MKNOD | Opcode::SYMLINK | Opcode::LINK => {
+                Class::Create
+            }
+            Opcode::UNLINK | Opcode::RMDIR => Class::Remove,
+            Opcode::RENAME => Class::Rename,
+            Opcode::RENAME2 => match request.body_as::<Rename2In>() {
+                Some(rename) if rename.flags & RENAME_EXCHANGE != 0 => Class::Exchange,
+                _ => Class::Rename,
+            },
+            Opcode::WRITE if self.is_append(request) => Class::Append,
+            Opcode::SETXATTR => match request.body_as::<[u32; 2]>() {
+                Some([_, flags]) if flags & XATTR_CREATE != 0 => Class::XattrCreate,
+                _ => Class::Idempotent,
+            },
+            Opcode::REMOVEXATTR => Class::XattrRemove,
+            Opcode::RELEASE | Opcode::RELEASEDIR => Class::Release,
+            _ => Class::Idempotent,
+        }
+    }
+
+    fn is_append(&self, request: &Request<'_>) -> bool {
+        request.body_as::<WriteIn>().is_some_and(|write| {
+            write.write_flags & WRITE_CACHE == 0
+                && self
+                    .store
+                    .handle_by_key(write.fh)
+                    .map(|handle| self.store.open_facts(handle).flags)
+                    .is_some_and(|flags| flags & O_APPEND != 0 && !self.is_made_plain(flags))
+        })
+    }
+
+    /// The rows of the decision table that need nothing of the successor.
+    pub(crate) fn settle_early(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        let resent = task.resent?;
+        if self.life.has(options::BLIND_REPLAY) {
+            task.resent = None;
+            return None;
+        }
+        let row = decide(resent.progress, self.class(request), resent.finding)?;
+        match row.action {
+            Action::AnswerRecorded => {
+                let step = match self.answer_recorded(task) {
+                    Some(step) => step,
+                    None => self.list_again(task, request)?,
+                };
+                self.count(Counter::Recorded);
+                self.report(task, row.id, 0, row.reason);
+                Some(step)
+            }
+            Action::AnswerReleased => {
+                if resent.progress == Progress::Poison {
+                    return Some(self.set_aside(task, row, 0));
+                }
+                task.resent = None;
+                let bound = handle_fields(request).iter().any(|_| !self.releases_unbound(request));
+                if bound {
+                    return None; // reopened already, for its locks: the successor must close it
+                }
+                self.report(task, row.id, 0, row.reason);
+                Some(self.answer(task, &build::reply_ok(request.header.unique)))
+            }
+            Action::Fail => self.fail_for_good(task, row),
+            _ => None,
+        }
+    }
+
+    /// The other rows, once the nodes that the request names are known to the successor.
+    pub(crate) fn settle_late(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        let resent = task.resent?;
+        let class = self.class(request);
+        let row = decide(resent.progress, class, resent.finding)?;
+        match row.action {
+            Action::Ask => Some(self.ask(task, request, class)),
+            Action::AnswerDone => {
+                let step = self.answer_done(task, request, class);
+                if matches!(step, Step::Answer(_)) {
+                    self.count(Counter::Reconciled);
+                    self.report(task, row.id, 0, row.reason);
+                }
+                Some(step)
+            }
+            Action::Repair => {
+                self.report(task, row.id, 0, row.reason);
+                let write: WriteIn = request.body_as()?;
+                let id = self.node_id(request.header.nodeid)?;
+                let cut =
+                    SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
+                let message = build::setattr(self.questions.ids(id), &cut);
+                Some(Step::Inject(message, Injection::CutTail))
+            }
+            Action::Fail => self.fail_for_good(task, row),
+            Action::Reissue | Action::AnswerRecorded | Action::AnswerReleased => {
+                self.count(Counter::Reissued);
+                self.report(task, row.id, 0, row.reason);
+                task.resent = None;
+                if resent.progress == Progress::Logged {
+                    // What was looked at before it was given to the dead generation was as it should be.
+                    task.presence = Presence::There;
+                    // And its names as they are now must not keep the successor from doing it again, step by step.
+                    task.met = u8::MAX;
+                }
+                None
+            }
+        }
+    }
+
+    fn node_id(&self, key: u64) -> Option<u64> {
+        self.store.bound(self.store.node_by_key(key)?, self.life.generation())
+    }
+
+    fn ask(&mut self, task: &mut Task, request: &Request<'_>, class: Class) -> Step {
+        let names = request.names();
+        let first = names.first.unwrap_or(&[]);
+        let Some(id) = self.node_id(request.header.nodeid) else { return Step::Blocked };
+        let ids = self.questions.ids(id);
+        match class {
+            Class::Append => Step::Inject(build::getattr(ids, None), Injection::ProbeSize),
+            Class::XattrCreate | Class::XattrRemove => {
+                Step::Inject(build::getxattr(ids, first, XATTR_MAX), Injection::ProbeXattr)
+            }
+            _ if task.probe_target => {
+                let to = target_dir(request).and_then(|key| self.node_id(key)).unwrap_or(id);
+                let ids = belay_wire::Ids { nodeid: to, ..ids };
+                let message = build::lookup(ids, names.second.unwrap_or(&[]));
+                Step::Inject(message, Injection::ProbeTarget)
+            }
+            _ => Step::Inject(build::lookup(ids, first), Injection::ProbeName),
+        }
+    }
+
+    /// The reply that the dead generation would have given.
+    fn answer_done(&mut self, task: &mut Task, request: &Request<'_>, class: Class) -> Step {
+        let unique = request.header.unique;
+        let reply = match (class, task.probed) {
+            (Class::Create, Some(entry)) if request.opcode() == Opcode::CREATE => {
+                let mut entry = entry;
+                let widened = task.slot.and_then(|slot| self.store.slot_widened(slot));
+                match (task.opened, task.widen, widened) {
+                    (None, Widen::Needed, _) => {
+                        let mode = widened.unwrap_or(entry.attr.mode & 0o7777);
+                        if let Some(slot) = task.slot {
+                            self.store.slot_set_widened(slot, mode);
+                        }
+                        let wide = crate::flows::restore::set_mode(mode | 0o600);
+                        let message = build::setattr(self.questions.ids(entry.nodeid), &wide);
+                        return Step::Inject(message, Injection::WidenCreated);
+                    }
+                    (None, ..) => {
+                        let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
+                        let ids = self.questions.ids(entry.nodeid);
+                        let message = build::open(ids, self.flags_again(flags));
+                        return Step::Inject(message, Injection::OpenCreated);
+                    }
+                    (Some(_), Widen::Undone, Some(mode)) => {
+                        entry.attr.mode = entry.attr.mode & !0o7777 | mode;
+                    }
+                    (Some(_), _, Some(mode)) => {
+                        let back = crate::flows::restore::set_mode(mode);
+                        let message = build::setattr(self.questions.ids(entry.nodeid), &back);
+                        return Step::Inject(message, Injection::NarrowCreated);
+                    }
+                    (Some(_), ..) => {}
+                }
+                let open = task.opened.unwrap_or_default();
+                build::reply(unique, &[entry.as_bytes(), open.as_bytes()].concat())
+            }
+            (Class::Create, Some(entry)) => build::reply(unique, entry.as_bytes()),
+            (Class::Append, _) => {
+                let size = request.body_as::<WriteIn>().map_or(0, |write| write.size);
+                build::reply(unique, WriteOut { size, padding: 0 }.as_bytes())
+            }
+            _ => build::reply_ok(unique),
+        };
+        self.answer(task, &reply)
+    }
+
+    pub(crate) fn probed_name(&mut self, id: u64, reply: &[u8]) {
+        let Some(mut task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let message = task.message().to_vec();
+        let Ok(request) = Request::parse(&message) else { return };
+        let name = request.names().first.unwrap_or(&[]);
+        let parent = self.store.node_by_key(request.header.nodeid);
+        let class = self.class(&request);
+        let entry = entry_of(reply);
+        let finding = match (class, entry) {
+            (Class::Create, None) => Finding::NotDone,
+            (Class::Create, Some(entry)) => {
+                if self.is_made_by(&request, &entry) {
+                    task.probed = Some(entry);
+                    Finding::Done
+                } else {
+                    self.forget_later(vec![(entry.nodeid, 1)]);
+                    Finding::Foreign
+                }
+            }
+            (Class::Exchange, Some(entry)) => self.exchanged(&request, &entry),
+            (Class::Rename, None) => {
+                task.probe_target = true;
+                Finding::NotAsked
+            }
+            (Class::Remove, None) => Finding::Done,
+            (Class::Exchange, None) => Finding::Foreign,
+            (_, Some(_)) => Finding::NotDone,
+            (_, None) => Finding::Done,
+        };
+        if class != Class::Create
+            && let (Some(entry), Some(parent)) = (entry, parent)
+        {
+            self.note(parent, name, &entry);
+        }
+        self.found(id, finding, &task);
+    }
+
+    pub(crate) fn probed_target(&mut self, id: u64, reply: &[u8]) {
+        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let finding = match entry_of(reply) {
+            Some(entry) => {
+                self.forget_later(vec![(entry.nodeid, 1)]);
+                Finding::Done
+            }
+            None => Finding::NotDone,
+        };
+        self.found(id, finding, &task);
+    }
+
+    pub(crate) fn probed_size(&mut self, id: u64, reply: &[u8]) {
+        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let message = task.message().to_vec();
+        let write = Request::parse(&message).ok().and_then(|request| request.body_as::<WriteIn>());
+        let size = reply.get(16..).and_then(read::<AttrOut>).map(|out| out.attr.size);
+        let finding = match (write, size) {
+            (Some(write), Some(size)) if size >= write.offset + u64::from(write.size) => {
+                Finding::Done
+            }
+            (Some(write), Some(size)) if size > write.offset => Finding::Partial,
+            _ => Finding::NotDone,
+        };
+        self.found(id, finding, &task);
+    }
+
+    pub(crate) fn cut_tail(&mut self, id: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        self.with_task(id, |task| {
+            if errno == 0 {
+                task.resent = task
+                    .resent
+                    .map(|old| crate::flows::task::Resent { finding: Finding::NotDone, ..old });
+            } else {
+                task.failed = Some(errno);
+            }
+        });
+    }
+
+    pub(crate) fn probed_xattr(&mut self, id: u64, reply: &[u8]) {
+        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let message = task.message().to_vec();
+        let Ok(request) = Request::parse(&message) else { return };
+        let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
+        let finding = match request.opcode() {
+            Opcode::REMOVEXATTR if errno == ENODATA => Finding::Done,
+            Opcode::SETXATTR if errno == 0 => {
+                if reply.get(16..) == request.xattr_value() {
+                    Finding::Done
+                } else {
+                    Finding::Foreign
+                }
+            }
+            _ => Finding::NotDone,
+        };
+        self.found(id, finding, &task);
+    }
+
+    /// The kernel does not look whether an attribute is there before it has it removed. So that its absence after a crash means
+    /// that it was removed, no request of the kernel's goes to a daemon without it: the daemon is asked by one of belay's own,
+    /// and its answer is passed on.
+    pub(crate) fn presence_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+        if self.leaves_nothing() || request.opcode() != Opcode::REMOVEXATTR {
+            return None;
+        }
+        let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
+        let ids = self.questions.ids(id);
+        match task.presence {
+            Presence::Unknown => {
+                Some(Step::Inject(build::getxattr(ids, name, 0), Injection::ProbePresence))
+            }
+            Presence::Absent => {
+                Some(Step::Inject(build::removexattr(ids, name), Injection::RemoveAbsent))
+            }
+            Presence::Answered(errno) => {
+                let reply = match errno {
+                    0 => build::reply_ok(request.header.unique),
+                    errno => build::reply_error(request.header.unique, errno),
+                };
+                Some(if self.keeps_copies() {
+                    self.answer(task, &reply)
+                } else {
+                    Step::Answer(reply)
+                })
+            }
+            Presence::There => None,
+        }
+    }
+
+    pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {
+        let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENODATA);
+        let presence = if absent { Presence::Absent } else { Presence::There };
+        self.with_task(id, |task| task.presence = presence);
+    }
+
+    pub(crate) fn refused_absent(&mut self, id: u64, reply: &[u8]) {
+        let errno = read::<OutHeader>(reply).map_or(ENODATA, |header| -header.error);
+        self.with_task(id, |task| task.presence = Presence::Answered(errno));
+    }
+
+    fn found(&mut self, id: u64, finding: Finding, changed: &Task) {
+        let changed = changed.clone();
+        self.with_task(id, |task| {
+            task.probed = changed.probed;
+            task.probe_target = changed.probe_target;
+            task.resent = task
+                .resent
+                .map(|old| crate::flows::task::Resent { finding, progress: old.progress });
+            debug_assert!(task.resent.is_none_or(|r| r.progress == Progress::Started));
+        });
+    }
+
+    /// Whether an entry is what a creating request would have made.
+    fn is_made_by(&self, request: &Request<'_>, entry: &EntryOut) -> bool {
+        let kind = kind_of(entry.attr.mode);
+        match request.opcode() {
+            Opcode::MKDIR => kind == 4,
+            Opcode::SYMLINK => kind == 10,
+            Opcode::CREATE => kind == 8,
+            Opcode::MKNOD => request
+                .body_as::<u32>()
+                .is_some_and(|mode| kind_of(mode) == kind || (mode >> 12 == 0 && kind == 8)),
+            Opcode::LINK => request
+                .body_as::<LinkIn>()
+                .and_then(|link| self.store.node_by_key(link.oldnodeid))
+                .is_some_and(|old| {
+                    self.store.bound(old, self.life.generation()) == Some(entry.nodeid)
+                        || self.is_same(old, kind, entry)
+                }),
+            _ => false,
+        }
+    }
+
+    fn exchanged(&self, request: &Request<'_>, entry: &EntryOut) -> Finding {
+        let names = request.names();
+        let child = |key: Option<u64>, name: Option<&[u8]>| {
+            let parent = self.store.node_by_key(key?)?;
+            self.store.child(parent, name?)
+        };
+        let old = child(Some(request.header.nodeid), names.first);
+        let new = child(target_dir(request), names.second);
+        let is = |node: Option<Node>| {
+            node.is_some_and(|node| self.is_same(node, kind_of(entry.attr.mode), entry))
+        };
+        match (is(old), is(new)) {
+            (true, false) => Finding::NotDone,
+            (false, true) => Finding::Done,
+            _ => Finding::Foreign,
+        }
+    }
+
+    /// Keeps what a probe has shown, if the kernel knows that node; else the successor forgets it.
+    fn note(&mut self, parent: Node, name: &[u8], entry: &EntryOut) {
+        let known = self.store.node_by_id(self.life.generation(), entry.nodeid).or_else(|| {
+            self.store.child(parent, name).filter(|node| {
+                self.store.bound(*node, self.life.generation()).is_none()
+                    && self.is_same(*node, kind_of(entry.attr.mode), entry)
+            })
+        });
+        let Some(node) = known.filter(|node| *node != Node::ROOT) else {
+            self.forget_later(vec![(entry.nodeid, 1)]);
+            return;
+        };
+        self.store.begin();
+        if self.store.bound(node, self.life.generation()).is_none() {
+            self.store.bind(node, self.life.generation(), entry.nodeid);
+        }
+        self.store.count_for_daemon(node);
+        self.store.commit();
+        self.meet(parent, name);
+    }
+}
