@@ -1,9 +1,9 @@
 //! The session's state and its way out to the shim.
 
 use crate::decision::Progress;
+use crate::flows::flow::{Errand, Flow};
 use crate::flows::injection::Injection;
 use crate::flows::rollforward::RollForward;
-use crate::flows::task::Task;
 use crate::parts::epochs::Epochs;
 use crate::parts::hidden::Hidden;
 use crate::parts::life::{Life, Phase};
@@ -11,6 +11,7 @@ use crate::parts::logged::Logged;
 use crate::parts::notice::Notice;
 use crate::parts::questions::Questions;
 use crate::parts::restored::Restored;
+use crate::parts::scheduler::Scheduler;
 use crate::parts::slots::Slots;
 use crate::parts::stores::Stores;
 use crate::parts::streams::Streams;
@@ -19,7 +20,7 @@ use belay_memory::{Memory, Overflow};
 use belay_recorder::control::{Counter, options};
 use belay_recorder::{Control, Slot, SlotState, Store};
 use belay_wire::Opcode;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 pub use belay_wire::build::KICK;
 
@@ -29,11 +30,7 @@ pub struct Session<M> {
     pub(crate) store: Store<M>,
     pub(crate) life: Life,
     pub(crate) slots: Slots,
-    pub(crate) tasks: VecDeque<Task>,
-    pub(crate) next_task: u64,
-    pub(crate) exclusive: Vec<(u64, u64)>,
-    pub(crate) outbox: VecDeque<Work>,
-    pub(crate) kick: bool,
+    pub(crate) tasks: Scheduler<Flow>,
     pub(crate) questions: Questions<Injection>,
     pub(crate) restored: Restored,
     pub(crate) streams: Streams,
@@ -85,11 +82,7 @@ impl<M: Memory> Session<M> {
         let mut session = Self {
             life: Life::new(generation, options),
             slots: Slots::new(known),
-            tasks: VecDeque::new(),
-            next_task: 1,
-            exclusive: Vec::new(),
-            outbox: VecDeque::new(),
-            kick: false,
+            tasks: Scheduler::new(),
             questions: Questions::default(),
             restored: Restored::new(generation > 0),
             streams: Streams::default(),
@@ -136,10 +129,10 @@ impl<M: Memory> Session<M> {
         let widened: Vec<_> =
             self.store.live_handles().filter(|h| self.store.widened(*h).is_some()).collect();
         for handle in widened {
-            self.park_narrow(handle);
+            self.park_old(Flow::Narrow(Errand::new(handle)));
         }
         for lock in self.store.locks() {
-            self.park_relock(lock);
+            self.park_old(Flow::Relock(Errand::new(lock)));
         }
     }
 
@@ -161,7 +154,7 @@ impl<M: Memory> Session<M> {
     /// Whether a reader that sleeps in the kernel should be woken: there may be work for it.
     /// Reading it clears it.
     pub fn take_kick(&mut self) -> bool {
-        std::mem::take(&mut self.kick)
+        self.tasks.take_kick()
     }
 
     /// Whether something was noted that the supervisor is to say. Reading it clears it.
@@ -172,7 +165,7 @@ impl<M: Memory> Session<M> {
     /// Whether there is nothing but normal requests: [`Session::work`] would give `None`.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.outbox.is_empty() && self.tasks.is_empty() && self.life.is_open()
+        self.tasks.is_outbox_empty() && self.tasks.is_empty() && self.life.is_open()
     }
 
     /// Whether something waits for a slot to become free. Readers must not sleep meanwhile: not all
@@ -262,8 +255,8 @@ impl<M: Memory> Session<M> {
     fn forget_now(&mut self, forgets: Vec<(u64, u64)>) {
         for (id, count) in forgets {
             let ids = self.questions.ids(id);
-            self.outbox.push_back(Work::Deliver(belay_wire::build::forget(ids, count)));
-            self.kick = true;
+            self.tasks.hand_out(Work::Deliver(belay_wire::build::forget(ids, count)));
+            self.tasks.kick();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Requests that are answered without the daemon, and what is put on record of that.
 
-use crate::flows::task::{Step, Task};
+use crate::flows::flow::Parked;
+use crate::flows::step::Step;
 use crate::message::Outgoing;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -10,18 +11,18 @@ use belay_wire::{Request, UNIQUE_RESEND, build, put_u64};
 
 impl<M: Memory> Session<M> {
     /// Answers a task's request as if the daemon had replied so, with all that follows from it.
-    pub(crate) fn answer(&mut self, task: &mut Task, reply: &[u8]) -> Step {
-        let message = task.message().to_vec();
-        if !self.record_start(&message, task.slot) {
+    pub(crate) fn answer(&mut self, parked: &Parked, reply: &[u8]) -> Step {
+        let message = parked.message().to_vec();
+        if !self.record_start(&message, parked.slot) {
             return Step::Blocked;
         }
-        let unique = task.unique();
+        let unique = parked.unique();
         let (Some((_, slot)), Some(header)) =
             (self.slots.find(unique & !UNIQUE_RESEND), crate::message::read::<OutHeader>(reply))
         else {
             return Step::Done;
         };
-        let opcode = task.opcode();
+        let opcode = parked.opcode();
         let body = || reply.get(size_of::<OutHeader>()..).unwrap_or_default().into();
         self.logged.set_answering(true);
         let outgoing = self.effects(slot, opcode, &header, reply, body);
@@ -34,46 +35,57 @@ impl<M: Memory> Session<M> {
     }
 
     /// A request fails because of a crash, or since a checkpoint cannot be made: reported, and nothing else suffers.
-    pub(crate) fn fail(&mut self, task: &mut Task, errno: i32) -> Step {
-        if !task.answered {
+    pub(crate) fn fail(&mut self, parked: &Parked, errno: i32) -> Step {
+        if !parked.answered {
             self.count(Counter::Failed);
         }
-        let why = if task.awaits.is_some() {
+        let why = if parked.waits.for_epoch.is_some() {
             "what was written could not be made safe"
         } else {
             "what it needs could not be restored"
         };
-        self.report(task, 0, errno, why);
-        let reply = build::reply_error(task.unique(), errno);
-        self.answer(task, &reply)
+        self.report(parked, 0, errno, why);
+        let reply = build::reply_error(parked.unique(), errno);
+        self.answer(parked, &reply)
     }
 
-    /// Puts a decision on record.
-    pub(crate) fn report(&self, task: &Task, row: u32, errno: i32, why: &str) {
-        let (text, opcode, node) = match Request::parse(task.message()) {
-            Ok(request) => (request.describe(), request.header.opcode, request.header.nodeid),
-            Err(_) => (format!("{:?}", task.job), 0, 0),
-        };
+    /// Puts a decision about a request on record.
+    pub(crate) fn report(&self, parked: &Parked, row: u32, errno: i32, why: &str) {
+        let Ok(request) = Request::parse(parked.message()) else { return };
+        let (text, header) = (request.describe(), &request.header);
         self.control().decide(&Decision {
             generation: self.life.generation(),
-            opcode,
-            unique: task.unique() & !UNIQUE_RESEND,
-            node,
+            opcode: header.opcode,
+            unique: parked.unique() & !UNIQUE_RESEND,
+            node: header.nodeid,
             row,
             errno,
             text: format!("{text}: {why}"),
         });
     }
 
+    /// Puts on record what became of an errand of belay's own.
+    pub(crate) fn report_errand(&self, errand: &str, errno: i32, why: &str) {
+        self.control().decide(&Decision {
+            generation: self.life.generation(),
+            opcode: 0,
+            unique: 0,
+            node: 0,
+            row: 0,
+            errno,
+            text: format!("{errand}: {why}"),
+        });
+    }
+
     /// A recorded reply, under the unique that the kernel now uses.
-    pub(crate) fn answer_recorded(&mut self, task: &Task) -> Option<Step> {
-        let slot = task.slot?;
+    pub(crate) fn answer_recorded(&mut self, parked: &Parked) -> Option<Step> {
+        let slot = parked.slot?;
         let mut reply = self.store.slot_recorded_reply(slot);
         if reply.len() < 16 {
             return None;
         }
-        let _ = put_u64(&mut reply, 8, task.unique());
-        self.activate(task.unique() & !UNIQUE_RESEND, slot);
+        let _ = put_u64(&mut reply, 8, parked.unique());
+        self.activate(parked.unique() & !UNIQUE_RESEND, slot);
         Some(Step::Answer(reply))
     }
 }

@@ -5,8 +5,8 @@
 //! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
 //! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
 
+use crate::flows::flow::{Errand, Flow, Task};
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Task};
 use crate::parts::caller::{Caller, Callers};
 use crate::session::Session;
 use belay_memory::Memory;
@@ -29,14 +29,13 @@ impl<M: Memory> Session<M> {
     /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
     pub fn sake_of(&self, unique: u64) -> Option<(u64, Slot)> {
         let id = self.questions.get(unique)?.task;
-        let task = self.tasks.iter().find(|task| task.id == id)?;
-        let unique = task.unique() & !belay_wire::UNIQUE_RESEND;
+        let unique = self.tasks.find(id)?.flow.unique() & !belay_wire::UNIQUE_RESEND;
         self.slot_in_hand(unique).map(|slot| (unique, slot))
     }
 
     fn callers(&self, task: &Task, injection: &Injection) -> Callers {
         let root = Caller::default();
-        let request = Request::parse(task.message()).ok();
+        let request = Request::parse(task.flow.message()).ok();
         let requester = request.as_ref().map(|request| Caller {
             uid: request.header.uid,
             gid: request.header.gid,
@@ -84,7 +83,7 @@ impl<M: Memory> Session<M> {
         injection: &Injection,
         request: Option<&Request<'_>>,
     ) -> Option<Handle> {
-        match (injection, &task.job) {
+        match (injection, &task.flow) {
             (
                 Injection::Reopen { handle }
                 | Injection::ReadMode { handle, .. }
@@ -95,8 +94,8 @@ impl<M: Memory> Session<M> {
                 | Injection::Store { handle, .. },
                 _,
             )
-            | (_, Job::Narrow(handle)) => Some(*handle),
-            (_, Job::Relock(lock)) => self.store.handle_by_key(lock.handle),
+            | (_, Flow::Narrow(Errand { about: handle, .. })) => Some(*handle),
+            (_, Flow::Relock(errand)) => self.store.handle_by_key(errand.about.handle),
             _ => {
                 let request = request?;
                 let at = handle_fields(request).iter().next()?;

@@ -3,6 +3,8 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`tasks`] | who goes on next, and with what |
+//! | [`flow`] | what tasks are about ([`step`]: and what each needs next) |
+//! | [`request`] | what has to be so before a parked request goes to the daemon |
 //! | [`asked`] | on whose behalf belay asks a daemon something |
 //! | [`answers`] | requests that are answered without the daemon |
 //! | [`poison`] | requests that daemons die of |
@@ -17,13 +19,15 @@
 mod answers;
 mod asked;
 pub(crate) mod checkpoint;
-mod hide;
+pub(crate) mod flow;
+pub(crate) mod hide;
 pub(crate) mod injection;
 mod listing;
 mod poison;
-mod reconcile;
+pub(crate) mod reconcile;
+mod request;
 pub(crate) mod restore;
 pub(crate) mod rollforward;
+pub(crate) mod step;
 mod store;
-pub(crate) mod task;
 mod tasks;

@@ -6,7 +6,8 @@
 //! that wait for others (SETLKW), are never alone in that sense.
 
 use crate::decision::Row;
-use crate::flows::task::{Step, Task};
+use crate::flows::flow::Parked;
+use crate::flows::step::Step;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
@@ -26,63 +27,64 @@ impl<M: Memory> Session<M> {
     }
 
     /// The daemon is about to be given a task's request: if all others wait for that, it is on trial.
-    pub(crate) fn try_alone(&self, task: &mut Task) {
-        let tried = task.solo.is_tried_by(self.life.generation()) && !task.solo.is_asked_only();
-        if !tried && self.is_alone(task) {
-            task.solo = task.solo.begin(self.life.generation());
+    pub(crate) fn try_alone(&self, old: bool, parked: &mut Parked) {
+        let tried = parked.solo.is_tried_by(self.life.generation()) && !parked.solo.is_asked_only();
+        if !tried && self.is_alone(old, parked) {
+            parked.solo = parked.solo.begin(self.life.generation());
         }
     }
 
     /// The daemon is about to be asked something for the sake of a task's request. It may be long on the way to its file:
     /// what ends it meanwhile need have nothing to do with the request.
-    pub(crate) fn ask_alone(&self, task: &mut Task) {
-        if !task.solo.is_tried_by(self.life.generation()) && self.is_alone(task) {
-            task.solo = task.solo.begin_asking(self.life.generation());
+    pub(crate) fn ask_alone(&self, old: bool, parked: &mut Parked) {
+        if !parked.solo.is_tried_by(self.life.generation()) && self.is_alone(old, parked) {
+            parked.solo = parked.solo.begin_asking(self.life.generation());
         }
     }
 
-    fn is_alone(&self, task: &Task) -> bool {
-        let alone = self.life.is_settling() && task.old && !task.message().is_empty();
+    fn is_alone(&self, old: bool, parked: &Parked) -> bool {
+        let alone = self.life.is_settling() && old && !parked.message().is_empty();
         alone && self.control().poison_after() > 0
     }
 
     /// Puts on record what speaks against a task's request.
-    pub(crate) fn keep_trial(&mut self, task: &mut Task) {
-        if task.solo == Solo::default() {
+    pub(crate) fn keep_trial(&mut self, parked: &mut Parked) {
+        if parked.solo == Solo::default() {
             return;
         }
-        let unique = task.unique() & !UNIQUE_RESEND;
+        let unique = parked.unique() & !UNIQUE_RESEND;
         let active = self.slots.find(unique).map(|(_, slot)| slot);
-        let kept = active.or(task.slot).filter(|slot| {
+        let kept = active.or(parked.slot).filter(|slot| {
             // Not one that the dead generation was reading into.
             self.store
                 .slot_request(*slot)
                 .is_some_and(|kept| kept.unique == unique && kept.state != SlotState::Reading)
         });
         // There is none if the dead generation had read the request and not begun with it.
-        let slot = kept.or_else(|| self.take_down(task));
+        let slot = kept.or_else(|| self.take_down(parked));
         if let Some(slot) = slot {
-            self.store.slot_set_solo(slot, task.solo);
+            self.store.slot_set_solo(slot, parked.solo);
         }
     }
 
-    fn take_down(&mut self, task: &mut Task) -> Option<Slot> {
-        let request = Request::parse(task.message()).ok()?;
-        let slot = task.slot.or_else(|| self.slots.take_free())?;
+    fn take_down(&mut self, parked: &mut Parked) -> Option<Slot> {
+        let request = Request::parse(parked.message()).ok()?;
+        let slot = parked.slot.or_else(|| self.slots.take_free())?;
         self.fill(&request, slot, SlotState::Taken);
-        task.slot = Some(slot);
+        parked.slot = Some(slot);
         Some(slot)
     }
 
     /// The request on trial has taken so long that the daemon gets others as well: from now on only
     /// that it hangs could be its fault.
     pub(crate) fn end_trial(&mut self) {
-        if let Some(mut task) = self.tasks.pop_front() {
-            if task.solo.is_tried_by(self.life.generation()) {
-                task.solo.late = true;
-                self.keep_trial(&mut task);
+        if let Some(mut task) = self.tasks.take(0) {
+            let tried = |parked: &&mut Parked| parked.solo.is_tried_by(self.life.generation());
+            if let Some(parked) = task.flow.request_mut().filter(tried) {
+                parked.solo.late = true;
+                self.keep_trial(parked);
             }
-            self.tasks.push_front(task);
+            self.tasks.insert(0, task);
         }
     }
 
@@ -98,31 +100,31 @@ impl<M: Memory> Session<M> {
     }
 
     /// Fails what daemons die of; what was begun of it is undone first, then `None`.
-    pub(crate) fn fail_for_good(&mut self, task: &mut Task, row: &Row) -> Option<Step> {
-        if !self.begin_undo(task, -EIO) {
-            return Some(self.set_aside(task, row, EIO));
+    pub(crate) fn fail_for_good(&mut self, parked: &mut Parked, row: &Row) -> Option<Step> {
+        if !self.begin_undo(parked, -EIO) {
+            return Some(self.set_aside(parked, row, EIO));
         }
-        task.resent = None;
+        parked.resent = None;
         self.count(Counter::Failed);
         self.count(Counter::Poisoned);
-        self.report(task, row.id, EIO, row.reason);
+        self.report(parked, row.id, EIO, row.reason);
         None
     }
 
     /// Answers what daemons die of, without a daemon.
-    pub(crate) fn set_aside(&mut self, task: &mut Task, row: &Row, errno: i32) -> Step {
-        let unique = task.unique();
+    pub(crate) fn set_aside(&mut self, parked: &mut Parked, row: &Row, errno: i32) -> Step {
+        let unique = parked.unique();
         let reply = match errno {
             0 => build::reply_ok(unique),
             _ => build::reply_error(unique, errno),
         };
-        let step = self.answer(task, &reply);
+        let step = self.answer(parked, &reply);
         if !matches!(step, Step::Blocked) {
             if errno != 0 {
                 self.count(Counter::Failed);
                 self.count(Counter::Poisoned);
             }
-            self.report(task, row.id, errno, row.reason);
+            self.report(parked, row.id, errno, row.reason);
         }
         step
     }

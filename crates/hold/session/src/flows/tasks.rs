@@ -1,69 +1,61 @@
 //! Parked requests and belay's own errands, taken forward one step at a time.
 
 use crate::decision::{Finding, Progress};
-use crate::flows::checkpoint::SYNCS;
-use crate::flows::restore::Missed;
-use crate::flows::task::{Job, Resent, Step, Task, Wait};
+use crate::flows::checkpoint::state::SYNCS;
+use crate::flows::flow::{Flow, Parked, Task};
+use crate::flows::reconcile::state::Resent;
+use crate::flows::step::Step;
 use crate::parts::life::Phase;
+use crate::parts::scheduler::Wait;
 use crate::session::Session;
-use crate::traffic::requests::Missing;
 use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, Lock, Slot, SlotState};
-use belay_wire::errno::ESTALE;
-use belay_wire::{Opcode, Request, UNIQUE_RESEND, build, get_u64};
+use belay_recorder::{Slot, SlotState};
+use belay_wire::{Opcode, UNIQUE_RESEND};
 
 /// How long one request may hold up the others while those in flight are settled, in ns.
 const SETTLE_LIMIT: u64 = 1_000_000_000;
 
 impl<M: Memory> Session<M> {
-    fn new_task(&mut self, job: Job, slot: Option<Slot>) -> Task {
-        self.next_task += 1;
-        Task::new(self.next_task, job, slot)
-    }
-
+    /// Parks a request of the kernel. `slot`: what was claimed for it, or where it is on record.
     pub(crate) fn park_fresh(&mut self, message: Vec<u8>, slot: Option<Slot>) {
-        let task = self.new_task(Job::Request(message), slot);
-        self.tasks.push_back(task);
+        let task = self.tasks.make(Flow::of_request(message, slot));
+        self.tasks.push(task);
     }
 
     /// A request that the daemon has answered goes to it once more, and nobody hears of that answer. The node with the key `first` is
     /// looked up before.
     pub(crate) fn put_again(&mut self, unique: u64, message: Vec<u8>, slot: Slot, first: u64) {
-        let watched = self.tasks.iter().find(|task| task.wait == Wait::Reply(unique));
-        if let Some(id) = watched.map(|task| task.id) {
-            self.with_task(id, |task| task.first = Some(first));
+        if let Some(id) = self.tasks.awaiting(unique) {
+            self.with_parked(id, |parked| parked.looked.first = Some(first));
         } else {
-            let mut task = self.new_task(Job::Request(message), Some(slot));
-            task.first = Some(first);
-            self.tasks.push_back(task);
+            let mut parked = Parked::new(message, Some(slot));
+            parked.looked.first = Some(first);
+            let task = self.tasks.make(Flow::Request(parked));
+            self.tasks.push(task);
         }
-        self.kick = true;
+        self.tasks.kick();
     }
 
-    pub(crate) fn park_errand(&mut self, job: Job) {
-        let task = self.new_task(job, None);
-        self.tasks.push_back(task);
-        self.kick = true;
+    /// Parks an errand, for which a reader is woken.
+    pub(crate) fn park_errand(&mut self, flow: Flow) {
+        let task = self.tasks.make(flow);
+        self.tasks.push(task);
+        self.tasks.kick();
     }
 
-    pub(crate) fn park_relock(&mut self, lock: Lock) {
-        let mut task = self.new_task(Job::Relock(lock), None);
+    /// Parks an errand that comes before new work.
+    pub(crate) fn park_old(&mut self, flow: Flow) {
+        let mut task = self.tasks.make(flow);
         task.old = true;
-        self.tasks.push_back(task);
-    }
-
-    pub(crate) fn park_narrow(&mut self, handle: Handle) {
-        let mut task = self.new_task(Job::Narrow(handle), None);
-        task.old = true;
-        self.tasks.push_back(task);
+        self.tasks.push(task);
     }
 
     /// A request that the dead generation may have had; they are taken in order of issue.
     pub(crate) fn park_resent(&mut self, message: Vec<u8>, slot: Option<Slot>) {
-        let mut task = self.new_task(Job::Request(message), slot);
-        let unique = task.unique() & !UNIQUE_RESEND;
+        let mut parked = Parked::new(message, slot);
+        let unique = parked.unique() & !UNIQUE_RESEND;
         let left = self.slots.take_leftover(unique);
         let state = left.and_then(|slot| self.store.slot_request(slot)).map(|r| r.state);
         if let (Some(claimed), Some(left)) = (slot, left)
@@ -71,13 +63,13 @@ impl<M: Memory> Session<M> {
         {
             self.unclaim(Some(claimed));
         }
-        task.slot = left.or(slot);
+        parked.slot = left.or(slot);
         // A slot that was being read into holds what was there before.
         if let (Some(left), Some(_)) = (left, state.filter(|state| *state != SlotState::Reading)) {
-            task.solo = self.store.slot_solo(left);
+            parked.solo = self.store.slot_solo(left);
         }
-        let poison = task.solo.is_poison(self.control().poison_after());
-        task.resent = Some(Resent {
+        let poison = parked.solo.is_poison(self.control().poison_after());
+        parked.resent = Some(Resent {
             progress: match state {
                 Some(SlotState::Replied) => Progress::Replied,
                 _ if poison => Progress::Poison,
@@ -89,18 +81,21 @@ impl<M: Memory> Session<M> {
             finding: Finding::NotAsked,
         });
         // A request that waits for others must not hold them up.
-        let waits = self.holds_syncs() && SYNCS.has(task.opcode());
-        task.old = task.opcode() != Opcode::SETLKW && !waits;
+        let waits = self.holds_syncs() && SYNCS.has(parked.opcode());
+        let old = parked.opcode() != Opcode::SETLKW && !waits;
         // What has held up the others before does so last.
-        let place = (task.solo.late, unique);
+        let place = (parked.solo.late, unique);
         let at = self.tasks.iter().position(|other| {
-            matches!(other.job, Job::Request(_))
-                && (!other.old || (other.solo.late, other.unique() & !UNIQUE_RESEND) > place)
-                && other.wait == Wait::Ready
+            other.wait == Wait::Ready
+                && other.flow.request().is_some_and(|request| {
+                    !other.old || (request.solo.late, request.unique() & !UNIQUE_RESEND) > place
+                })
         });
-        let at = if task.old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
+        let at = if old { at.unwrap_or(self.tasks.len()) } else { self.tasks.len() };
         let last = self.tasks.get(at).is_none_or(|next| !next.old);
-        let at = if task.old && last { self.before_relocks(at) } else { at };
+        let at = if old && last { self.before_relocks(at) } else { at };
+        let mut task = self.tasks.make(Flow::Request(parked));
+        task.old = old;
         self.tasks.insert(at, task);
     }
 
@@ -118,11 +113,11 @@ impl<M: Memory> Session<M> {
     fn whole_work(&mut self, now: u64) -> Option<Work> {
         let mut tried = 0;
         loop {
-            if let Some(work) = self.outbox.pop_front() {
+            if let Some(work) = self.tasks.next_work() {
                 return Some(work);
             }
             if self.life.is_settling() {
-                match self.tasks.front() {
+                match self.tasks.get(0) {
                     Some(front) if front.old => {
                         if front.wait != Wait::Ready {
                             return None;
@@ -140,15 +135,14 @@ impl<M: Memory> Session<M> {
                 return Some(work);
             }
             let from = if self.life.is_settling() { 0 } else { tried };
-            let index = (from..self.tasks.len()).find(|i| {
-                let ready = |task: &Task| task.wait == Wait::Ready && self.may_go_on(task);
-                self.tasks.get(*i).is_some_and(ready)
-            })?;
-            let mut task = self.tasks.remove(index)?;
+            let index = self.tasks.next_ready(from, |task| self.may_go_on(task))?;
+            let mut task = self.tasks.take(index)?;
             match self.advance(&mut task) {
                 Step::Inject(mut message, injection) => {
-                    self.ask_alone(&mut task);
-                    self.keep_trial(&mut task);
+                    if let Some(parked) = task.flow.request_mut() {
+                        self.ask_alone(task.old, parked);
+                        self.keep_trial(parked);
+                    }
                     self.note_asked(&task, injection.clone(), &mut message);
                     let work = self.with_data(message, &injection);
                     task.wait = Wait::Injected;
@@ -158,7 +152,9 @@ impl<M: Memory> Session<M> {
                     return Some(self.hand_on(work));
                 }
                 Step::Deliver => {
-                    self.try_alone(&mut task);
+                    if let Some(parked) = task.flow.request_mut() {
+                        self.try_alone(task.old, parked);
+                    }
                     if let Some(work) = self.deliver(task, index, now) {
                         return Some(self.hand_on(work));
                     }
@@ -168,19 +164,20 @@ impl<M: Memory> Session<M> {
                     tried = index + 1;
                 }
                 Step::Answer(reply) => {
-                    self.end_exclusive(task.id);
+                    self.tasks.end_exclusive(task.id);
                     self.give_back_of(&task);
-                    let unique = task.unique() & !UNIQUE_RESEND;
-                    if let (Some(slot), None) = (task.slot, self.slots.find(unique)) {
+                    let unique = task.flow.unique() & !UNIQUE_RESEND;
+                    let slot = task.flow.request().and_then(|parked| parked.slot);
+                    if let (Some(slot), None) = (slot, self.slots.find(unique)) {
                         // Answered without the daemon: the slot goes once the kernel has it.
                         self.activate(unique, slot);
                     }
                     self.acquit(unique);
-                    let reply = self.answer_in_dialect(task.opcode(), reply);
+                    let reply = self.answer_in_dialect(task.flow.opcode(), reply);
                     return Some(self.hand_on(Work::Answer(reply)));
                 }
                 Step::Blocked if self.life.is_settling() && !task.old => {
-                    self.tasks.push_back(task); // behind those that are settled
+                    self.tasks.push(task); // behind those that are settled
                 }
                 Step::Blocked => {
                     self.tasks.insert(index, task);
@@ -191,13 +188,8 @@ impl<M: Memory> Session<M> {
                 }
                 Step::After(other) => {
                     self.tasks.insert(index, task);
-                    match self.tasks.iter().position(|task| task.id == other) {
-                        Some(at) if at > index => {
-                            if let Some(first) = self.tasks.remove(at) {
-                                self.tasks.insert(index, first);
-                            }
-                        }
-                        _ => tried = index + 1,
+                    if !self.tasks.put_before(index, other) {
+                        tried = index + 1;
                     }
                 }
                 Step::Done => self.give_back_of(&task),
@@ -207,157 +199,68 @@ impl<M: Memory> Session<M> {
 
     /// If more tasks could go on, another reader is woken for them.
     fn hand_on(&mut self, work: Work) -> Work {
-        self.kick |= !self.outbox.is_empty()
-            || (self.life.is_open() && self.tasks.iter().any(|t| t.wait == Wait::Ready));
+        let ready = self.life.is_open() && self.tasks.iter().any(|t| t.wait == Wait::Ready);
+        self.tasks.kick_if(ready || !self.tasks.is_outbox_empty());
         work
     }
 
     fn deliver(&mut self, mut task: Task, index: usize, now: u64) -> Option<Work> {
-        let Job::Request(message) = &mut task.job else { return None };
-        let kept = message.clone();
-        let unique = get_u64(message, 8).unwrap_or(0) & !UNIQUE_RESEND;
-        let slot = task.slot;
-        let started = match self.resolve(message) {
-            Ok(patches) => self.start(message, patches, slot),
+        let parked = task.flow.request_mut()?;
+        let mut message = parked.message().to_vec();
+        let unique = parked.unique() & !UNIQUE_RESEND;
+        let slot = parked.slot;
+        let started = match self.resolve(&message) {
+            Ok(patches) => self.start(&mut message, patches, slot),
             Err(_) => false,
         };
         if !started {
             // No free slot: a reply will free one and bring us back.
-            *message = kept;
             self.tasks.insert(index, task);
             return None;
         }
-        let delivered = std::mem::replace(message, kept);
-        self.keep_trial(&mut task);
-        let watched = self.exclusive.iter().any(|(id, _)| *id == task.id);
+        self.keep_trial(parked);
+        let watched = self.tasks.excludes(task.id);
         if self.life.is_settling() || watched {
             task.wait = Wait::Reply(unique);
             task.since = now;
             self.tasks.insert(index, task);
         }
-        Some(Work::Deliver(delivered))
+        Some(Work::Deliver(message))
     }
 
     fn advance(&mut self, task: &mut Task) -> Step {
-        if task.done {
+        if task.flow.is_done() {
             return Step::Done;
         }
-        match &task.job {
-            Job::Request(_) => self.advance_request(task),
-            Job::RemoveHidden(_) if self.is_read_only() => Step::Done,
-            &Job::Relock(lock) => self.relock(task, lock),
-            &Job::Narrow(handle) => self.narrow_step(task, handle),
-            &Job::RemoveHidden(node) => self.remove_hidden_step(task, node),
-            Job::Flush => self.flush_step(),
-            &Job::Store(handle) => self.store_step(handle),
-            &Job::CloseBehind(file) => self.close_behind_step(file),
-            Job::RollForward => self.forward_step(task),
+        match &mut task.flow {
+            Flow::Request(parked) => self.request_step(task.id, &mut task.old, parked),
+            Flow::RemoveHidden(_) if self.is_read_only() => Step::Done,
+            Flow::Relock(errand) => self.relock_step(*errand),
+            Flow::Narrow(errand) => self.narrow_step(*errand),
+            Flow::RemoveHidden(errand) => self.remove_hidden_step(*errand),
+            Flow::Flush(_) => self.flush_step(),
+            Flow::Store(errand) => self.store_step(errand.about),
+            Flow::CloseBehind(errand) => self.close_behind_step(errand.about),
+            Flow::RollForward => self.forward_step(),
         }
-    }
-
-    fn advance_request(&mut self, task: &mut Task) -> Step {
-        if let Some(step) = self.first_step(task) {
-            return step;
-        }
-        if let Some(errno) = task.failed {
-            return self.fail(task, errno);
-        }
-        let message = task.message().to_vec();
-        let Ok(request) = Request::parse(&message) else { return Step::Done };
-        if let Some(step) = self.forbid_step(task, &request) {
-            return step;
-        }
-        if let Some(step) = self.sync_step(task, &request) {
-            return step;
-        }
-        if self.is_held_up(task, &request) {
-            return Step::Blocked;
-        }
-        if let Some(relock) = self.relock_for(&request) {
-            return Step::After(relock);
-        }
-        if let Some(step) = self.settle_early(task, &request) {
-            return step;
-        }
-        if self.releases_unbound(&request) {
-            return self.answer(task, &build::reply_ok(request.header.unique));
-        }
-        match self.resolve(&message) {
-            // The kernel keeps what it asks about until it is answered, so this copy is of a request that was.
-            Err(Missing::Gone) if self.keeps_copies() && task.resent.is_some() => {
-                self.unclaim(task.slot.take());
-                return Step::Done;
-            }
-            Err(missing) => match self.restore(missing) {
-                Missed::Step(step) => return step,
-                Missed::Failed(errno) => return self.fail(task, errno),
-                Missed::Nameless => {
-                    task.answered = true;
-                    return self.fail(task, ESTALE);
-                }
-            },
-            Ok(_) if self.is_excluded_for(&request, task.id) => return Step::Blocked,
-            Ok(_) => {}
-        }
-        if let Some(step) = self.settle_late(task, &request) {
-            return step;
-        }
-        if let Some(step) = self.lead_step(task, &request) {
-            return step;
-        }
-        if self.root_unmet(&request)
-            && let Some(step) = self.meet_root()
-        {
-            return step;
-        }
-        if let Some(step) = self.meet_step(task, &request) {
-            return step;
-        }
-        if let Some(step) = self.hide_step(task, &request) {
-            return step;
-        }
-        if let Some(step) = self.presence_step(task, &request) {
-            return step;
-        }
-        if let Some(step) = self.listing_step(&request) {
-            if matches!(step, Step::Answer(_)) && self.keeps_copies() {
-                // The kernel may have it from now on, see `Session::list_again`.
-                if !self.record_start(&message, task.slot) {
-                    return Step::Blocked;
-                }
-                if let Some((_, slot)) = self.slots.find(request.header.unique & !UNIQUE_RESEND) {
-                    self.store.slot_advance(slot, SlotState::Replied);
-                }
-            }
-            return step;
-        }
-        let waits = self.awaits_turn(&request) || self.shows_wide_mode();
-        if waits { Step::Blocked } else { Step::Deliver }
     }
 
     /// The daemon replied to `unique`: a task that was watched is over.
     pub(crate) fn replied(&mut self, unique: u64) {
-        if let Some(index) = self.tasks.iter().position(|task| task.wait == Wait::Reply(unique))
-            && let Some(task) = self.tasks.remove(index)
-        {
-            self.end_exclusive(task.id);
+        if self.tasks.end_awaiting(unique) {
             self.acquit(unique);
         }
         if self.questions.has_borrowed() {
             self.give_back(unique);
         }
-        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
-    }
-
-    fn end_exclusive(&mut self, task: u64) {
-        self.exclusive.retain(|(id, _)| *id != task);
+        self.tasks.kick_if_busy();
     }
 
     /// One request must not hold up all others for ever.
     pub fn tick(&mut self, now: u64) {
         let stuck = self.life.is_settling()
             && self.forward.is_none()
-            && self.tasks.front().is_some_and(|task| {
+            && self.tasks.get(0).is_some_and(|task| {
                 task.wait != Wait::Ready && now.saturating_sub(task.since) > SETTLE_LIMIT
             });
         if stuck {
@@ -376,19 +279,26 @@ impl<M: Memory> Session<M> {
         for handle in polled {
             // The dead daemon's promise to wake a poller died with it: let the kernel ask again.
             let key = self.store.poll_key(handle);
-            self.outbox.push_back(Work::Answer(Self::poll_wakeup(key)));
+            self.tasks.hand_out(Work::Answer(Self::poll_wakeup(key)));
             self.store.begin();
             self.store.set_poll_key(handle, 0);
             self.store.commit();
         }
         self.remove_hidden();
-        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+        self.tasks.kick_if_busy();
     }
 
-    pub(crate) fn with_task(&mut self, id: u64, change: impl FnOnce(&mut Task)) {
-        if let Some(task) = self.tasks.iter_mut().find(|task| task.id == id) {
-            task.wait = Wait::Ready;
-            change(task);
-        }
+    /// Has the task of a request go on, and changes what is known of that.
+    pub(crate) fn with_parked(&mut self, id: u64, change: impl FnOnce(&mut Parked)) {
+        self.tasks.resume(id, |task| {
+            if let Some(parked) = task.flow.request_mut() {
+                change(parked);
+            }
+        });
+    }
+
+    /// The request that a task is about.
+    pub(crate) fn parked(&self, id: u64) -> Option<&Parked> {
+        self.tasks.find(id)?.flow.request()
     }
 }

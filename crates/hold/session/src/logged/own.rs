@@ -30,12 +30,12 @@ impl<M: Memory> Session<M> {
     pub(crate) fn log_injected(&mut self, task: u64, injection: &Injection, reply: &[u8]) {
         let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
         let done = done && !self.buffers_files();
-        let Some(task) = self.tasks.iter().find(|other| other.id == task).filter(|_| done) else {
+        let Some(task) = self.tasks.find(task).filter(|_| done) else {
             return;
         };
-        let message = task.message().to_vec();
+        let message = task.flow.message().to_vec();
         let request = Request::parse(&message).ok();
-        let sake = task.unique() & !belay_wire::UNIQUE_RESEND;
+        let sake = task.flow.unique() & !belay_wire::UNIQUE_RESEND;
         let hidden = |node: Node| {
             let dentry = self
                 .store

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`life`] | what holds for this life of the daemon: generation, options, dialect, phase |
 //! | [`slots`] | requests of the kernel that are in somebody's hands, and their places in the record |
+//! | [`scheduler`] | parked tasks: who goes on next, and what is to be handed out |
 //! | [`questions`] | what belay has asked the daemon by itself, and what waits for the answers |
 //! | [`caller`] | in whose name something is asked |
 //! | [`streams`] | where directory streams stand ([`cookies`]), and the rest of those that a dead generation began |
@@ -25,6 +26,7 @@ pub(crate) mod met;
 pub(crate) mod notice;
 pub(crate) mod questions;
 pub(crate) mod restored;
+pub(crate) mod scheduler;
 pub(crate) mod slots;
 pub(crate) mod stores;
 pub(crate) mod streams;

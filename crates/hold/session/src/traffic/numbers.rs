@@ -7,8 +7,9 @@
 //! on seeing what they saw last. Then the daemon knows nothing of a number that is in use, and may
 //! give it to another file, which is given one that is in nobody's use instead.
 
-use crate::flows::restore::Missed;
-use crate::flows::task::{Step, Task};
+use crate::flows::flow::Parked;
+use crate::flows::restore::missing::Missed;
+use crate::flows::step::Step;
 use crate::message::read;
 use crate::session::Session;
 use crate::traffic::entries::{kind_of, may_have_links};
@@ -146,19 +147,19 @@ impl<M: Memory> Session<M> {
     }
 
     /// The other node that is in question is looked up before the request of this task goes to the daemon again.
-    pub(crate) fn first_step(&mut self, task: &mut Task) -> Option<Step> {
-        let node = self.store.node_by_key(task.first?);
+    pub(crate) fn first_step(&mut self, parked: &mut Parked) -> Option<Step> {
+        let node = self.store.node_by_key(parked.looked.first?);
         let missed = node
             .filter(|node| {
-                task.failed.is_none() && self.store.bound(*node, self.life.generation()).is_none()
+                parked.failed.is_none() && self.store.bound(*node, self.life.generation()).is_none()
             })
             .map(|node| self.restore_node(node));
         if let Some(Missed::Step(step)) = missed {
             return Some(step);
         }
         // Also if it could not be found: that is for those who ask for it.
-        task.first = None;
-        (task.failed, task.answered) = (None, false);
+        parked.looked.first = None;
+        (parked.failed, parked.answered) = (None, false);
         None
     }
 

@@ -4,7 +4,7 @@
 //! number. So the daemon is given one of them at a time. (fuse2fs and its like carry out one request at a time anyway.)
 
 use crate::flows::injection::Injection;
-use crate::flows::task::Wait;
+use crate::parts::scheduler::Wait;
 use crate::parts::slots::Active;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -46,7 +46,7 @@ impl<M: Memory> Session<M> {
     /// Whether the request is on record, but the daemon does not have it yet.
     fn is_prepared(&self, unique: u64) -> bool {
         self.tasks.iter().any(|task| {
-            task.unique() & !UNIQUE_RESEND == unique && task.wait != Wait::Reply(unique)
+            task.flow.unique() & !UNIQUE_RESEND == unique && task.wait != Wait::Reply(unique)
         })
     }
 }

@@ -10,8 +10,9 @@
 //! the daemon. To the kernel it is a daemon that has no such request.
 
 use crate::decision::Progress;
-use crate::flows::checkpoint::SYNCS;
-use crate::flows::task::{Step, Task};
+use crate::flows::checkpoint::state::SYNCS;
+use crate::flows::flow::Parked;
+use crate::flows::step::Step;
 use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -101,12 +102,16 @@ impl<M: Memory> Session<M> {
     }
 
     /// Refuses it. What was done before, and whose answer is on record, is answered.
-    pub(crate) fn forbid_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        let done = task.resent.is_some_and(|resent| resent.progress == Progress::Replied);
+    pub(crate) fn forbid_step(
+        &mut self,
+        parked: &mut Parked,
+        request: &Request<'_>,
+    ) -> Option<Step> {
+        let done = parked.resent.is_some_and(|resent| resent.progress == Progress::Replied);
         if done {
             return None;
         }
         let reply = build::reply_error(request.header.unique, self.forbidden(request)?);
-        Some(self.answer(task, &reply))
+        Some(self.answer(parked, &reply))
     }
 }

@@ -129,11 +129,11 @@ impl<M: Memory> Session<M> {
                 self.forget_withheld();
             }
             Some(Answered::Again(message)) => {
-                self.outbox.push_back(Work::Deliver(message));
+                self.tasks.hand_out(Work::Deliver(message));
             }
             None => {}
         }
-        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+        self.tasks.kick_if_busy();
         Outgoing::Swallow
     }
 

@@ -1,9 +1,10 @@
 //! Requests from the kernel: translate and pass on at once, or park as a task.
 
+use crate::flows::restore::missing::Missing;
 use crate::session::{KICK, Session};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, InFlight, Node, Slot, SlotState, handle_flags};
+use belay_recorder::{Handle, InFlight, Slot, SlotState, handle_flags};
 use belay_wire::request::HEADER;
 use belay_wire::{
     Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64,
@@ -16,19 +17,6 @@ pub enum Incoming {
     Deliver,
     /// The session has taken it; ask [`Session::work`], then read again.
     Taken,
-}
-
-/// Why a request cannot be passed on yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// This generation does not know the node.
-    Node(Node),
-    /// This generation has not opened the handle.
-    Handle(Handle),
-    /// The kernel has let go of it.
-    Gone,
-    /// The handle can never be opened again.
-    Lost,
 }
 
 /// Kernel ids to be replaced by the daemon's: byte offset and value.
@@ -110,7 +98,7 @@ impl<M: Memory> Session<M> {
         let Ok(request) = Request::parse(message) else { return Incoming::Deliver };
         // Nearly all requests, nearly always: nothing but translation.
         if self.life.is_open()
-            && self.exclusive.is_empty()
+            && !self.tasks.excludes_any()
             && !self.shows_wide_mode()
             && !request.is_resent()
             && !SPECIAL.has(request.opcode())
@@ -213,12 +201,12 @@ impl<M: Memory> Session<M> {
     pub fn pass_on(&mut self, message: &[u8]) {
         let len = Request::parse(message).map_or(0, |request| request.header.len as usize);
         let message = message.get(..len).unwrap_or(message).to_vec();
-        self.outbox.push_back(crate::work::Work::Deliver(message));
+        self.tasks.hand_out(crate::work::Work::Deliver(message));
     }
 
     /// Whether a request needs more than translation.
     fn needs_plan(&self, request: &Request<'_>) -> bool {
-        if !self.exclusive.is_empty() && self.is_excluded(request)
+        if self.tasks.excludes_any() && self.is_excluded(request)
             || self.shows_wide_mode()
             || self.is_throttled(request)
             || self.awaits_turn(request)

@@ -8,10 +8,15 @@
 //! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
+pub(crate) mod state;
+
 use crate::decision::Progress;
-use crate::flows::hide::Hide;
+use crate::flows::checkpoint::state::{SYNCS, Waits};
+use crate::flows::flow::{Errand, Flow, Parked, Task};
+use crate::flows::hide::state::Hide;
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Resent, Step, Task};
+use crate::flows::reconcile::state::Resent;
+use crate::flows::step::Step;
 use crate::message::read;
 use crate::parts::epochs::Flush;
 use crate::parts::life::Phase;
@@ -28,15 +33,17 @@ use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
 /// O_RDWR: daemons flush for handles only by which something could have been written.
 const O_RDWR: u32 = 2;
 
-/// Requests by which an application asks for what it wrote to be safe.
-pub(crate) const SYNCS: OpcodeSet =
-    OpcodeSet::new(&[Opcode::FSYNC, Opcode::FSYNCDIR, Opcode::SYNCFS]);
 /// Requests that change nothing and may take for ever.
 const UNENDING: OpcodeSet = OpcodeSet::new(&[Opcode::SETLKW, Opcode::POLL]);
 
+/// What of a checkpoint a task waits for.
+fn waits_of(task: &Task) -> Waits {
+    task.flow.request().map_or(Waits::default(), |parked| parked.waits)
+}
+
 /// Whether a task is what a request has left to be done: others may wait for it that had begun.
 fn clears_up(task: &Task) -> bool {
-    matches!(task.job, Job::RemoveHidden(_))
+    matches!(task.flow, Flow::RemoveHidden(_))
 }
 
 impl<M: Memory> Session<M> {
@@ -68,14 +75,17 @@ impl<M: Memory> Session<M> {
     /// Whether something waits for a checkpoint: an application, or a request for which the op-log has no
     /// room.
     pub fn wants_checkpoint(&self) -> bool {
-        let throttled = || self.tasks.iter().any(|task| task.throttled);
+        let throttled = || self.tasks.iter().any(|task| waits_of(task).for_room);
         self.life.is_open() && self.leaves_nothing() && (self.epochs.is_wanted() || throttled())
     }
 
     /// Whether somebody waits for an epoch to be safe, or for a checkpoint. Readers must not sleep for long meanwhile: that
     /// it is, or that one can be made now, may come to be known without a message of the kernel's.
     pub fn is_awaiting(&self) -> bool {
-        self.tasks.iter().any(|task| task.awaits.is_some() || task.throttled)
+        self.tasks.iter().any(|task| {
+            let waits = waits_of(task);
+            waits.for_epoch.is_some() || waits.for_room
+        })
     }
 
     /// Begins a checkpoint at the time `now`; `false` if that is not possible now.
@@ -85,8 +95,8 @@ impl<M: Memory> Session<M> {
             return false;
         }
         self.life.enter(Phase::Quiescing);
-        self.epochs.begin(self.next_task, now);
-        self.kick = true;
+        self.epochs.begin(self.tasks.last(), now);
+        self.tasks.kick();
         true
     }
 
@@ -99,14 +109,17 @@ impl<M: Memory> Session<M> {
         }
         self.logged.restart(current);
         self.tell_log_sizes();
-        self.tasks.iter_mut().for_each(|task| task.throttled = false);
+        for parked in self.tasks.flows_mut().filter_map(Flow::request_mut) {
+            parked.waits.for_room = false;
+        }
         self.end_checkpoint();
     }
 
     /// The last epoch that outlives a loss of power.
     pub fn set_durable(&mut self, epoch: u64) {
         self.epochs.set_durable(epoch);
-        self.kick |= self.tasks.iter().any(|task| task.awaits.is_some_and(|at| at <= epoch));
+        let safe = self.tasks.iter().any(|t| waits_of(t).for_epoch.is_some_and(|at| at <= epoch));
+        self.tasks.kick_if(safe);
     }
 
     /// The epoch could not be ended.
@@ -133,15 +146,15 @@ impl<M: Memory> Session<M> {
         if self.life.is_quiescing() {
             self.life.enter(Phase::Open);
         }
-        self.tasks.retain(|task| !matches!(task.job, Job::Flush));
-        self.kick |= !self.tasks.is_empty() || !self.outbox.is_empty();
+        self.tasks.retain(|flow| !matches!(flow, Flow::Flush(_)));
+        self.tasks.kick_if_busy();
     }
 
     /// Whether a task may go on now: while a checkpoint is made those only that had begun.
     pub(crate) fn may_go_on(&self, task: &Task) -> bool {
         !self.life.is_quiescing()
-            || (self.epochs.includes(task.id) && !task.throttled)
-            || matches!(task.job, Job::Flush)
+            || (self.epochs.includes(task.id) && !waits_of(task).for_room)
+            || matches!(task.flow, Flow::Flush(_))
             || self.epochs.flush() == Flush::No && clears_up(task)
     }
 
@@ -162,9 +175,9 @@ impl<M: Memory> Session<M> {
                 self.epochs.set_flush(Flush::Retiring);
                 return Some(Work::Retire);
             }
-            let flushes = self.tasks.iter().any(|task| matches!(task.job, Job::Flush));
+            let flushes = self.tasks.iter().any(|task| matches!(task.flow, Flow::Flush(_)));
             if !flushes {
-                self.park_errand(Job::Flush);
+                self.park_errand(Flow::Flush(Errand::new(())));
             }
         } else if self.epochs.is_late(now) {
             self.end_checkpoint();
@@ -182,11 +195,8 @@ impl<M: Memory> Session<M> {
     fn flush_failed(&mut self, errno: i32, now: u64) {
         self.control().count_failed_checkpoint(if errno > 0 { errno } else { EIO });
         self.epochs.fail(now);
-        for task in &mut self.tasks {
-            if task.awaits.is_some_and(|awaited| awaited >= self.epochs.current()) {
-                task.failed = Some(EIO);
-            }
-        }
+        let current = self.epochs.current();
+        self.fail_waiting(|awaited| awaited >= current);
         self.end_checkpoint();
     }
 
@@ -194,12 +204,18 @@ impl<M: Memory> Session<M> {
     /// op-log, so that a later one that is safe has it too.
     pub fn fail_syncs(&mut self) {
         self.epochs.want_none();
-        for task in &mut self.tasks {
-            if task.awaits.is_some_and(|awaited| awaited > self.epochs.durable()) {
-                task.failed = Some(EIO);
+        let durable = self.epochs.durable();
+        self.fail_waiting(|awaited| awaited > durable);
+        self.tasks.kick();
+    }
+
+    /// Who waits for such an epoch hears that it is not safe.
+    fn fail_waiting(&mut self, is_such: impl Fn(u64) -> bool) {
+        for parked in self.tasks.flows_mut().filter_map(Flow::request_mut) {
+            if parked.waits.for_epoch.is_some_and(&is_such) {
+                parked.failed = Some(EIO);
             }
         }
-        self.kick = true;
     }
 
     /// Nothing is to be issued again: what was answered before this life is part of the epoch before.
@@ -211,10 +227,13 @@ impl<M: Memory> Session<M> {
     fn is_quiesced(&self) -> bool {
         let works = |active: &Active| !UNENDING.has(active.opcode);
         let goes_on = |task: &Task| {
-            self.epochs.includes(task.id) && task.awaits.is_none() && !task.throttled
+            let waits = waits_of(task);
+            self.epochs.includes(task.id) && waits.for_epoch.is_none() && !waits.for_room
                 || clears_up(task)
         };
-        !self.slots.iter().any(works) && !self.tasks.iter().any(goes_on) && self.outbox.is_empty()
+        !self.slots.iter().any(works)
+            && !self.tasks.iter().any(goes_on)
+            && self.tasks.is_outbox_empty()
     }
 
     /// The errand that has the daemon write all that it holds.
@@ -243,35 +262,33 @@ impl<M: Memory> Session<M> {
         let nothing = errno == EROFS && self.log_sizes().is_some_and(|sizes| sizes.records == 0);
         self.epochs.flushed(errno, open.map(|open| open.fh), nothing);
         let over = self.forward.is_none() && self.epochs.flush().is_over();
-        self.with_task(task, |task| task.done = over);
+        self.tasks.resume(task, |task| task.flow.set_done(over));
     }
 
     /// Whether a request waits for a checkpoint to make room in the op-log. One that has begun does not.
-    pub(crate) fn is_held_up(&mut self, task: &mut Task, request: &Request<'_>) -> bool {
+    pub(crate) fn is_held_up(&mut self, parked: &mut Parked, request: &Request<'_>) -> bool {
         let begun =
             |resent: Resent| !matches!(resent.progress, Progress::Unseen | Progress::Untouched);
-        task.throttled = task.hide == Hide::None
-            && !task.resent.is_some_and(begun)
+        parked.waits.for_room = parked.hide == Hide::None
+            && !parked.resent.is_some_and(begun)
             && self.is_throttled(request)
             && !self.is_reopening(request); // its file has another mode for a moment
-        if task.throttled && self.buffers_files() {
-            task.throttled = self.make_room();
+        if parked.waits.for_room && self.buffers_files() {
+            parked.waits.for_room = self.make_room();
         }
-        // The checkpoint comes when what was in flight is settled.
-        task.old &= !task.throttled;
-        task.throttled
+        parked.waits.for_room
     }
 
     /// A request that asks for what was written to be safe: it is answered when the epoch in which it
     /// came is. The daemon need not hear of it.
-    pub(crate) fn sync_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+    pub(crate) fn sync_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
         if !self.holds_syncs() || !SYNCS.has(request.opcode()) {
             return None;
         }
-        let came = self.epochs.came_in(task.resent.is_some());
-        let awaited = *task.awaits.get_or_insert(came);
+        let came = self.epochs.came_in(parked.resent.is_some());
+        let awaited = *parked.waits.for_epoch.get_or_insert(came);
         if self.epochs.durable() >= awaited {
-            return Some(self.answer(task, &build::reply_ok(request.header.unique)));
+            return Some(self.answer(parked, &build::reply_ok(request.header.unique)));
         }
         if awaited >= self.epochs.current() && !self.control().checkpoints().syncs_wait {
             self.epochs.want(awaited);

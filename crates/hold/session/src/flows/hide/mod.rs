@@ -3,44 +3,25 @@
 
 mod over;
 
+pub(crate) mod state;
+
+use crate::flows::flow::{Errand, Flow, Parked, Task};
+use crate::flows::hide::state::Hide;
 use crate::flows::injection::Injection;
-use crate::flows::restore::Missed;
-use crate::flows::task::{Job, Step, Task};
+use crate::flows::restore::missing::Missed;
+use crate::flows::restore::missing::Missing;
+use crate::flows::step::Step;
 use crate::message::{read, target_dir};
 use crate::parts::caller::Caller;
 use crate::parts::hidden::{PREFIX, is_hidden_name};
 use crate::parts::slots::Active;
 use crate::session::Session;
-use crate::traffic::requests::Missing;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
 use belay_recorder::{Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, build};
-
-/// How far hiding is, for a request that needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hide {
-    /// Not begun.
-    None,
-    /// The file has its hidden name, the request is done with that.
-    Renamed,
-    /// The file has its hidden name, the request can go on.
-    Kept,
-    /// LINK is refused, or does not keep the file's node: rename the target away instead.
-    NoLink,
-    /// The target was renamed away, though its name may still be there.
-    Away,
-    /// The request has failed with this errno (negative), and the file is to have its name back.
-    Back(i32),
-    /// The same, and its hidden name is to go.
-    Drop(i32),
-    /// The same, and all is as before: it can be answered.
-    Undone(i32),
-    /// It cannot be hidden: the request goes on and the file's handles will not outlive a crash.
-    GaveUp,
-}
 
 impl<M: Memory> Session<M> {
     /// Whether a request removes the only name of an open file, or a directory with hidden files.
@@ -94,45 +75,50 @@ impl<M: Memory> Session<M> {
                 && self.store.slot_node(active.slot) == key
         };
         let waits = |task: &Task| {
-            task.opcode() == Opcode::OPEN
-                && Request::parse(task.message()).is_ok_and(|open| open.header.nodeid == key)
+            task.flow.opcode() == Opcode::OPEN
+                && Request::parse(task.flow.message()).is_ok_and(|open| open.header.nodeid == key)
         };
         self.slots.iter().any(opens) || self.tasks.iter().any(waits)
     }
 
-    pub(crate) fn hide_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        if let Some(step) = self.undo_step(task, request) {
+    pub(crate) fn hide_step(
+        &mut self,
+        task: u64,
+        parked: &mut Parked,
+        request: &Request<'_>,
+    ) -> Option<Step> {
+        if let Some(step) = self.undo_step(parked, request) {
             return Some(step);
         }
         match request.opcode() {
-            Opcode::RMDIR => return self.empty_victim(task, request),
+            Opcode::RMDIR => return self.empty_victim(parked, request),
             Opcode::UNLINK => {}
             Opcode::RENAME | Opcode::RENAME2 => {
-                if let Some(step) = self.empty_victim(task, request) {
+                if let Some(step) = self.empty_victim(parked, request) {
                     return Some(step);
                 }
             }
             _ => return None,
         }
-        if task.hide == Hide::Renamed {
-            return Some(self.answer(task, &build::reply_ok(request.header.unique)));
+        if parked.hide == Hide::Renamed {
+            return Some(self.answer(parked, &build::reply_ok(request.header.unique)));
         }
-        if matches!(task.hide, Hide::Kept | Hide::GaveUp) {
+        if matches!(parked.hide, Hide::Kept | Hide::GaveUp) {
             return None;
         }
         let (node, parent) = self.victim(request)?;
         let parent_id = self.store.bound(parent, self.life.generation())?;
-        if task.hide == Hide::Away {
-            return self.drop_target(task, request, node, parent_id);
+        if parked.hide == Hide::Away {
+            return self.drop_target(parked, request, node, parent_id);
         }
         let Some(node_id) = self.store.bound(node, self.life.generation()) else {
             return Some(self.restored(Missing::Node(node)));
         };
-        let message = task.message().to_vec();
-        if !self.record_start(&message, task.slot) {
+        let message = parked.message().to_vec();
+        if !self.record_start(&message, parked.slot) {
             return Some(Step::Blocked);
         }
-        task.slot =
+        parked.slot =
             self.slots.find(request.header.unique & !belay_wire::UNIQUE_RESEND).map(|s| s.1);
         // The hidden name is on record before the daemon can know it.
         let hidden = self.intend(node, parent)?;
@@ -146,9 +132,9 @@ impl<M: Memory> Session<M> {
             let rename = build::rename(ids, parent_id, name, &hidden);
             return Some(Step::Inject(rename, Injection::HideByRename { node }));
         }
-        self.exclusive.push((task.id, request.header.nodeid));
-        self.exclusive.extend(target_dir(request).map(|key| (task.id, key)));
-        if task.hide == Hide::NoLink {
+        self.tasks.exclude(task, request.header.nodeid);
+        target_dir(request).into_iter().for_each(|key| self.tasks.exclude(task, key));
+        if parked.hide == Hide::NoLink {
             let name = names.second?;
             let rename = build::rename(ids, parent_id, name, &hidden);
             return Some(Step::Inject(rename, Injection::HideTarget { node }));
@@ -220,7 +206,7 @@ impl<M: Memory> Session<M> {
         if !ok {
             self.drop_intent(node);
         }
-        self.with_task(id, |task| task.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
+        self.with_parked(id, |parked| parked.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
     }
 
     /// A node lost a name. If only hidden names are left, it is now hidden; if none, unlinked.
@@ -250,19 +236,19 @@ impl<M: Memory> Session<M> {
             .filter(|node| !self.is_in_use(*node) && self.remover_of(*node).is_none())
             .collect();
         for node in done {
-            self.park_errand(Job::RemoveHidden(node));
+            self.park_errand(Flow::RemoveHidden(Errand::new(node)));
         }
     }
 
     /// The errand that removes a hidden file.
     fn remover_of(&self, node: Node) -> Option<u64> {
-        let task =
-            self.tasks.iter().find(|task| matches!(task.job, Job::RemoveHidden(n) if n == node));
-        task.map(|task| task.id)
+        let removes = |flow: &Flow| matches!(flow, Flow::RemoveHidden(e) if e.about == node);
+        self.tasks.iter().find(|task| removes(&task.flow)).map(|task| task.id)
     }
 
-    pub(crate) fn remove_hidden_step(&mut self, task: &mut Task, node: Node) -> Step {
-        if task.failed.is_some() {
+    pub(crate) fn remove_hidden_step(&mut self, errand: Errand<Node>) -> Step {
+        let node = errand.about;
+        if errand.failed {
             return Step::Done;
         }
         if self.is_moving(node) || self.logged.is_kept() && self.is_numbering(0) {
@@ -313,9 +299,11 @@ impl<M: Memory> Session<M> {
         self.store.release_unused(node, self.life.generation(), &mut forget);
         self.store.commit();
         self.forget_later(forget);
-        self.with_task(id, |task| match task.hide {
-            Hide::Drop(error) => task.hide = Hide::Undone(error),
-            _ => task.done = true,
+        self.tasks.resume(id, |task| {
+            match task.flow.request_mut().map(|parked| &mut parked.hide) {
+                Some(hide) => hide.dropped(),
+                None => task.flow.set_done(true),
+            }
         });
     }
 
@@ -339,8 +327,8 @@ impl<M: Memory> Session<M> {
     }
 
     /// Moves hidden files out of a directory that is to be removed: applications see it empty.
-    fn empty_victim(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        if task.hide == Hide::GaveUp {
+    fn empty_victim(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
+        if parked.hide == Hide::GaveUp {
             return None;
         }
         let (node, parent, directory, name) = self.hidden_in_victim(request)?;
@@ -382,9 +370,9 @@ impl<M: Memory> Session<M> {
             self.store.dentry_remove(dentry);
         }
         self.store.commit();
-        self.with_task(id, |task| {
+        self.with_parked(id, |parked| {
             if left == to {
-                task.hide = Hide::GaveUp;
+                parked.hide = Hide::GaveUp;
             }
         });
     }
@@ -396,8 +384,8 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn is_excluded_for(&self, request: &Request<'_>, task: u64) -> bool {
         request.names().first.is_some()
-            && self.exclusive.iter().any(|(id, key)| {
-                *id != task && (*key == request.header.nodeid || Some(*key) == target_dir(request))
+            && self.tasks.is_excluded(task, |key| {
+                key == request.header.nodeid || Some(key) == target_dir(request)
             })
     }
 }

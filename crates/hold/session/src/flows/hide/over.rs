@@ -1,11 +1,13 @@
 //! Renames over an open file: the file lives on under a hidden name, the rename goes on, and if that fails the file has
 //! its own name back.
 
-use crate::flows::hide::Hide;
+use crate::flows::flow::{Parked, Task};
+use crate::flows::hide::state::Hide;
 use crate::flows::injection::Injection;
-use crate::flows::task::{Step, Task, Wait};
+use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::parts::hidden::is_hidden_name;
+use crate::parts::scheduler::Wait;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Loss, flags};
@@ -42,8 +44,8 @@ impl<M: Memory> Session<M> {
         // same file changes nothing but the daemon's nodes. So also where the link exists already,
         // which a dead generation had made: the hidden name is this file's alone.
         self.hidden.note_link(one_node);
-        self.with_task(id, |task| {
-            task.hide = if one_node { Hide::Kept } else { Hide::NoLink };
+        self.with_parked(id, |parked| {
+            parked.hide = if one_node { Hide::Kept } else { Hide::NoLink };
         });
     }
 
@@ -54,12 +56,12 @@ impl<M: Memory> Session<M> {
         if !ok {
             self.drop_intent(node);
         }
-        self.with_task(id, |task| task.hide = if ok { Hide::Away } else { Hide::GaveUp });
+        self.with_parked(id, |parked| parked.hide = if ok { Hide::Away } else { Hide::GaveUp });
     }
 
     /// Whatever the daemon said: the name is gone, or it was not there.
     pub(crate) fn dropped_target(&mut self, id: u64) {
-        self.with_task(id, |task| task.hide = Hide::Kept);
+        self.with_parked(id, |parked| parked.hide = Hide::Kept);
     }
 
     /// Removes the name that a request renames over, now that its open file has a hidden one, if the two files of the
@@ -70,7 +72,7 @@ impl<M: Memory> Session<M> {
     /// has its hidden name, and a rename that was carried out does not come here again.
     pub(crate) fn drop_target(
         &mut self,
-        task: &mut Task,
+        parked: &mut Parked,
         request: &Request<'_>,
         node: Node,
         parent_id: u64,
@@ -79,7 +81,7 @@ impl<M: Memory> Session<M> {
         let from = self.store.node_by_key(request.header.nodeid)?;
         let source = self.store.child(from, names.first?);
         if source.is_some_and(|source| !self.may_be_one_file(source, node)) {
-            task.hide = Hide::Kept;
+            parked.hide = Hide::Kept;
             return None;
         }
         let unlink = build::unlink(self.questions.ids(parent_id), names.second?);
@@ -102,35 +104,33 @@ impl<M: Memory> Session<M> {
         if !matches!(opcode, Opcode::RENAME | Opcode::RENAME2) {
             return false;
         }
-        let is_it = |task: &Task| task.unique() & !UNIQUE_RESEND == unique;
-        let Some(index) = self.tasks.iter().position(is_it) else { return false };
-        let Some(mut task) = self.tasks.get(index).cloned() else { return false };
-        if matches!(task.hide, Hide::Back(_) | Hide::Drop(_) | Hide::Undone(_)) {
+        let is_it = |task: &&Task| task.flow.unique() & !UNIQUE_RESEND == unique;
+        let Some(task) = self.tasks.iter().find(is_it) else { return false };
+        let (id, waits) = (task.id, task.wait == Wait::Reply(unique));
+        let Some(mut parked) = task.flow.request().cloned() else { return false };
+        if parked.hide.is_undone() {
             return true; // the daemon answers twice
         }
-        if error == 0 || task.wait != Wait::Reply(unique) || !self.begin_undo(&mut task, error) {
+        if error == 0 || !waits || !self.begin_undo(&mut parked, error) {
             return false;
         }
-        task.wait = Wait::Ready;
-        if let Some(place) = self.tasks.get_mut(index) {
-            *place = task;
-        }
-        self.kick = true;
+        self.with_parked(id, |place| *place = parked);
+        self.tasks.kick();
         true
     }
 
     /// The same for a request that is to fail with `error` (negative) without the daemon's word.
-    pub(crate) fn begin_undo(&self, task: &mut Task, error: i32) -> bool {
-        let message = task.message();
+    pub(crate) fn begin_undo(&self, parked: &mut Parked, error: i32) -> bool {
+        let message = parked.message();
         let hidden = Request::parse(message).ok().and_then(|request| self.hidden_target(&request));
-        let undo = match task.hide {
+        let undo = match parked.hide {
             Hide::Kept if self.hidden.links_work() => Hide::Drop(error),
             // Also what a dead generation had begun: of two links of a file that leaves both.
             Hide::Kept | Hide::None => Hide::Back(error),
             _ => return false,
         };
         if hidden.is_some() {
-            task.hide = undo;
+            parked.hide = undo;
         }
         hidden.is_some()
     }
@@ -143,13 +143,13 @@ impl<M: Memory> Session<M> {
     }
 
     /// Takes that further, up to the answer.
-    pub(crate) fn undo_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        let (Hide::Back(error) | Hide::Drop(error) | Hide::Undone(error)) = task.hide else {
+    pub(crate) fn undo_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
+        let (Hide::Back(error) | Hide::Drop(error) | Hide::Undone(error)) = parked.hide else {
             return None;
         };
-        let asked = self.undo(task.hide, request);
+        let asked = self.undo(parked.hide, request);
         let reply = || build::reply_error(request.header.unique, -error);
-        Some(asked.unwrap_or_else(|| self.answer(task, &reply())))
+        Some(asked.unwrap_or_else(|| self.answer(parked, &reply())))
     }
 
     fn undo(&mut self, hide: Hide, request: &Request<'_>) -> Option<Step> {
@@ -172,9 +172,9 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn unhidden(&mut self, id: u64, reply: &[u8]) {
         let done = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
-        self.with_task(id, |task| {
-            if let Hide::Back(error) = task.hide {
-                task.hide = if done { Hide::Drop(error) } else { Hide::Undone(error) };
+        self.with_parked(id, |parked| {
+            if let Hide::Back(error) = parked.hide {
+                parked.hide = if done { Hide::Drop(error) } else { Hide::Undone(error) };
             }
         });
     }

@@ -2,8 +2,9 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
+use crate::flows::flow::Parked;
 use crate::flows::injection::Injection;
-use crate::flows::task::{Step, Task};
+use crate::flows::step::Step;
 use crate::message::{Outgoing, read};
 use crate::parts::cookies::last_cookie;
 use crate::parts::hidden::is_hidden_name;
@@ -121,7 +122,7 @@ impl<M: Memory> Session<M> {
         };
         self.slots.withdraw(slot);
         self.park_fresh(next, Some(slot));
-        self.kick = true;
+        self.tasks.kick();
         Outgoing::Swallow
     }
 
@@ -216,7 +217,7 @@ impl<M: Memory> Session<M> {
 
     /// The reply to a READDIR that a dead generation had given, where it is not known whether the
     /// kernel got it (without RESEND): the same entries with the same cookies.
-    pub(crate) fn list_again(&mut self, task: &Task, request: &Request<'_>) -> Option<Step> {
+    pub(crate) fn list_again(&mut self, parked: &Parked, request: &Request<'_>) -> Option<Step> {
         if !matches!(request.opcode(), Opcode::READDIR | Opcode::READDIRPLUS) {
             return None;
         }
@@ -241,7 +242,7 @@ impl<M: Memory> Session<M> {
                 break;
             }
         }
-        self.activate(request.header.unique & !UNIQUE_RESEND, task.slot?);
+        self.activate(request.header.unique & !UNIQUE_RESEND, parked.slot?);
         Some(Step::Answer(build::reply(request.header.unique, &body)))
     }
 
@@ -311,7 +312,7 @@ impl<M: Memory> Session<M> {
         if let Some(rest) = self.streams.rest_mut(handle) {
             rest.take(plus, errno, body);
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 }
 

@@ -1,11 +1,15 @@
 //! Reconcile: asking a successor whether a request that was in flight already happened.
 
-pub(crate) mod created;
+mod created;
+
+pub(crate) mod state;
 
 use crate::decision::{Action, Class, Finding, Progress, decide};
 use crate::flows::injection::Injection;
-use crate::flows::reconcile::created::Widen;
-use crate::flows::task::{Presence, Step, Task};
+use crate::flows::reconcile::state::{Presence, Probe, Resent, Widen};
+
+use crate::flows::flow::Parked;
+use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::traffic::effects::RENAME_EXCHANGE;
@@ -62,57 +66,65 @@ impl<M: Memory> Session<M> {
     }
 
     /// The rows of the decision table that need nothing of the successor.
-    pub(crate) fn settle_early(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        let resent = task.resent?;
+    pub(crate) fn settle_early(
+        &mut self,
+        parked: &mut Parked,
+        request: &Request<'_>,
+    ) -> Option<Step> {
+        let resent = parked.resent?;
         if self.life.has(options::BLIND_REPLAY) {
-            task.resent = None;
+            parked.resent = None;
             return None;
         }
         let row = decide(resent.progress, self.class(request), resent.finding)?;
         match row.action {
             Action::AnswerRecorded => {
-                let step = match self.answer_recorded(task) {
+                let step = match self.answer_recorded(parked) {
                     Some(step) => step,
-                    None => self.list_again(task, request)?,
+                    None => self.list_again(parked, request)?,
                 };
                 self.count(Counter::Recorded);
-                self.report(task, row.id, 0, row.reason);
+                self.report(parked, row.id, 0, row.reason);
                 Some(step)
             }
             Action::AnswerReleased => {
                 if resent.progress == Progress::Poison {
-                    return Some(self.set_aside(task, row, 0));
+                    return Some(self.set_aside(parked, row, 0));
                 }
-                task.resent = None;
+                parked.resent = None;
                 let bound = handle_fields(request).iter().any(|_| !self.releases_unbound(request));
                 if bound {
                     return None; // reopened already, for its locks: the successor must close it
                 }
-                self.report(task, row.id, 0, row.reason);
-                Some(self.answer(task, &build::reply_ok(request.header.unique)))
+                self.report(parked, row.id, 0, row.reason);
+                Some(self.answer(parked, &build::reply_ok(request.header.unique)))
             }
-            Action::Fail => self.fail_for_good(task, row),
+            Action::Fail => self.fail_for_good(parked, row),
             _ => None,
         }
     }
 
     /// The other rows, once the nodes that the request names are known to the successor.
-    pub(crate) fn settle_late(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        let resent = task.resent?;
+    pub(crate) fn settle_late(
+        &mut self,
+        parked: &mut Parked,
+        request: &Request<'_>,
+    ) -> Option<Step> {
+        let resent = parked.resent?;
         let class = self.class(request);
         let row = decide(resent.progress, class, resent.finding)?;
         match row.action {
-            Action::Ask => Some(self.ask(task, request, class)),
+            Action::Ask => Some(self.ask(parked, request, class)),
             Action::AnswerDone => {
-                let step = self.answer_done(task, request, class);
+                let step = self.answer_done(parked, request, class);
                 if matches!(step, Step::Answer(_)) {
                     self.count(Counter::Reconciled);
-                    self.report(task, row.id, 0, row.reason);
+                    self.report(parked, row.id, 0, row.reason);
                 }
                 Some(step)
             }
             Action::Repair => {
-                self.report(task, row.id, 0, row.reason);
+                self.report(parked, row.id, 0, row.reason);
                 let write: WriteIn = request.body_as()?;
                 let id = self.node_id(request.header.nodeid)?;
                 let cut =
@@ -120,16 +132,16 @@ impl<M: Memory> Session<M> {
                 let message = build::setattr(self.questions.ids(id), &cut);
                 Some(Step::Inject(message, Injection::CutTail))
             }
-            Action::Fail => self.fail_for_good(task, row),
+            Action::Fail => self.fail_for_good(parked, row),
             Action::Reissue | Action::AnswerRecorded | Action::AnswerReleased => {
                 self.count(Counter::Reissued);
-                self.report(task, row.id, 0, row.reason);
-                task.resent = None;
+                self.report(parked, row.id, 0, row.reason);
+                parked.resent = None;
                 if resent.progress == Progress::Logged {
                     // What was looked at before it was given to the dead generation was as it should be.
-                    task.presence = Presence::There;
+                    parked.presence = Presence::There;
                     // And its names as they are now must not keep the successor from doing it again, step by step.
-                    task.met = u8::MAX;
+                    parked.looked.names = u8::MAX;
                 }
                 None
             }
@@ -140,7 +152,7 @@ impl<M: Memory> Session<M> {
         self.store.bound(self.store.node_by_key(key)?, self.life.generation())
     }
 
-    fn ask(&mut self, task: &mut Task, request: &Request<'_>, class: Class) -> Step {
+    fn ask(&mut self, parked: &mut Parked, request: &Request<'_>, class: Class) -> Step {
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         let Some(id) = self.node_id(request.header.nodeid) else { return Step::Blocked };
@@ -150,7 +162,7 @@ impl<M: Memory> Session<M> {
             Class::XattrCreate | Class::XattrRemove => {
                 Step::Inject(build::getxattr(ids, first, XATTR_MAX), Injection::ProbeXattr)
             }
-            _ if task.probe_target => {
+            _ if parked.probe.target => {
                 let to = target_dir(request).and_then(|key| self.node_id(key)).unwrap_or(id);
                 let ids = belay_wire::Ids { nodeid: to, ..ids };
                 let message = build::lookup(ids, names.second.unwrap_or(&[]));
@@ -161,16 +173,16 @@ impl<M: Memory> Session<M> {
     }
 
     /// The reply that the dead generation would have given.
-    fn answer_done(&mut self, task: &mut Task, request: &Request<'_>, class: Class) -> Step {
+    fn answer_done(&mut self, parked: &mut Parked, request: &Request<'_>, class: Class) -> Step {
         let unique = request.header.unique;
-        let reply = match (class, task.probed) {
+        let reply = match (class, parked.probe.entry) {
             (Class::Create, Some(entry)) if request.opcode() == Opcode::CREATE => {
                 let mut entry = entry;
-                let widened = task.slot.and_then(|slot| self.store.slot_widened(slot));
-                match (task.opened, task.widen, widened) {
+                let widened = parked.slot.and_then(|slot| self.store.slot_widened(slot));
+                match (parked.probe.opened, parked.probe.widen, widened) {
                     (None, Widen::Needed, _) => {
                         let mode = widened.unwrap_or(entry.attr.mode & 0o7777);
-                        if let Some(slot) = task.slot {
+                        if let Some(slot) = parked.slot {
                             self.store.slot_set_widened(slot, mode);
                         }
                         let wide = crate::flows::restore::set_mode(mode | 0o600);
@@ -193,7 +205,7 @@ impl<M: Memory> Session<M> {
                     }
                     (Some(_), ..) => {}
                 }
-                let open = task.opened.unwrap_or_default();
+                let open = parked.probe.opened.unwrap_or_default();
                 build::reply(unique, &[entry.as_bytes(), open.as_bytes()].concat())
             }
             (Class::Create, Some(entry)) => build::reply(unique, entry.as_bytes()),
@@ -203,12 +215,12 @@ impl<M: Memory> Session<M> {
             }
             _ => build::reply_ok(unique),
         };
-        self.answer(task, &reply)
+        self.answer(parked, &reply)
     }
 
     pub(crate) fn probed_name(&mut self, id: u64, reply: &[u8]) {
-        let Some(mut task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
-        let message = task.message().to_vec();
+        let Some(mut parked) = self.parked(id).cloned() else { return };
+        let message = parked.message().to_vec();
         let Ok(request) = Request::parse(&message) else { return };
         let name = request.names().first.unwrap_or(&[]);
         let parent = self.store.node_by_key(request.header.nodeid);
@@ -218,7 +230,7 @@ impl<M: Memory> Session<M> {
             (Class::Create, None) => Finding::NotDone,
             (Class::Create, Some(entry)) => {
                 if self.is_made_by(&request, &entry) {
-                    task.probed = Some(entry);
+                    parked.probe.entry = Some(entry);
                     Finding::Done
                 } else {
                     self.forget_later(vec![(entry.nodeid, 1)]);
@@ -227,7 +239,7 @@ impl<M: Memory> Session<M> {
             }
             (Class::Exchange, Some(entry)) => self.exchanged(&request, &entry),
             (Class::Rename, None) => {
-                task.probe_target = true;
+                parked.probe.target = true;
                 Finding::NotAsked
             }
             (Class::Remove, None) => Finding::Done,
@@ -240,11 +252,11 @@ impl<M: Memory> Session<M> {
         {
             self.note(parent, name, &entry);
         }
-        self.found(id, finding, &task);
+        self.found(id, finding, parked.probe);
     }
 
     pub(crate) fn probed_target(&mut self, id: u64, reply: &[u8]) {
-        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
+        let Some(parked) = self.parked(id).cloned() else { return };
         let finding = match entry_of(reply) {
             Some(entry) => {
                 self.forget_later(vec![(entry.nodeid, 1)]);
@@ -252,12 +264,12 @@ impl<M: Memory> Session<M> {
             }
             None => Finding::NotDone,
         };
-        self.found(id, finding, &task);
+        self.found(id, finding, parked.probe);
     }
 
     pub(crate) fn probed_size(&mut self, id: u64, reply: &[u8]) {
-        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
-        let message = task.message().to_vec();
+        let Some(parked) = self.parked(id).cloned() else { return };
+        let message = parked.message().to_vec();
         let write = Request::parse(&message).ok().and_then(|request| request.body_as::<WriteIn>());
         let size = reply.get(16..).and_then(read::<AttrOut>).map(|out| out.attr.size);
         let finding = match (write, size) {
@@ -267,25 +279,24 @@ impl<M: Memory> Session<M> {
             (Some(write), Some(size)) if size > write.offset => Finding::Partial,
             _ => Finding::NotDone,
         };
-        self.found(id, finding, &task);
+        self.found(id, finding, parked.probe);
     }
 
     pub(crate) fn cut_tail(&mut self, id: u64, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
-        self.with_task(id, |task| {
+        self.with_parked(id, |parked| {
             if errno == 0 {
-                task.resent = task
-                    .resent
-                    .map(|old| crate::flows::task::Resent { finding: Finding::NotDone, ..old });
+                parked.resent =
+                    parked.resent.map(|old| Resent { finding: Finding::NotDone, ..old });
             } else {
-                task.failed = Some(errno);
+                parked.failed = Some(errno);
             }
         });
     }
 
     pub(crate) fn probed_xattr(&mut self, id: u64, reply: &[u8]) {
-        let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() else { return };
-        let message = task.message().to_vec();
+        let Some(parked) = self.parked(id).cloned() else { return };
+        let message = parked.message().to_vec();
         let Ok(request) = Request::parse(&message) else { return };
         let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
         let finding = match request.opcode() {
@@ -299,19 +310,23 @@ impl<M: Memory> Session<M> {
             }
             _ => Finding::NotDone,
         };
-        self.found(id, finding, &task);
+        self.found(id, finding, parked.probe);
     }
 
     /// The kernel does not look whether an attribute is there before it has it removed. So that its absence after a crash means
     /// that it was removed, no request of the kernel's goes to a daemon without it: the daemon is asked by one of belay's own,
     /// and its answer is passed on.
-    pub(crate) fn presence_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+    pub(crate) fn presence_step(
+        &mut self,
+        parked: &mut Parked,
+        request: &Request<'_>,
+    ) -> Option<Step> {
         if self.leaves_nothing() || request.opcode() != Opcode::REMOVEXATTR {
             return None;
         }
         let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
         let ids = self.questions.ids(id);
-        match task.presence {
+        match parked.presence {
             Presence::Unknown => {
                 Some(Step::Inject(build::getxattr(ids, name, 0), Injection::ProbePresence))
             }
@@ -324,7 +339,7 @@ impl<M: Memory> Session<M> {
                     errno => build::reply_error(request.header.unique, errno),
                 };
                 Some(if self.keeps_copies() {
-                    self.answer(task, &reply)
+                    self.answer(parked, &reply)
                 } else {
                     Step::Answer(reply)
                 })
@@ -336,23 +351,19 @@ impl<M: Memory> Session<M> {
     pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {
         let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENODATA);
         let presence = if absent { Presence::Absent } else { Presence::There };
-        self.with_task(id, |task| task.presence = presence);
+        self.with_parked(id, |parked| parked.presence = presence);
     }
 
     pub(crate) fn refused_absent(&mut self, id: u64, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(ENODATA, |header| -header.error);
-        self.with_task(id, |task| task.presence = Presence::Answered(errno));
+        self.with_parked(id, |parked| parked.presence = Presence::Answered(errno));
     }
 
-    fn found(&mut self, id: u64, finding: Finding, changed: &Task) {
-        let changed = changed.clone();
-        self.with_task(id, |task| {
-            task.probed = changed.probed;
-            task.probe_target = changed.probe_target;
-            task.resent = task
-                .resent
-                .map(|old| crate::flows::task::Resent { finding, progress: old.progress });
-            debug_assert!(task.resent.is_none_or(|r| r.progress == Progress::Started));
+    fn found(&mut self, id: u64, finding: Finding, probe: Probe) {
+        self.with_parked(id, |parked| {
+            parked.probe = probe;
+            parked.resent = parked.resent.map(|old| Resent { finding, progress: old.progress });
+            debug_assert!(parked.resent.is_none_or(|r| r.progress == Progress::Started));
         });
     }
 

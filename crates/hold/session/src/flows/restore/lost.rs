@@ -62,8 +62,8 @@ impl<M: Memory> Session<M> {
         let key = self.store.key(parent);
         let removed = || {
             self.tasks.iter().any(|task| {
-                REMOVALS.has(task.opcode())
-                    && Request::parse(task.message()).is_ok_and(|request| {
+                REMOVALS.has(task.flow.opcode())
+                    && Request::parse(task.flow.message()).is_ok_and(|request| {
                         request.header.nodeid == key && request.names().first == Some(name)
                     })
             })

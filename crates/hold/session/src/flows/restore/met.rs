@@ -9,9 +9,10 @@
 //! The root has no name. Its attributes are what the kernel asks for first where it checks permissions itself, and has still
 //! after a crash; some daemons set up what they have of the root only then.
 
-use crate::flows::hide::Hide;
+use crate::flows::flow::{Parked, Task};
+use crate::flows::hide::state::Hide;
 use crate::flows::injection::Injection;
-use crate::flows::task::{Step, Task};
+use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
 use crate::traffic::entries::kind_of;
@@ -47,7 +48,7 @@ fn entries_of<'a>(request: &Request<'a>) -> impl Iterator<Item = (u64, &'a [u8])
 
 /// For whom a lookup is borrowed: a request, or an errand of belay's own.
 fn borrower(task: &Task) -> u64 {
-    match task.unique() & !UNIQUE_RESEND {
+    match task.flow.unique() & !UNIQUE_RESEND {
         0 => belay_wire::UNIQUE_INJECTED | task.id,
         unique => unique,
     }
@@ -121,29 +122,32 @@ impl<M: Memory> Session<M> {
     }
 
     /// Looks up a request's names first.
-    pub(crate) fn meet_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
+    pub(crate) fn meet_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
         // Once its file is being hidden, a name may be gone by belay's own hand; it was looked up before.
         if !self.restored.is_successor()
             || !REMOVING.has(request.opcode())
-            || task.hide != Hide::None
+            || parked.hide != Hide::None
         {
             return None;
         }
         for (at, (parent, name)) in entries_of(request).enumerate() {
-            if task.met & 1 << at != 0 || self.has_met(parent, name) {
+            if parked.looked.names & 1 << at != 0 || self.has_met(parent, name) {
                 continue;
             }
             let parent = self.store.node_by_key(parent)?;
             let step = self.meet_name(parent, name);
             if matches!(step, Some(Step::Inject(..))) {
-                task.met |= 1 << at;
+                parked.looked.names |= 1 << at;
             }
             if step.is_some() {
                 return step;
             }
         }
         // As the kernel would have answered, had it looked.
-        task.absent.then(|| self.answer(task, &build::reply_error(request.header.unique, ENOENT)))
+        parked
+            .looked
+            .absent
+            .then(|| self.answer(parked, &build::reply_error(request.header.unique, ENOENT)))
     }
 
     /// Looks up a hidden name, which is to be moved or taken away. The kernel never asks for it.
@@ -180,7 +184,7 @@ impl<M: Memory> Session<M> {
             self.restored.end(child);
         }
         self.meet(parent, name);
-        let Some(task) = self.tasks.iter().find(|task| task.id == id) else { return };
+        let Some(task) = self.tasks.find(id) else { return };
         let lender = borrower(task);
         if let Some(entry) = entry_of(reply) {
             let known = self.store.node_by_id(self.life.generation(), entry.nodeid);
@@ -195,9 +199,12 @@ impl<M: Memory> Session<M> {
         }
         let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENOENT)
             || reply.len() > size_of::<OutHeader>() && entry_of(reply).is_none();
-        self.with_task(id, |task| {
+        self.tasks.resume(id, |task| {
             // Of one that came back after a crash, a part may have been done; and of two names, the first is taken away.
-            task.absent |= absent && !task.old && task.met == 1;
+            let fresh = !task.old;
+            if let Some(parked) = task.flow.request_mut() {
+                parked.looked.absent |= absent && fresh && parked.looked.names == 1;
+            }
         });
     }
 
@@ -220,7 +227,7 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn met_root(&mut self, task: u64) {
         self.restored.meet_root(); // whatever was answered: the daemon was asked
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// The daemon forgets what it was asked to look up for the sake of a request, or an errand, that is over.

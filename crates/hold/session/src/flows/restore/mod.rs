@@ -4,14 +4,19 @@ mod lost;
 mod met;
 mod vouch;
 
+pub(crate) mod missing;
+pub(crate) mod state;
+
 use crate::decision::Progress;
+use crate::flows::flow::{Errand, Flow, Parked, Task};
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Step, Task, Wait};
+use crate::flows::restore::missing::{Missed, Missing};
+use crate::flows::step::Step;
 use crate::message::{read, target_dir};
 use crate::parts::restored::Reopen;
+use crate::parts::scheduler::Wait;
 use crate::session::Session;
 use crate::traffic::entries::kind_of;
-use crate::traffic::requests::Missing;
 use belay_memory::Memory;
 use belay_recorder::control::{self, Counter};
 use belay_recorder::{Handle, Lock, Node, handle_flags};
@@ -43,16 +48,6 @@ const LOOKS: OpcodeSet = OpcodeSet::new(&[
     Opcode::GETXATTR,
     Opcode::LISTXATTR,
 ]);
-
-/// What is to be done about something missing.
-pub(crate) enum Missed {
-    /// This.
-    Step(Step),
-    /// Nothing can be done: belay has lost it.
-    Failed(i32),
-    /// Nothing can be done: it has no name any more, by which daemons could find it.
-    Nameless,
-}
 
 impl<M: Memory> Session<M> {
     /// Whether a handle that a request goes by is being opened again.
@@ -134,10 +129,11 @@ impl<M: Memory> Session<M> {
     pub(crate) fn mover_of(&self, parent: Node, name: &[u8]) -> Option<u64> {
         let key = self.store.key(parent);
         let mover = self.tasks.iter().find(|task| {
-            let Some(request) = task
-                .resent
-                .filter(|resent| resent.progress == Progress::Started)
-                .and_then(|_| Request::parse(task.message()).ok())
+            let begun = |parked: &&Parked| {
+                parked.resent.is_some_and(|resent| resent.progress == Progress::Started)
+            };
+            let parked = task.flow.request().filter(begun);
+            let Some(request) = parked.and_then(|parked| Request::parse(parked.message()).ok())
             else {
                 return false;
             };
@@ -173,12 +169,9 @@ impl<M: Memory> Session<M> {
                     self.is_replaced(node, parent, name, found.as_ref());
                 }
             }
-            _ => self.with_task(task, |task| {
-                task.failed = Some(errno);
-                task.answered = true;
-            }),
+            _ => self.tasks.resume(task, |task| task.flow.refuse(errno)),
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// A name of `node` leads to something else now, or to nothing.
@@ -310,7 +303,7 @@ impl<M: Memory> Session<M> {
         } else {
             self.lose(handle, errno);
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// A handle is open in this generation.
@@ -331,7 +324,7 @@ impl<M: Memory> Session<M> {
             Some(Reopen::Narrowing(Some(fh))) => self.rebind(handle, fh),
             _ => self.lose(handle, EACCES),
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// Whether a file has a mode that only belay is to see: nobody else's request goes to the daemon meanwhile, which could be let
@@ -353,8 +346,9 @@ impl<M: Memory> Session<M> {
     }
 
     /// Puts back a mode that a dead generation had widened.
-    pub(crate) fn narrow_step(&mut self, task: &mut Task, handle: Handle) -> Step {
-        let (Some(mode), None) = (self.store.widened(handle), task.failed) else {
+    pub(crate) fn narrow_step(&mut self, errand: Errand<Handle>) -> Step {
+        let handle = errand.about;
+        let Some(mode) = self.store.widened(handle).filter(|_| !errand.failed) else {
             return Step::Done;
         };
         let node = self.store.open_facts(handle).node;
@@ -370,7 +364,7 @@ impl<M: Memory> Session<M> {
 
     pub(crate) fn left_narrowed(&mut self, task: u64, handle: Handle) {
         self.clear_widened(handle);
-        self.with_task(task, |task| task.done = true);
+        self.tasks.resume(task, |task| task.flow.set_done(true));
     }
 
     /// The mode of a file whose OPEN has failed with `refusal`.
@@ -389,7 +383,7 @@ impl<M: Memory> Session<M> {
             }
             _ => self.lose(handle, refusal),
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     pub(crate) fn mode_widened(&mut self, task: u64, handle: Handle, mode: u32, reply: &[u8]) {
@@ -399,7 +393,7 @@ impl<M: Memory> Session<M> {
             self.clear_widened(handle);
             self.lose(handle, EACCES);
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// Whether a request is about a file whose locks are not all taken again, and does more than to look at it.
@@ -419,35 +413,36 @@ impl<M: Memory> Session<M> {
             key == request.header.nodeid
                 || fields.iter().any(|at| get_u64(request.body, at - HEADER) == Some(key))
         };
-        let takes = |task: &&Task| matches!(&task.job, Job::Relock(lock) if is_about(lock.node));
+        let takes = |task: &&Task| matches!(&task.flow, Flow::Relock(errand) if is_about(errand.about.node));
         self.tasks.iter().find(takes).map(|task| task.id)
     }
 
     /// Where in front of `at` a request that was in flight is settled: locks that it does not need are taken again later, or
     /// daemons that live for a moment only would come to nothing else.
     pub(crate) fn before_relocks(&self, at: usize) -> usize {
-        let waits = |task: &Task| matches!(task.job, Job::Relock(_)) && task.wait == Wait::Ready;
+        let waits = |task: &Task| matches!(task.flow, Flow::Relock(_)) && task.wait == Wait::Ready;
         let before = self.tasks.iter().take(at).rev().take_while(|task| waits(task)).count();
         at - before
     }
 
     /// Takes a lock again: before anything else is done with its file and before any new work, or somebody else could take it.
-    pub(crate) fn relock(&mut self, task: &mut Task, lock: Lock) -> Step {
+    pub(crate) fn relock_step(&mut self, errand: Errand<Lock>) -> Step {
+        let lock = errand.about;
         let Some(handle) = self.store.handle_by_key(lock.handle) else {
             self.store.begin();
             self.store.locks_remove(|other| *other == lock);
             self.store.commit();
             return Step::Done;
         };
-        if task.failed.is_some() || self.store.handle_flags(handle) & handle_flags::LOST != 0 {
-            self.lost_lock(task, lock);
+        if errand.failed || self.store.handle_flags(handle) & handle_flags::LOST != 0 {
+            self.lost_lock(lock);
             return Step::Done;
         }
         let Some(fh) = self.store.handle_bound(handle, self.life.generation()) else {
             return match self.restore_handle(handle) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => {
-                    self.lost_lock(task, lock);
+                    self.lost_lock(lock);
                     Step::Done
                 }
             };
@@ -469,16 +464,17 @@ impl<M: Memory> Session<M> {
         let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
         if errno == 0 {
             self.count(Counter::LocksRestored);
-        } else if let Some(task) = self.tasks.iter().find(|task| task.id == id).cloned() {
-            self.lost_lock(&task, lock);
+        } else if self.tasks.find(id).is_some() {
+            self.lost_lock(lock);
         }
-        self.with_task(id, |task| task.done = true);
+        self.tasks.resume(id, |task| task.flow.set_done(true));
     }
 
-    fn lost_lock(&self, task: &Task, lock: Lock) {
+    fn lost_lock(&self, lock: Lock) {
         self.count(Counter::Failed);
         let what = if lock.flock { "flock" } else { "POSIX lock" };
-        self.report(task, 0, ESTALE, &format!("a {what} held by process {} is lost", lock.pid));
+        let why = format!("a {what} held by process {} is lost", lock.pid);
+        self.report_errand(&format!("Relock({lock:?})"), ESTALE, &why);
     }
 }
 

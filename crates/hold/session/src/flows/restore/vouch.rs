@@ -5,9 +5,10 @@
 //!
 //! Files are never known by their names alone (but see `VOLATILE_INODES`): behind the mount these may have been exchanged.
 
+use crate::flows::flow::Parked;
 use crate::flows::injection::Injection;
-use crate::flows::restore::Missed;
-use crate::flows::task::{Step, Task};
+use crate::flows::restore::missing::Missed;
+use crate::flows::step::Step;
 use crate::message::entry_of;
 use crate::parts::restored::{Doubt, Way};
 use crate::session::Session;
@@ -86,7 +87,7 @@ impl<M: Memory> Session<M> {
                 }
             }
         }
-        self.with_task(task, |_| {});
+        self.tasks.resume(task, |_| {});
     }
 
     /// The daemon is to forget what it was asked for on a way.
@@ -150,12 +151,12 @@ impl<M: Memory> Session<M> {
         self.restored.is_successor() && self.led_to(request).is_some()
     }
 
-    pub(crate) fn lead_step(&mut self, task: &mut Task, request: &Request<'_>) -> Option<Step> {
-        let node = self.led_to(request).filter(|_| task.met == 0)?;
+    pub(crate) fn lead_step(&mut self, parked: &mut Parked, request: &Request<'_>) -> Option<Step> {
+        let node = self.led_to(request).filter(|_| parked.looked.names == 0)?;
         match self.restore_node(node) {
             Missed::Step(step) => Some(step),
             Missed::Failed(_) | Missed::Nameless => {
-                task.met = 1;
+                parked.looked.names = 1;
                 None
             }
         }

@@ -17,7 +17,7 @@ impl<M: Memory> Session<M> {
             self.take_forwarded(what, reply, &mut forward);
             self.forward = Some(forward);
         }
-        self.with_task(id, |_| {});
+        self.tasks.resume(id, |_| {});
     }
 
     fn take_forwarded(&mut self, what: Forwarded, reply: &[u8], forward: &mut RollForward) {

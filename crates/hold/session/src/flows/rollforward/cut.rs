@@ -11,7 +11,7 @@
 //! when nobody kills them any more, few are ended.
 
 use super::{MOST, RollForward};
-use crate::flows::task::Step;
+use crate::flows::step::Step;
 use crate::parts::epochs::Flush;
 use crate::session::Session;
 use crate::work::Work;
@@ -84,7 +84,7 @@ impl<M: Memory> Session<M> {
         if !self.prepare(forward) {
             return None;
         }
-        self.outbox.push_back(Work::Retire);
+        self.tasks.hand_out(Work::Retire);
         Some(Step::Blocked)
     }
 
@@ -99,7 +99,7 @@ impl<M: Memory> Session<M> {
         match self.epochs.flush() {
             Flush::Done => {
                 // Handed out before this task is asked again.
-                self.outbox.push_back(Work::Seal);
+                self.tasks.hand_out(Work::Seal);
                 Some(Step::Blocked)
             }
             Flush::Failed(_) => {

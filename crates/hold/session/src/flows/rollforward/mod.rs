@@ -17,8 +17,9 @@ mod ask;
 mod close;
 mod cut;
 
+use crate::flows::flow::Flow;
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Step, Task};
+use crate::flows::step::Step;
 use crate::message::read;
 use crate::session::Session;
 use crate::work::Work;
@@ -185,10 +186,9 @@ impl<M: Memory> Session<M> {
             wanted: false,
         }));
         self.control().set_forward_length(log.length() as u64);
-        self.next_task += 1;
-        let mut task = Task::new(self.next_task, Job::RollForward, None);
+        let mut task = self.tasks.make(Flow::RollForward);
         task.old = true;
-        self.tasks.push_front(task);
+        self.tasks.insert(0, task);
         Ok(())
     }
 
@@ -205,9 +205,9 @@ impl<M: Memory> Session<M> {
         Some(self.forward.as_ref()?.current.as_ref()?.record.facts.time)
     }
 
-    pub(crate) fn forward_step(&mut self, task: &Task) -> Step {
+    pub(crate) fn forward_step(&mut self) -> Step {
         let Some(mut forward) = self.forward.take() else { return Step::Done };
-        let step = self.forward_one(task, &mut forward);
+        let step = self.forward_one(&mut forward);
         if matches!(step, Step::Done) {
             self.end_roll_forward(*forward);
         } else {
@@ -216,7 +216,7 @@ impl<M: Memory> Session<M> {
         step
     }
 
-    fn forward_one(&mut self, task: &Task, forward: &mut RollForward) -> Step {
+    fn forward_one(&mut self, forward: &mut RollForward) -> Step {
         if let Some((id, fh, flags)) = forward.opened.take() {
             let message = build::release(self.questions.ids(id), fh, flags, false);
             return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
@@ -272,7 +272,8 @@ impl<M: Memory> Session<M> {
                     forward.current = Some(issue);
                 }
                 Some(Err(Spoilt)) => {
-                    self.report(task, 0, EIO, "the op-log is damaged: what comes behind is lost");
+                    let why = "the op-log is damaged: what comes behind is lost";
+                    self.report_errand("RollForward", EIO, why);
                     self.count(Counter::Failed);
                     forward.over = true;
                 }

@@ -2,8 +2,9 @@
 //! `buffer`, until `release`): belay opens the file and closes it again. Its caller does not wait for that, since the change is on record
 //! until it is over.
 
+use crate::flows::flow::{Errand, Flow};
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Step};
+use crate::flows::step::Step;
 use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -33,13 +34,13 @@ impl<M: Memory> Session<M> {
 
     /// Sees to it that what is on record of a file is stored, if no close that is to come does that.
     pub(crate) fn close_behind(&mut self, file: u64) {
-        let asked = |job: &Job| matches!(job, Job::CloseBehind(other) if *other == file);
+        let asked = |flow: &Flow| matches!(flow, Flow::CloseBehind(e) if e.about == file);
         if self.by_release()
             && self.holds(file)
             && !self.is_open(file)
-            && !self.tasks.iter().any(|task| asked(&task.job))
+            && !self.tasks.iter().any(|task| asked(&task.flow))
         {
-            self.park_errand(Job::CloseBehind(file));
+            self.park_errand(Flow::CloseBehind(Errand::new(file)));
         }
     }
 
@@ -48,8 +49,8 @@ impl<M: Memory> Session<M> {
         if !self.by_release() {
             return;
         }
-        let files = self.tasks.iter().filter_map(|task| match task.job {
-            Job::CloseBehind(file) => Some(file),
+        let files = self.tasks.iter().filter_map(|task| match &task.flow {
+            Flow::CloseBehind(errand) => Some(errand.about),
             _ => None,
         });
         let gone =
@@ -80,7 +81,7 @@ impl<M: Memory> Session<M> {
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| done);
         self.stores.end_open(file, open.map(|open| open.fh));
         // What cannot be opened now stays on record.
-        self.with_task(task, |task| task.done = open.is_none());
+        self.tasks.resume(task, |task| task.flow.set_done(open.is_none()));
     }
 
     pub(crate) fn closed_behind(&mut self, task: u64, file: u64, unique: u64, reply: &[u8]) {
@@ -95,6 +96,6 @@ impl<M: Memory> Session<M> {
         }
         // What came meanwhile is stored by another turn, or by the close that is to come.
         let again = errno == 0 && closed && self.holds(file);
-        self.with_task(task, |task| task.done = !again);
+        self.tasks.resume(task, |task| task.flow.set_done(!again));
     }
 }

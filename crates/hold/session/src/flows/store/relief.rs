@@ -3,8 +3,9 @@
 //!
 //! What changes that file waits meanwhile, so that all that is on record of it came before, and its handle stays open.
 
+use crate::flows::flow::{Errand, Flow};
 use crate::flows::injection::Injection;
-use crate::flows::task::{Job, Step};
+use crate::flows::step::Step;
 use crate::logged::files::O_ACCMODE;
 use crate::message::read;
 use crate::parts::stores::WAITING;
@@ -26,7 +27,7 @@ impl<M: Memory> Session<M> {
             let heaviest = self.heaviest();
             self.stores.relieve(heaviest.map(|(file, _)| file));
             if let Some((_, handle)) = heaviest {
-                self.park_errand(Job::Store(handle));
+                self.park_errand(Flow::Store(Errand::new(handle)));
             }
         }
         self.stores.is_relieving()
@@ -82,7 +83,7 @@ impl<M: Memory> Session<M> {
         if let Some(file) = self.stores.relieved_by() {
             self.store_ended(file, done && alone);
         }
-        self.with_task(task, |task| task.done = true);
+        self.tasks.resume(task, |task| task.flow.set_done(true));
     }
 
     fn store_ended(&mut self, file: u64, stored: bool) {
