@@ -2,7 +2,8 @@
 
 use belay_recorder::{InFlight, MAX_REPLY};
 use belay_wire::abi::{
-    CopyFileRangeOut, EntryOut, InHeader, OutHeader, Rename2In, RenameIn, WriteOut,
+    CopyFileRangeOut, EntryOut, InHeader, OutHeader, Rename2In, RenameIn, SetattrIn, WriteOut,
+    fattr,
 };
 use belay_wire::{Opcode, OpcodeSet, Request, Rule};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -126,4 +127,9 @@ pub(crate) fn entry_of(reply: &[u8]) -> Option<EntryOut> {
     let header = read::<OutHeader>(reply)?;
     let entry = reply.get(16..).and_then(read::<EntryOut>)?;
     (header.error == 0 && entry.nodeid != 0).then_some(entry)
+}
+
+/// A SETATTR that sets a mode.
+pub(crate) fn set_mode(mode: u32) -> SetattrIn {
+    SetattrIn { valid: fattr::MODE, mode, ..SetattrIn::default() }
 }

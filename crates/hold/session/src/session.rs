@@ -3,7 +3,7 @@
 use crate::decision::Progress;
 use crate::flows::flow::{Errand, Flow};
 use crate::flows::injection::Injection;
-use crate::flows::rollforward::RollForward;
+use crate::flows::rollforward::state::RollForward;
 use crate::parts::epochs::Epochs;
 use crate::parts::hidden::Hidden;
 use crate::parts::life::{Life, Phase};

@@ -5,9 +5,9 @@
 //! daemon refuses, it is asked again for the next who may be: root, at last the owner of the mount. What only opens a way
 //! for an instant (a file's mode that is widened) is asked by root first, as the opener may have lost the right to it.
 
-use crate::flows::flow::{Errand, Flow, Task};
+use crate::flows::flow::{Flow, Task};
 use crate::flows::injection::Injection;
-use crate::parts::caller::{Caller, Callers};
+use crate::parts::caller::{Asker, Caller, Callers};
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::{Handle, Slot};
@@ -24,6 +24,19 @@ impl<M: Memory> Session<M> {
     pub(crate) fn note_asked(&mut self, task: &Task, injection: Injection, message: &mut [u8]) {
         let callers = self.callers(task, &injection);
         self.questions.ask(task.id, injection, message, callers);
+    }
+
+    /// Takes the answer to a question, for the flow that has asked it.
+    pub(crate) fn absorb(&mut self, task: u64, injection: Injection, reply: &[u8]) {
+        match injection {
+            Injection::Restore(question) => self.on_restore_reply(task, question, reply),
+            Injection::Hide(question) => self.on_hide_reply(task, &question, reply),
+            Injection::Reconcile(question) => self.on_reconcile_reply(task, &question, reply),
+            Injection::List(list) => self.on_list_reply(task, &list, reply),
+            Injection::Forward(what) => self.on_forward_reply(task, what, reply),
+            Injection::Store(question) => self.on_store_reply(task, &question, reply),
+            Injection::Flush => self.on_flush_reply(task, reply),
+        }
     }
 
     /// The request for whose sake belay puts the injected request `unique` to the daemon, if it is on record.
@@ -48,21 +61,15 @@ impl<M: Memory> Session<M> {
                 requester.filter(|caller| (caller.uid, caller.gid) == (facts.uid, facts.gid));
             same.unwrap_or(Caller { uid: facts.uid, gid: facts.gid, pid: 0 })
         });
-        let wanted = match injection {
-            Injection::Forward(_) | Injection::Flush => return Callers::new(),
-            // The answer goes to who asks.
-            Injection::RemoveAbsent => [requester, None, None, None],
-            Injection::ReadMode { .. }
-            | Injection::WidenMode { .. }
-            | Injection::NarrowMode { .. }
-            | Injection::NarrowLeft { .. }
-            | Injection::WidenCreated
-            | Injection::NarrowCreated => [Some(root), opener, requester, Some(self.life.owner())],
-            Injection::RemoveHidden { node } => {
-                let remover = self.hidden.remover(*node);
-                [requester.or(Some(root)), Some(root), remover, Some(self.life.owner())]
+        let owner = Some(self.life.owner());
+        let wanted = match injection.asker() {
+            Asker::Given => return Callers::new(),
+            Asker::RequesterOnly => [requester, None, None, None],
+            Asker::RootFirst => [Some(root), opener, requester, owner],
+            Asker::Remover(node) => {
+                [requester.or(Some(root)), Some(root), self.hidden.remover(node), owner]
             }
-            _ => [opener, requester, Some(root), Some(self.life.owner())],
+            Asker::Opener => [opener, requester, Some(root), owner],
         };
         let pid = wanted.iter().flatten().map(|caller| caller.pid).find(|pid| *pid != 0);
         let mut callers = Callers::new();
@@ -83,19 +90,12 @@ impl<M: Memory> Session<M> {
         injection: &Injection,
         request: Option<&Request<'_>>,
     ) -> Option<Handle> {
-        match (injection, &task.flow) {
-            (
-                Injection::Reopen { handle }
-                | Injection::ReadMode { handle, .. }
-                | Injection::WidenMode { handle, .. }
-                | Injection::NarrowMode { handle }
-                | Injection::NarrowLeft { handle }
-                | Injection::List { handle, .. }
-                | Injection::Store { handle, .. },
-                _,
-            )
-            | (_, Flow::Narrow(Errand { about: handle, .. })) => Some(*handle),
-            (_, Flow::Relock(errand)) => self.store.handle_by_key(errand.about.handle),
+        if let Some(handle) = injection.handle() {
+            return Some(handle);
+        }
+        match &task.flow {
+            Flow::Narrow(errand) => Some(errand.about),
+            Flow::Relock(errand) => self.store.handle_by_key(errand.about.handle),
             _ => {
                 let request = request?;
                 let at = handle_fields(request).iter().next()?;

@@ -17,3 +17,10 @@ pub(crate) enum Step {
     /// Nothing: an errand is done.
     Done,
 }
+
+impl Step {
+    /// The daemon is asked something, which a flow says.
+    pub(crate) fn ask(message: Vec<u8>, question: impl Into<Injection>) -> Self {
+        Self::Inject(message, question.into())
+    }
+}

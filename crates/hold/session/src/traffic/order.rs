@@ -3,6 +3,7 @@
 //! carried them out in, and the op-log has the order of the answers: after a crash the two would have each other's
 //! number. So the daemon is given one of them at a time. (fuse2fs and its like carry out one request at a time anyway.)
 
+use crate::flows::hide::state::Question;
 use crate::flows::injection::Injection;
 use crate::parts::scheduler::Wait;
 use crate::parts::slots::Active;
@@ -33,7 +34,8 @@ impl<M: Memory> Session<M> {
 
     /// Whether the daemon has such a request other than `own`, or one of belay's own.
     pub(crate) fn is_numbering(&self, own: u64) -> bool {
-        let removes = |asked: &Injection| matches!(asked, Injection::RemoveHidden { .. });
+        let removes =
+            |asked: &Injection| matches!(asked, Injection::Hide(Question::RemoveHidden { .. }));
         let has = |active: &Active| {
             NUMBERS.has(active.opcode)
                 && !active.sent

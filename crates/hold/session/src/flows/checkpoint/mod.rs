@@ -255,7 +255,7 @@ impl<M: Memory> Session<M> {
         Step::Inject(message, Injection::Flush)
     }
 
-    pub(crate) fn flushed(&mut self, task: u64, reply: &[u8]) {
+    pub(crate) fn on_flush_reply(&mut self, task: u64, reply: &[u8]) {
         let errno = read::<OutHeader>(reply).map_or(EIO, |header| -header.error);
         let open = reply.get(16..).and_then(read::<OpenOut>);
         // A daemon that can write nothing, and has acknowledged nothing, holds nothing.

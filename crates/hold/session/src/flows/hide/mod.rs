@@ -1,29 +1,53 @@
 //! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | here | names of open files that are removed; directories with hidden files |
+//! | [`over`] | renames over open files, and undoing what was done for one that fails |
+//! | [`names`] | hidden names on record, and removing what has no other |
+//! | [`state`] | how far hiding is; what is asked for it |
 
+mod names;
 mod over;
 
 pub(crate) mod state;
 
-use crate::flows::flow::{Errand, Flow, Parked, Task};
-use crate::flows::hide::state::Hide;
-use crate::flows::injection::Injection;
+use crate::flows::flow::{Parked, Task};
+use crate::flows::hide::state::{Hide, Question};
 use crate::flows::restore::missing::Missed;
 use crate::flows::restore::missing::Missing;
 use crate::flows::step::Step;
 use crate::message::{read, target_dir};
 use crate::parts::caller::Caller;
-use crate::parts::hidden::{PREFIX, is_hidden_name};
+use crate::parts::hidden::is_hidden_name;
 use crate::parts::slots::Active;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::Counter;
 use belay_recorder::{Node, node_flags};
 use belay_wire::abi::{OutHeader, Rename2In};
 use belay_wire::errno::ENOENT;
 use belay_wire::{Opcode, Request, build};
 
 impl<M: Memory> Session<M> {
+    /// The daemon's answer to a question of this flow.
+    pub(crate) fn on_hide_reply(&mut self, task: u64, question: &Question, reply: &[u8]) {
+        if self.logged.is_kept() {
+            self.log_injected(task, question, reply);
+        }
+        match *question {
+            Question::HideByRename { node } => self.hidden_by_rename(task, node, reply),
+            Question::HideByLink { node } => self.hidden_by_link(task, node, reply),
+            Question::HideTarget { node } => self.moved_target(task, node, reply),
+            Question::DropTarget => self.dropped_target(task),
+            Question::MoveHidden { node, from, to } => {
+                self.moved_hidden(task, node, (from, to), reply);
+            }
+            Question::RemoveHidden { node } => self.removed_hidden(task, node),
+            Question::Unhide { .. } => self.unhidden(task, reply),
+        }
+    }
+
     /// Whether a request removes the only name of an open file, or a directory with hidden files.
     pub(crate) fn hide_needed(&self, request: &Request<'_>) -> bool {
         match request.opcode() {
@@ -130,16 +154,16 @@ impl<M: Memory> Session<M> {
         if request.opcode() == Opcode::UNLINK {
             let name = names.first?;
             let rename = build::rename(ids, parent_id, name, &hidden);
-            return Some(Step::Inject(rename, Injection::HideByRename { node }));
+            return Some(Step::ask(rename, Question::HideByRename { node }));
         }
         self.tasks.exclude(task, request.header.nodeid);
         target_dir(request).into_iter().for_each(|key| self.tasks.exclude(task, key));
         if parked.hide == Hide::NoLink {
             let name = names.second?;
             let rename = build::rename(ids, parent_id, name, &hidden);
-            return Some(Step::Inject(rename, Injection::HideTarget { node }));
+            return Some(Step::ask(rename, Question::HideTarget { node }));
         }
-        Some(Step::Inject(build::link(ids, node_id, &hidden), Injection::HideByLink { node }))
+        Some(Step::ask(build::link(ids, node_id, &hidden), Question::HideByLink { node }))
     }
 
     fn restored(&mut self, missing: Missing) -> Step {
@@ -149,162 +173,12 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Gives `node` a hidden name in `parent`, on record; the one it has, if it has one.
-    fn intend(&mut self, node: Node, parent: Node) -> Option<Vec<u8>> {
-        if let Some(name) = self.hidden_name(node) {
-            return Some(name);
-        }
-        self.store.begin();
-        let serial = self.store.next_hidden_serial();
-        let mut name = PREFIX.to_vec();
-        name.extend(
-            format!(
-                "{:x}-{serial:x}",
-                self.control().instant(belay_recorder::control::Instant::Attached)
-            )
-            .bytes(),
-        );
-        let added = self.store.dentry_set(parent, &name, node).is_ok();
-        self.store.commit();
-        added.then_some(name)
-    }
-
-    pub(crate) fn hidden_name(&self, node: Node) -> Option<Vec<u8>> {
-        self.store
-            .dentries(node)
-            .map(|dentry| self.store.dentry_name(dentry))
-            .find(|name| is_hidden_name(name))
-    }
-
-    /// The hidden name was not taken after all. Part of no change.
-    pub(crate) fn drop_intent(&mut self, node: Node) {
-        self.hidden.forget_remover(node);
-        let mut forget = Vec::new();
-        self.store.begin();
-        self.drop_hidden_name(node, &mut forget);
-        self.store.commit();
-        self.forget_later(forget);
-    }
-
-    /// Part of a change.
-    fn drop_hidden_name(&mut self, node: Node, forget: &mut Vec<(u64, u64)>) {
-        let dentry = self
-            .store
-            .dentries(node)
-            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
-        if let Some(dentry) = dentry {
-            let parent = self.store.dentry_parent(dentry);
-            self.end_lone(node);
-            self.store.dentry_remove(dentry);
-            // The kernel may have forgotten the directory already.
-            self.store.release_unused(parent, self.life.generation(), forget);
-        }
-    }
-
     pub(crate) fn hidden_by_rename(&mut self, id: u64, node: Node, reply: &[u8]) {
         let ok = read::<OutHeader>(reply).is_some_and(|header| header.error == 0);
         if !ok {
             self.drop_intent(node);
         }
         self.with_parked(id, |parked| parked.hide = if ok { Hide::Renamed } else { Hide::GaveUp });
-    }
-
-    /// A node lost a name. If only hidden names are left, it is now hidden; if none, unlinked.
-    pub(crate) fn after_unname(&mut self, node: Node) {
-        let mut names = self.store.dentries(node).map(|d| self.store.dentry_name(d)).peekable();
-        if names.peek().is_none() {
-            drop(names);
-            self.store.node_flag(node, node_flags::UNLINKED, true);
-            return;
-        }
-        let all_hidden = names.all(|name| is_hidden_name(&name));
-        drop(names);
-        if all_hidden && self.store.node_flags(node) & node_flags::HIDDEN == 0 {
-            self.store.node_flag(node, node_flags::HIDDEN, true);
-            self.notice.overflow_if(!self.store.hidden_add(node));
-            self.hidden.add(node);
-            self.begin_lone(node);
-            self.count(Counter::Hidden);
-        }
-    }
-
-    /// Removes hidden files whose last handle is gone.
-    pub(crate) fn remove_hidden(&mut self) {
-        let done: Vec<_> = self
-            .hidden
-            .iter()
-            .filter(|node| !self.is_in_use(*node) && self.remover_of(*node).is_none())
-            .collect();
-        for node in done {
-            self.park_errand(Flow::RemoveHidden(Errand::new(node)));
-        }
-    }
-
-    /// The errand that removes a hidden file.
-    fn remover_of(&self, node: Node) -> Option<u64> {
-        let removes = |flow: &Flow| matches!(flow, Flow::RemoveHidden(e) if e.about == node);
-        self.tasks.iter().find(|task| removes(&task.flow)).map(|task| task.id)
-    }
-
-    pub(crate) fn remove_hidden_step(&mut self, errand: Errand<Node>) -> Step {
-        let node = errand.about;
-        if errand.failed {
-            return Step::Done;
-        }
-        if self.is_moving(node) || self.logged.is_kept() && self.is_numbering(0) {
-            return Step::Blocked;
-        }
-        let dentry = self
-            .store
-            .dentries(node)
-            .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
-        let Some(dentry) = dentry else { return Step::Done };
-        let (parent, name) = (self.store.dentry_parent(dentry), self.store.dentry_name(dentry));
-        let Some(id) = self.store.bound(parent, self.life.generation()) else {
-            return match self.restore_node(parent) {
-                Missed::Step(step) => step,
-                Missed::Failed(_) | Missed::Nameless => Step::Done,
-            };
-        };
-        if let Some(step) = self.meet_hidden(parent, &name) {
-            return step;
-        }
-        let ids = self.questions.ids(id);
-        Step::Inject(build::unlink(ids, &name), Injection::RemoveHidden { node })
-    }
-
-    /// Whether the daemon is at work on a hidden file's names: they are on record before they are there.
-    fn is_moving(&self, file: Node) -> bool {
-        self.questions.iter().any(|question| match question {
-            Injection::HideByRename { node }
-            | Injection::HideByLink { node }
-            | Injection::HideTarget { node }
-            | Injection::MoveHidden { node, .. }
-            | Injection::Unhide { node } => *node == file,
-            _ => false,
-        })
-    }
-
-    pub(crate) fn removed_hidden(&mut self, id: u64, node: Node) {
-        let mut forget = Vec::new();
-        self.store.begin();
-        self.drop_hidden_name(node, &mut forget);
-        if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
-            self.store.node_flag(node, node_flags::HIDDEN, false);
-            let named = self.store.dentries(node).next().is_some();
-            self.store.node_flag(node, node_flags::UNLINKED, !named);
-            self.store.hidden_remove(node);
-            self.hidden.remove(node);
-        }
-        self.store.release_unused(node, self.life.generation(), &mut forget);
-        self.store.commit();
-        self.forget_later(forget);
-        self.tasks.resume(id, |task| {
-            match task.flow.request_mut().map(|parked| &mut parked.hide) {
-                Some(hide) => hide.dropped(),
-                None => task.flow.set_done(true),
-            }
-        });
     }
 
     /// A hidden file in the directory that a request removes or renames over, with the directory
@@ -348,7 +222,7 @@ impl<M: Memory> Session<M> {
         self.store.commit();
         self.notice.overflow_if(!added);
         let message = build::rename(self.questions.ids(from), to, &name, &name);
-        Some(Step::Inject(message, Injection::MoveHidden { node, from: directory, to: parent }))
+        Some(Step::ask(message, Question::MoveHidden { node, from: directory, to: parent }))
     }
 
     pub(crate) fn moved_hidden(

@@ -2,8 +2,7 @@
 //! its own name back.
 
 use crate::flows::flow::{Parked, Task};
-use crate::flows::hide::state::Hide;
-use crate::flows::injection::Injection;
+use crate::flows::hide::state::{Hide, Question};
 use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::parts::hidden::is_hidden_name;
@@ -85,7 +84,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let unlink = build::unlink(self.questions.ids(parent_id), names.second?);
-        Some(Step::Inject(unlink, Injection::DropTarget))
+        Some(Step::ask(unlink, Question::DropTarget))
     }
 
     /// Whether two nodes can be links of one file: unless their inode numbers are different and mean something.
@@ -160,11 +159,11 @@ impl<M: Memory> Session<M> {
         match hide {
             Hide::Back(_) => {
                 let message = build::rename(ids, id, &hidden, name);
-                Some(Step::Inject(message, Injection::Unhide { node }))
+                Some(Step::ask(message, Question::Unhide { node }))
             }
             // If the two names were links of one file, that has left both.
             Hide::Drop(_) => {
-                Some(Step::Inject(build::unlink(ids, &hidden), Injection::RemoveHidden { node }))
+                Some(Step::ask(build::unlink(ids, &hidden), Question::RemoveHidden { node }))
             }
             _ => None,
         }

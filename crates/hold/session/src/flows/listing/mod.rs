@@ -2,8 +2,10 @@
 //! listing and its successor's cookies and order differ: what was given out is known by name, and
 //! the rest of the stream is served from a listing of the successor.
 
+pub(crate) mod state;
+
 use crate::flows::flow::Parked;
-use crate::flows::injection::Injection;
+use crate::flows::listing::state::List;
 use crate::flows::step::Step;
 use crate::message::{Outgoing, read};
 use crate::parts::cookies::last_cookie;
@@ -272,7 +274,7 @@ impl<M: Memory> Session<M> {
                 build::readdir(ids, fh, next, LIST_BYTES)
             };
             self.streams.put_rest(handle, rest);
-            return Some(Step::Inject(message, Injection::List { handle, plus }));
+            return Some(Step::ask(message, List { handle, plus }));
         }
         let at = rest.served_at(asked.offset).unwrap_or_else(|| {
             self.find_pending(handle, asked.offset, &mut rest);
@@ -297,7 +299,8 @@ impl<M: Memory> Session<M> {
     }
 
     /// Takes a part of the successor's listing.
-    pub(crate) fn listed(&mut self, task: u64, handle: Handle, plus: bool, reply: &[u8]) {
+    pub(crate) fn on_list_reply(&mut self, task: u64, list: &List, reply: &[u8]) {
+        let &List { handle, plus } = list;
         let errno = read::<OutHeader>(reply).map_or(5, |header| -header.error);
         let body = reply.get(16..).unwrap_or(&[]);
         let looked_up: Vec<_> = if plus {

@@ -1,12 +1,12 @@
 //! Reconcile: asking a successor whether a request that was in flight already happened.
 
 mod created;
+mod presence;
 
 pub(crate) mod state;
 
 use crate::decision::{Action, Class, Finding, Progress, decide};
-use crate::flows::injection::Injection;
-use crate::flows::reconcile::state::{Presence, Probe, Resent, Widen};
+use crate::flows::reconcile::state::{Presence, Probe, Question, Resent};
 
 use crate::flows::flow::Parked;
 use crate::flows::step::Step;
@@ -18,8 +18,7 @@ use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_recorder::control::{Counter, options};
 use belay_wire::abi::{
-    AttrOut, CreateIn, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut,
-    fattr,
+    AttrOut, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut, fattr,
 };
 use belay_wire::errno::ENODATA;
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};
@@ -31,6 +30,22 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_MAX: u32 = 65_536;
 
 impl<M: Memory> Session<M> {
+    /// The successor's answer to a question of this flow.
+    pub(crate) fn on_reconcile_reply(&mut self, task: u64, question: &Question, reply: &[u8]) {
+        match question {
+            Question::ProbeName => self.probed_name(task, reply),
+            Question::ProbeTarget => self.probed_target(task, reply),
+            Question::OpenCreated => self.opened_created(task, reply),
+            Question::WidenCreated => self.widened_created(task, reply),
+            Question::NarrowCreated => self.narrowed_created(task),
+            Question::ProbeSize => self.probed_size(task, reply),
+            Question::CutTail => self.cut_tail(task, reply),
+            Question::ProbeXattr => self.probed_xattr(task, reply),
+            Question::ProbePresence => self.probed_presence(task, reply),
+            Question::RemoveAbsent => self.refused_absent(task, reply),
+        }
+    }
+
     /// What kind of request this is, as far as doing it twice is concerned.
     fn class(&self, request: &Request<'_>) -> Class {
         match request.opcode() {
@@ -130,7 +145,7 @@ impl<M: Memory> Session<M> {
                 let cut =
                     SetattrIn { valid: fattr::SIZE, size: write.offset, ..Default::default() };
                 let message = build::setattr(self.questions.ids(id), &cut);
-                Some(Step::Inject(message, Injection::CutTail))
+                Some(Step::ask(message, Question::CutTail))
             }
             Action::Fail => self.fail_for_good(parked, row),
             Action::Reissue | Action::AnswerRecorded | Action::AnswerReleased => {
@@ -152,61 +167,35 @@ impl<M: Memory> Session<M> {
         self.store.bound(self.store.node_by_key(key)?, self.life.generation())
     }
 
-    fn ask(&mut self, parked: &mut Parked, request: &Request<'_>, class: Class) -> Step {
+    fn ask(&mut self, parked: &Parked, request: &Request<'_>, class: Class) -> Step {
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         let Some(id) = self.node_id(request.header.nodeid) else { return Step::Blocked };
         let ids = self.questions.ids(id);
         match class {
-            Class::Append => Step::Inject(build::getattr(ids, None), Injection::ProbeSize),
+            Class::Append => Step::ask(build::getattr(ids, None), Question::ProbeSize),
             Class::XattrCreate | Class::XattrRemove => {
-                Step::Inject(build::getxattr(ids, first, XATTR_MAX), Injection::ProbeXattr)
+                Step::ask(build::getxattr(ids, first, XATTR_MAX), Question::ProbeXattr)
             }
             _ if parked.probe.target => {
                 let to = target_dir(request).and_then(|key| self.node_id(key)).unwrap_or(id);
                 let ids = belay_wire::Ids { nodeid: to, ..ids };
                 let message = build::lookup(ids, names.second.unwrap_or(&[]));
-                Step::Inject(message, Injection::ProbeTarget)
+                Step::ask(message, Question::ProbeTarget)
             }
-            _ => Step::Inject(build::lookup(ids, first), Injection::ProbeName),
+            _ => Step::ask(build::lookup(ids, first), Question::ProbeName),
         }
     }
 
     /// The reply that the dead generation would have given.
-    fn answer_done(&mut self, parked: &mut Parked, request: &Request<'_>, class: Class) -> Step {
+    fn answer_done(&mut self, parked: &Parked, request: &Request<'_>, class: Class) -> Step {
         let unique = request.header.unique;
         let reply = match (class, parked.probe.entry) {
             (Class::Create, Some(entry)) if request.opcode() == Opcode::CREATE => {
-                let mut entry = entry;
-                let widened = parked.slot.and_then(|slot| self.store.slot_widened(slot));
-                match (parked.probe.opened, parked.probe.widen, widened) {
-                    (None, Widen::Needed, _) => {
-                        let mode = widened.unwrap_or(entry.attr.mode & 0o7777);
-                        if let Some(slot) = parked.slot {
-                            self.store.slot_set_widened(slot, mode);
-                        }
-                        let wide = crate::flows::restore::set_mode(mode | 0o600);
-                        let message = build::setattr(self.questions.ids(entry.nodeid), &wide);
-                        return Step::Inject(message, Injection::WidenCreated);
-                    }
-                    (None, ..) => {
-                        let flags = request.body_as::<CreateIn>().map_or(0, |create| create.flags);
-                        let ids = self.questions.ids(entry.nodeid);
-                        let message = build::open(ids, self.flags_again(flags));
-                        return Step::Inject(message, Injection::OpenCreated);
-                    }
-                    (Some(_), Widen::Undone, Some(mode)) => {
-                        entry.attr.mode = entry.attr.mode & !0o7777 | mode;
-                    }
-                    (Some(_), _, Some(mode)) => {
-                        let back = crate::flows::restore::set_mode(mode);
-                        let message = build::setattr(self.questions.ids(entry.nodeid), &back);
-                        return Step::Inject(message, Injection::NarrowCreated);
-                    }
-                    (Some(_), ..) => {}
+                match self.open_created(parked, request, entry) {
+                    Ok(reply) => reply,
+                    Err(step) => return step,
                 }
-                let open = parked.probe.opened.unwrap_or_default();
-                build::reply(unique, &[entry.as_bytes(), open.as_bytes()].concat())
             }
             (Class::Create, Some(entry)) => build::reply(unique, entry.as_bytes()),
             (Class::Append, _) => {
@@ -311,52 +300,6 @@ impl<M: Memory> Session<M> {
             _ => Finding::NotDone,
         };
         self.found(id, finding, parked.probe);
-    }
-
-    /// The kernel does not look whether an attribute is there before it has it removed. So that its absence after a crash means
-    /// that it was removed, no request of the kernel's goes to a daemon without it: the daemon is asked by one of belay's own,
-    /// and its answer is passed on.
-    pub(crate) fn presence_step(
-        &mut self,
-        parked: &mut Parked,
-        request: &Request<'_>,
-    ) -> Option<Step> {
-        if self.leaves_nothing() || request.opcode() != Opcode::REMOVEXATTR {
-            return None;
-        }
-        let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
-        let ids = self.questions.ids(id);
-        match parked.presence {
-            Presence::Unknown => {
-                Some(Step::Inject(build::getxattr(ids, name, 0), Injection::ProbePresence))
-            }
-            Presence::Absent => {
-                Some(Step::Inject(build::removexattr(ids, name), Injection::RemoveAbsent))
-            }
-            Presence::Answered(errno) => {
-                let reply = match errno {
-                    0 => build::reply_ok(request.header.unique),
-                    errno => build::reply_error(request.header.unique, errno),
-                };
-                Some(if self.keeps_copies() {
-                    self.answer(parked, &reply)
-                } else {
-                    Step::Answer(reply)
-                })
-            }
-            Presence::There => None,
-        }
-    }
-
-    pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {
-        let absent = read::<OutHeader>(reply).is_some_and(|header| -header.error == ENODATA);
-        let presence = if absent { Presence::Absent } else { Presence::There };
-        self.with_parked(id, |parked| parked.presence = presence);
-    }
-
-    pub(crate) fn refused_absent(&mut self, id: u64, reply: &[u8]) {
-        let errno = read::<OutHeader>(reply).map_or(ENODATA, |header| -header.error);
-        self.with_parked(id, |parked| parked.presence = Presence::Answered(errno));
     }
 
     fn found(&mut self, id: u64, finding: Finding, probe: Probe) {

@@ -1,6 +1,7 @@
-//! What is known of a request that was in flight at a crash.
+//! What is known of a request that was in flight at a crash, and what a successor is asked about it.
 
 use crate::decision::{Finding, Progress};
+use crate::parts::caller::Asker;
 use belay_wire::{EntryOut, OpenOut};
 
 /// What is known of a request that came back after a crash.
@@ -48,4 +49,40 @@ pub(crate) enum Presence {
     Absent,
     /// It is not there, and this is what the daemon says to its removal.
     Answered(i32),
+}
+
+/// What a successor is asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// LOOKUP of the name that a request is about.
+    ProbeName,
+    /// LOOKUP of the name that a rename goes to.
+    ProbeTarget,
+    /// OPEN of a file whose CREATE had already happened.
+    OpenCreated,
+    /// SETATTR that lets that OPEN through.
+    WidenCreated,
+    /// SETATTR that takes that back.
+    NarrowCreated,
+    /// GETATTR for the size of a file that was appended to.
+    ProbeSize,
+    /// SETATTR that cuts off a partial append.
+    CutTail,
+    /// GETXATTR of the attribute that a request is about.
+    ProbeXattr,
+    /// GETXATTR of the attribute that is about to be removed.
+    ProbePresence,
+    /// REMOVEXATTR of an attribute that is not there: what the daemon says to that.
+    RemoveAbsent,
+}
+
+impl Question {
+    /// In whose name it is asked.
+    pub(crate) fn asker(&self) -> Asker {
+        match self {
+            Self::RemoveAbsent => Asker::RequesterOnly,
+            Self::WidenCreated | Self::NarrowCreated => Asker::RootFirst,
+            _ => Asker::Opener,
+        }
+    }
 }

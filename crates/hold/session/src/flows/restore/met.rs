@@ -11,7 +11,7 @@
 
 use crate::flows::flow::{Parked, Task};
 use crate::flows::hide::state::Hide;
-use crate::flows::injection::Injection;
+use crate::flows::restore::state::Question;
 use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
@@ -169,7 +169,7 @@ impl<M: Memory> Session<M> {
             return Some(Step::Blocked);
         }
         let message = build::lookup(self.questions.ids(id), name);
-        Some(Step::Inject(message, Injection::Meet { parent, name: name.to_vec(), child }))
+        Some(Step::ask(message, Question::Meet { parent, name: name.to_vec(), child }))
     }
 
     pub(crate) fn met_name(
@@ -222,7 +222,7 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let id = self.store.bound(Node::ROOT, self.life.generation())?;
-        Some(Step::Inject(build::getattr(self.questions.ids(id), None), Injection::MeetRoot))
+        Some(Step::ask(build::getattr(self.questions.ids(id), None), Question::MeetRoot))
     }
 
     pub(crate) fn met_root(&mut self, task: u64) {

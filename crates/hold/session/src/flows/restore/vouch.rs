@@ -6,8 +6,8 @@
 //! Files are never known by their names alone (but see `VOLATILE_INODES`): behind the mount these may have been exchanged.
 
 use crate::flows::flow::Parked;
-use crate::flows::injection::Injection;
 use crate::flows::restore::missing::Missed;
+use crate::flows::restore::state::Question;
 use crate::flows::step::Step;
 use crate::message::entry_of;
 use crate::parts::restored::{Doubt, Way};
@@ -55,7 +55,7 @@ impl<M: Memory> Session<M> {
             return Some(Missed::Step(Step::Blocked));
         }
         let message = build::lookup(self.questions.ids(id), &name);
-        Some(Missed::Step(Step::Inject(message, Injection::Vouch { node })))
+        Some(Missed::Step(Step::ask(message, Question::Vouch { node })))
     }
 
     pub(crate) fn vouched(&mut self, task: u64, node: Node, reply: &[u8]) {

@@ -1,6 +1,7 @@
 //! What the daemon's answers mean: where nodes are, and whether a request came out as it did before.
 
-use super::{Access, EIO, Forwarded, Issue, NO_ROOM, Opened, RollForward, Told, is_of_directory};
+use super::state::{Access, Forwarded, Issue, Opened, RollForward, Told};
+use super::{EIO, NO_ROOM, is_of_directory};
 use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
 use belay_memory::Memory;
@@ -12,7 +13,7 @@ use belay_wire::{Opcode, OpenOut, Request};
 
 impl<M: Memory> Session<M> {
     /// The daemon's answer to a request of the roll-forward.
-    pub(crate) fn forwarded(&mut self, id: u64, what: Forwarded, reply: &[u8]) {
+    pub(crate) fn on_forward_reply(&mut self, id: u64, what: Forwarded, reply: &[u8]) {
         if let Some(mut forward) = self.forward.take() {
             self.take_forwarded(what, reply, &mut forward);
             self.forward = Some(forward);

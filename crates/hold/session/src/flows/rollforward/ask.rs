@@ -1,8 +1,8 @@
 //! What the daemon is asked for a record: where its nodes are, to open a file, and the request itself.
 
-use super::{Access, Forwarded, Issue, O_RDWR, RollForward, is_of_directory};
-use crate::flows::restore::set_mode;
-use crate::message::read;
+use super::state::{Access, Forwarded, Issue, RollForward};
+use super::{O_RDWR, is_of_directory};
+use crate::message::{read, set_mode};
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_oplog::Body;

@@ -4,7 +4,7 @@
 //! Daemons of libfuse's high level keep a file that is open when its name goes, under a name of their own. Its
 //! inode number, and its room, would not be free then for what comes next, as they were before the crash.
 
-use super::{Issue, Opened, RollForward};
+use super::state::{Issue, Opened, RollForward};
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::flags;

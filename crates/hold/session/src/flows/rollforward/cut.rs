@@ -10,7 +10,8 @@
 //! ended so lets the next go twice as far. So each gets on whose life is long enough for a start, a record and an end, and
 //! when nobody kills them any more, few are ended.
 
-use super::{MOST, RollForward};
+use super::MOST;
+use super::state::RollForward;
 use crate::flows::step::Step;
 use crate::parts::epochs::Flush;
 use crate::session::Session;

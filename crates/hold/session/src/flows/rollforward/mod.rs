@@ -16,9 +16,11 @@ mod answer;
 mod ask;
 mod close;
 mod cut;
+pub(crate) mod state;
 
 use crate::flows::flow::Flow;
 use crate::flows::injection::Injection;
+use crate::flows::rollforward::state::{Forwarded, Issue, Opened, RollForward, Told};
 use crate::flows::step::Step;
 use crate::message::read;
 use crate::session::Session;
@@ -29,10 +31,8 @@ use belay_recorder::Node;
 use belay_recorder::control::Counter;
 use belay_wire::abi::{IOCTL_DIR, IoctlIn};
 use belay_wire::errno::EIO;
-use belay_wire::{EntryOut, Opcode, build};
+use belay_wire::{Opcode, build};
 use std::collections::BTreeMap;
-
-type Issue = belay_oplog::Issue<InPlace>;
 
 const O_RDWR: u32 = 2;
 /// Why a WRITE cannot be issued again whose data are not on record.
@@ -41,101 +41,6 @@ const NO_ROOM: &str = "the op-log had no room for its data";
 const MAX_DEPTH: usize = 256;
 /// The most data that is given to the daemon in one WRITE, in bytes: what every kernel allows.
 const MOST: usize = 128 << 10;
-
-/// What an injected request of the roll-forward is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Forwarded {
-    /// LOOKUP of a node.
-    Find(u64),
-    /// LOOKUP of the record's name with this number, see [`crate::flows::restore::met`].
-    Meet(usize),
-    /// OPEN of a node.
-    Open(u64),
-    /// GETATTR of a node whose mode forbids that.
-    Mode(u64),
-    /// SETATTR that lets it through.
-    Widen(u64, u32),
-    /// SETATTR that puts the mode back.
-    Narrow,
-    /// The request itself, or, of a WRITE, the run with this number.
-    Issue(usize),
-    /// FLUSH of a node's handle, so that what was written by it is stored.
-    Store(u64),
-    /// RELEASE of a handle, and of which node, if that may be stored by it.
-    Close(Option<u64>),
-}
-
-/// How far opening a file is whose mode forbids it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    /// Its mode is to be looked at.
-    Ask,
-    /// It has this mode, which is to be widened.
-    Has(u32),
-    /// It had this mode.
-    Had(u32),
-}
-
-/// What a daemon told of a node.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    id: u64,
-    ino: u64,
-    /// How often: its lookups.
-    count: u64,
-}
-
-impl Told {
-    fn new(entry: &EntryOut) -> Self {
-        Self { id: entry.nodeid, ino: entry.attr.ino, count: 1 }
-    }
-}
-
-/// A handle that the roll-forward has opened.
-#[derive(Clone, Copy, Debug)]
-struct Opened {
-    fh: u64,
-    directory: bool,
-}
-
-/// How far the roll-forward is.
-#[derive(Debug)]
-pub(crate) struct RollForward {
-    replay: Replay,
-    names: Namespace,
-    /// What the daemon told here of nodes.
-    ids: BTreeMap<u64, Told>,
-    /// Lookups of nodes (the daemon's ids) by names that only had to be asked for.
-    met: Vec<u64>,
-    /// Handles by which nodes are written to.
-    handles: BTreeMap<u64, Opened>,
-    /// Nodes that cannot be opened as they are.
-    access: BTreeMap<u64, Access>,
-    /// A handle that a replayed request has opened: node's id, handle, flags.
-    opened: Option<(u64, u64, u32)>,
-    current: Option<Issue>,
-    /// The run of the current WRITE that comes next.
-    run: usize,
-    /// Bytes of data in the last WRITE that was issued.
-    sent: usize,
-    over: bool,
-    /// Files are stored one by one (policy `buffer`).
-    files: bool,
-    /// The file that the current record made is not there.
-    missing: bool,
-    /// Which of the current record's names were looked up for it: a bit each.
-    looked: u8,
-    /// A handle whose file was flushed, and is to be closed: node, its id, handle.
-    flushed: Option<(u64, u64, Opened)>,
-    /// Files that were stored on the way.
-    stored: Vec<u64>,
-    /// In front of which records there can be a checkpoint; none if there is to be none any more.
-    cuts: Vec<bool>,
-    /// In front of which a daemon that writes at its end only is ended for one, or behind that; `None`: it is not.
-    aim: Option<usize>,
-    /// The host wants one.
-    wanted: bool,
-}
 
 /// Whether a request is by the handle of a directory.
 fn is_of_directory(issue: &Issue) -> bool {
@@ -219,12 +124,12 @@ impl<M: Memory> Session<M> {
     fn forward_one(&mut self, forward: &mut RollForward) -> Step {
         if let Some((id, fh, flags)) = forward.opened.take() {
             let message = build::release(self.questions.ids(id), fh, flags, false);
-            return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
+            return Step::ask(message, Forwarded::Close(None));
         }
         loop {
             if let Some((key, id, Opened { fh, directory })) = forward.flushed.take() {
                 let message = build::release(self.questions.ids(id), fh, O_RDWR, directory);
-                return Step::Inject(message, Injection::Forward(Forwarded::Close(Some(key))));
+                return Step::ask(message, Forwarded::Close(Some(key)));
             }
             let ends = forward.is_far_enough();
             if let Some((key, id, opened)) = forward.next_to_close(ends) {
@@ -232,10 +137,10 @@ impl<M: Memory> Session<M> {
                 if forward.files {
                     forward.flushed = Some((key, id, opened));
                     let message = build::flush(self.questions.ids(id), fh);
-                    return Step::Inject(message, Injection::Forward(Forwarded::Store(key)));
+                    return Step::ask(message, Forwarded::Store(key));
                 }
                 let message = build::release(self.questions.ids(id), fh, O_RDWR, directory);
-                return Step::Inject(message, Injection::Forward(Forwarded::Close(None)));
+                return Step::ask(message, Forwarded::Close(None));
             }
             if let Some(issue) = &forward.current {
                 let Some(found) = self.next_of(issue, forward) else {
@@ -244,7 +149,7 @@ impl<M: Memory> Session<M> {
                 };
                 match found {
                     Ok((message, what)) => {
-                        return Step::Inject(message, Injection::Forward(what));
+                        return Step::ask(message, what);
                     }
                     Err(why) => {
                         self.diverged(issue, why);

@@ -3,8 +3,8 @@
 //! until it is over.
 
 use crate::flows::flow::{Errand, Flow};
-use crate::flows::injection::Injection;
 use crate::flows::step::Step;
+use crate::flows::store::state::Question;
 use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
@@ -65,7 +65,7 @@ impl<M: Memory> Session<M> {
             let unique = ids.unique;
             self.stores.begin(unique, file);
             let message = build::release(ids, fh, O_RDWR, false);
-            return Step::Inject(message, Injection::CloseBehind { file, unique });
+            return Step::ask(message, Question::CloseBehind { file, unique });
         }
         // Who has it open now closes it later.
         let node = self.store.node_by_key(file).filter(|_| self.holds(file) && !self.is_open(file));
@@ -73,7 +73,7 @@ impl<M: Memory> Session<M> {
             return Step::Done;
         };
         self.stores.begin_open(file, id);
-        Step::Inject(build::open(self.questions.ids(id), O_RDWR), Injection::OpenBehind { file })
+        Step::ask(build::open(self.questions.ids(id), O_RDWR), Question::OpenBehind { file })
     }
 
     pub(crate) fn opened_behind(&mut self, task: u64, file: u64, reply: &[u8]) {

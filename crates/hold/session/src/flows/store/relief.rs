@@ -4,8 +4,8 @@
 //! What changes that file waits meanwhile, so that all that is on record of it came before, and its handle stays open.
 
 use crate::flows::flow::{Errand, Flow};
-use crate::flows::injection::Injection;
 use crate::flows::step::Step;
+use crate::flows::store::state::Question;
 use crate::logged::files::O_ACCMODE;
 use crate::message::read;
 use crate::parts::stores::WAITING;
@@ -74,7 +74,7 @@ impl<M: Memory> Session<M> {
         let ids = self.questions.ids(id);
         let unique = ids.unique;
         self.stores.begin(unique, file);
-        Step::Inject(build::flush(ids, fh), Injection::Store { handle, unique })
+        Step::ask(build::flush(ids, fh), Question::Store { handle, unique })
     }
 
     pub(crate) fn stored(&mut self, task: u64, unique: u64, reply: &[u8]) {
