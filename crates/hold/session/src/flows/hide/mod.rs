@@ -1,4 +1,4 @@
-//! Files that are open and unlinked, or renamed over (see `rename_over`): no successor could find them any more, so
+//! Files that are open and unlinked, or renamed over (see [`over`]): no successor could find them any more, so
 //! they live on under a hidden name until their last handle is released.
 //!
 //! | module | answers |

@@ -12,7 +12,7 @@ pub(crate) type Issue = belay_oplog::Issue<InPlace>;
 pub(crate) enum Forwarded {
     /// LOOKUP of a node.
     Find(u64),
-    /// LOOKUP of the record's name with this number, see [`crate::flows::restore::met`].
+    /// LOOKUP of the record's name with this number, see `restore::met`.
     Meet(usize),
     /// OPEN of a node.
     Open(u64),
