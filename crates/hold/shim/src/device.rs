@@ -1,5 +1,6 @@
 //! Reads of the FUSE device.
 
+use crate::argument::Output;
 use crate::give::{give, give_with};
 use crate::populate;
 use crate::real;
@@ -16,7 +17,7 @@ impl Shim {
     /// read(2) on the device `fd` by the daemon.
     ///
     /// Like libc's, it is a cancellation point; no value with a destructor lives across the read.
-    pub(crate) fn read(&self, fd: c_int, buffer: *mut u8, len: usize) -> isize {
+    pub(crate) fn read(&self, fd: c_int, mut buffer: Output<'_>) -> isize {
         self.effects_rest();
         let polled = self.waiting.is_used(); // this load is all that a daemon pays which never polls
         let mut aborted = false;
@@ -29,7 +30,7 @@ impl Shim {
                     continue;
                 }
                 Before::Deliver(head, data) => {
-                    let given = give_with(&head, (&data, self.host.memory()), buffer, len);
+                    let given = give_with(&head, (&data, self.host.memory()), &mut buffer);
                     if !data.is_empty() {
                         belay_host::Effects::forwarded(self); // the copy is not the daemon's time
                     }
@@ -41,11 +42,12 @@ impl Shim {
             let slot = self.host.claim(self);
             let n = match slot {
                 None => {
-                    populate::once(buffer, len, || self.put_off());
-                    // SAFETY: the daemon's own arguments to read(2), passed on unchanged.
-                    unsafe { real::read(fd, buffer.cast(), len) }
+                    let (at, len) = (buffer.pointer(), buffer.len());
+                    populate::once(at as usize, len, || self.put_off());
+                    // SAFETY: read(2) into memory that may be filled, as its type says.
+                    unsafe { real::read(fd, at, len) }
                 }
-                Some(slot) => self.read_into(slot, buffer, len),
+                Some(slot) => self.read_into(slot, &mut buffer),
             };
             if polled {
                 self.polled_read_ended();
@@ -59,10 +61,7 @@ impl Shim {
                 real::set_errno(errno);
                 return n;
             };
-            // SAFETY: the kernel has just filled `got` bytes of the daemon's buffer, which is the
-            // calling thread's alone until read(2) returns to it.
-            let message = unsafe { std::slice::from_raw_parts_mut(buffer, got) };
-            match self.host.after_read(self, message, slot) {
+            match self.host.after_read(self, buffer.filled(got), slot) {
                 After::Deliver(len) => return len as isize,
                 After::Again => {}
             }
@@ -100,12 +99,12 @@ impl Shim {
     }
 
     /// Reads into the recorder first, so that a request cannot be lost between kernel and daemon.
-    pub(crate) fn read_into(&self, slot: Slot, buffer: *mut u8, len: usize) -> isize {
+    pub(crate) fn read_into(&self, slot: Slot, buffer: &mut Output<'_>) -> isize {
         let (at, max) = self.host.session().store().slot_copy(slot);
-        match self.read_into_recorder(at, max.min(len)) {
+        match self.read_into_recorder(at, max.min(buffer.len())) {
             Ok(got) => {
                 let message = self.host.session().store().slot_copy_bytes(slot, got);
-                give(&message, buffer, len)
+                give(&message, buffer)
             }
             Err(errno) => {
                 real::set_errno(errno);

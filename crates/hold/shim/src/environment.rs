@@ -35,9 +35,7 @@ impl Device for Shim {
 
     fn read_into_recorder(&self, at: usize, max: usize) -> Result<usize, i32> {
         let memory = self.host.memory();
-        populate::once(memory.words().as_ptr().cast::<u8>().wrapping_add(at), max, || {
-            self.put_off()
-        });
+        populate::once((memory.words().as_ptr() as usize).wrapping_add(at), max, || self.put_off());
         memory.read_from(self.device.as_fd(), at, max)
     }
 

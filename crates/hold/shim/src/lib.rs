@@ -13,6 +13,7 @@
 //! * [`effects`]: what the daemon does outside of itself, for the policies `journal` and `transaction`.
 //! * [`dying`]: what happens at a deadly signal.
 //! * [`interpose`]: the libc functions, as thin as they can be.
+//! * [`argument`]: the memory that the daemon's arguments to them name.
 //! * [`image_box`]: the daemon's image, for those who finish what it has committed.
 //! * [`mailbox`]: the device, where fusermount mounts.
 //! * [`handout`]: how the daemon comes by it there.
@@ -26,6 +27,7 @@
 //! * [`real`]: the functions behind them.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod argument;
 mod connection;
 mod descriptors;
 mod device;

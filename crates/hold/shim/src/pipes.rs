@@ -5,13 +5,14 @@
 //! reads the pipe. That is the read that the daemon would have made, made a little earlier: no
 //! system call and no copy is added.
 
+use crate::argument::{Input, Output};
 use crate::descriptors::stat_of;
 use crate::real;
 use crate::shim::Shim;
 use belay_host::{After, Before, length, opcode};
 use belay_oplog::InPlace;
 use belay_wire::{Opcode, UNIQUE_RESEND};
-use libc::{c_int, c_uint, iovec};
+use libc::{c_int, c_uint};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -58,11 +59,9 @@ fn inode(fd: c_int) -> Option<u64> {
 }
 
 /// Serves a read of the pipe from what was taken out of it.
-pub(crate) fn read_ahead(buffer: *mut u8, len: usize) -> isize {
+pub(crate) fn read_ahead(mut buffer: Output<'_>) -> isize {
     AHEAD.with_borrow_mut(|ahead| {
-        let n = ahead.len().min(len);
-        // SAFETY: the daemon's buffer has `len` bytes, `n` is at most that, and `ahead` is ours.
-        unsafe { std::ptr::copy_nonoverlapping(ahead.as_ptr(), buffer, n) };
+        let n = buffer.put(ahead);
         ahead.drain(..n);
         AHEAD_LEFT.set(ahead.len());
         n as isize
@@ -152,7 +151,7 @@ impl Shim {
     fn splice_copied(&self, from: c_int, to: c_int, len: usize) -> isize {
         // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
         let mut message = ManuallyDrop::new(vec![0; len]);
-        let n = self.read(from, message.as_mut_ptr(), len);
+        let n = self.read(from, Output::from(message.as_mut_slice()));
         let mut message = ManuallyDrop::into_inner(message);
         let Ok(got) = usize::try_from(n) else { return n };
         message.truncate(got);
@@ -231,24 +230,13 @@ impl Shim {
         if !drain(from, &mut message) {
             return -1;
         }
-        let part = iovec { iov_base: message.as_mut_ptr().cast(), iov_len: total };
-        self.write_vectored(to, &[part])
+        self.write_vectored(to, &[Input::from(message.as_slice())])
     }
 }
 
 /// Notes the head of a reply that goes into a pipe.
-pub(crate) fn note_reply_head(iov: *const iovec, count: usize) {
-    if count == 0 {
-        return;
-    }
-    // SAFETY: vmsplice(2) with at least one iovec, readable during the call.
-    let first = unsafe { *iov };
-    if first.iov_len == 16 {
-        let mut head = [0; 16];
-        // SAFETY: the iovec says that 16 bytes are readable there.
-        unsafe {
-            std::ptr::copy_nonoverlapping(first.iov_base.cast::<u8>(), head.as_mut_ptr(), 16);
-        }
+pub(crate) fn note_reply_head(first: &Input<'_>) {
+    if let Ok(head) = first.bytes().try_into() {
         REPLY.set(head);
     }
 }

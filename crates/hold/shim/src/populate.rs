@@ -31,13 +31,14 @@ fn mark(buffer: usize, len: usize) -> usize {
     (buffer ^ len.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Brings a buffer of the daemon into memory when it is first seen, behind `put_off`. The contents stay.
+/// Brings a buffer of the daemon, which begins at that address, into memory when it is first seen, behind `put_off`. The
+/// contents stay; where there is no memory nothing happens.
 #[inline]
-pub(crate) fn once(buffer: *const u8, len: usize, put_off: impl FnOnce()) {
-    let mark = mark(buffer as usize, len);
+pub(crate) fn once(address: usize, len: usize, put_off: impl FnOnce()) {
+    let mark = mark(address, len);
     let place = LAST.get(mark >> 58);
     if place.is_none_or(|place| place.load(Relaxed) != mark) {
-        first((buffer as usize, len), put_off);
+        first((address, len), put_off);
         if let Some(place) = place {
             place.store(mark, Relaxed);
         }

@@ -2,13 +2,14 @@
 //! that could not be told from its repetition otherwise.
 
 use super::journal::{About, Call};
+use crate::argument::Text;
 use belay_effects::Kind;
 use belay_effects::journal::before_write;
 use belay_effects::probe::{Facts, File, PRESENT};
-use libc::{c_char, c_int};
+use libc::c_int;
 
 /// What is to be known before a call: one or two more system calls, for calls that are rare or make something.
-pub(super) fn before(call: &Call) -> u64 {
+pub(super) fn before(call: &Call<'_>) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
         (Kind::WriteAt, About::Place(fd, offset)) => {
@@ -31,7 +32,7 @@ pub(super) fn before(call: &Call) -> u64 {
 }
 
 /// What there is now.
-pub(super) fn facts(call: &Call) -> Facts {
+pub(super) fn facts(call: &Call<'_>) -> Facts {
     let mut facts = Facts::default();
     match call.about {
         About::Name(dir, path) => facts.first = of_name((dir, path)),
@@ -50,18 +51,19 @@ pub(super) fn facts(call: &Call) -> Facts {
 }
 
 fn of_file(fd: c_int) -> Option<File> {
-    status(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+    status(fd, c"".into(), libc::AT_EMPTY_PATH)
 }
 
-fn of_name((dir, path): (c_int, *const c_char)) -> Option<File> {
+fn of_name((dir, path): (c_int, Text<'_>)) -> Option<File> {
     status(dir, path, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)
 }
 
-fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
+fn status(dir: c_int, path: Text<'_>, flags: c_int) -> Option<File> {
     const MASK: libc::c_uint = libc::STATX_INO | libc::STATX_SIZE;
     // SAFETY: a zeroed statx is a valid value of that plain C structure.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller's path, NUL-terminated and readable during its call, and a live structure.
+    let path = path.pointer();
+    // SAFETY: a path, as its type says, and a live structure.
     let failed =
         unsafe { belay_sys::raw::syscall(libc::SYS_statx, dir, path, flags, MASK, &raw mut found) }
             != 0;
@@ -72,17 +74,18 @@ fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<File> {
     Some(File { id: (device, found.stx_ino), size: found.stx_size })
 }
 
-fn has_attribute(about: About) -> bool {
+fn has_attribute(about: About<'_>) -> bool {
     let nothing: *mut libc::c_void = std::ptr::null_mut();
     let n = match about {
         About::NameAttribute(path, follow, name) => {
             let call = if follow { libc::SYS_getxattr } else { libc::SYS_lgetxattr };
-            // SAFETY: the daemon's strings, NUL-terminated and readable during its call; a size of 0
-            // asks for the length only.
+            let (path, name) = (path.pointer(), name.pointer());
+            // SAFETY: strings, as their type says; a size of 0 asks for the length only.
             unsafe { belay_sys::raw::syscall(call, path, name, nothing, 0_usize) }
         }
         About::FileAttribute(fd, name) => {
-            // SAFETY: the daemon's descriptor and string; a size of 0 asks for the length only.
+            let name = name.pointer();
+            // SAFETY: a number, and a string, as its type says; a size of 0 asks for the length only.
             unsafe { belay_sys::raw::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0_usize) }
         }
         _ => -1,

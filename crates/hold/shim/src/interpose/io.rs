@@ -2,9 +2,9 @@
 
 use super::calls::copies::splice_here;
 use super::calls::files::{read_here, write_here};
-use super::calls::image::{image_here, is_read_by, passes_by};
-use super::calls::memory::parts;
+use super::calls::image::{is_read_by, passes_by, read_image_here};
 use super::second::clones_another;
+use crate::argument::{Input, Output, Outputs};
 use crate::descriptors::{is_device, is_image};
 use crate::effects::journal;
 use crate::pipes;
@@ -26,25 +26,22 @@ const MOST_PARTS: c_int = 1024;
 const ASKS: [u8; 2] = [b'T', b'R'];
 
 /// A read of the device by any call but read(2): it knows no offsets. `None` if `fd` is not the device.
-pub(super) fn read_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
+pub(super) fn read_device(fd: c_int, parts: &mut Outputs<'_>) -> Option<isize> {
     let shim = shim().filter(|_| is_device(fd))?;
-    let total = parts.iter().map(|part| part.iov_len).sum();
     // The thread may be cancelled in its read: nothing that has a destructor lives across that. The buffer is lost then.
-    let mut message = ManuallyDrop::new(vec![0u8; total]);
-    let n = shim.read(fd, message.as_mut_ptr(), total);
+    let mut message = ManuallyDrop::new(vec![0u8; parts.total()]);
+    let n = shim.read(fd, Output::from(message.as_mut_slice()));
     let message = ManuallyDrop::into_inner(message);
     let mut rest = message.get(..usize::try_from(n).unwrap_or(0)).unwrap_or(&[]);
-    for part in parts {
-        let (now, later) = rest.split_at(rest.len().min(part.iov_len));
-        // SAFETY: the caller's iovec is writable for iov_len bytes during the call, and `now` is no longer than that.
-        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), part.iov_base.cast(), now.len()) };
-        rest = later;
+    for index in 0..parts.count() {
+        let put = parts.part(index).map_or(0, |mut part| part.put(rest));
+        rest = rest.get(put..).unwrap_or(&[]);
     }
     Some(n)
 }
 
 /// A write to the device by any call but write(2) and writev(2).
-pub(super) fn write_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
+pub(super) fn write_device(fd: c_int, parts: &[Input<'_>]) -> Option<isize> {
     let shim = shim().filter(|_| is_device(fd))?;
     Some(shim.write_vectored(fd, parts))
 }
@@ -55,16 +52,18 @@ pub(super) fn write_device(fd: c_int, parts: &[iovec]) -> Option<isize> {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: read(2) fills at most `len` bytes at `buf`, which are its caller's alone until it returns.
+    let into = unsafe { Output::new(buf, len) };
     if is_device(fd)
         && let Some(shim) = shim()
     {
-        return shim.read(fd, buf.cast(), len);
+        return shim.read(fd, into);
     }
     if pipes::is_ahead(fd) {
-        return pipes::read_ahead(buf.cast(), len);
+        return pipes::read_ahead(into);
     }
     // SAFETY: the caller's arguments, unchanged.
-    read_here(fd, buf, len, || unsafe { real::read(fd, buf, len) })
+    read_here(fd, into, || unsafe { real::read(fd, buf, len) })
 }
 
 /// read(2) as _FORTIFY_SOURCE calls it.
@@ -91,11 +90,13 @@ pub unsafe extern "C-unwind" fn __read_chk(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    if let Some(n) = read_device(fd, parts(iov, count)) {
+    // SAFETY: readv(2) reads `count` iovecs at `iov`, and fills what they name, which is its caller's alone until it returns.
+    let mut parts = unsafe { Outputs::new(iov, usize::try_from(count).unwrap_or(0)) };
+    if let Some(n) = read_device(fd, &mut parts) {
         return n;
     }
     if is_image(fd) && count > 0 {
-        return image_here(fd, parts(iov, count), true);
+        return read_image_here(fd, &mut parts);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::readv(fd, iov, count) }
@@ -107,13 +108,13 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: write(2) reads `len` bytes at `buf`, which its caller leaves as they are until it returns.
+    let part = [unsafe { Input::new(buf, len) }];
     if is_device(fd)
         && let Some(shim) = shim()
     {
-        let part = iovec { iov_base: buf.cast_mut(), iov_len: len };
-        return shim.write_vectored(fd, &[part]);
+        return shim.write_vectored(fd, &part);
     }
-    let part = [iovec { iov_base: buf.cast_mut(), iov_len: len }];
     // SAFETY: the caller's arguments, unchanged.
     write_here(fd, &part, || unsafe { real::write(fd, buf, len) })
 }
@@ -124,15 +125,18 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: writev(2) reads `count` iovecs at `iov`, and what they name, all of which its caller leaves as it is until it
+    // returns.
+    let parts = unsafe { Input::list(iov, usize::try_from(count).unwrap_or(0)) };
     // What the kernel refuses is its own to refuse: too many parts, or fewer than none.
     if is_device(fd)
         && (0..=MOST_PARTS).contains(&count)
         && let Some(shim) = shim()
     {
-        return shim.write_vectored(fd, parts(iov, count));
+        return shim.write_vectored(fd, parts);
     }
     // SAFETY: the caller's arguments, unchanged.
-    write_here(fd, parts(iov, count), || unsafe { real::writev(fd, iov, count) })
+    write_here(fd, parts, || unsafe { real::writev(fd, iov, count) })
 }
 
 /// splice(2).
@@ -177,7 +181,11 @@ pub unsafe extern "C-unwind" fn vmsplice(
     flags: c_uint,
 ) -> ssize_t {
     if shim().is_some() {
-        pipes::note_reply_head(iov, count);
+        // SAFETY: vmsplice(2) takes `count` iovecs at `iov`, of which the first is looked at if there is one; its caller leaves
+        // them, and what they name, alone until it returns.
+        if let [first, ..] = unsafe { Input::list(iov, count.min(1)) } {
+            pipes::note_reply_head(first);
+        }
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::vmsplice(fd, iov, count, flags) }
@@ -191,7 +199,8 @@ pub unsafe extern "C-unwind" fn vmsplice(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
     if request == FUSE_DEV_IOC_CLONE && is_device(fd) {
-        if !clones_another(fd, arg) {
+        // SAFETY: this ioctl(2) reads a number at its argument.
+        if !unsafe { clones_another(fd, arg) } {
             return 0;
         }
         // SAFETY: the caller's arguments, unchanged.

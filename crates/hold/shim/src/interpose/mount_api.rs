@@ -2,6 +2,7 @@
 //! find it mounted: what they make on their way there is nothing, and leads nowhere.
 
 use super::second::{device_in, give_own_device};
+use crate::argument::Text;
 use crate::descriptors::is_device;
 use crate::patience::patiently;
 use crate::real::{errno, set_errno};
@@ -84,14 +85,6 @@ fn mounted(fd: c_int) -> Option<What> {
     Some(What::Mounted(facts.stx_dev_major, facts.stx_dev_minor))
 }
 
-fn bytes<'a>(text: *const c_char) -> &'a [u8] {
-    if text.is_null() {
-        return &[];
-    }
-    // SAFETY: these calls take NUL-terminated strings, readable during the call, and the result is used only within it.
-    unsafe { CStr::from_ptr(text) }.to_bytes()
-}
-
 /// What a successor gets in the place of a file system that it is not to make.
 fn nothing(close_on_exec: bool) -> c_int {
     let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
@@ -148,7 +141,8 @@ fn successor() -> Option<&'static Shim> {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fsopen(kind: *const c_char, open_flags: c_uint) -> c_int {
-    let ours = shim().is_some() && is_fuse(bytes(kind));
+    // SAFETY: fsopen(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let ours = shim().is_some() && is_fuse(unsafe { Text::new(kind) }.bytes());
     let another = shim().is_some_and(Shim::begins_another);
     let fd = if ours && successor().is_some() && !another {
         nothing(open_flags & 1 != 0)
@@ -177,10 +171,15 @@ pub unsafe extern "C-unwind" fn fsconfig(
     if is_nothing(fd) {
         return 0;
     }
+    // SAFETY: fsconfig(2) takes a string for the key, or null, with each of these commands, which its caller leaves as it is until it
+    // returns.
+    let name = unsafe { text(key, matches!(command, SET_FLAG | SET_STRING | SET_FD)) };
+    // SAFETY: the same of the value with this one.
+    let text = unsafe { text(value.cast(), command == SET_STRING) };
     if shim().is_some() {
         let device = match command {
-            SET_FD if bytes(key) == b"fd" => Some(aux),
-            SET_STRING if bytes(key) == b"fd" => device_in(&[b"fd=", bytes(value.cast())].concat()),
+            SET_FD if name.bytes() == b"fd" => Some(aux),
+            SET_STRING if name.bytes() == b"fd" => device_in(&[b"fd=", text.bytes()].concat()),
             _ => None,
         };
         let another = || options_of(What::Context(fd)).is_some_and(|(_, another)| another);
@@ -197,9 +196,9 @@ pub unsafe extern "C-unwind" fn fsconfig(
     let Some(shim) = shim() else { return result };
     if result == 0 {
         let added = match command {
-            SET_FLAG => Some(bytes(key).to_vec()),
-            SET_STRING => Some([bytes(key), b"=", bytes(value.cast())].concat()),
-            SET_FD => Some([bytes(key), b"=", aux.to_string().as_bytes()].concat()),
+            SET_FLAG => Some(name.bytes().to_vec()),
+            SET_STRING => Some([name.bytes(), b"=", text.bytes()].concat()),
+            SET_FD => Some([name.bytes(), b"=", aux.to_string().as_bytes()].concat()),
             _ => None,
         };
         if let Some(added) = added {
@@ -214,6 +213,15 @@ pub unsafe extern "C-unwind" fn fsconfig(
         }
     }
     result
+}
+
+/// The string at `at`, if there `is` one.
+///
+/// # Safety
+/// If there is, what [`Text::new`] asks holds for it.
+unsafe fn text<'c>(at: *const c_char, is: bool) -> Text<'c> {
+    // SAFETY: the caller's contract.
+    if is { unsafe { Text::new(at) } } else { Text::NONE }
 }
 
 fn add(fd: c_int, option: &[u8]) {
@@ -261,12 +269,14 @@ pub unsafe extern "C-unwind" fn move_mount(
     to_path: *const c_char,
     move_flags: c_uint,
 ) -> c_int {
-    let whole = bytes(from_path).is_empty();
+    // SAFETY: move_mount(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    let (source, goal) = unsafe { Text::both(from_path, to_path) };
+    let whole = source.bytes().is_empty();
     if whole
         && is_nothing(from)
         && let Some(shim) = shim()
     {
-        if shim.is_another(&target(to, bytes(to_path)), None) {
+        if shim.is_another(&target(to, goal.bytes()), None) {
             // Which mount it begins with a daemon that mounts so does not say: the first is taken for the held one.
             eprintln!("belay: the held mount must be made before others: this one is refused");
             set_errno(libc::EBUSY);
@@ -277,7 +287,7 @@ pub unsafe extern "C-unwind" fn move_mount(
     }
     let known = if whole { mounted(from).and_then(options_of) } else { None };
     if let Some((shim, (_, true))) = shim().zip(known.as_ref()) {
-        let target = target(to, bytes(to_path));
+        let target = target(to, goal.bytes());
         let act = |at: &CStr| {
             // SAFETY: the caller's arguments, but for the place, which is the same.
             unsafe { place(from, from_path, libc::AT_FDCWD, at.as_ptr(), move_flags) }
@@ -289,7 +299,7 @@ pub unsafe extern "C-unwind" fn move_mount(
     if result == 0
         && let Some((shim, (options, _))) = shim().zip(known)
     {
-        shim.note_mounted(&target(to, bytes(to_path)), &options);
+        shim.note_mounted(&target(to, goal.bytes()), &options);
     }
     result
 }
@@ -338,7 +348,8 @@ pub unsafe extern "C-unwind" fn mount_setattr(
     attributes: *mut c_void,
     size: size_t,
 ) -> c_int {
-    let ours = bytes(path).is_empty() && is_nothing(fd);
+    // SAFETY: mount_setattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let ours = unsafe { Text::new(path) }.bytes().is_empty() && is_nothing(fd);
     if ours {
         return 0;
     }

@@ -2,20 +2,12 @@
 //! supervisor's, so that a daemon's own exit is told from a crash.
 
 use super::second::{device_in, mount_at, unmounts_another};
+use crate::argument::Text;
 use crate::real;
 use crate::shim::{Shim, shim};
 use belay_recorder::control::{ending, flags};
 use libc::{c_char, c_int, c_ulong, c_void};
 use std::ffi::CStr;
-
-fn bytes<'a>(text: *const c_char) -> &'a [u8] {
-    if text.is_null() {
-        return &[];
-    }
-    // SAFETY: mount(2) and umount(2) take NUL-terminated strings, readable during the call, and
-    // the result is used only within it.
-    unsafe { CStr::from_ptr(text) }.to_bytes()
-}
 
 /// mount(2).
 ///
@@ -29,12 +21,16 @@ pub unsafe extern "C-unwind" fn mount(
     mount_flags: c_ulong,
     data: *const c_void,
 ) -> c_int {
-    let ours = bytes(kind).starts_with(b"fuse") && !data.is_null();
+    // SAFETY: mount(2) takes two strings here, or nulls, which its caller leaves as they are until it returns.
+    let (goal, name) = unsafe { Text::both(target, kind) };
+    let ours = name.bytes().starts_with(b"fuse") && !data.is_null();
     let Some(shim) = shim().filter(|_| ours) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::mount(source, target, kind, mount_flags, data) };
     };
-    let (place, device) = (bytes(target), device_in(bytes(data.cast())));
+    // SAFETY: what a FUSE file system is mounted with is a string as well, for which the same holds.
+    let options = unsafe { Text::new(data.cast()) }.bytes();
+    let (place, device) = (goal.bytes(), device_in(options));
     let Some(_making) = shim.make_held(place, device) else {
         // SAFETY: the caller's arguments, but for the place, which is the same.
         let act = |place: &CStr| unsafe { mount_at(place, source, kind, mount_flags, data) };
@@ -48,7 +44,7 @@ pub unsafe extern "C-unwind" fn mount(
     let result = unsafe { real::mount(source, target, kind, mount_flags, data) };
     if result == 0 {
         shim.claim_mount(device);
-        shim.note_mounted(place, bytes(data.cast()));
+        shim.note_mounted(place, options);
     }
     result
 }
@@ -70,13 +66,10 @@ impl Shim {
     }
 }
 
-fn given_up(target: *const c_char) -> bool {
-    shim().is_some_and(|shim| shim.gives_up(bytes(target)))
-}
-
-fn unmounted_outside(target: *const c_char, flags: c_int) -> bool {
-    // SAFETY: umount(2) takes a NUL-terminated string, readable during the call.
-    !target.is_null() && unmounts_another(unsafe { CStr::from_ptr(target) }, flags)
+/// Whether what is mounted at `target` needs no unmounting by this process any more.
+fn is_unmounted(target: Text<'_>, flags: c_int) -> bool {
+    shim().is_some_and(|shim| shim.gives_up(target.bytes()))
+        || target.string().is_some_and(|target| unmounts_another(target, flags))
 }
 
 /// umount(2).
@@ -85,7 +78,8 @@ fn unmounted_outside(target: *const c_char, flags: c_int) -> bool {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn umount(target: *const c_char) -> c_int {
-    if given_up(target) || unmounted_outside(target, 0) {
+    // SAFETY: umount(2) takes a string, or null, which its caller leaves as it is until it returns.
+    if is_unmounted(unsafe { Text::new(target) }, 0) {
         return 0;
     }
     // SAFETY: the caller's argument, unchanged.
@@ -98,7 +92,8 @@ pub unsafe extern "C-unwind" fn umount(target: *const c_char) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn umount2(target: *const c_char, flags: c_int) -> c_int {
-    if given_up(target) || unmounted_outside(target, flags) {
+    // SAFETY: umount2(2) takes a string, or null, which its caller leaves as it is until it returns.
+    if is_unmounted(unsafe { Text::new(target) }, flags) {
         return 0;
     }
     // SAFETY: the caller's arguments, unchanged.

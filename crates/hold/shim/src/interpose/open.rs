@@ -2,22 +2,18 @@
 
 use super::calls::{open_changing, reopen};
 use super::second;
+use crate::argument::Text;
 use crate::effects::journal;
 use crate::shim::{Shim, shim};
 use crate::standin::instead;
 use crate::{descriptors, real, renumbered};
 use libc::{c_char, c_int, c_void, mode_t, size_t};
-use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 
 /// The device instead of a freshly opened /dev/fuse; `None` for other paths.
-fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
+fn device(path: Text<'_>, flags: c_int) -> Option<c_int> {
     let shim = shim()?;
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: open(2) takes a NUL-terminated string, readable during the call.
-    let path = unsafe { CStr::from_ptr(path) };
+    let path = path.string()?;
     if path != c"/dev/fuse" && path != c"/dev/fuse/" {
         return None;
     }
@@ -38,24 +34,22 @@ fn device(path: *const c_char, flags: c_int) -> Option<c_int> {
 }
 
 /// openat(2) of anything but the device, or of its stand-in if it leads to the mount.
-unsafe fn elsewhere(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    if !path.is_null() {
-        // SAFETY: openat(2) takes a NUL-terminated string, readable during the call.
-        let name = unsafe { CStr::from_ptr(path) };
-        if let Some(standin) = instead(dir, name, flags & libc::O_NOFOLLOW == 0) {
-            // SAFETY: the caller's arguments, but for the path, which is a live string.
-            return unsafe { real::openat(libc::AT_FDCWD, standin.as_ptr(), flags, mode) };
-        }
+fn elsewhere(dir: c_int, path: Text<'_>, flags: c_int, mode: mode_t) -> c_int {
+    if let Some(name) = path.string()
+        && let Some(standin) = instead(dir, name, flags & libc::O_NOFOLLOW == 0)
+    {
+        // SAFETY: a live string, and numbers.
+        return unsafe { real::openat(libc::AT_FDCWD, standin.as_ptr(), flags, mode) };
     }
-    // SAFETY: the caller's arguments, unchanged.
-    let make = || unsafe { real::openat(dir, path, flags, mode) as isize };
+    // SAFETY: openat(2) of a path, as its type says, and numbers.
+    let make = || unsafe { real::openat(dir, path.pointer(), flags, mode) as isize };
     opened(dir, path, (flags, mode), make, || reopen(dir, path, flags))
 }
 
 /// What is to be known of a file that is opened by `make`, or, where it was before, by `again`.
 fn opened(
     dir: c_int,
-    path: *const c_char,
+    path: Text<'_>,
     (flags, mode): (c_int, mode_t),
     make: impl Fn() -> isize,
     again: impl Fn() -> isize,
@@ -64,11 +58,9 @@ fn opened(
         journal::beyond(); // a file without a name is nobody's to find again
     }
     if flags & libc::O_TRUNC != 0
-        && !path.is_null()
         && let Some(epoch) = shim().and_then(Shim::epoch)
+        && let Some(path) = path.string()
     {
-        // SAFETY: as above.
-        let path = unsafe { CStr::from_ptr(path) };
         epoch.empties(dir, path, flags & libc::O_NOFOLLOW == 0);
     }
     if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 {
@@ -111,6 +103,8 @@ pub(super) unsafe fn openat2(
     // SAFETY: the caller's structure has so many bytes and is readable during the call; read as it lies.
     let mut known = unsafe { how.cast::<libc::open_how>().read_unaligned() };
     let (flags, mode) = (known.flags as c_int, known.mode as mode_t);
+    // SAFETY: openat2(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     if let Some(fd) = device(path, flags) {
         return fd;
     }
@@ -126,8 +120,9 @@ pub(super) unsafe fn openat2(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's arguments.
-    device(path, flags).unwrap_or_else(|| unsafe { elsewhere(libc::AT_FDCWD, path, flags, mode) })
+    // SAFETY: open(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
+    device(path, flags).unwrap_or_else(|| elsewhere(libc::AT_FDCWD, path, flags, mode))
 }
 
 /// open64(3).
@@ -171,8 +166,9 @@ pub unsafe extern "C-unwind" fn openat(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments.
-    device(path, flags).unwrap_or_else(|| unsafe { elsewhere(dir, path, flags, mode) })
+    // SAFETY: openat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
+    device(path, flags).unwrap_or_else(|| elsewhere(dir, path, flags, mode))
 }
 
 /// openat64(3).

@@ -1,35 +1,39 @@
 //! Looks at paths: a successor must not look at the mount that it is to serve (see `standin`).
 
 use super::calls::look;
+use crate::argument::{Output, Text};
 use crate::real;
 use crate::standin::{instead, resolved};
 use belay_effects::Kind;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, DIR, c_char, c_int, c_uint, c_void};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 
 /// The stand-in for the path of a call, if it needs one.
 #[inline]
-fn standin(dir: c_int, path: *const c_char, follow: bool) -> Option<CString> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: these functions take NUL-terminated strings, readable during the call.
-    instead(dir, unsafe { CStr::from_ptr(path) }, follow)
+fn standin(dir: c_int, path: Text<'_>, follow: bool) -> Option<CString> {
+    instead(dir, path.string()?, follow)
 }
 
-/// The path to use in the place of `path`.
+/// The path to use in the place of `path`, which is an argument of the function that this stands in.
 macro_rules! replaced {
     ($name:ident, $dir:expr, $path:expr, $follow:expr) => {
-        let found = standin($dir, $path, $follow);
-        let $name = found.as_ref().map_or($path, |path| path.as_ptr());
+        // SAFETY: that function takes a string, or null, which its caller leaves as it is until it returns.
+        let given = unsafe { Text::new($path) };
+        let found = standin($dir, given, $follow);
+        let $name = found.as_deref().map_or(given, Text::from);
     };
 }
 
 /// newfstatat(2): all of libc's are this one on 64-bit machines, where its structure is the kernel's.
+///
+/// # Safety
+/// As that.
 unsafe fn status(dir: c_int, path: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
-    let size = size_of::<libc::stat>();
-    look(Kind::Stat, path, &[flags as u64], (into, size), || {
+    // SAFETY: it fills this structure, which is its caller's alone until it returns.
+    let out = unsafe { Output::new(into, size_of::<libc::stat>()) };
+    look(Kind::Stat, path, &[flags as u64], out, || {
+        let path = path.pointer();
         // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
         unsafe { belay_sys::raw::syscall(libc::SYS_newfstatat, dir, path, into, flags) as isize }
     })
@@ -124,7 +128,10 @@ pub unsafe extern "C-unwind" fn statx(
 ) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
     let numbers = [flags as u64, u64::from(mask)];
-    look(Kind::Stat, path, &numbers, (into, size_of::<libc::statx>()), || {
+    // SAFETY: it fills this structure, which is its caller's alone until it returns.
+    let out = unsafe { Output::new(into, size_of::<libc::statx>()) };
+    look(Kind::Stat, path, &numbers, out, || {
+        let path = path.pointer();
         // SAFETY: the caller's arguments, but perhaps for the path, which is a live string.
         unsafe { belay_sys::raw::syscall(libc::SYS_statx, dir, path, flags, mask, into) as isize }
     })
@@ -138,8 +145,8 @@ pub unsafe extern "C-unwind" fn statx(
 pub unsafe extern "C-unwind" fn access(path: *const c_char, mode: c_int) -> c_int {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
-    let make = || unsafe { real::access(path, mode) as isize };
-    look(Kind::Access, path, &[mode as u64], (std::ptr::null_mut(), 0), make)
+    let make = || unsafe { real::access(path.pointer(), mode) as isize };
+    look(Kind::Access, path, &[mode as u64], Output::NONE, make)
 }
 
 /// faccessat(2).
@@ -155,8 +162,8 @@ pub unsafe extern "C-unwind" fn faccessat(
 ) -> c_int {
     replaced!(path, dir, path, flags & AT_SYMLINK_NOFOLLOW == 0);
     // SAFETY: as above.
-    let make = || unsafe { real::faccessat(dir, path, mode, flags) as isize };
-    look(Kind::Access, path, &[mode as u64, flags as u64], (std::ptr::null_mut(), 0), make)
+    let make = || unsafe { real::faccessat(dir, path.pointer(), mode, flags) as isize };
+    look(Kind::Access, path, &[mode as u64, flags as u64], Output::NONE, make)
 }
 
 /// chdir(2).
@@ -167,7 +174,7 @@ pub unsafe extern "C-unwind" fn faccessat(
 pub unsafe extern "C-unwind" fn chdir(path: *const c_char) -> c_int {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
-    unsafe { real::chdir(path) }
+    unsafe { real::chdir(path.pointer()) }
 }
 
 /// opendir(3).
@@ -178,7 +185,7 @@ pub unsafe extern "C-unwind" fn chdir(path: *const c_char) -> c_int {
 pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut DIR {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
-    unsafe { real::opendir(path) }
+    unsafe { real::opendir(path.pointer()) }
 }
 
 macro_rules! spaces {
@@ -191,8 +198,10 @@ macro_rules! spaces {
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, into: *mut $space) -> c_int {
             replaced!(path, AT_FDCWD, path, true);
             // SAFETY: as above.
-            let make = || unsafe { real::$real(path, into) as isize };
-            look(Kind::Statvfs, path, &[], (into.cast(), size_of::<$space>()), make)
+            let make = || unsafe { real::$real(path.pointer(), into) as isize };
+            // SAFETY: it fills this structure, which is its caller's alone until it returns.
+            let into = unsafe { Output::new(into.cast(), size_of::<$space>()) };
+            look(Kind::Statvfs, path, &[], into, make)
         }
     )*};
 }
@@ -218,7 +227,7 @@ pub unsafe extern "C-unwind" fn scandir(
 ) -> c_int {
     replaced!(path, AT_FDCWD, path, true);
     // SAFETY: as above.
-    unsafe { real::scandir(path, into, filter, order) }
+    unsafe { real::scandir(path.pointer(), into, filter, order) }
 }
 
 /// The same: on 64-bit machines both have one structure.
@@ -242,17 +251,15 @@ pub unsafe extern "C-unwind" fn scandir64(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
-    if !path.is_null() {
-        // SAFETY: realpath(3) takes a NUL-terminated string, readable during the call.
-        let found = resolved(unsafe { CStr::from_ptr(path) });
-        if let Some(found) = found.filter(|found| found.count_bytes() < libc::PATH_MAX as usize) {
-            if into.is_null() {
-                // SAFETY: a live string; the copy is malloc's, as the caller expects.
-                return unsafe { libc::strdup(found.as_ptr()) };
-            }
-            // SAFETY: the caller's buffer has PATH_MAX bytes, and this has fewer (just seen).
-            return unsafe { libc::strcpy(into, found.as_ptr()) };
+    // SAFETY: realpath(3) takes a string, or null, which its caller leaves as it is until it returns.
+    let found = unsafe { Text::new(path) }.string().and_then(resolved);
+    if let Some(found) = found.filter(|found| found.count_bytes() < libc::PATH_MAX as usize) {
+        if into.is_null() {
+            // SAFETY: a live string; the copy is malloc's, as the caller expects.
+            return unsafe { libc::strdup(found.as_ptr()) };
         }
+        // SAFETY: the caller's buffer has PATH_MAX bytes, and this has fewer (just seen).
+        return unsafe { libc::strcpy(into, found.as_ptr()) };
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::realpath(path, into) }

@@ -94,11 +94,14 @@ pub(super) fn give_own_device(fd: c_int) -> bool {
 
 /// FUSE_DEV_IOC_CLONE on `fd`, which is the held device still: whether it is to be a clone of one of another mount, and
 /// was made a device of its own for that. `source`: the place of the number of what is cloned.
-pub(super) fn clones_another(fd: c_int, source: *const c_void) -> bool {
+///
+/// # Safety
+/// `source` is null, or four bytes can be read there, aligned or not.
+pub(super) unsafe fn clones_another(fd: c_int, source: *const c_void) -> bool {
     if source.is_null() || !CLAIMED.load(Relaxed) {
         return false;
     }
-    // SAFETY: by the ioctl's contract the place of a number, readable.
+    // SAFETY: not null, so it is the place of a number, by the caller's contract.
     let source = (unsafe { source.cast::<u32>().read_unaligned() }) as c_int;
     !descriptors::is_device(source) && is_fuse(source) && give_own_device(fd)
 }

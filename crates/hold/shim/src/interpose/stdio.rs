@@ -1,22 +1,20 @@
 //! Streams of the C library's, which opens, reads, writes and closes them without the calls that are seen here. An image
 //! must not be used so.
 
+use crate::argument::Text;
 use crate::effects::journal;
 use crate::real;
 use crate::renumbered;
 use crate::shim::shim;
 use libc::{FILE, c_char, c_int};
 use rustix::fs::Stat;
-use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 /// Whether a stream on that file is refused, with errno set.
-fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: *const c_char) -> bool {
-    let (Some(shim), false) = (shim(), mode.is_null()) else {
-        return false;
-    };
-    // SAFETY: the mode of a stream is a C string, readable during the call.
-    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: Text<'_>) -> bool {
+    let Some(shim) = shim() else { return false };
+    let Some(mode) = mode.string() else { return false };
+    let mode = mode.to_bytes();
     let Some(epoch) = shim.epoch() else {
         journal::stream(mode);
         return false;
@@ -25,12 +23,8 @@ fn refuses(stat: impl FnOnce() -> rustix::io::Result<Stat>, mode: *const c_char)
     stat().is_ok_and(|stat| epoch.refuses_stream(&stat, reads))
 }
 
-fn by_name(path: *const c_char) -> rustix::io::Result<Stat> {
-    if path.is_null() {
-        return Err(rustix::io::Errno::FAULT);
-    }
-    // SAFETY: a C string that is readable during the call, by fopen's contract.
-    rustix::fs::stat(unsafe { CStr::from_ptr(path) })
+fn by_name(path: Text<'_>) -> rustix::io::Result<Stat> {
+    rustix::fs::stat(path.string().ok_or(rustix::io::Errno::FAULT)?)
 }
 
 fn by_number(fd: c_int) -> rustix::io::Result<Stat> {
@@ -42,9 +36,12 @@ fn by_number(fd: c_int) -> rustix::io::Result<Stat> {
 }
 
 /// The stream was opened just now: its number may have been another's.
-fn opened(stream: *mut FILE) -> *mut FILE {
+///
+/// # Safety
+/// `stream` is null, or an open stream.
+unsafe fn opened(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() {
-        // SAFETY: the stream is open, and the calling thread is the first to have it.
+        // SAFETY: an open stream, by the caller's contract.
         renumbered::remove(unsafe { libc::fileno(stream) });
     }
     stream
@@ -58,11 +55,15 @@ macro_rules! opens {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            if refuses(|| by_name(path), mode) {
+            // SAFETY: fopen(3) takes two strings, which its caller leaves as they are until it returns.
+            let (name, how) = unsafe { Text::both(path, mode) };
+            if refuses(|| by_name(name), how) {
                 return std::ptr::null_mut();
             }
             // SAFETY: the caller's arguments, unchanged.
-            opened(unsafe { real::$name(path, mode) })
+            let stream = unsafe { real::$name(path, mode) };
+            // SAFETY: null, or opened just now.
+            unsafe { opened(stream) }
         }
     )*};
 }
@@ -84,14 +85,19 @@ macro_rules! reopens {
             mode: *const c_char,
             stream: *mut FILE,
         ) -> *mut FILE {
-            if refuses(|| by_name(path), mode) {
+            // SAFETY: freopen(3) takes two strings, of which the path may be null, and which its caller leaves as they are until it
+            // returns.
+            let (name, how) = unsafe { Text::both(path, mode) };
+            if refuses(|| by_name(name), how) {
                 // SAFETY: the caller's stream, which freopen closes also where it fails.
                 unsafe { fclose(stream) };
                 real::set_errno(libc::EOPNOTSUPP);
                 return std::ptr::null_mut();
             }
             // SAFETY: the caller's arguments, unchanged.
-            opened(unsafe { real::$name(path, mode, stream) })
+            let stream = unsafe { real::$name(path, mode, stream) };
+            // SAFETY: null, or opened just now.
+            unsafe { opened(stream) }
         }
     )*};
 }
@@ -107,7 +113,9 @@ reopens! {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if refuses(|| by_number(fd), mode) {
+    // SAFETY: fdopen(3) takes a string, which its caller leaves as it is until it returns.
+    let how = unsafe { Text::new(mode) };
+    if refuses(|| by_number(fd), how) {
         return std::ptr::null_mut();
     }
     crate::positions::hand_back(fd); // libc asks the kernel

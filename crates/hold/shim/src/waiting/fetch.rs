@@ -5,6 +5,7 @@
 //! others. So before the daemon is told, the message is taken, and lies here until it reads. (With O_NONBLOCK its read
 //! says that there is nothing, which such daemons know.)
 
+use crate::argument::Output;
 use crate::populate;
 use crate::shim::Shim;
 use belay_host::{After, Before, Device, LOOK};
@@ -126,13 +127,14 @@ impl Shim {
             let largest = if largest == 0 { LARGEST } else { largest };
             let mut buffer = std::mem::take(&mut self.waiting.stash().spare);
             buffer.resize(largest.min(64 << 20) + ROOM, 0);
-            populate::once(buffer.as_ptr(), buffer.len(), || self.put_off());
+            populate::once(buffer.as_ptr() as usize, buffer.len(), || self.put_off());
             // A thread that simply reads may take the message first: then this one sleeps there, and can be woken.
             self.waiting.begin_reading();
             let got = match slot {
                 Some(slot) => {
-                    let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-                    usize::try_from(self.read_into(slot, at, len)).map_err(|_| crate::real::errno())
+                    let mut room = Output::from(buffer.as_mut_slice());
+                    usize::try_from(self.read_into(slot, &mut room))
+                        .map_err(|_| crate::real::errno())
                 }
                 None => rustix::io::read(&self.device, &mut buffer[..])
                     .map_err(rustix::io::Errno::raw_os_error),

@@ -1,35 +1,36 @@
 //! What an effectful call is, as far as the journal compares and probes it.
 
+use crate::argument::Text;
 use belay_effects::Kind;
 use belay_effects::log::digest;
-use libc::{c_char, c_int};
+use libc::c_int;
 
 /// What a call is about, as far as a probe needs it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum About {
+pub(crate) enum About<'c> {
     /// A name below a directory.
-    Name(c_int, *const c_char),
+    Name(c_int, Text<'c>),
     /// Two names.
-    Names((c_int, *const c_char), (c_int, *const c_char)),
+    Names((c_int, Text<'c>), (c_int, Text<'c>)),
     /// Two names, the last link of the first of which is followed.
-    Link((c_int, *const c_char), (c_int, *const c_char)),
+    Link((c_int, Text<'c>), (c_int, Text<'c>)),
     /// An open file.
     File(c_int),
     /// A place in an open file.
     Place(c_int, u64),
     /// An extended attribute of a name; whether its last link is followed.
-    NameAttribute(*const c_char, bool, *const c_char),
+    NameAttribute(Text<'c>, bool, Text<'c>),
     /// An extended attribute of an open file.
-    FileAttribute(c_int, *const c_char),
+    FileAttribute(c_int, Text<'c>),
 }
 
 /// An effectful call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct Call<'c> {
     pub(crate) kind: Kind,
     /// Its arguments, but for numbers of descriptors, which differ between lives.
     pub(crate) digest: u64,
-    pub(crate) about: About,
+    pub(crate) about: About<'c>,
     /// How much it is to write.
     pub(crate) length: u64,
 }

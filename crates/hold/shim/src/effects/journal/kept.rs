@@ -34,7 +34,7 @@ const WORD: u64 = 8;
 /// Whether what a call has done is there when the daemon is not any more. A file without a name (a temporary one that was
 /// removed, a memfd) dies with it, and so does one whose name was drawn at random for this life; a word to a thread of its
 /// own does.
-pub(super) fn lasts(call: &Call) -> bool {
+pub(super) fn lasts(call: &Call<'_>) -> bool {
     match call.about {
         About::File(fd) if call.kind == Kind::Send && call.length <= WORD => leads_away(fd),
         About::File(fd) | About::Place(fd, _) | About::FileAttribute(fd, _) => is_lasting(fd),

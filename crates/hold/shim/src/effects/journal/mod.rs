@@ -26,6 +26,7 @@ pub(crate) use watched::{is_looked_for, note_image};
 
 use super::policy::Policy;
 use super::tag::{self, State, Tag};
+use crate::argument::Output;
 use crate::real;
 use crate::shim::{Shim, policy, shim};
 use belay_effects::Kind;
@@ -39,8 +40,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Makes an effectful call, or takes what it gave before. `again` is what to do instead of `make` if
 /// it was made and opened something.
 #[inline]
-pub(crate) fn effect(
-    call: impl FnOnce() -> Call,
+pub(crate) fn effect<'c>(
+    call: impl FnOnce() -> Call<'c>,
     make: impl Fn() -> isize,
     again: impl Fn() -> isize,
 ) -> isize {
@@ -109,13 +110,13 @@ pub(crate) fn effect(
     }
 }
 
-/// Makes a read, or gives what it gave before. It gives at most `len` bytes at `out`, as many as
-/// `length` says for its result.
+/// Makes a read, or gives what it gave before. It fills as much of `out` as `length` says for
+/// its result.
 #[inline]
 pub(crate) fn read(
     kind: Kind,
     arguments: impl FnOnce() -> u64,
-    out: (*mut u8, usize),
+    out: Output<'_>,
     length: impl Fn(isize) -> usize,
     make: impl Fn() -> isize,
     moved: Option<c_int>,

@@ -3,6 +3,7 @@
 use super::super::log_of;
 use super::super::tag::{self, State, Tag};
 use super::{fail, give, outcome, turn};
+use crate::argument::Output;
 use crate::dying::checkpoint;
 use crate::real;
 use crate::shim::Shim;
@@ -18,7 +19,7 @@ impl Shim {
         &self,
         mut tag: Tag,
         (kind, digest): (Kind, u64),
-        (out, room): (*mut u8, usize),
+        mut out: Output<'_>,
         length: impl Fn(isize) -> usize,
         make: impl Fn() -> isize,
         moved: Option<c_int>,
@@ -41,7 +42,7 @@ impl Shim {
             }
             match advice {
                 Advice::Recorded(entry) => {
-                    return self.give_read(&log, &entry, (out, room), moved);
+                    return self.give_read(&log, &entry, out, moved);
                 }
                 // It has come to where it was: this is new, and the next life has to see it as it is now.
                 Advice::Make if tag.state == State::Logged => {}
@@ -59,14 +60,7 @@ impl Shim {
         drop(turn);
         let result = make();
         let errno = real::errno();
-        let n = length(result).min(room);
-        let bytes = if n == 0 {
-            &[][..]
-        } else {
-            // SAFETY: the call has just filled `n` bytes there, at most the `room` that the daemon's
-            // buffer has, and the daemon's thread waits for us.
-            unsafe { std::slice::from_raw_parts(out, n) }
-        };
+        let bytes = out.filled(length(result));
         let head = Head { kind: kind as u32, digest, ..Head::default() };
         let turn = self::turn(&tag);
         let appended = log.append_done(&head, bytes, outcome(result));
@@ -83,16 +77,11 @@ impl Shim {
         &self,
         log: &Log<'_, Arc<Mapping>>,
         entry: &Entry,
-        (out, room): (*mut u8, usize),
+        mut out: Output<'_>,
         moved: Option<c_int>,
     ) -> isize {
         self.tally(Tally::Replayed);
-        let mut bytes = vec![0; entry.payload.min(room)];
-        let n = log.payload(entry, &mut bytes);
-        if n > 0 {
-            // SAFETY: the daemon's buffer has `room` bytes, `n` is at most that, and `bytes` is ours.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, n) };
-        }
+        log.payload(entry, out.bytes());
         let recorded = entry.outcome.unwrap_or((-1, libc::EIO));
         if let (Some(fd), true) = (moved, recorded.0 > 0) {
             // SAFETY: lseek(2) on the daemon's own descriptor.

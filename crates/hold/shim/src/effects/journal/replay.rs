@@ -26,7 +26,7 @@ impl Shim {
     pub(super) fn effect(
         &self,
         mut tag: Tag,
-        call: &Call,
+        call: &Call<'_>,
         make: impl Fn() -> isize,
         again: impl Fn() -> isize,
     ) -> isize {
@@ -90,7 +90,7 @@ impl Shim {
 
     /// A call that is not on record, and what its request is to change.
     #[cold]
-    fn further(&self, tag: &Tag, call: &Call) -> Further {
+    fn further(&self, tag: &Tag, call: &Call<'_>) -> Further {
         let start = if let About::Place(_, offset) = call.about { offset } else { 0 };
         let asked = self.asked_from(tag).unwrap_or(0);
         Further { digest: call.digest, start, length: call.length, asked }
@@ -112,7 +112,7 @@ impl Shim {
     }
 
     /// A call that was made before.
-    fn recorded(&self, entry: &Entry, call: &Call, again: impl Fn() -> isize) -> isize {
+    fn recorded(&self, entry: &Entry, call: &Call<'_>, again: impl Fn() -> isize) -> isize {
         self.tally(Tally::Replayed);
         let (result, errno) = entry.outcome.unwrap_or((-1, libc::EIO));
         if result < 0 {
@@ -122,7 +122,7 @@ impl Shim {
     }
 
     /// What the daemon's own state needs of a call that is not made again.
-    fn as_if_made(&self, call: &Call, result: isize, again: impl Fn() -> isize) -> isize {
+    fn as_if_made(&self, call: &Call<'_>, result: isize, again: impl Fn() -> isize) -> isize {
         if call.kind.opens() || call.kind == Kind::Copy {
             return again();
         }
@@ -142,7 +142,7 @@ impl Shim {
         tag: Tag,
         log: &Log<'_, Arc<Mapping>>,
         mut entry: Entry,
-        call: &Call,
+        call: &Call<'_>,
         make: impl Fn() -> isize,
     ) -> isize {
         let settled = probe::settle_over(call.kind, &entry, &facts(call), call.length);
@@ -165,7 +165,7 @@ impl Shim {
         tag: Tag,
         log: &Log<'_, Arc<Mapping>>,
         mut entry: Entry,
-        call: &Call,
+        call: &Call<'_>,
         make: impl Fn() -> isize,
         again: impl Fn() -> isize,
     ) -> isize {
@@ -190,7 +190,7 @@ impl Shim {
 }
 
 /// Takes back what was appended, if it is to be appended anew.
-fn cut(settled: Settled, call: &Call) {
+fn cut(settled: Settled, call: &Call<'_>) {
     if let (Settled::Cut(size), About::File(fd)) = (settled, call.about) {
         // SAFETY: ftruncate(2) on the daemon's own descriptor.
         unsafe { belay_sys::raw::syscall(libc::SYS_ftruncate, fd, size) };

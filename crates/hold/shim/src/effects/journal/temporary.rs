@@ -5,8 +5,9 @@
 //! Of the names a digest is kept, in a table with a bound: one that is overwritten there is taken for the name of a store, of
 //! which nothing is said.
 
+use crate::argument::Text;
 use belay_effects::log::digest;
-use libc::{c_char, c_int};
+use libc::c_int;
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
@@ -59,9 +60,8 @@ pub(crate) fn drawn(path: &CStr) -> bool {
 
 /// Whether a name is one of those, or below a directory that has one.
 #[inline]
-pub(super) fn is_name(path: *const c_char) -> bool {
-    // SAFETY: the daemon's argument to a call that takes a C string, readable until that returns.
-    ANY.load(Relaxed) && !path.is_null() && is_path(unsafe { CStr::from_ptr(path) }.to_bytes())
+pub(super) fn is_name(path: Text<'_>) -> bool {
+    ANY.load(Relaxed) && is_path(path.bytes())
 }
 
 /// The same of a file that is open.

@@ -28,7 +28,7 @@ pub(crate) fn is_looked_for() -> bool {
 
 /// The calling thread makes an effectful call.
 #[inline]
-pub(super) fn note(call: impl FnOnce() -> Call) {
+pub(super) fn note<'c>(call: impl FnOnce() -> Call<'c>) {
     if is_looked_for() {
         changes(|| kept::lasts(&call()));
     }

@@ -1,7 +1,7 @@
 //! Modes, owners, times and extended attributes.
 
-use super::memory::slice;
-use super::{bytes, on_file, on_name, syscall};
+use super::{on_file, on_name, syscall};
+use crate::argument::{Input, Text};
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::real;
 use belay_effects::Kind;
@@ -17,6 +17,8 @@ use libc::{
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn chmod(path: *const c_char, mode: mode_t) -> c_int {
     let make = || syscall!(SYS_fchmodat, AT_FDCWD, path, mode);
+    // SAFETY: chmod(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     on_name(Kind::Mode, (AT_FDCWD, path), &[u64::from(mode)], make)
 }
 
@@ -42,6 +44,8 @@ pub unsafe extern "C-unwind" fn fchmodat(
 ) -> c_int {
     // SAFETY: the caller's arguments. libc makes up for kernels without fchmodat2(2).
     let make = || unsafe { real::fchmodat(dir, path, mode, flags) as isize };
+    // SAFETY: fchmodat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     on_name(Kind::Mode, (dir, path), &[u64::from(mode), flags as u64], make)
 }
 
@@ -89,16 +93,14 @@ pub unsafe extern "C-unwind" fn fchownat(
 ) -> c_int {
     let numbers = [u64::from(uid), u64::from(gid), flags as u64];
     let make = || syscall!(SYS_fchownat, dir, path, uid, gid, flags);
+    // SAFETY: fchownat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     on_name(Kind::Owner, (dir, path), &numbers, make)
 }
 
-/// The numbers in two times; those of a null pointer mean now.
-fn numbers(times: *const timespec) -> [u64; 5] {
-    if times.is_null() {
-        return [0; 5];
-    }
-    // SAFETY: utimensat(2) and futimens(3) take two of these, readable during the call.
-    let [a, b] = unsafe { *times.cast::<[timespec; 2]>() };
+/// The numbers in two times; none means now.
+fn numbers(times: Option<&[timespec; 2]>) -> [u64; 5] {
+    let Some([a, b]) = times else { return [0; 5] };
     [1, a.tv_sec as u64, a.tv_nsec as u64, b.tv_sec as u64, b.tv_nsec as u64]
 }
 
@@ -114,6 +116,10 @@ pub unsafe extern "C-unwind" fn utimensat(
     flags: c_int,
 ) -> c_int {
     let make = || syscall!(SYS_utimensat, dir, path, times, flags);
+    // SAFETY: utimensat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
+    // SAFETY: it takes two times, or null, for which the same holds.
+    let times = unsafe { times.cast::<[timespec; 2]>().as_ref() };
     on_name(Kind::Times, (dir, path), &numbers(times), make)
 }
 
@@ -125,16 +131,18 @@ pub unsafe extern "C-unwind" fn utimensat(
 pub unsafe extern "C-unwind" fn futimens(fd: c_int, times: *const timespec) -> c_int {
     let nothing: *const c_char = std::ptr::null();
     let make = || syscall!(SYS_utimensat, fd, nothing, times, 0);
+    // SAFETY: futimens(3) takes two times, or null, which its caller leaves as they are until it returns.
+    let times = unsafe { times.cast::<[timespec; 2]>().as_ref() };
     on_file(Kind::Times, fd, &numbers(times), make) as c_int
 }
 
 /// Two times in microseconds as ones in nanoseconds.
-fn precise(times: *const timeval) -> Option<[timespec; 2]> {
-    if times.is_null() {
-        return None;
-    }
-    // SAFETY: the utimes(2) family takes two of these, readable during the call.
-    let pair = unsafe { *times.cast::<[timeval; 2]>() };
+///
+/// # Safety
+/// `times` is null, or two times can be read there.
+unsafe fn precise(times: *const timeval) -> Option<[timespec; 2]> {
+    // SAFETY: the caller's contract.
+    let pair = *unsafe { times.cast::<[timeval; 2]>().as_ref() }?;
     Some(pair.map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 }))
 }
 
@@ -148,7 +156,8 @@ fn pointer(times: &Option<[timespec; 2]>) -> *const timespec {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn utimes(path: *const c_char, times: *const timeval) -> c_int {
-    let times = precise(times);
+    // SAFETY: the caller's argument.
+    let times = unsafe { precise(times) };
     // SAFETY: the caller's path, and live times.
     unsafe { utimensat(AT_FDCWD, path, pointer(&times), 0) }
 }
@@ -159,7 +168,8 @@ pub unsafe extern "C-unwind" fn utimes(path: *const c_char, times: *const timeva
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn lutimes(path: *const c_char, times: *const timeval) -> c_int {
-    let times = precise(times);
+    // SAFETY: the caller's argument.
+    let times = unsafe { precise(times) };
     // SAFETY: the caller's path, and live times.
     unsafe { utimensat(AT_FDCWD, path, pointer(&times), AT_SYMLINK_NOFOLLOW) }
 }
@@ -170,7 +180,8 @@ pub unsafe extern "C-unwind" fn lutimes(path: *const c_char, times: *const timev
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn futimes(fd: c_int, times: *const timeval) -> c_int {
-    let times = precise(times);
+    // SAFETY: the caller's argument.
+    let times = unsafe { precise(times) };
     // SAFETY: the caller's descriptor, and live times.
     unsafe { futimens(fd, pointer(&times)) }
 }
@@ -185,7 +196,8 @@ pub unsafe extern "C-unwind" fn futimesat(
     path: *const c_char,
     times: *const timeval,
 ) -> c_int {
-    let times = precise(times);
+    // SAFETY: the caller's argument.
+    let times = unsafe { precise(times) };
     // SAFETY: the caller's directory and path, and live times.
     unsafe { utimensat(dir, path, pointer(&times), 0) }
 }
@@ -206,43 +218,57 @@ pub unsafe extern "C-unwind" fn utime(path: *const c_char, times: *const utimbuf
 }
 
 /// An attribute of what a path leads to.
-fn of_target(path: *const c_char, name: *const c_char) -> About {
+///
+/// # Safety
+/// What [`Text::new`] asks holds for both.
+unsafe fn of_target<'c>(path: *const c_char, name: *const c_char) -> About<'c> {
+    // SAFETY: the caller's contract.
+    let (path, name) = unsafe { Text::both(path, name) };
     About::NameAttribute(path, true, name)
 }
 
 /// An attribute of what a path names, also if that is a link.
-fn of_link(path: *const c_char, name: *const c_char) -> About {
+///
+/// # Safety
+/// What [`Text::new`] asks holds for both.
+unsafe fn of_link<'c>(path: *const c_char, name: *const c_char) -> About<'c> {
+    // SAFETY: the caller's contract.
+    let (path, name) = unsafe { Text::both(path, name) };
     About::NameAttribute(path, false, name)
 }
 
+/// An attribute of an open file.
+///
+/// # Safety
+/// What [`Text::new`] asks holds for the name.
+unsafe fn of_file<'c>(fd: c_int, name: *const c_char) -> About<'c> {
+    // SAFETY: the caller's contract.
+    About::FileAttribute(fd, unsafe { Text::new(name) })
+}
+
 /// The path, if it is one, and the name of an extended attribute.
-fn strings<'a>(about: About) -> [&'a [u8]; 2] {
+fn strings(about: About<'_>) -> [&[u8]; 2] {
     match about {
-        About::NameAttribute(path, _, name) => [bytes(path), bytes(name)],
-        About::FileAttribute(_, name) => [&[], bytes(name)],
+        About::NameAttribute(path, _, name) => [path.bytes(), name.bytes()],
+        About::FileAttribute(_, name) => [&[], name.bytes()],
         _ => [&[]; 2],
     }
 }
 
 /// Setting an extended attribute.
-fn set(
-    about: About,
-    (at, len): (*const c_void, usize),
-    flags: c_int,
-    make: impl Fn() -> isize,
-) -> c_int {
+fn set(about: About<'_>, value: Input<'_>, flags: c_int, make: impl Fn() -> isize) -> c_int {
     let new = flags & libc::XATTR_CREATE != 0;
     let kind = if new { Kind::XattrCreate } else { Kind::XattrSet };
     let call = || {
         let [path, name] = strings(about);
-        let digest = arguments(kind, &[path, name, slice(at, len)], &[flags as u64]);
+        let digest = arguments(kind, &[path, name, value.bytes()], &[flags as u64]);
         Call { kind, digest, about, length: 0 }
     };
     effect(call, make, || 0) as c_int
 }
 
 /// Removing an extended attribute.
-fn remove(about: About, make: impl Fn() -> isize) -> c_int {
+fn remove(about: About<'_>, make: impl Fn() -> isize) -> c_int {
     let kind = Kind::XattrRemove;
     let call = || Call { kind, digest: arguments(kind, &strings(about), &[]), about, length: 0 };
     effect(call, make, || 0) as c_int
@@ -264,7 +290,11 @@ macro_rules! attributes {
             flags: c_int,
         ) -> c_int {
             let make = || syscall!($set_number, of, name, at, len, flags);
-            set($about(of, name), (at, len), flags, make)
+            // SAFETY: setxattr(2) takes strings, or nulls, which its caller leaves as they are until it returns.
+            let about = unsafe { $about(of, name) };
+            // SAFETY: it reads `len` bytes at `at`, for which the same holds.
+            let value = unsafe { Input::new(at, len) };
+            set(about, value, flags, make)
         }
 
         /// removexattr(2), lremovexattr(2) or fremovexattr(2).
@@ -273,7 +303,9 @@ macro_rules! attributes {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $remove(of: $of, name: *const c_char) -> c_int {
-            remove($about(of, name), || syscall!($remove_number, of, name))
+            // SAFETY: removexattr(2) takes strings, or nulls, which its caller leaves as they are until it returns.
+            let about = unsafe { $about(of, name) };
+            remove(about, || syscall!($remove_number, of, name))
         }
     )*};
 }
@@ -284,5 +316,5 @@ type Path = *const c_char;
 attributes! {
     Path: of_target, setxattr, SYS_setxattr, removexattr, SYS_removexattr;
     Path: of_link, lsetxattr, SYS_lsetxattr, lremovexattr, SYS_lremovexattr;
-    c_int: About::FileAttribute, fsetxattr, SYS_fsetxattr, fremovexattr, SYS_fremovexattr;
+    c_int: of_file, fsetxattr, SYS_fsetxattr, fremovexattr, SYS_fremovexattr;
 }

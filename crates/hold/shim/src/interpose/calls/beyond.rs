@@ -24,10 +24,17 @@ macro_rules! passed_on {
 }
 
 /// Draws a name at random, by `make`, into `template`.
-fn draw<T>(template: *mut c_char, make: impl FnOnce() -> T, failed: impl Fn(&T) -> bool) -> T {
+///
+/// # Safety
+/// When `make` has not failed, a NUL-terminated string begins at `template` that can be read, and that nobody else writes to.
+unsafe fn draw<T>(
+    template: *mut c_char,
+    make: impl FnOnce() -> T,
+    failed: impl Fn(&T) -> bool,
+) -> T {
     beyond();
     let made = make();
-    // SAFETY: a C string of the caller's, which the call has filled in.
+    // SAFETY: it has not failed, so this is a string, by the caller's contract.
     if !failed(&made) && !drawn(unsafe { CStr::from_ptr(template) }) {
         left();
     }
@@ -43,7 +50,9 @@ macro_rules! drawn_files {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(template: *mut c_char, $($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments, unchanged.
-            draw(template, || unsafe { real::$name(template, $($arg),*) }, |fd| *fd < 0)
+            let make = || unsafe { real::$name(template, $($arg),*) };
+            // SAFETY: it fills in its caller's string, which is the caller's alone until this call returns.
+            unsafe { draw(template, make, |fd| *fd < 0) }
         }
     )*};
 }
@@ -70,7 +79,9 @@ drawn_files! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn mkdtemp(template: *mut c_char) -> *mut c_char {
     // SAFETY: the caller's arguments, unchanged.
-    draw(template, || unsafe { real::mkdtemp(template) }, |path| path.is_null())
+    let make = || unsafe { real::mkdtemp(template) };
+    // SAFETY: it fills in its caller's string, which is the caller's alone until this call returns.
+    unsafe { draw(template, make, |path| path.is_null()) }
 }
 
 passed_on! {

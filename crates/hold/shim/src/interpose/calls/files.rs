@@ -1,8 +1,8 @@
 //! Calls that write files and read them.
 
-use super::image::{image_at, image_here};
-use super::memory::{part, parts};
+use super::image::{read_image_at, read_image_here, write_image_at, write_image_here};
 use super::syscall;
+use crate::argument::{Input, Output, Outputs};
 use crate::descriptors::{Sink, is_image, sink, stat_of};
 use crate::effects::journal::{About, Call, arguments, effect, read};
 use crate::effects::matters;
@@ -45,9 +45,9 @@ fn appends(fd: c_int) -> bool {
 }
 
 /// The ends of what is written.
-fn sample(parts: &[iovec]) -> u64 {
-    let ends = |part: &iovec| {
-        let bytes = self::part(part);
+fn sample(parts: &[Input<'_>]) -> u64 {
+    let ends = |part: &Input<'_>| {
+        let bytes = part.bytes();
         let head = bytes.get(..SAMPLE).unwrap_or(bytes);
         let tail = bytes.get(bytes.len().saturating_sub(SAMPLE)..).unwrap_or(bytes);
         arguments(Kind::Write, &[head, tail], &[bytes.len() as u64])
@@ -56,23 +56,23 @@ fn sample(parts: &[iovec]) -> u64 {
 }
 
 /// A number for a write: where, how much, and what.
-fn digest_of(kind: Kind, place: &[u64], parts: &[iovec]) -> u64 {
+fn digest_of(kind: Kind, place: &[u64], parts: &[Input<'_>]) -> u64 {
     digest_of_write(arguments(kind, &[], place), arguments(kind, &[], &[sample(parts)]))
 }
 
-fn total(parts: &[iovec]) -> usize {
-    parts.iter().map(|part| part.iov_len).sum()
+fn total(parts: &[Input<'_>]) -> usize {
+    parts.iter().map(Input::len).sum()
 }
 
 /// write(2), writev(2) to anything but the device.
 #[inline]
 pub(in crate::interpose) fn write_here(
     fd: c_int,
-    parts: &[iovec],
+    parts: &[Input<'_>],
     make: impl Fn() -> isize,
 ) -> isize {
     if is_image(fd) {
-        return image_here(fd, parts, false);
+        return write_image_here(fd, parts);
     }
     if !matters() {
         return make();
@@ -93,18 +93,18 @@ pub(in crate::interpose) fn write_here(
 #[inline]
 pub(in crate::interpose) fn read_here(
     fd: c_int,
-    at: *mut c_void,
-    len: usize,
+    mut into: Output<'_>,
     make: impl Fn() -> isize,
 ) -> isize {
     if is_image(fd) {
-        return image_here(fd, &[iovec { iov_base: at, iov_len: len }], true);
+        return read_image_here(fd, &mut into.alone());
     }
     if !policy().records() || sink(fd, || look_at(fd)) == Sink::Stream {
         return make(); // what has come through a pipe or a connection comes anew to each life
     }
-    let digest = || arguments(Kind::Read, &[], &[len as u64]);
-    read(Kind::Read, digest, (at.cast(), len), length, make, Some(fd))
+    let len = into.len() as u64;
+    let digest = || arguments(Kind::Read, &[], &[len]);
+    read(Kind::Read, digest, into, length, make, Some(fd))
 }
 
 fn length(result: isize) -> usize {
@@ -112,9 +112,9 @@ fn length(result: isize) -> usize {
 }
 
 /// A write at an offset.
-fn write_at(fd: c_int, parts: &[iovec], offset: off_t, make: impl Fn() -> isize) -> isize {
+fn write_at(fd: c_int, parts: &[Input<'_>], offset: off_t, make: impl Fn() -> isize) -> isize {
     if is_image(fd) {
-        return image_at(fd, parts, offset, false);
+        return write_image_at(fd, parts, offset);
     }
     if let Some(n) = write_device(fd, parts) {
         return n;
@@ -143,15 +143,17 @@ pub unsafe extern "C-unwind" fn pread(
     len: size_t,
     offset: off_t,
 ) -> ssize_t {
+    // SAFETY: pread(2) fills at most `len` bytes at `at`, which are its caller's alone until it returns.
+    let mut into = unsafe { Output::new(at, len) };
     if is_image(fd) {
-        return image_at(fd, &[iovec { iov_base: at, iov_len: len }], offset, true);
+        return read_image_at(fd, &mut into.alone(), offset);
     }
-    if let Some(n) = read_device(fd, &[iovec { iov_base: at, iov_len: len }]) {
+    if let Some(n) = read_device(fd, &mut into.alone()) {
         return n;
     }
     let digest = || arguments(Kind::ReadAt, &[], &[offset as u64, len as u64]);
     let make = || syscall!(SYS_pread64, fd, at, len, offset);
-    read(Kind::ReadAt, digest, (at.cast(), len), length, make, None)
+    read(Kind::ReadAt, digest, into, length, make, None)
 }
 
 /// pread64(3).
@@ -210,7 +212,8 @@ macro_rules! writes {
             len: size_t,
             offset: off_t,
         ) -> ssize_t {
-            let part = [iovec { iov_base: at.cast_mut(), iov_len: len }];
+            // SAFETY: pwrite(2) reads `len` bytes at `at`, which its caller leaves as they are until it returns.
+            let part = [unsafe { Input::new(at, len) }];
             write_at(fd, &part, offset, || syscall!(SYS_pwrite64, fd, at, len, offset))
         }
     )*};
@@ -224,36 +227,35 @@ writes! {
 /// A vectored read; at the position of `fd` if `at` is none.
 fn read_parts(
     fd: c_int,
-    (iov, count): (*const iovec, c_int),
+    mut parts: Outputs<'_>,
     at: Option<off_t>,
     make: impl Fn() -> isize,
 ) -> isize {
     match (is_image(fd), at) {
-        (true, Some(offset)) => image_at(fd, parts(iov, count), offset, true),
-        (true, None) => image_here(fd, parts(iov, count), true),
+        (true, Some(offset)) => read_image_at(fd, &mut parts, offset),
+        (true, None) => read_image_here(fd, &mut parts),
         // Not logged: what is read in parts is not compared.
-        _ => read_device(fd, parts(iov, count)).unwrap_or_else(make),
+        _ => read_device(fd, &mut parts).unwrap_or_else(make),
     }
 }
 
 /// A vectored write; at the position of `fd` if `at` is none.
 fn write_parts(
     fd: c_int,
-    (iov, count): (*const iovec, c_int),
+    parts: &[Input<'_>],
     at: Option<off_t>,
     make: impl Fn() -> isize,
 ) -> isize {
     match at {
-        Some(offset) => write_at(fd, parts(iov, count), offset, make),
-        None => write_device(fd, parts(iov, count))
-            .unwrap_or_else(|| write_here(fd, parts(iov, count), make)),
+        Some(offset) => write_at(fd, parts, offset, make),
+        None => write_device(fd, parts).unwrap_or_else(|| write_here(fd, parts, make)),
     }
 }
 
 /// Vectored calls at an offset. Those that take flags know an offset that means the position of the
 /// descriptor.
 macro_rules! vectored {
-    ($($name:ident, $does:ident, $number:ident $(, $flags:ident, $here:literal)?;)*) => {$(
+    ($($name:ident, $does:ident of $parts:path, $number:ident $(, $flags:ident, $here:literal)?;)*) => {$(
         /// preadv(2), preadv2(2), pwritev(2) or pwritev2(2).
         ///
         /// # Safety
@@ -268,18 +270,21 @@ macro_rules! vectored {
         ) -> ssize_t {
             let at = Some(offset)$(.filter(|offset| *offset != $here))?;
             let make = || syscall!($number, fd, iov, count, offset, 0 $(, $flags)?);
-            $does(fd, (iov, count), at, make)
+            // SAFETY: this call takes `count` iovecs at `iov`. What they name it reads, and then its caller leaves that as it
+            // is until it returns; or fills, and then that is its caller's alone for so long.
+            let parts = unsafe { $parts(iov, usize::try_from(count).unwrap_or(0)) };
+            $does(fd, parts, at, make)
         }
     )*};
 }
 
 vectored! {
-    preadv, read_parts, SYS_preadv;
-    preadv64, read_parts, SYS_preadv;
-    preadv2, read_parts, SYS_preadv2, flags, -1;
-    preadv64v2, read_parts, SYS_preadv2, flags, -1;
-    pwritev, write_parts, SYS_pwritev;
-    pwritev64, write_parts, SYS_pwritev;
-    pwritev2, write_parts, SYS_pwritev2, flags, -1;
-    pwritev64v2, write_parts, SYS_pwritev2, flags, -1;
+    preadv, read_parts of Outputs::new, SYS_preadv;
+    preadv64, read_parts of Outputs::new, SYS_preadv;
+    preadv2, read_parts of Outputs::new, SYS_preadv2, flags, -1;
+    preadv64v2, read_parts of Outputs::new, SYS_preadv2, flags, -1;
+    pwritev, write_parts of Input::list, SYS_pwritev;
+    pwritev64, write_parts of Input::list, SYS_pwritev;
+    pwritev2, write_parts of Input::list, SYS_pwritev2, flags, -1;
+    pwritev64v2, write_parts of Input::list, SYS_pwritev2, flags, -1;
 }

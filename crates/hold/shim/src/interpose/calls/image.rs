@@ -1,23 +1,32 @@
 //! Reads and writes of the image, turned to the transaction, and what cannot be turned there.
 
-use super::memory::{filled, part};
 use super::syscall;
+use crate::argument::{Input, Outputs, Text};
 use crate::descriptors::is_image;
 use crate::effects::journal::note_image;
 use crate::positions;
 use crate::real;
 use crate::shim::{Shim, policy, shim};
-use libc::{c_char, c_int, c_void, iovec, off_t, size_t};
-use std::ffi::CStr;
+use libc::{c_int, c_void, off_t, size_t};
 
-/// Reads or writes the image at the position of its descriptor.
-pub(in crate::interpose) fn image_here(fd: c_int, parts: &[iovec], reads: bool) -> isize {
+/// Reads the image at the position of its descriptor.
+pub(in crate::interpose) fn read_image_here(fd: c_int, parts: &mut Outputs<'_>) -> isize {
+    here(fd, |at| read_image_at(fd, parts, at))
+}
+
+/// Writes the image at the position of its descriptor.
+pub(in crate::interpose) fn write_image_here(fd: c_int, parts: &[Input<'_>]) -> isize {
+    here(fd, |at| write_image_at(fd, parts, at))
+}
+
+/// Has `act` read or write at the position of `fd`, which moves by as much as that gives.
+fn here(fd: c_int, act: impl FnOnce(i64) -> isize) -> isize {
     let kept = positions::kept(fd);
     let at = kept.unwrap_or_else(|| syscall!(SYS_lseek, fd, 0, libc::SEEK_CUR) as i64);
     if at < 0 {
         return -1;
     }
-    let done = image_at(fd, parts, at, reads);
+    let done = act(at);
     if done > 0 {
         go(fd, kept, at + done as i64);
     }
@@ -59,33 +68,52 @@ fn go(fd: c_int, kept: Option<i64>, to: i64) -> i64 {
     syscall!(SYS_lseek, fd, to, libc::SEEK_SET) as i64
 }
 
-/// Reads or writes the image at an offset.
-pub(super) fn image_at(fd: c_int, parts: &[iovec], offset: i64, reads: bool) -> isize {
-    let Some(shim) = shim() else {
-        real::set_errno(libc::EBADF);
-        return -1;
-    };
-    let mut done = 0_isize;
-    for this in parts {
-        let at = offset + done as i64;
-        let n = match (shim.epoch(), shim.transaction(), reads) {
-            (Some(epoch), _, true) => epoch.read(fd, filled(this.iov_base, this.iov_len), at),
-            (Some(epoch), _, false) => epoch.write(fd, part(this), at),
-            (None, Some(transaction), true) => {
-                let n = syscall!(SYS_pread64, fd, this.iov_base, this.iov_len, at);
-                transaction.read(n, filled(this.iov_base, this.iov_len), at)
+/// Reads the image at an offset.
+pub(super) fn read_image_at(fd: c_int, parts: &mut Outputs<'_>, offset: i64) -> isize {
+    let Some(shim) = shim() else { return real::fail(libc::EBADF) };
+    in_turn(parts.count(), offset, |index, at| {
+        let Some(mut part) = parts.part(index) else { return (0, 0) };
+        let len = part.len();
+        let n = match (shim.epoch(), shim.transaction()) {
+            (Some(epoch), _) => epoch.read(fd, part.bytes(), at),
+            (None, Some(transaction)) => {
+                let n = syscall!(SYS_pread64, fd, part.pointer(), len, at);
+                transaction.read(n, part.bytes(), at)
             }
-            (None, Some(transaction), false) => {
-                note_image();
-                transaction.write(fd, part(this), at)
-            }
-            (None, None, _) => real::fail(libc::EBADF), // without such a policy nothing is an image
+            (None, None) => real::fail(libc::EBADF), // without such a policy nothing is an image
         };
+        (n, len)
+    })
+}
+
+/// Writes the image at an offset.
+pub(super) fn write_image_at(fd: c_int, parts: &[Input<'_>], offset: i64) -> isize {
+    let Some(shim) = shim() else { return real::fail(libc::EBADF) };
+    in_turn(parts.len(), offset, |index, at| {
+        let Some(part) = parts.get(index) else { return (0, 0) };
+        let n = match (shim.epoch(), shim.transaction()) {
+            (Some(epoch), _) => epoch.write(fd, part.bytes(), at),
+            (None, Some(transaction)) => {
+                note_image();
+                transaction.write(fd, part.bytes(), at)
+            }
+            (None, None) => real::fail(libc::EBADF), // as above
+        };
+        (n, part.len())
+    })
+}
+
+/// Does one part after the other of a vectored call that begins at `offset`. `one` is given a part's index and where it
+/// begins, and gives what came of it and how long it is. What is short, or fails, is the last.
+fn in_turn(count: usize, offset: i64, mut one: impl FnMut(usize, i64) -> (isize, usize)) -> isize {
+    let mut done = 0_isize;
+    for index in 0..count {
+        let (n, len) = one(index, offset + done as i64);
         if n < 0 {
             return if done > 0 { done } else { n };
         }
         done += n;
-        if (n as usize) < this.iov_len {
+        if (n as usize) < len {
             break;
         }
     }
@@ -120,12 +148,9 @@ pub(in crate::interpose) fn is_read_by(fd: c_int) -> bool {
 }
 
 /// Whether a name leads to the image, and what is done by it would pass the overlay by.
-pub(super) fn is_named(path: *const c_char) -> bool {
-    let Some(epoch) = shim().and_then(Shim::epoch).filter(|_| !path.is_null()) else {
-        return false;
-    };
-    // SAFETY: a NUL-terminated string, readable during the daemon's call.
-    epoch.leads_to_image(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, true)
+pub(super) fn is_named(path: Text<'_>) -> bool {
+    let Some(epoch) = shim().and_then(Shim::epoch) else { return false };
+    path.string().is_some_and(|path| epoch.leads_to_image(libc::AT_FDCWD, path, true))
 }
 
 /// ftruncate(2) of the image, if `fd` is that and the overlay has to know.

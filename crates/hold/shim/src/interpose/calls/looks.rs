@@ -2,54 +2,62 @@
 //! have decided by it, and its own changes may have made the answer another.
 
 use super::image::image_end;
-use super::{bytes, syscall};
+use super::syscall;
+use crate::argument::{Output, Text};
 use crate::effects::journal::{arguments, read};
 use crate::real;
 use crate::shim::policy;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 
-/// A call that gives 0 or -1, and fills a structure of `size` bytes.
+/// A call that gives 0 or -1, and fills a structure.
 pub(in crate::interpose) fn look(
     kind: Kind,
-    path: *const c_char,
+    path: Text<'_>,
     numbers: &[u64],
-    (into, size): (*mut c_void, usize),
+    into: Output<'_>,
     make: impl Fn() -> isize,
 ) -> c_int {
-    let digest = || arguments(kind, &[bytes(path)], numbers);
+    let digest = || arguments(kind, &[path.bytes()], numbers);
+    let size = into.len();
     let filled = |result| if result == 0 { size } else { 0 };
-    read(kind, digest, (into.cast(), size), filled, make, None) as c_int
+    read(kind, digest, into, filled, make, None) as c_int
 }
 
 /// A call that fills a buffer and gives how much.
 fn fill(
     kind: Kind,
-    (path, name): (*const c_char, *const c_char),
-    (into, room): (*mut c_void, usize),
+    (path, name): (Text<'_>, Text<'_>),
+    into: Output<'_>,
     make: impl Fn() -> isize,
 ) -> isize {
-    let digest = || arguments(kind, &[bytes(path), bytes(name)], &[room as u64]);
+    let room = into.len() as u64;
+    let digest = || arguments(kind, &[path.bytes(), name.bytes()], &[room]);
     let filled = |result| usize::try_from(result).unwrap_or(0);
-    read(kind, digest, (into.cast(), room), filled, make, None)
+    read(kind, digest, into, filled, make, None)
 }
 
 /// fstat(2). Its arguments do not say which file is meant, in a life where descriptors have other numbers:
 /// its answer does.
-fn of_file(fd: c_int, into: *mut c_void) -> c_int {
+///
+/// # Safety
+/// As that of fstat(2).
+unsafe fn of_file(fd: c_int, into: *mut c_void) -> c_int {
     let found = syscall!(SYS_fstat, fd, into);
     if found != 0 || !policy().records() {
         return found as c_int;
     }
-    // SAFETY: the call has just filled the daemon's structure.
+    // SAFETY: the call has just filled its caller's structure.
     let mut stat = unsafe { into.cast::<libc::stat>().read_unaligned() };
     if let Some(end) = image_end(fd).filter(|_| stat.st_mode & libc::S_IFMT == libc::S_IFREG) {
         stat.st_size = end;
-        // SAFETY: as above: a structure of that type, which is the daemon's to be filled.
+        // SAFETY: as above: a structure of that type, which is there to be filled.
         unsafe { into.cast::<libc::stat>().write_unaligned(stat) };
     }
     let numbers = [stat.st_dev, stat.st_ino];
-    look(Kind::Stat, std::ptr::null(), &numbers, (into, size_of::<libc::stat>()), || found)
+    // SAFETY: fstat(2) fills this structure, which is its caller's alone until it returns.
+    let into = unsafe { Output::new(into, size_of::<libc::stat>()) };
+    look(Kind::Stat, Text::NONE, &numbers, into, || found)
 }
 
 macro_rules! files {
@@ -60,7 +68,8 @@ macro_rules! files {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, into: *mut c_void) -> c_int {
-            of_file(fd, into)
+            // SAFETY: the caller's arguments.
+            unsafe { of_file(fd, into) }
         }
 
         /// The same as programs built with glibc before 2.33 call it.
@@ -73,7 +82,8 @@ macro_rules! files {
             fd: c_int,
             into: *mut c_void,
         ) -> c_int {
-            of_file(fd, into)
+            // SAFETY: the caller's arguments.
+            unsafe { of_file(fd, into) }
         }
     )*};
 }
@@ -109,7 +119,11 @@ pub unsafe extern "C-unwind" fn readlinkat(
     room: size_t,
 ) -> ssize_t {
     let make = || syscall!(SYS_readlinkat, dir, path, into, room);
-    fill(Kind::ReadLink, (path, std::ptr::null()), (into.cast(), room), make)
+    // SAFETY: readlinkat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
+    // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
+    let into = unsafe { Output::new(into.cast(), room) };
+    fill(Kind::ReadLink, (path, Text::NONE), into, make)
 }
 
 macro_rules! attributes {
@@ -126,7 +140,11 @@ macro_rules! attributes {
             room: size_t,
         ) -> ssize_t {
             let make = || syscall!($get_call, path, name, into, room);
-            fill(Kind::Xattr, (path, name), (into, room), make)
+            // SAFETY: getxattr(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+            let names = unsafe { Text::both(path, name) };
+            // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
+            let into = unsafe { Output::new(into, room) };
+            fill(Kind::Xattr, names, into, make)
         }
 
         /// Lists extended attributes.
@@ -140,7 +158,11 @@ macro_rules! attributes {
             room: size_t,
         ) -> ssize_t {
             let make = || syscall!($list_call, path, into, room);
-            fill(Kind::Xattr, (path, std::ptr::null()), (into.cast(), room), make)
+            // SAFETY: listxattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+            let path = unsafe { Text::new(path) };
+            // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
+            let into = unsafe { Output::new(into.cast(), room) };
+            fill(Kind::Xattr, (path, Text::NONE), into, make)
         }
     )*};
 }
@@ -162,7 +184,11 @@ pub unsafe extern "C-unwind" fn fgetxattr(
     room: size_t,
 ) -> ssize_t {
     let make = || syscall!(SYS_fgetxattr, fd, name, into, room);
-    fill(Kind::Xattr, (std::ptr::null(), name), (into, room), make)
+    // SAFETY: fgetxattr(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let name = unsafe { Text::new(name) };
+    // SAFETY: it fills at most `room` bytes, which are its caller's alone for so long.
+    let into = unsafe { Output::new(into, room) };
+    fill(Kind::Xattr, (Text::NONE, name), into, make)
 }
 
 /// flistxattr(2).
@@ -172,7 +198,9 @@ pub unsafe extern "C-unwind" fn fgetxattr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn flistxattr(fd: c_int, into: *mut c_char, room: size_t) -> ssize_t {
     let make = || syscall!(SYS_flistxattr, fd, into, room);
-    fill(Kind::Xattr, (std::ptr::null(), std::ptr::null()), (into.cast(), room), make)
+    // SAFETY: flistxattr(2) fills at most `room` bytes, which are its caller's alone until it returns.
+    let into = unsafe { Output::new(into.cast(), room) };
+    fill(Kind::Xattr, (Text::NONE, Text::NONE), into, make)
 }
 
 macro_rules! spaces {
@@ -185,7 +213,9 @@ macro_rules! spaces {
         pub unsafe extern "C-unwind" fn $name(fd: c_int, into: *mut libc::statvfs) -> c_int {
             // SAFETY: the caller's arguments.
             let make = || unsafe { real::$name(fd, into) as isize };
-            look(Kind::Statvfs, std::ptr::null(), &[], (into.cast(), size_of::<libc::statvfs>()), make)
+            // SAFETY: it fills this structure, which is its caller's alone until it returns.
+            let into = unsafe { Output::new(into.cast(), size_of::<libc::statvfs>()) };
+            look(Kind::Statvfs, Text::NONE, &[], into, make)
         }
     )*};
 }

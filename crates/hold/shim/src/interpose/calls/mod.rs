@@ -12,8 +12,6 @@
 //! * [`looks`]: calls that ask only.
 //! * [`beyond`]: calls that a journal cannot hold.
 //!
-//! The memory that their arguments point to is looked at in [`memory`].
-//!
 //! They are made as raw system calls where the C library adds nothing to them.
 
 mod aio;
@@ -23,37 +21,37 @@ pub(super) mod copies;
 pub(super) mod files;
 pub(super) mod image;
 mod looks;
-pub(super) mod memory;
 mod names;
 mod sizes;
 mod streams;
 
+use crate::argument::Text;
 use crate::effects::journal::{About, Call, arguments, effect};
 use belay_effects::Kind;
-use libc::{c_char, c_int};
+use libc::c_int;
 
 /// Makes a system call and gives its result, -1 with errno set if it fails.
 macro_rules! syscall {
     ($number:ident $(, $argument:expr)* $(,)?) => {
-        // SAFETY: the daemon's own arguments to this system call, unchanged.
+        // SAFETY: the daemon's own arguments to this system call, unchanged: numbers, and memory for which the contract of the
+        // function that the daemon called vouches, or a type of `argument` for it.
         unsafe { belay_sys::raw::syscall(libc::$number $(, $argument)*) as isize }
     };
 }
 pub(super) use looks::look;
-pub(super) use memory::bytes;
 pub(super) use names::{open_changing, reopen};
 use syscall;
 
 /// An effectful call about one name.
 fn on_name(
     kind: Kind,
-    (dir, path): (c_int, *const c_char),
+    (dir, path): (c_int, Text<'_>),
     numbers: &[u64],
     make: impl Fn() -> isize,
 ) -> c_int {
     let call = || Call {
         kind,
-        digest: arguments(kind, &[bytes(path)], numbers),
+        digest: arguments(kind, &[path.bytes()], numbers),
         about: About::Name(dir, path),
         length: 0,
     };
@@ -63,14 +61,14 @@ fn on_name(
 /// An effectful call about two names.
 fn on_names(
     kind: Kind,
-    first: (c_int, *const c_char),
-    second: (c_int, *const c_char),
+    first: (c_int, Text<'_>),
+    second: (c_int, Text<'_>),
     numbers: &[u64],
     make: impl Fn() -> isize,
 ) -> c_int {
     let call = || Call {
         kind,
-        digest: arguments(kind, &[bytes(first.1), bytes(second.1)], numbers),
+        digest: arguments(kind, &[first.1.bytes(), second.1.bytes()], numbers),
         about: About::Names(first, second),
         length: 0,
     };

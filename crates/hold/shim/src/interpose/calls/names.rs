@@ -1,6 +1,7 @@
 //! Calls that make, remove and move names.
 
-use super::{bytes, on_name, on_names, syscall};
+use super::{on_name, on_names, syscall};
+use crate::argument::Text;
 use crate::descriptors::names_changed;
 use crate::effects::journal::{About, Call, arguments, beyond, effect};
 use crate::effects::tag;
@@ -17,7 +18,7 @@ const WHITEOUT: c_uint = 4;
 
 /// openat(2) that may create or cut a file. `again` opens it where it did so before.
 pub(in crate::interpose) fn open_changing(
-    (dir, path): (c_int, *const c_char),
+    (dir, path): (c_int, Text<'_>),
     flags: c_int,
     mode: mode_t,
     make: impl Fn() -> isize,
@@ -35,7 +36,7 @@ pub(in crate::interpose) fn open_changing(
     let numbers = [(flags & !libc::O_CLOEXEC) as u64, u64::from(mode_given)];
     let call = || Call {
         kind,
-        digest: arguments(kind, &[bytes(path)], &numbers),
+        digest: arguments(kind, &[path.bytes()], &numbers),
         about: About::Name(dir, path),
         length: 0,
     };
@@ -49,9 +50,10 @@ pub(in crate::interpose) fn open_changing(
 }
 
 /// Opens a file again that the dead generation had opened, without what opening does only once.
-pub(in crate::interpose) fn reopen(dir: c_int, path: *const c_char, flags: c_int) -> isize {
+pub(in crate::interpose) fn reopen(dir: c_int, path: Text<'_>, flags: c_int) -> isize {
+    let path = path.pointer();
     let flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
-    // SAFETY: the daemon's own directory and path.
+    // SAFETY: openat(2) of a path, as its type says.
     let fd = unsafe { real::openat(dir, path, flags, 0) };
     if fd >= 0 || real::errno() != libc::EACCES {
         return fd as isize;
@@ -96,6 +98,8 @@ pub unsafe extern "C-unwind" fn mkdir(path: *const c_char, mode: mode_t) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
     let make = || syscall!(SYS_mkdirat, dir, path, mode);
+    // SAFETY: mkdirat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     on_name(Kind::Mkdir, (dir, path), &[u64::from(mode)], make)
 }
 
@@ -122,6 +126,8 @@ pub unsafe extern "C-unwind" fn mknodat(
 ) -> c_int {
     // The kernel takes 32 bits.
     let make = || syscall!(SYS_mknodat, dir, path, mode, device as c_uint);
+    // SAFETY: mknodat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
     on_name(Kind::Mknod, (dir, path), &[u64::from(mode), device], make)
 }
 
@@ -203,10 +209,12 @@ pub unsafe extern "C-unwind" fn linkat(
     flags: c_int,
 ) -> c_int {
     let make = || syscall!(SYS_linkat, old_dir, old, new_dir, new, flags);
+    // SAFETY: linkat(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    let (old, new) = unsafe { Text::both(old, new) };
     let about = if flags & AT_SYMLINK_FOLLOW == 0 { About::Names } else { About::Link };
     let call = || Call {
         kind: Kind::Link,
-        digest: arguments(Kind::Link, &[bytes(old), bytes(new)], &[flags as u64]),
+        digest: arguments(Kind::Link, &[old.bytes(), new.bytes()], &[flags as u64]),
         about: about((old_dir, old), (new_dir, new)),
         length: 0,
     };
@@ -235,13 +243,16 @@ pub unsafe extern "C-unwind" fn symlinkat(
     dir: c_int,
     path: *const c_char,
 ) -> c_int {
+    let make = || syscall!(SYS_symlinkat, target, dir, path);
+    // SAFETY: symlinkat(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    let (target, path) = unsafe { Text::both(target, path) };
     let call = || Call {
         kind: Kind::Symlink,
-        digest: arguments(Kind::Symlink, &[bytes(target), bytes(path)], &[]),
+        digest: arguments(Kind::Symlink, &[target.bytes(), path.bytes()], &[]),
         about: About::Name(dir, path),
         length: 0,
     };
-    effect(call, || syscall!(SYS_symlinkat, target, dir, path), || 0) as c_int
+    effect(call, make, || 0) as c_int
 }
 
 /// unlink(2).
@@ -261,8 +272,10 @@ pub unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     let kind = if flags & AT_REMOVEDIR == 0 { Kind::Unlink } else { Kind::Rmdir };
-    let done =
-        on_name(kind, (dir, path), &[flags as u64], || syscall!(SYS_unlinkat, dir, path, flags));
+    let make = || syscall!(SYS_unlinkat, dir, path, flags);
+    // SAFETY: unlinkat(2) takes a string, or null, which its caller leaves as it is until it returns.
+    let path = unsafe { Text::new(path) };
+    let done = on_name(kind, (dir, path), &[flags as u64], make);
     names_changed();
     done
 }
@@ -334,6 +347,8 @@ pub unsafe extern "C-unwind" fn renameat2(
     }
     let kind = if flags & EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
     let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
+    // SAFETY: renameat2(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
+    let (old, new) = unsafe { Text::both(old, new) };
     let done = on_names(kind, (old_dir, old), (new_dir, new), &[u64::from(flags)], make);
     names_changed();
     done

@@ -2,6 +2,7 @@
 
 use super::image::{image_length, is_named, passes_by};
 use super::{on_file, on_name, syscall};
+use crate::argument::Text;
 use crate::real;
 use belay_effects::Kind;
 use libc::{AT_FDCWD, c_char, c_int, off_t};
@@ -17,11 +18,13 @@ macro_rules! lengths {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $by_name(path: *const c_char, length: off_t) -> c_int {
+            let make = || syscall!(SYS_truncate, path, length);
+            // SAFETY: truncate(2) takes a string, or null, which its caller leaves as it is until it returns.
+            let path = unsafe { Text::new(path) };
             if is_named(path) {
                 real::set_errno(libc::EOPNOTSUPP);
                 return -1;
             }
-            let make = || syscall!(SYS_truncate, path, length);
             on_name(Kind::Truncate, (AT_FDCWD, path), &[length as u64], make)
         }
 
