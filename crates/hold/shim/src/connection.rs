@@ -47,7 +47,7 @@ impl Connection {
     /// round trip through that connection.
     pub(crate) fn is_gone(&self) -> bool {
         let known = self.fd.load(Relaxed);
-        if known < -ENOUGH || known >= 0 && is_up(borrow(known)) {
+        if known < -ENOUGH || known >= 0 && asked(known, is_up) {
             return false;
         }
         match self.find() {
@@ -76,19 +76,21 @@ fn look_through(mut is_wanted: impl FnMut(BorrowedFd<'_>) -> bool) -> io::Result
         let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let fd = borrow(number);
-        if sockopt::socket_type(fd) == Ok(SocketType::STREAM) && is_wanted(fd) {
+        let is_it = |fd: BorrowedFd<'_>| {
+            sockopt::socket_type(fd) == Ok(SocketType::STREAM) && is_wanted(fd)
+        };
+        if asked(number, is_it) {
             return Ok(Some(number));
         }
     }
     Ok(None)
 }
 
-/// A descriptor that is, or was, the daemon's.
-fn borrow(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: it is not -1, and used at once, for calls that ask only: should another thread of the daemon have closed it, they fail,
-    // or tell of another file, which does no harm.
-    unsafe { BorrowedFd::borrow_raw(number) }
+/// What `ask` finds out of a descriptor that is, or was, the daemon's; below 0 there is none.
+fn asked(number: RawFd, ask: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+    // SAFETY: it is not -1, and is not kept: `ask` has it for as long as it runs. What it is passed to here only asks: should another
+    // thread of the daemon have closed it, that fails, or tells of another file, which does no harm.
+    number >= 0 && ask(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Whether a socket is connected, and the other end has not hung up. A number may be another file's by now, that of a search
@@ -126,7 +128,7 @@ mod tests {
         drop(theirs);
         assert!(!is_up(ours.as_fd()));
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(!is_up(reader.as_fd()) && !is_up(borrow(1 << 20)));
+        assert!(!is_up(reader.as_fd()) && !asked(1 << 20, is_up));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What a new thread runs.
-pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+pub(crate) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// Where libc's function of that name is; 0 if it has none.
 fn look_up(cache: &AtomicUsize, name: &CStr) -> usize {

@@ -7,7 +7,7 @@ use super::{DYING, calls, now, others, process_id, remains, sleep, thread_id};
 use crate::real;
 use crate::shim::policy;
 use crate::shim::shim;
-use libc::{c_int, c_void, siginfo_t};
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -51,7 +51,7 @@ pub(crate) fn install() {
     }
 }
 
-type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 fn set(signal: c_int, handler: Handler) {
     // SAFETY: a zeroed sigaction is a valid value of that plain C structure.
@@ -73,16 +73,23 @@ fn reset(signal: c_int) {
     unsafe { belay_sys::raw::syscall(libc::SYS_rt_sigaction, signal, new, old, 8_usize) };
 }
 
-extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// The handler.
+///
+/// # Safety
+/// The arguments are those that the kernel gives a handler with SA_SIGINFO.
+unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let errno = real::errno();
+    // SAFETY: a siginfo that lives until the handler returns, by the caller's contract.
+    let info = unsafe { &*info };
+    // SAFETY: as above, a ucontext.
+    let context = unsafe { &*context.cast::<ucontext_t>() };
     die(signal, info, context);
     // The thread may have a call of its own to come back to.
     real::set_errno(errno);
 }
 
-fn die(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo that lives until it returns.
-    let code = unsafe { (*info).si_code };
+fn die(signal: c_int, info: &siginfo_t, context: &ucontext_t) {
+    let code = info.si_code;
     let Some(shim) = shim().filter(|_| PROCESS.load(Ordering::Acquire) == process_id()) else {
         end_by(signal, code);
         return;

@@ -31,11 +31,7 @@ fn registers(context: &ucontext_t) -> (Machine, [u64; REGISTERS_MAX], u64) {
 }
 
 /// Writes them.
-pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a ucontext that lives until it returns.
-    let context = unsafe { &*context.cast::<ucontext_t>() };
-    // SAFETY: as above, a siginfo.
-    let info = unsafe { &*info };
+pub(super) fn write(shim: &Shim, signal: c_int, info: &siginfo_t, context: &ucontext_t) {
     let (machine, registers, top) = registers(context);
     let sent = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
     // SAFETY: signals that somebody sent carry who that was.
@@ -65,9 +61,11 @@ pub(super) fn write(shim: &Shim, signal: c_int, info: *mut siginfo_t, context: *
     remains::seal(&**shim.host.memory(), shim.host.layout(), &head);
 }
 
-/// A place in the recorder, byte `at`.
-fn place(shim: &Shim, at: usize) -> *mut c_void {
-    shim.host.memory().words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast()
+/// A place in the recorder, byte `at`, with `len` bytes; `None` if it does not lie within it.
+fn place(shim: &Shim, at: usize, len: usize) -> Option<*mut c_void> {
+    let words = shim.host.memory().words();
+    let lies_within = at.checked_add(len).is_some_and(|end| end <= size_of_val(words));
+    lies_within.then(|| words.as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast())
 }
 
 /// Copies the stack from `top` on. A thread that has used it up has `top` below its end: what can be
@@ -116,13 +114,13 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
         if len == 0 {
             break;
         }
-        let here = libc::iovec { iov_base: place(shim, room_at + done), iov_len: len };
+        let Some(iov_base) = place(shim, room_at + done, len) else { break };
+        let here = libc::iovec { iov_base, iov_len: len };
         let there = libc::iovec { iov_base: from as *mut c_void, iov_len: len };
         let (here, there) = (&raw const here, &raw const there);
         let (me, call) = (process_id(), libc::SYS_process_vm_readv);
-        // SAFETY: process_vm_readv(2) into the recorder's room for this, which `done + len` does not
-        // exceed and which is only seen as atomics; what is read is looked at by the kernel, which
-        // finds out whether it is there.
+        // SAFETY: process_vm_readv(2) into a place of that length in the recorder, which is only seen as
+        // atomics; what is read is looked at by the kernel, which finds out whether it is there.
         let got =
             unsafe { belay_sys::raw::syscall(call, me, here, 1_usize, there, 1_usize, 0_usize) };
         if got == len as libc::c_long {
@@ -148,9 +146,8 @@ fn copy_maps(shim: &Shim) -> usize {
     }
     let mut done = 0;
     while done < room {
-        let at = place(shim, room_at + done);
-        // SAFETY: read(2) into the recorder's room for this, at most what is left of it; it is only
-        // seen as atomics.
+        let Some(at) = place(shim, room_at + done, room - done) else { break };
+        // SAFETY: read(2) into a place of that length in the recorder, which is only seen as atomics.
         let got = unsafe { belay_sys::raw::syscall(libc::SYS_read, file, at, room - done) };
         match usize::try_from(got) {
             Ok(got) if (1..=room - done).contains(&got) => done += got,

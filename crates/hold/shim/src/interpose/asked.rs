@@ -67,8 +67,11 @@ fn note(info: &siginfo_t) {
 }
 
 /// The handler in front of the daemon's own.
-extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo that lives until it returns.
+///
+/// # Safety
+/// The arguments are those that the kernel gives a handler with SA_SIGINFO.
+unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: a siginfo that lives until the handler returns, by the caller's contract.
     note(unsafe { &*info });
     let Some(set) = set_for(signal) else { return };
     let (handler, flags) = set.now();
@@ -81,11 +84,12 @@ extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     if handler == libc::SIG_IGN {
         return;
     }
-    type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+    type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
     // SAFETY: a handler that the daemon gave to sigaction(2), of one of its two types; a function of one argument takes
     // no harm from two more in every calling convention that belay runs on.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-    handler(signal, info, context);
+    // SAFETY: what the kernel has given, to what the daemon has it given to.
+    unsafe { handler(signal, info, context) };
 }
 
 /// Has a signal do what it does where there is no handler.
@@ -160,6 +164,9 @@ pub unsafe extern "C-unwind" fn sigaction(
 }
 
 /// signal(2) with these flags.
+///
+/// # Safety
+/// As that of sigaction(2) with this handler and these flags.
 unsafe fn simple(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     // SAFETY: a zeroed sigaction is a valid value of that plain C structure.
     let mut new: libc::sigaction = unsafe { zeroed() };

@@ -28,7 +28,10 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 }
 
 /// Waits with `wait`, which is given the milliseconds that are left (-1: for ever), until there is something for the daemon.
-fn wait_here(
+///
+/// # Safety
+/// What `wait` gives is below 1, or so many events lie at `events` then, which are the calling thread's alone.
+unsafe fn wait_here(
     set: c_int,
     events: *mut epoll_event,
     end: Option<u64>,
@@ -40,7 +43,7 @@ fn wait_here(
         if count == 0 {
             return n;
         }
-        // SAFETY: the kernel has just written so many events there, which are the caller's until this call returns.
+        // SAFETY: so many events lie there, by the caller's contract.
         let told = unsafe { std::slice::from_raw_parts_mut(events, count) };
         let Some(left) = shim.set_told(set, told) else {
             return real::fail(libc::EINTR) as c_int;
@@ -76,10 +79,12 @@ pub unsafe extern "C-unwind" fn epoll_wait(
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::epoll_wait(set, events, most, timeout) };
     }
-    wait_here(set, events, end_of(timeout), |left| {
+    let wait = |left: Option<u64>| {
         // SAFETY: the caller's arguments, but for the time.
         unsafe { real::epoll_wait(set, events, most, in_ms(left)) }
-    })
+    };
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    unsafe { wait_here(set, events, end_of(timeout), wait) }
 }
 
 /// epoll_pwait(2).
@@ -98,10 +103,12 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     }
-    wait_here(set, events, end_of(timeout), |left| {
+    let wait = |left: Option<u64>| {
         // SAFETY: the caller's arguments, but for the time.
         unsafe { real::epoll_pwait(set, events, most, in_ms(left), mask) }
-    })
+    };
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    unsafe { wait_here(set, events, end_of(timeout), wait) }
 }
 
 /// epoll_pwait2(2).
@@ -125,7 +132,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
         now().saturating_add(seconds).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
     });
-    wait_here(set, events, end, |left| {
+    let wait = |left: Option<u64>| {
         let time = left.map(|ns| timespec {
             tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
             tv_nsec: (ns % 1_000_000_000) as i64,
@@ -133,5 +140,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the caller's arguments, but for the time, which lives or is null.
         unsafe { real::epoll_pwait2(set, events, most, time, mask) }
-    })
+    };
+    // SAFETY: the kernel writes as many events there as it gives, which are the caller's alone until this call returns.
+    unsafe { wait_here(set, events, end, wait) }
 }

@@ -185,7 +185,10 @@ impl Shim {
     }
 
     /// posix_spawn(3) of fusermount; `start` starts it with the environment it is given.
-    fn spawn_helper(
+    ///
+    /// # Safety
+    /// `pid` is null, or the place of an id; `variables` is as for execve(2).
+    unsafe fn spawn_helper(
         &self,
         mounting: &Mounting<'_>,
         pid: *mut pid_t,
@@ -198,12 +201,13 @@ impl Shim {
             return start(pid, variables);
         }
         if self.mailbox.is_settled() {
-            return stand_in(pid, || self.hand_out(mounting.comm));
+            // SAFETY: the caller's contract.
+            return unsafe { stand_in(pid, || self.hand_out(mounting.comm)) };
         }
         self.note_mounting(mounting);
         let post = self.mailbox.post_for_child();
         let Ok(ours) = CString::new(format!("_FUSE_COMMFD={post}")) else { return libc::EINVAL };
-        // SAFETY: the caller's environment, readable during posix_spawn.
+        // SAFETY: as for execve(2), by the caller's contract.
         let mut list: Vec<*const c_char> = unsafe { strings(variables, usize::MAX) }
             .into_iter()
             .filter(|text| !text.to_bytes().starts_with(COMM))
@@ -216,7 +220,7 @@ impl Shim {
         unsafe { libc::close(post) };
         if result == 0 {
             if !pid.is_null() {
-                // SAFETY: as above.
+                // SAFETY: not null, so the place of an id, by the caller's contract.
                 unsafe { *pid = child };
             }
             if let Some(helper) = watch(child) {
@@ -229,7 +233,10 @@ impl Shim {
 }
 
 /// A child that does `work` instead of the program that was to be started; its id goes to `pid`, as posix_spawn(3) has it.
-fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
+///
+/// # Safety
+/// `pid` is null, or the place of an id.
+unsafe fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
     // SAFETY: the child does at most send a message, and ends: nothing that needs other threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -240,7 +247,7 @@ fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
         return real::errno();
     }
     if !pid.is_null() {
-        // SAFETY: posix_spawn's first argument, if not null, is the place for the id.
+        // SAFETY: not null, so the place of an id, by the caller's contract.
         unsafe { *pid = child };
     }
     0
@@ -367,13 +374,15 @@ unsafe fn spawned(
     let Some(shim) = shim() else { return start(pid, envp) };
     // SAFETY: the caller's arguments.
     if let Some(mounting) = unsafe { mounting(path, argv, envp) } {
-        return shim.spawn_helper(&mounting, pid, envp, start);
+        // SAFETY: the caller's arguments.
+        return unsafe { shim.spawn_helper(&mounting, pid, envp, start) };
     }
     // SAFETY: the caller's arguments.
     if let Some(mountpoint) = unsafe { unmounting(path, argv) }
         && shim.gives_up(mountpoint.to_bytes())
     {
-        return stand_in(pid, || true);
+        // SAFETY: the caller's argument.
+        return unsafe { stand_in(pid, || true) };
     }
     start(pid, envp)
 }

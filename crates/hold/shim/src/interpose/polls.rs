@@ -5,6 +5,7 @@ use crate::real;
 use crate::shim::{Shim, now, shim};
 use crate::waiting::Found;
 use libc::{c_int, c_short, c_ulong, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use std::marker::PhantomData;
 
 /// As many descriptors of the device in one call are looked after; no daemon has more than one or two.
 const MOST: usize = 8;
@@ -32,8 +33,8 @@ fn over(deadline: Option<u64>) -> bool {
 
 const NONE_LEFT: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
-fn as_pointer(time: Option<&timespec>) -> *const timespec {
-    time.map_or(std::ptr::null(), std::ptr::from_ref)
+fn as_pointer<T>(value: Option<&T>) -> *const T {
+    value.map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 /// A descriptor of the device among those that are polled.
@@ -49,7 +50,7 @@ struct Place {
 fn poll_device(
     fds: &mut [pollfd],
     timeout: Option<timespec>,
-    mask: *const sigset_t,
+    mask: Option<&sigset_t>,
 ) -> Option<c_int> {
     let shim = shim()?;
     if !fds.iter().any(|one| is_device(one.fd) && one.events & READS != 0) {
@@ -72,10 +73,9 @@ fn poll_device(
     let end = deadline(timeout);
     let result = loop {
         let time = if writable { Some(NONE_LEFT) } else { left(end) };
-        // SAFETY: the caller's array, its own mask, and a time that lives or null.
-        let n = unsafe {
-            real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, as_pointer(time.as_ref()), mask)
-        };
+        let (time, mask) = (as_pointer(time.as_ref()), as_pointer(mask));
+        // SAFETY: a live array, and a time and a mask that live or are null.
+        let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, time, mask) };
         if n < 0 {
             break n;
         }
@@ -114,11 +114,14 @@ fn tell(shim: &Shim, fds: &mut [pollfd], places: &[Place; MOST]) -> c_int {
 }
 
 /// The array that a caller of poll(2) gives.
-fn array<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+///
+/// # Safety
+/// `fds` is null, or `count` of them lie there, which for `'c` are the calling thread's alone, and used only by what this gives.
+unsafe fn array<'c>(fds: *mut pollfd, count: nfds_t) -> &'c mut [pollfd] {
     if fds.is_null() {
         return &mut [];
     }
-    // SAFETY: poll(2) takes an array of so many, which is the caller's and this call's alone until it returns.
+    // SAFETY: not null, so an array of so many, by the caller's contract.
     unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
 }
 
@@ -132,7 +135,8 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
         tv_sec: libc::time_t::from(ms / 1000),
         tv_nsec: i64::from(ms % 1000) * 1_000_000,
     });
-    if let Some(n) = poll_device(array(fds, count), time, std::ptr::null()) {
+    // SAFETY: poll(2) takes an array of so many, which is its caller's alone until it returns.
+    if let Some(n) = poll_device(unsafe { array(fds, count) }, time, None) {
         return n;
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -170,7 +174,10 @@ pub unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: null, or a time that is readable during the call.
     let time = unsafe { timeout.as_ref() }.copied();
-    if let Some(n) = poll_device(array(fds, count), time, mask) {
+    // SAFETY: null, or a set of signals that its caller leaves as it is until this call returns.
+    let set = unsafe { mask.as_ref() };
+    // SAFETY: ppoll(2) takes an array of so many, which is its caller's alone for so long.
+    if let Some(n) = poll_device(unsafe { array(fds, count) }, time, set) {
         return n;
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -213,56 +220,63 @@ fn take(set: &mut fd_set, fd: c_int) {
 
 /// The three sets of select(2): any may be null. A caller's set is as long as the kernel reads and writes it for its count
 /// (FDS_BYTES in include/linux/poll.h), which may be less than an fd_set.
-#[derive(Clone, Copy)]
-struct Three([*mut fd_set; 3]);
+struct Three<'c> {
+    places: [*mut fd_set; 3],
+    count: c_int,
+    of: PhantomData<&'c mut fd_set>,
+}
 
-impl Three {
-    /// How many bytes the sets of so many descriptors have.
-    fn bytes(count: c_int) -> usize {
-        let words = usize::try_from(count).unwrap_or(0).div_ceil(c_ulong::BITS as usize);
+impl<'c> Three<'c> {
+    /// The sets of the first `count` descriptors.
+    ///
+    /// # Safety
+    /// Each is null, or as many bytes of it as select(2) looks at for `count` are for `'c` the calling thread's alone, to be read
+    /// and written by this only. They may be one and the same.
+    unsafe fn new(places: [*mut fd_set; 3], count: c_int) -> Self {
+        Self { places, count, of: PhantomData }
+    }
+
+    /// How many bytes each has.
+    fn bytes(&self) -> usize {
+        let words = usize::try_from(self.count).unwrap_or(0).div_ceil(c_ulong::BITS as usize);
         (words * size_of::<c_ulong>()).min(size_of::<fd_set>())
     }
 
     /// What is asked for, and nothing behind that.
-    fn load(self, count: c_int) -> [Option<fd_set>; 3] {
-        self.0.map(|place| {
+    fn load(&self) -> [Option<fd_set>; 3] {
+        self.places.map(|place| {
             if place.is_null() {
                 return None;
             }
             // SAFETY: an fd_set is an array of numbers, for which 0 is a value.
             let mut set: fd_set = unsafe { std::mem::zeroed() };
             let to = std::ptr::from_mut(&mut set).cast::<u8>();
-            // SAFETY: select(2) reads so many bytes of its caller's set, which is readable during the call, and the other is this
-            // function's and not shorter.
-            unsafe { std::ptr::copy_nonoverlapping(place.cast::<u8>(), to, Self::bytes(count)) };
-            let end = Self::bytes(count) * u8::BITS as usize;
-            (count..end as c_int).for_each(|fd| take(&mut set, fd));
+            // SAFETY: not null, so it has so many bytes, as whoever made this has vouched; and the other is this function's and not
+            // shorter.
+            unsafe { std::ptr::copy_nonoverlapping(place.cast::<u8>(), to, self.bytes()) };
+            let end = self.bytes() * u8::BITS as usize;
+            (self.count..end as c_int).for_each(|fd| take(&mut set, fd));
             Some(set)
         })
     }
 
-    fn store(self, count: c_int, sets: &[Option<fd_set>; 3]) {
-        for (place, set) in self.0.into_iter().zip(sets) {
-            if let Some(set) = set {
+    /// Puts down what was found.
+    fn store(&mut self, sets: &[Option<fd_set>; 3]) {
+        for (place, set) in self.places.into_iter().zip(sets) {
+            if let Some(set) = set.as_ref().filter(|_| !place.is_null()) {
                 let from = std::ptr::from_ref(set).cast::<u8>();
-                // SAFETY: not null where a set was read; select(2) writes so many bytes of it, and the other is not shorter.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from, place.cast::<u8>(), Self::bytes(count));
-                }
+                // SAFETY: as above; the other is not shorter.
+                unsafe { std::ptr::copy_nonoverlapping(from, place.cast::<u8>(), self.bytes()) };
             }
         }
     }
 }
 
 /// Waits as pselect(2) does, if the device is to be read. The sets are the caller's, and are left as the call leaves them.
-fn select_device(
-    count: c_int,
-    sets: Three,
-    end: Option<u64>,
-    mask: *const sigset_t,
-) -> Option<c_int> {
+fn select_device(mut sets: Three<'_>, end: Option<u64>, mask: Option<&sigset_t>) -> Option<c_int> {
+    let count = sets.count;
     let shim = shim().filter(|_| (0..=libc::FD_SETSIZE as c_int).contains(&count))?;
-    let asked = sets.load(count);
+    let asked = sets.load();
     let reads = asked[0].as_ref()?;
     let is_asked = |fd: c_int| has(reads, fd) && is_device(fd);
     if !(0..count).any(is_asked) {
@@ -284,7 +298,7 @@ fn select_device(
         }
         let time = left(end);
         let [reads_at, writes_at, others_at] = pointers;
-        // SAFETY: sets of this function, a time that lives or null, the caller's mask.
+        // SAFETY: sets of this function, a time and a mask that live or are null.
         let mut n = unsafe {
             real::pselect(
                 count.max(bell + 1),
@@ -292,7 +306,7 @@ fn select_device(
                 writes_at,
                 others_at,
                 as_pointer(time.as_ref()),
-                mask,
+                as_pointer(mask),
             )
         };
         if n < 0 {
@@ -315,7 +329,7 @@ fn select_device(
             }
         }
         if n > 0 || over(end) {
-            sets.store(count, &now_asked);
+            sets.store(&now_asked);
             return Some(n);
         }
     }
@@ -337,8 +351,9 @@ pub unsafe extern "C-unwind" fn select(
     let time = unsafe { timeout.as_ref() }
         .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
     let end = deadline(time);
-    let sets = Three([reads, writes, others]);
-    let Some(n) = select_device(count, sets, end, std::ptr::null()) else {
+    // SAFETY: select(2) takes three sets of `count` descriptors, or nulls, which are its caller's alone until it returns.
+    let sets = unsafe { Three::new([reads, writes, others], count) };
+    let Some(n) = select_device(sets, end, None) else {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, reads, writes, others, timeout) };
     };
@@ -365,8 +380,11 @@ pub unsafe extern "C-unwind" fn pselect(
 ) -> c_int {
     // SAFETY: null, or a time that is readable during the call.
     let time = unsafe { timeout.as_ref() }.copied();
-    let sets = Three([reads, writes, others]);
-    if let Some(n) = select_device(count, sets, deadline(time), mask) {
+    // SAFETY: pselect(2) takes three sets of `count` descriptors, or nulls, which are its caller's alone until it returns.
+    let sets = unsafe { Three::new([reads, writes, others], count) };
+    // SAFETY: null, or a set of signals that its caller leaves as it is for so long.
+    let set = unsafe { mask.as_ref() };
+    if let Some(n) = select_device(sets, deadline(time), set) {
         return n;
     }
     // SAFETY: the caller's arguments, unchanged.
