@@ -101,6 +101,10 @@ train: setup build ## Build the shim by what daemons do with it, in place of the
 demo: setup build ## Show it: real work on an sshfs that is killed 50 times (KILLS, SIZE_MB)
 	@scripts/guarded $(RELEASE)/belay-chaos demo --kills $(or $(KILLS),50) --size-mb $(SIZE_MB)
 
+.PHONY: picture
+picture: setup build ## Record the picture in README.md anew (root)
+	@scripts/record-demo $(RELEASE)
+
 .PHONY: test
 test: setup format lint build-checked unit doc daemons-page-check soak-short study-short powercuts-short fuzz-short scribble-short away-short ## Everything that must hold before a change is accepted
 	@echo
