@@ -116,7 +116,8 @@ fn s103_nothing_is_said_of_what_is_stored() {
             fs::create_dir(&control).unwrap();
             fs::write(control.join(how), "").unwrap();
             let words = [program, place.behind.into(), control, place.mountpoint.into()];
-            words.into_iter().map(Into::into).chain(["-f".into()]).collect()
+            // Of a request in which it starts a thread of its pool nothing is known (L45).
+            words.into_iter().map(Into::into).chain(["-f", "-s"].map(Into::into)).collect()
         });
         mount.serves();
         let file = File::options().read(true).write(true).open(mount.at("file")).unwrap();
