@@ -1,6 +1,7 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and what commits it.
 
 use super::clients::Wait;
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::committer::{Committer, Failing, Place, Steps};
@@ -55,8 +56,6 @@ fn refusal(failing: &Failing) -> String {
 /// When the daemon is asked for a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asking {
-    /// The next time.
-    at: u64,
     /// How many requests there had been the last time.
     requests: u64,
     /// It is asked for soon again, as somebody waits for one.
@@ -90,23 +89,21 @@ impl Supervisor {
             Ok(committer) => {
                 self.committer = Some(committer);
                 self.no_committer = None;
+                self.deadlines.cancel(Due::Committer);
+                self.deadlines.set(Due::CommitLook, clock::now().saturating_add(self.hang_limit()));
             }
             Err(why) => {
                 let (since, tries) = match &self.no_committer {
-                    Some((before, _)) => (before.since, before.tries.saturating_add(1)),
+                    Some(before) => (before.since, before.tries.saturating_add(1)),
                     None => (clock::now(), 1),
                 };
                 let again = clock::now().saturating_add(AGAIN);
                 let failing = Failing { since, tries, why, spoilt: false, hangs: false };
-                self.no_committer = Some((failing, again));
+                self.no_committer = Some(failing);
+                self.deadlines.set(Due::Committer, again);
                 self.look_at_commits();
             }
         }
-    }
-
-    /// When the next try to start a committer is due, if there is none.
-    pub(super) fn next_committer(&self) -> Option<u64> {
-        self.no_committer.as_ref().map(|(_, at)| *at)
     }
 
     pub(super) fn commit_place(&self) -> Result<Place, String> {
@@ -187,18 +184,23 @@ impl Supervisor {
         self.config.checkpoints.sync_timeout_ms.saturating_mul(SECOND / 1000)
     }
 
-    /// A commit that does not come back.
-    pub(super) fn hanging_commit(&self) -> Option<Failing> {
-        self.committer.as_ref()?.hanging(clock::now(), self.sync_limit().max(SECOND))
+    /// How long a commit may take without giving an answer, in nanoseconds.
+    pub(super) fn hang_limit(&self) -> u64 {
+        self.sync_limit().max(SECOND)
     }
 
-    /// When to look at that next.
-    pub(super) fn next_commit_look(&self) -> Option<u64> {
-        self.committer.as_ref()?.next_look(clock::now(), self.sync_limit().max(SECOND))
+    /// A commit that does not come back.
+    pub(super) fn hanging_commit(&self) -> Option<Failing> {
+        self.committer.as_ref()?.hanging(clock::now(), self.hang_limit())
     }
 
     /// Looks whether a commit that was begun comes back, as nothing announces that it does not.
-    pub(super) fn look_for_hanging_commit(&mut self) {
+    pub(super) fn look_for_hanging_commit(&mut self, now: u64) {
+        let Some(committer) = &self.committer else { return };
+        // What begins right after a look that finds nothing hangs at the next one, at the earliest.
+        let limit = self.hang_limit();
+        let next = committer.next_look(now, limit).unwrap_or(now.saturating_add(limit));
+        self.deadlines.set(Due::CommitLook, next);
         if self.hanging_commit().is_some_and(|hanging| self.declared.would_be_new(&hanging)) {
             self.look_at_commits();
         }
@@ -209,7 +211,7 @@ impl Supervisor {
         let failing = match (&self.committer, &self.no_committer) {
             (Some(committer), _) => self.hanging_commit().or_else(|| committer.failing()),
             // Without one, nothing reaches the image either.
-            (None, Some((failing, _))) => Some(failing.clone()),
+            (None, Some(failing)) => Some(failing.clone()),
             (None, None) => return,
         };
         match failing {
@@ -236,15 +238,10 @@ impl Supervisor {
         }
     }
 
-    /// When the next checkpoint is to be asked for.
-    pub(super) fn next_checkpoint(&self) -> Option<u64> {
-        (self.has_epochs() && self.book.read_only.is_none()).then_some(self.next_checkpoint.at)
-    }
-
     /// Asks for a checkpoint if the last is long enough ago and somebody has done something since.
     pub(super) fn ask_for_checkpoint(&mut self, now: u64) {
-        let Asking { at, requests, again } = self.next_checkpoint;
-        if !self.has_epochs() || now < at || self.book.read_only.is_some() {
+        let Asking { requests, again } = self.asking;
+        if !self.has_epochs() || self.book.read_only.is_some() {
             return;
         }
         let served = self.control().counter(Counter::Requests);
@@ -255,13 +252,14 @@ impl Supervisor {
         let pause = self.config.checkpoints.interval_ms.saturating_mul(SECOND / 1000);
         if again && !waits {
             // The one that was waited for has been made meanwhile: the next has its time.
-            self.next_checkpoint = Asking { at: now.saturating_add(pause), requests, again: false };
+            self.asking.again = false;
+            self.deadlines.set(Due::Checkpoint, now.saturating_add(pause));
             return;
         }
         // One that could not be made now is asked for again while somebody waits.
         let pause = if waits { pause.min(SECOND / 4) } else { pause };
-        self.next_checkpoint =
-            Asking { at: now.saturating_add(pause), requests: served, again: waits };
+        self.asking = Asking { requests: served, again: waits };
+        self.deadlines.set(Due::Checkpoint, now.saturating_add(pause));
         let due = waits || served != requests && !self.buffers();
         if due && self.complete_or_first() {
             self.control().ask_for_checkpoint();
@@ -291,7 +289,7 @@ impl Supervisor {
             return Err(refusal(&hanging));
         }
         let epoch = self.overlay().epoch().map_err(|why| why.to_string())?;
-        self.next_checkpoint.at = 0; // now
+        self.deadlines.set(Due::Checkpoint, 0); // now
         Ok(Wait::Safe(epoch, self.control().checkpoints_failed().0))
     }
 
@@ -350,13 +348,13 @@ impl Supervisor {
     pub(super) fn ended_for_checkpoint(&mut self, exit: Exit) -> bool {
         let told = self.control().retiring() == Some(self.book.generation);
         if self.buffers() {
-            self.retiring_since = None;
+            self.deadlines.cancel(Due::Retiring);
             return self.ended_and_stored(exit) && told;
         }
         if !told || !self.has_epochs() {
             return false;
         }
-        self.retiring_since = None;
+        self.deadlines.cancel(Due::Retiring);
         if exit != Exit::Code(0) {
             tracing::warn!(
                 "the daemon {} when it was to end for a checkpoint: it is dropped, and what was done since the last one \
@@ -379,26 +377,32 @@ impl Supervisor {
         }
     }
 
+    fn is_retiring(&self) -> bool {
+        self.has_epochs() && self.control().retiring() == Some(self.book.generation)
+    }
+
     /// A daemon that was told to end has so much time for it.
-    pub(super) fn check_retiring(&mut self, now: u64) {
-        if self.control().retiring() != Some(self.book.generation) || !self.has_epochs() {
+    pub(super) fn look_for_retiring(&mut self, now: u64) {
+        if self.is_retiring() {
+            let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
+            self.deadlines.set_first(Due::Retiring, now.saturating_add(limit));
+        }
+    }
+
+    /// That time is over.
+    pub(super) fn retiring_takes_too_long(&mut self, now: u64) {
+        if !self.is_retiring() {
             return;
         }
-        let since = *self.retiring_since.get_or_insert(now);
-        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
-        if now.saturating_sub(since) < limit || self.is_being_killed() {
+        // It may not be killed, or not end.
+        self.deadlines.set(Due::Retiring, now.saturating_add(SECOND));
+        if self.is_being_killed() {
             return;
         }
         if self.daemon.is_some() && self.kill_daemon() {
             let request = "its end, for a checkpoint".to_owned();
             self.cause = Some((Detection::Hang { request }, now));
         }
-    }
-
-    /// When to look at it next.
-    pub(super) fn next_retiring_look(&self) -> Option<u64> {
-        let limit = self.config.start_timeout_ms.saturating_mul(SECOND / 1000);
-        self.retiring_since.map(|since| since.saturating_add(limit))
     }
 
     /// Asks for memory to be given back that a long epoch took, when epochs have become short again or nobody does

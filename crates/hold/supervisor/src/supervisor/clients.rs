@@ -1,6 +1,7 @@
 //! The control socket: clients ask, nobody waits for them.
 
 use super::Supervisor;
+use super::deadlines::Due;
 use super::undead::defers;
 use crate::clock;
 use crate::ledger::Detection;
@@ -155,11 +156,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether somebody is not answered who could be.
-    pub(super) fn has_further_lines(&self) -> bool {
-        self.clients.values().any(Client::has_asked)
-    }
-
     /// Why the mount cannot be ended even by force: a dead one would be left below another.
     fn refuses_to_stop(&self) -> Option<String> {
         let mount = self.book.mount.as_ref().filter(|_| self.book.stop.is_none())?;
@@ -290,6 +286,9 @@ impl Supervisor {
                 None => true,
             }
         });
+        if self.clients.values().any(Client::has_asked) {
+            self.deadlines.set(Due::Lines, 0);
+        }
     }
 }
 

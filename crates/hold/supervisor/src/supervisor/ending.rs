@@ -1,5 +1,6 @@
 //! The end: asked for, by itself, or because nothing else is left.
 
+use super::deadlines::Due;
 use super::undead::cannot_be_killed;
 use super::{SECOND, Supervisor};
 use crate::clock;
@@ -42,19 +43,38 @@ impl Supervisor {
                 self.book.stop = Some(wish(false));
             }
         }
+        self.schedule_stop();
         self.keep_book();
         self.pursue_stop();
     }
 
-    /// When the next step towards the end is due.
-    pub(super) fn next_stop_step(&self) -> Option<u64> {
-        let stop = self.book.stop?;
-        if !stop.at_once {
-            return Some(stop.until_ns);
+    /// Notes the wish to stop, or how far it has come.
+    pub(super) fn set_stop(&mut self, stop: Stop) {
+        self.book.stop = Some(stop);
+        self.schedule_stop();
+    }
+
+    /// Sets the time of the next step towards the end.
+    pub(super) fn schedule_stop(&mut self) {
+        let at = self.book.stop.and_then(|stop| match stop.at_once {
+            false => Some(stop.until_ns),
+            // Once all patience is lost, there is nothing more to do but to wait for the process, and that not for ever.
+            true => stop.killed_ns.map(|at| at.saturating_add(KILLED)),
+        });
+        match at {
+            Some(at) => self.deadlines.set(Due::StopStep, at),
+            None => self.deadlines.cancel(Due::StopStep),
         }
-        // Once all patience is lost, there is nothing more to do but to wait for the process, and that not for ever.
-        let killed = stop.killed_ns.filter(|_| self.daemon.is_some() || self.spawned.is_some());
-        killed.map(|at| at.saturating_add(KILLED))
+    }
+
+    /// The time has come for the next step towards the end.
+    pub(super) fn stop_step_is_due(&mut self) {
+        // Where there is no process to wait for, the next start brings one.
+        if self.book.stop.is_some_and(|stop| stop.at_once) && self.process().is_none() {
+            self.deadlines.set(Due::StopStep, clock::now() + SECOND);
+            return;
+        }
+        self.pursue_stop();
     }
 
     /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which
@@ -79,7 +99,7 @@ impl Supervisor {
         }
         let first = stop.until_ns.saturating_sub(stop.since_ns) <= PATIENCE;
         stop.until_ns = clock::now().saturating_add(PATIENCE);
-        self.book.stop = Some(stop);
+        self.set_stop(stop);
         self.keep_book();
         if first {
             tracing::warn!(
@@ -106,7 +126,7 @@ impl Supervisor {
         if stop.at_once || !patient {
             stop.at_once = true;
             let killed = *stop.killed_ns.get_or_insert_with(clock::now);
-            self.book.stop = Some(stop);
+            self.set_stop(stop);
             if clock::now().saturating_sub(killed) < KILLED {
                 self.force_stop();
             } else {
@@ -114,9 +134,9 @@ impl Supervisor {
             }
             return;
         }
-        if self.launch_at.is_some() && self.waiting().is_some() {
+        if self.is_waiting() {
             // Nothing is there that could end by itself, and none that may never come is waited for.
-            self.launch_at = None;
+            self.deadlines.cancel(Due::Launch);
             self.force_stop();
             return;
         }
@@ -137,7 +157,7 @@ impl Supervisor {
                 let scouts = Arc::clone(&self.scouts);
                 if let Err(error) = mounts::release(mount, device, process, scouts) {
                     // Its time is not over: it is tried again in that.
-                    self.lack.note(&format!("cannot start a thread that unmounts: {error}"));
+                    self.lacks_thread(&format!("cannot start a thread that unmounts: {error}"));
                     return;
                 }
             }
@@ -145,7 +165,7 @@ impl Supervisor {
             _ => _ = self.signal_daemon(SIGTERM),
         }
         stop.told = true;
-        self.book.stop = Some(stop);
+        self.set_stop(stop);
         self.keep_book();
     }
 
@@ -270,6 +290,7 @@ impl Supervisor {
     fn answer_ended(&mut self, code: i32, lost: Option<&str>) {
         self.serve_all_clients();
         self.answer_waiting(|_| Some(Answer::Ended { code, lost: lost.map(str::to_owned) }));
+        self.serve_further_lines();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The status of the mount.
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::degraded::Kind;
@@ -82,7 +83,7 @@ impl Supervisor {
             hint: waiting.hint.clone(),
             tries: waiting.tries,
             since_seconds: now.saturating_sub(waiting.since_ns) / SECOND,
-            next_seconds: self.launch_at.map(left),
+            next_seconds: self.deadlines.at(Due::Launch).map(left),
             left_seconds: left(self.patient_until(waiting)),
         }
     }

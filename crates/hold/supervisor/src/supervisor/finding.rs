@@ -3,6 +3,7 @@
 //! A daemon may serve before there is such a place: the kernel asks it as soon as the file system is made, which may be put in
 //! its place later, also by another call (fsmount(2), move_mount(2)).
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::mounts;
 
@@ -13,8 +14,8 @@ const LONGEST: u64 = 10 * SECOND;
 /// Looks for the place of a file system that is served, and in no place yet.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// When to look next, and the pause after that.
-    next: Option<(u64, u64)>,
+    /// The pause after the next look.
+    pause: u64,
     /// Since when.
     since: Option<u64>,
 }
@@ -32,7 +33,9 @@ impl Supervisor {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
             self.book.mount = Some(fact);
             // Who waits for the place is told at the next look, which is due.
-            self.finding.next = self.finding.next.map(|_| (0, FIRST));
+            if self.deadlines.at(Due::Place).is_some() {
+                self.deadlines.set(Due::Place, 0);
+            }
             self.keep_book();
             self.note_mount();
         }
@@ -41,7 +44,11 @@ impl Supervisor {
     /// The daemon serves: from now on nothing tells where, if that is not known yet.
     pub(super) fn begin_to_look_for_mount(&mut self, now: u64) {
         let unknown = self.book.mount.is_none();
-        self.finding.next = unknown.then(|| (now.saturating_add(FIRST), FIRST));
+        match unknown {
+            true => self.deadlines.set(Due::Place, now.saturating_add(FIRST)),
+            false => self.deadlines.cancel(Due::Place),
+        }
+        self.finding.pause = FIRST;
         self.finding.since = self.finding.since.or(Some(now)).filter(|_| unknown);
     }
 
@@ -50,22 +57,17 @@ impl Supervisor {
         self.finding.since
     }
 
-    /// When to look next.
-    pub(super) fn next_look_for_mount(&self) -> Option<u64> {
-        self.finding.next.map(|(at, _)| at)
-    }
-
-    /// Looks if it is time to.
+    /// Looks, as it is time to.
     pub(super) fn look_for_mount(&mut self, now: u64) {
-        let Some((_, pause)) = self.finding.next.filter(|(at, _)| *at <= now) else { return };
-        let pause = pause.saturating_mul(2).min(LONGEST);
-        self.finding.next = Some((now.saturating_add(pause), pause));
+        self.finding.pause = self.finding.pause.saturating_mul(2).min(LONGEST);
         self.find_mount();
         // Also if it has not been found: that it has no place is told at some time.
         self.tell_serving();
         if self.book.mount.is_some() {
             self.finding = Looks::default();
             self.pursue_stop();
+        } else {
+            self.deadlines.set(Due::Place, now.saturating_add(self.finding.pause));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The end of epochs: what the daemon has left is committed or kept, and what is neither is said.
 
+use super::Supervisor;
 use super::ending::wish;
-use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::committer::{Committer, Failing};
 use crate::ledger::Detection;
@@ -38,7 +38,9 @@ impl Supervisor {
         self.book.last_starts += 1;
         self.take_mount_off(Duration::ZERO);
         // It is given as much time as the one before.
-        self.book.stop = self.book.stop.map(|_| wish(false));
+        if self.book.stop.is_some() {
+            self.set_stop(wish(false));
+        }
         tracing::warn!(
             "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
             exit.told()
@@ -131,7 +133,7 @@ impl Supervisor {
             }
             None => Committer::start_to_end(self.commit_place()?, clean),
         };
-        let limit = self.sync_limit().max(SECOND);
+        let limit = self.hang_limit();
         let ended = loop {
             if let Some(ended) = committer.ended() {
                 break ended;

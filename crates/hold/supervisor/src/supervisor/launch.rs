@@ -3,7 +3,7 @@
 //! Invariant: the lease is `{generation, 0}` before a process of that generation is started, and
 //! the instants are cleared only then, when nobody can set them.
 
-use super::record::Looks;
+use super::deadlines::Due;
 use super::second::give_outer;
 use super::{PROCESS, SECOND, Supervisor};
 use crate::clock;
@@ -52,16 +52,21 @@ impl Supervisor {
         self.mark_stores();
         self.complete = false;
         self.cause = None;
-        self.conclude_at = None;
+        self.concluding = None;
+        for due in [Due::Conclusion, Due::Launch, Due::Retiring] {
+            self.deadlines.cancel(due);
+        }
         self.ages.clear();
         self.unread = None;
         self.unknown = None;
         self.choose_program();
         self.tidy_mailbox();
         self.take_off_seconds();
-        self.next_unheld = Some(clock::now() + super::program::FIRST_LOOK);
+        let now = clock::now();
+        self.deadlines.set(Due::Unheld, now + super::program::FIRST_LOOK);
         self.begin_to_look_for_stray();
-        self.record_looks = Looks::default();
+        self.record_pause = 0;
+        self.deadlines.set(Due::Look, now);
         self.calm_event();
         self.control().clear_instants();
         let control = self.control();
@@ -77,6 +82,7 @@ impl Supervisor {
                 control.counter(Counter::LocksRestored),
             ),
         };
+        self.begin_to_watch_start();
         match self.spawn() {
             Ok(watched) => {
                 tracing::debug!("generation {} is process {}", self.book.generation, watched.pid);
@@ -354,7 +360,7 @@ impl Supervisor {
     fn launch_later(&mut self) {
         self.complete = false;
         let steps = self.book.unproductive.min(6);
-        self.launch_at = Some(clock::now() + (SECOND / 1000) * (10 << steps));
+        self.deadlines.set(Due::Launch, clock::now() + (SECOND / 1000) * (10 << steps));
     }
 }
 

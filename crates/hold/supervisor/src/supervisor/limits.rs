@@ -13,15 +13,6 @@ use std::time::Duration;
 const THEN: &str = ", then a hang (";
 
 impl Supervisor {
-    /// Whether something must be looked at each second.
-    pub(super) fn needs_ticks(&self) -> bool {
-        self.config.hang_timeout_ms.is_some()
-            || !self.connections.is_empty()
-            || self.config.memory_limit.is_some()
-            || (self.book.generation > 0 && !self.complete)
-            || !self.book.stalled.is_empty()
-    }
-
     /// Looks at all limits; a daemon beyond one of them is killed, and its end handled as a crash.
     pub(super) fn check_limits(&mut self) {
         if self.book.stop.is_some() || self.is_being_killed() {

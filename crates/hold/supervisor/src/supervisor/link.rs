@@ -1,5 +1,6 @@
 //! The link to the keeper: what comes over it, and what happens when the keeper dies.
 
+use super::deadlines::Due;
 use super::{LINK, SECOND, Supervisor};
 use crate::clock;
 use crate::handover::{Note, Received};
@@ -30,10 +31,10 @@ impl Supervisor {
                     let now = clock::now();
                     let pause = pause(now.saturating_sub(started), before);
                     self.keeper_life.1 = pause;
-                    self.keeper_retry_ns = now.saturating_add(pause);
                     if pause == 0 {
                         self.replace_keeper();
                     } else {
+                        self.deadlines.set(Due::Keeper, now.saturating_add(pause));
                         tracing::warn!("the keeper died as soon as it was started; trying again");
                     }
                 }
@@ -70,7 +71,7 @@ impl Supervisor {
             }
             Err(error) => {
                 tracing::warn!("{error}; trying again");
-                self.keeper_retry_ns = clock::now() + SECOND;
+                self.deadlines.set(Due::Keeper, clock::now() + SECOND);
             }
         }
     }

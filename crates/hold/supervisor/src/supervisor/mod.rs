@@ -13,6 +13,7 @@
 //! | [`quell`] | what is killed of it in the end |
 //! | [`kill`] | signals to the daemon, and what is done when they are refused |
 //! | [`undead`] | daemons that are dead while their process stays |
+//! | [`deadlines`] | when something is done without being told |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
@@ -38,6 +39,7 @@ mod advice;
 pub mod buffer;
 mod checkpoints;
 mod clients;
+mod deadlines;
 mod ending;
 mod facts;
 mod fence;
@@ -91,6 +93,7 @@ use crate::stderr::Tail;
 use crate::waker::Waker;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
+use deadlines::{Deadlines, Due};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -166,7 +169,6 @@ struct Supervisor {
     signals: Signals,
     link: Option<Link>,
     keeper_pid: u32,
-    keeper_retry_ns: u64,
     /// When the last keeper was started by this supervisor, and the pause that came before it.
     keeper_life: (u64, u64),
     /// Started for this generation, and not known to serve.
@@ -181,12 +183,12 @@ struct Supervisor {
     fencing: Option<fence::Fencing>,
     /// Brings sealed epochs to the image, under the policy `epoch`.
     committer: Option<Committer>,
-    /// Why there is none though there should be, and when it is tried again.
-    no_committer: Option<(Failing, u64)>,
+    /// Why there is none though there should be.
+    no_committer: Option<Failing>,
     /// What those who wait for commits that fail were told last.
     declared: checkpoints::Declared,
-    /// When to ask for the next checkpoint, and the counter of requests when one was asked for last.
-    next_checkpoint: checkpoints::Asking,
+    /// The last time that a checkpoint was asked for.
+    asking: checkpoints::Asking,
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
     /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
@@ -197,24 +199,19 @@ struct Supervisor {
     bloated: bool,
     /// The folders of its stores, under the policy `buffer`, as far as they could be held.
     store_folders: Vec<Option<OwnedFd>>,
-    /// Since when the daemon has been writing what it holds, to end then.
-    retiring_since: Option<u64>,
     /// Does the host's unmounts and remounts again in the successors' namespaces.
     mirror: Mirror,
     /// Some life of this daemon had connections.
     connects: bool,
     next_client: u64,
-    /// When to try the next start.
-    launch_at: Option<u64>,
-    /// When to look next whether what was started has loaded the shim.
-    next_unheld: Option<u64>,
+    deadlines: Deadlines,
     /// Whether another program has mounted while the first daemon starts.
     finding: finding::Looks,
     stray: stray::Looks,
     /// Looks at what a daemon has open of which nobody has said what it works on.
     opened: opened::Looks,
-    /// When to conclude a recovery that has come to its end, and when that was.
-    conclude_at: Option<(u64, u64)>,
+    /// When the recovery came to its end that is to be concluded.
+    concluding: Option<u64>,
     /// Why the daemon is about to die, and when that was caused.
     cause: Option<(Detection, u64)>,
     /// The device came from fusermount, and is held.
@@ -235,12 +232,13 @@ struct Supervisor {
     unread: Option<(u64, u64)>,
     /// Since when the daemon has had a request that nobody knows of, and the counters of what it was given then.
     unknown: Option<(u64, (u64, u64))>,
-    next_tick_ns: u64,
-    record_looks: record::Looks,
+    /// The pause before the next look at the recorder.
+    record_pause: u64,
     process_looks: undead::Looks,
     words: words::Words,
     unmounting: Option<unmounting::Unmounting>,
-    lack: unmounting::Lack,
+    /// Since when no thread can be had to unmount by.
+    lacking_since: Option<u64>,
     finished: Option<i32>,
 }
 
@@ -297,7 +295,6 @@ impl Supervisor {
             epoll,
             link: Some(link),
             keeper_pid,
-            keeper_retry_ns: 0,
             keeper_life: (0, 0),
             spawned: None,
             daemon: None,
@@ -309,22 +306,20 @@ impl Supervisor {
             committer: None,
             no_committer: None,
             declared: checkpoints::Declared::default(),
-            next_checkpoint: checkpoints::Asking::default(),
+            asking: checkpoints::Asking::default(),
             nudge: nudge::Nudge::default(),
             committed,
             waker,
             bloated: false,
             store_folders: Vec::new(),
-            retiring_since: None,
             mirror,
             connects: false,
             next_client: FIRST_CLIENT,
-            launch_at: None,
-            next_unheld: None,
+            deadlines: Deadlines::default(),
             finding: finding::Looks::default(),
             stray: stray::Looks::default(),
             opened: opened::Looks::default(),
-            conclude_at: None,
+            concluding: None,
             cause: None,
             adopted: false,
             odd_mail: false,
@@ -336,12 +331,11 @@ impl Supervisor {
             outsiders: Outsiders::new(),
             unread: None,
             unknown: None,
-            next_tick_ns: clock::now() + SECOND,
-            record_looks: record::Looks::default(),
+            record_pause: 0,
             process_looks: undead::Looks::default(),
             words: words::Words::default(),
             unmounting: None,
-            lack: unmounting::Lack::default(),
+            lacking_since: None,
             finished: None,
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
@@ -360,7 +354,14 @@ impl Supervisor {
     }
 
     fn begin(&mut self, takeover: bool, stops: u32) {
+        let now = clock::now();
+        self.deadlines.set(Due::Look, now);
+        self.deadlines.set(Due::Tick, now + SECOND);
+        self.schedule_stop();
         self.start_committer();
+        if self.has_epochs() {
+            self.deadlines.set(Due::Checkpoint, now);
+        }
         if takeover {
             self.take_over();
         } else {
@@ -420,7 +421,8 @@ impl Supervisor {
             // An interrupted or failed wait is as good as a wake-up without events.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&limit));
             let tokens: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
-            // A death comes first: the blackout is running.
+            // First what is told, none of which waits for anybody; then a death, before all that somebody asks for: the blackout is
+            // running.
             if tokens.contains(&EVENT) {
                 self.hear_daemon();
             }
@@ -453,9 +455,9 @@ impl Supervisor {
                 self.remember(reap());
             }
             self.check_time();
-            // Last: the end of a recovery is what both may have waited for. A line may ask to unmount, so in this order; what
-            // is answered here, and has asked for more, has its turn at once.
-            self.serve_further_lines();
+            self.answer_safe();
+            // Last: the end of a recovery is what it may have waited for, and a line may have asked to unmount. Who is answered here,
+            // and has asked for more, has the next turn.
             self.pursue_unmount();
         }
     }
@@ -466,6 +468,7 @@ impl Supervisor {
         self.wake_committer();
         self.hear_committer();
         self.hear_losses();
+        self.look_for_retiring(clock::now());
         self.nudge_if_asked();
     }
 
@@ -493,97 +496,71 @@ impl Supervisor {
         self.exits.drain(..excess);
     }
 
-    /// The time until something must be looked at without being told.
+    /// The time until something is due.
     fn time_to_wait(&self) -> Timespec {
-        let now = clock::now();
-        let mut next = self.next_record_look(now);
-        if self.has_further_lines() {
-            next = now;
-        }
-        for at in self.launch_at.into_iter().chain(self.conclude_at.map(|(at, _)| at)) {
-            next = next.min(at);
-        }
-        if self.link.is_none() {
-            next = next.min(self.keeper_retry_ns);
-        }
-        if let Some(at) = self.next_stop_step() {
-            next = next.min(at);
-        }
-        if self.needs_ticks() {
-            next = next.min(self.next_tick_ns);
-        }
-        let looks = [
-            self.next_checkpoint(),
-            self.next_retiring_look(),
-            self.next_words(),
-            self.next_nudge(),
-            self.next_nudge_look(),
-            self.next_committer(),
-            self.next_commit_look(),
-            self.next_unheld,
-            self.next_look_for_mount(),
-            self.next_stray_look(),
-            self.next_look_at_opened(),
-            self.next_unmount_try(),
-        ];
-        for at in looks.into_iter().flatten() {
-            next = next.min(at);
-        }
-        let ns = next.saturating_sub(now);
+        let next = self.deadlines.next().unwrap_or(u64::MAX);
+        let ns = next.saturating_sub(clock::now());
         Timespec {
             tv_sec: i64::try_from(ns / SECOND).unwrap_or(60),
             tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
         }
     }
 
+    /// Does what is due.
     fn check_time(&mut self) {
         let now = clock::now();
-        if self.finished.is_some() {
-            return;
+        let mut last = None;
+        while self.finished.is_none()
+            && let Some(due) = self.deadlines.take_due(now, last)
+        {
+            self.act(due, now);
+            last = Some(due);
         }
-        if self.conclude_at.is_some_and(|(at, _)| at <= now) {
-            self.conclude();
-            self.pursue_stop();
-        }
-        if self.launch_at.is_some_and(|at| at <= now) {
-            self.launch_at = None;
-            self.launch();
-        }
-        if self.link.is_none() && self.keeper_retry_ns <= now {
-            self.replace_keeper();
-        }
-        if self.next_stop_step().is_some_and(|at| at <= now) {
-            self.pursue_stop();
-        }
-        if self.next_committer().is_some_and(|at| at <= now) {
-            self.start_committer();
-            self.look_at_commits();
-        }
-        self.look_for_hanging_commit();
-        self.ask_for_checkpoint(now);
-        self.check_retiring(now);
-        self.check_words(now);
-        self.nudge_in_time(now);
-        self.end_vain_nudge(now);
-        self.look_for_unheld(now);
-        self.look_for_mount(now);
-        self.look_for_stray(now);
-        self.look_at_opened(now);
-        if self.next_record_look(now) <= now {
-            // Nothing tells of either.
-            self.check_record(now);
-            self.look_at_process(now);
-        }
-        self.answer_safe();
-        if self.needs_ticks() && self.next_tick_ns <= now {
-            self.next_tick_ns = now + SECOND;
-            if self.complete && !self.connections.is_empty() {
-                self.hold_connections(); // the daemon may have connected anew
+    }
+
+    fn act(&mut self, due: Due, now: u64) {
+        match due {
+            Due::Conclusion => {
+                self.conclude();
+                self.pursue_stop();
             }
-            self.look_for_progress();
-            self.check_limits();
-            self.look_for_unmount();
+            Due::Launch => self.launch(),
+            Due::Keeper => self.replace_keeper(),
+            Due::StopStep => self.stop_step_is_due(),
+            Due::Committer => {
+                self.start_committer();
+                self.look_at_commits();
+            }
+            Due::CommitLook => self.look_for_hanging_commit(now),
+            Due::Checkpoint => self.ask_for_checkpoint(now),
+            Due::Retiring => self.retiring_takes_too_long(now),
+            Due::Words => self.check_words(now),
+            Due::Nudge => self.nudge_in_time(now),
+            Due::NudgeLook => self.end_vain_nudge(now),
+            Due::Unheld => self.look_for_unheld(now),
+            Due::Place => self.look_for_mount(now),
+            Due::Stray => self.look_for_stray(now),
+            Due::Opened => self.look_at_opened(now),
+            Due::Look => {
+                self.check_record(now);
+                self.look_at_process(now);
+                self.look_for_retiring(now);
+            }
+            Due::Tick => self.tick(now),
+            // It only ends the wait: `pursue_unmount` comes at the end of each round.
+            Due::Unmount => {}
+            Due::Lines => self.serve_further_lines(),
         }
+    }
+
+    fn tick(&mut self, now: u64) {
+        self.deadlines.set(Due::Tick, now + SECOND);
+        if self.complete && !self.connections.is_empty() {
+            self.hold_connections(); // the daemon may have connected anew
+        }
+        self.look_for_progress();
+        self.check_limits();
+        self.look_for_unmount();
     }
 
     fn device(&self) -> BorrowedFd<'_> {

@@ -9,6 +9,7 @@
 //! asks, with the life that it was to wake, and before anything is unmounted; and none is made while somebody wants the end.
 
 use super::clients::Wait;
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::asker;
 use crate::clock;
@@ -34,12 +35,10 @@ const MOST: usize = 8;
 pub(super) struct Nudge {
     /// Ask the mount for something, and may wait for long. What the last one asks may be unread, what the others ask is not.
     children: Vec<Child>,
-    /// When it is looked whether anybody takes what that asks.
-    until: u64,
     /// How often the shim has asked for it.
     asked: u64,
-    /// The generation that is starting, when it is nudged next, and the pause after that.
-    next: Option<(u32, u64, u64)>,
+    /// The generation that was nudged last, and the pause after that.
+    last: Option<(u32, u64)>,
 }
 
 impl Nudge {
@@ -97,7 +96,7 @@ impl Supervisor {
         match asker.spawn() {
             Ok(child) => {
                 self.nudge.children.push(child);
-                self.nudge.until = clock::now().saturating_add(WAITS);
+                self.deadlines.set(Due::NudgeLook, clock::now().saturating_add(WAITS));
             }
             Err(why) => tracing::debug!("nobody to wake the daemon by: {why}"),
         }
@@ -108,20 +107,15 @@ impl Supervisor {
         self.book.stop.is_some() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)))
     }
 
-    /// When to look whether the mount is still asked in vain.
-    pub(super) fn next_nudge_look(&self) -> Option<u64> {
-        (!self.nudge.children.is_empty()).then_some(self.nudge.until)
-    }
-
     /// Ends what asks the mount, if nobody takes what it asks: who could be woken by that has been.
     pub(super) fn end_vain_nudge(&mut self, now: u64) {
-        if self.next_nudge_look().is_none_or(|at| at > now) {
+        if self.nudge.children.is_empty() {
             return;
         }
         // Else it has not come so far yet, or is about to be answered.
         match mounts::has_unread(self.device()) {
             true => self.nudge.end(),
-            false => self.nudge.until = now.saturating_add(WAITS),
+            false => self.deadlines.set(Due::NudgeLook, now.saturating_add(WAITS)),
         }
         self.nudge.look();
     }
@@ -139,35 +133,36 @@ impl Supervisor {
         let control = self.control();
         !self.complete
             && self.finished.is_none()
-            && self.launch_at.is_none()
+            && !self.is_to_launch()
             && control.instant(Instant::Attached) != 0
             && control.instant(Instant::Open) == 0
     }
 
-    /// When to look at it next.
-    pub(super) fn next_nudge(&self) -> Option<u64> {
-        let started = self.book.life.started_ns;
-        let next = match self.nudge.next {
-            Some((generation, at, _)) if generation == self.book.generation => at,
-            _ => started.saturating_add(FIRST),
-        };
-        // What is attached within that time tells itself that it serves.
-        (self.is_starting() || started.saturating_add(FIRST) > clock::now())
-            .then_some(next)
-            .filter(|_| !self.complete)
+    /// A generation is being started: it is given some time to serve.
+    pub(super) fn begin_to_watch_start(&mut self) {
+        let first = self.book.life.started_ns.saturating_add(FIRST);
+        self.deadlines.set(Due::Nudge, first);
+    }
+
+    /// One that attaches later, or that another supervisor has started, is watched from then on.
+    pub(super) fn watch_start(&mut self) {
+        if self.deadlines.at(Due::Nudge).is_none() && self.is_starting() {
+            self.begin_to_watch_start();
+        }
     }
 
     /// Wakes a successor that should have begun, and finds out daemons that are out of reach.
     pub(super) fn nudge_in_time(&mut self, now: u64) {
-        if self.next_nudge().is_none_or(|at| at > now) || !self.is_starting() {
+        if !self.is_starting() {
             return;
         }
         let generation = self.book.generation;
-        let pause = match self.nudge.next {
-            Some((of, _, pause)) if of == generation => pause.saturating_mul(2).min(LONGEST),
+        let pause = match self.nudge.last {
+            Some((of, pause)) if of == generation => pause.saturating_mul(2).min(LONGEST),
             _ => FIRST,
         };
-        self.nudge.next = Some((generation, now.saturating_add(pause), pause));
+        self.nudge.last = Some((generation, pause));
+        self.deadlines.set(Due::Nudge, now.saturating_add(pause));
         if generation > 0 {
             self.wake_daemon(true);
         } else {

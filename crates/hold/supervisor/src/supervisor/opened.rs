@@ -4,6 +4,7 @@
 //! Invariant: what the daemon has open for somebody on the mount is not taken for its own: it is looked when nobody has anything
 //! open there, before and after.
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::config::Policy;
@@ -29,7 +30,6 @@ type Seen = Option<Option<(OsText, String)>>;
 /// Looks at what the daemon has open.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    next: Option<u64>,
     done: u32,
     /// One that is away will say so here.
     away: Option<Receiver<Seen>>,
@@ -42,22 +42,17 @@ impl Supervisor {
             matches!(self.config.policy, Policy::Epoch | Policy::Transaction | Policy::Buffer);
         // Else somebody has decided who knows.
         if self.config.unproven && !is_for_images {
-            self.opened = Looks { next: Some(clock::now()), ..Looks::default() };
+            self.opened = Looks::default();
+            self.deadlines.set(Due::Opened, clock::now());
         }
-    }
-
-    /// When to look next.
-    pub(super) fn next_look_at_opened(&self) -> Option<u64> {
-        self.opened.next
     }
 
     /// Has somebody look who may wait.
     pub(super) fn look_at_opened(&mut self, now: u64) {
-        if self.opened.next.is_none_or(|at| at > now) {
-            return;
-        }
         self.opened.done += 1;
-        self.opened.next = (self.opened.done < MOST).then_some(now.saturating_add(LOOKS));
+        if self.opened.done < MOST {
+            self.deadlines.set(Due::Opened, now.saturating_add(LOOKS));
+        }
         if self.opened.away.is_some() || !self.is_at_rest() {
             return;
         }
@@ -90,7 +85,7 @@ impl Supervisor {
         };
         self.opened.away = None;
         let Some(seen) = seen.filter(|_| self.is_at_rest()) else { return };
-        self.opened.next = None;
+        self.deadlines.cancel(Due::Opened);
         if let Some((path, holds)) = seen {
             let quoted = command_line([OsStr::new(&path.0)]);
             let policy = self.config.policy.effective();

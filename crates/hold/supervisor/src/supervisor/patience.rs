@@ -4,6 +4,7 @@
 //! Invariant: such a start counts for no other limit than `--retry-for`, and only a successor that was not killed from outside
 //! is kept waiting: the first start after the death of a daemon that served is made at once.
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::allow_other;
 use crate::clock;
@@ -53,6 +54,16 @@ impl Supervisor {
         self.book.waiting.as_ref().filter(|waiting| waiting.over_ns == 0 && waiting.next_ns != 0)
     }
 
+    /// Whether no process is there, and the next start is to come.
+    pub(super) fn is_to_launch(&self) -> bool {
+        self.deadlines.at(Due::Launch).is_some()
+    }
+
+    /// Whether that start is waited for, as those before have failed.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_to_launch() && self.waiting().is_some()
+    }
+
     /// When patience ends.
     pub(super) fn patient_until(&self, waiting: &Waiting) -> u64 {
         let limit = self.config.retry_for_ms.saturating_mul(SECOND / 1000);
@@ -86,7 +97,7 @@ impl Supervisor {
         if pause == 0 {
             self.launch();
         } else {
-            self.launch_at = Some(at);
+            self.deadlines.set(Due::Launch, at);
         }
         true
     }
@@ -187,16 +198,20 @@ impl Supervisor {
 
     /// Whoever waits for a start need not wait for a mount that has gone.
     pub(super) fn look_for_unmount(&mut self) {
+        let is_waiting = self.is_waiting();
+        // What starts has not come so far as to learn that, and may not for long.
+        let starts = !self.complete && self.book.generation > 0 && !self.is_to_launch();
+        if !is_waiting && !starts {
+            return;
+        }
         let gone = self.book.mount.is_some() && mounts::is_disconnected(self.device());
-        if self.launch_at.is_some() && self.waiting().is_some() && gone {
+        if is_waiting && gone {
             let code = self.book.last_exit.map_or(0, Exit::shell_code);
             tracing::debug!("unmounted while the daemon was waited for");
-            self.launch_at = None;
+            self.deadlines.cancel(Due::Launch);
             self.finish(code);
             return;
         }
-        // What starts has not come so far as to learn that, and may not for long.
-        let starts = !self.complete && self.book.generation > 0 && self.launch_at.is_none();
         if gone && starts && self.book.stop.is_none() && !self.has_epochs() {
             self.request_stop();
         }
@@ -204,9 +219,9 @@ impl Supervisor {
 
     /// Makes the next start now, if one is waited for.
     pub(super) fn hurry(&mut self) -> bool {
-        let waits = self.launch_at.is_some() && self.waiting().is_some();
+        let waits = self.is_waiting();
         if waits {
-            self.launch_at = Some(clock::now());
+            self.deadlines.set(Due::Launch, clock::now());
         }
         waits
     }

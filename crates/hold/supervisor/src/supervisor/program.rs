@@ -7,6 +7,7 @@
 //! server that is away) is waited for with both.
 
 use super::Supervisor;
+use super::deadlines::Due;
 use crate::clock;
 use crate::degraded::Kind;
 use crate::handover::Note;
@@ -138,17 +139,13 @@ impl Supervisor {
 
     /// Looks whether what was started can be held: whether it has loaded the shim, or gone on without.
     pub(super) fn look_for_unheld(&mut self, now: u64) {
-        if self.next_unheld.is_none_or(|at| at > now) {
-            return;
-        }
-        self.next_unheld = None;
         let lease = self.control().lease();
         let waits = lease.generation == self.book.generation && lease.pid == 0;
         let Some(process) = self.spawned.as_ref().filter(|_| waits && self.daemon.is_none()) else {
             return;
         };
         let Some(why) = programs::unheld(process.pid, &self.fds.shim) else {
-            self.next_unheld = Some(now.saturating_add(LOOKS));
+            self.deadlines.set(Due::Unheld, now.saturating_add(LOOKS));
             return;
         };
         let path = self.config.program.display();

@@ -5,6 +5,7 @@
 //! starts, all that nothing on record lies in is given back. What is on record is what the recorder itself says, so that has
 //! a limit too (`--recorder-limit`): a mount that needs more is given up.
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::ledger::Detection;
@@ -19,25 +20,14 @@ use std::time::Duration;
 /// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
 pub(crate) const SLACK: u64 = 256 << 20;
 
-/// The looks at it: after 1/16 s of a daemon's life (what the last one has died of may come at once), 1/8 s and so on, then each
-/// second. A look is one system call, and no message stands for it: a daemon that asks for nothing may touch as well.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Looks {
-    last: u64,
-    pause: u64,
-}
-
 impl Supervisor {
-    /// When the next look is due.
-    pub(super) fn next_record_look(&self, now: u64) -> u64 {
-        let Looks { last, pause } = self.record_looks;
-        if last == 0 { now } else { last.saturating_add(pause) }
-    }
-
     /// Looks, as it is time to; a daemon that takes too much is killed.
+    ///
+    /// The looks come at the start of a daemon (what the last one has died of may come at once), after 1/16 s, 1/8 s and so on, then
+    /// each second. A look is one system call, and no message stands for it: a daemon that asks for nothing may touch as well.
     pub(super) fn check_record(&mut self, now: u64) {
-        let pause = self.record_looks.pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
-        self.record_looks = Looks { last: now, pause };
+        self.record_pause = self.record_pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
+        self.deadlines.set(Due::Look, now.saturating_add(self.record_pause));
         if self.book.stop.is_some() || self.is_being_killed() {
             return;
         }

@@ -4,6 +4,7 @@
 //! dead one can take it. The blackout runs from the death to the successor's first reply;
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
+use super::deadlines::Due;
 use super::watch::DESTROYED;
 use super::{SECOND, Supervisor};
 use crate::autopsy::{self, Site};
@@ -308,6 +309,7 @@ impl Supervisor {
         if self.finished.is_some() || self.complete || self.daemon.is_none() {
             return;
         }
+        self.watch_start();
         self.find_mount();
         let control = self.control();
         let ready = control.instant(Instant::Ready) != 0;
@@ -334,8 +336,9 @@ impl Supervisor {
     }
 
     fn conclude_later(&mut self, open_ns: u64) {
-        if self.conclude_at.is_none() {
-            self.conclude_at = Some((clock::now() + AFTERWARDS, open_ns));
+        if self.concluding.is_none() {
+            self.concluding = Some(open_ns);
+            self.deadlines.set(Due::Conclusion, clock::now() + AFTERWARDS);
             if self.connects {
                 // This is not put off: the successor may have connected anew, and may die at once.
                 self.hold_connections();
@@ -345,7 +348,7 @@ impl Supervisor {
 
     /// Concludes a recovery that is over, because something else begins.
     pub(super) fn conclude(&mut self) {
-        if let Some((_, open_ns)) = self.conclude_at {
+        if let Some(open_ns) = self.concluding {
             self.recovered(open_ns);
         }
     }
@@ -354,7 +357,8 @@ impl Supervisor {
     fn recovered(&mut self, open_ns: u64) {
         self.complete = true;
         self.begin_to_look_for_mount(clock::now());
-        self.conclude_at = None;
+        self.concluding = None;
+        self.deadlines.cancel(Due::Conclusion);
         self.note_fenced();
         self.hold_connections();
         self.look_for_progress();

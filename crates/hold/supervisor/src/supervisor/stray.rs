@@ -3,6 +3,7 @@
 //! Invariant: nothing is taken away but what a process serves that this start has left, or started. While what was started lives, that is
 //! no process that belay could hold: none that has the recorder in memory, and so may be the daemon in a moment.
 
+use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::mounts::{self, Mount, MountFact};
@@ -27,8 +28,7 @@ const LONGEST: u64 = SECOND;
 /// Looks for what another program has mounted, until the daemon has.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    next: Option<u64>,
-    /// The pause before that.
+    /// The pause before the next one.
     pause: u64,
     /// What was there at the last look. One is not enough: a process is neither the one nor the other program for an instant.
     seen: Option<String>,
@@ -107,22 +107,15 @@ impl Supervisor {
 
     /// What was started has not mounted: it is looked whether another program does.
     pub(super) fn begin_to_look_for_stray(&mut self) {
-        let first = self.book.generation == 0;
-        let next = first.then(|| clock::now().saturating_add(SOON));
-        self.stray = Looks { next, pause: SOON, seen: None };
-    }
-
-    /// When to look next.
-    pub(super) fn next_stray_look(&self) -> Option<u64> {
-        self.stray.next
+        self.stray = Looks { pause: SOON, seen: None };
+        match self.book.generation {
+            0 => self.deadlines.set(Due::Stray, clock::now().saturating_add(SOON)),
+            _ => self.deadlines.cancel(Due::Stray),
+        }
     }
 
     /// Looks whether what was started waits for another program that has mounted in its place, and refuses it then.
     pub(super) fn look_for_stray(&mut self, now: u64) {
-        if self.stray.next.is_none_or(|at| at > now) {
-            return;
-        }
-        self.stray.next = None;
         self.adopt_device();
         let mounted = self.book.mount.is_some() || mounts::was_mounted(self.device());
         let begun =
@@ -134,10 +127,10 @@ impl Supervisor {
         let device = found.as_ref().map(|mount| mount.device.clone());
         let again = device.is_some() && self.stray.seen == device;
         let pause = pause(self.stray.pause, device.is_some() && !again);
-        self.stray = Looks { next: Some(now.saturating_add(pause)), pause, seen: device };
-        if let Some(mount) = found.filter(|_| again) {
-            self.stray.next = None;
-            self.refuse_stray(&mount);
+        self.stray = Looks { pause, seen: device };
+        match found.filter(|_| again) {
+            Some(mount) => self.refuse_stray(&mount),
+            None => self.deadlines.set(Due::Stray, now.saturating_add(pause)),
         }
     }
 

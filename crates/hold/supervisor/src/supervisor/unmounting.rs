@@ -5,6 +5,7 @@
 //! nobody uses it any more is known by the end of its connection alone; before that, the daemon is not ended.
 
 use super::clients::Wait;
+use super::deadlines::Due;
 use super::ending::wish;
 use super::{SECOND, Supervisor};
 use crate::clock;
@@ -37,35 +38,31 @@ pub(super) struct Unmounting {
 /// How soon a thread that could not be had is tried for again.
 const PAUSE: u64 = SECOND / 20;
 
-/// Since when no thread can be had to unmount by, and when that is tried again. The event loop waits for none.
-#[derive(Debug, Default)]
-pub(super) struct Lack(Option<(u64, u64)>);
-
-impl Lack {
-    /// Another try was in vain. `false`: for too long.
-    pub(super) fn note(&mut self, why: &str) -> bool {
+impl Supervisor {
+    /// No thread can be had to unmount by, and the event loop waits for none: it is tried again. `false`: it has been in vain for too
+    /// long.
+    pub(super) fn lacks_thread(&mut self, why: &str) -> bool {
         let now = clock::now();
-        if self.0.is_none() {
+        if self.lacking_since.is_none() {
             tracing::warn!("{why}: waiting until it can be");
         }
-        let since = self.0.map_or(now, |(since, _)| since);
-        self.0 = Some((since, now.saturating_add(PAUSE)));
+        let since = *self.lacking_since.get_or_insert(now);
+        self.deadlines.set(Due::Unmount, now.saturating_add(PAUSE));
         now.saturating_sub(since) < mounts::LACK.as_nanos() as u64
     }
 
     /// What was due has been tried. It comes again only if it was in vain, and is still `wanted`.
     fn rest(&mut self, now: u64, wanted: bool) {
-        self.0 = match self.0 {
-            Some((since, next)) if wanted => Some((since, next.max(now.saturating_add(PAUSE)))),
-            _ => None,
-        };
+        if wanted && self.lacking_since.is_some() {
+            self.deadlines.set_first(Due::Unmount, now.saturating_add(PAUSE));
+        } else {
+            self.lacks_nothing();
+        }
     }
-}
 
-impl Supervisor {
-    /// When to try for a thread that could not be had.
-    pub(super) fn next_unmount_try(&self) -> Option<u64> {
-        self.lack.0.map(|(_, next)| next)
+    fn lacks_nothing(&mut self) {
+        self.lacking_since = None;
+        self.deadlines.cancel(Due::Unmount);
     }
 
     /// Whether belay was asked to end the mount, and the daemon does not know it yet.
@@ -85,10 +82,10 @@ impl Supervisor {
             self.unmounted(how, removed);
         }
         let now = clock::now();
-        if self.next_unmount_try().is_some_and(|next| next > now) {
+        if self.deadlines.at(Due::Unmount).is_some() {
             return;
         }
-        if self.next_unmount_try().is_some() && self.has_to_tell() {
+        if self.lacking_since.is_some() && self.has_to_tell() {
             self.pursue_stop();
         }
         if self.finished.is_none() && self.may_stop() {
@@ -101,7 +98,7 @@ impl Supervisor {
         }
         let wanted =
             self.has_to_tell() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)));
-        self.lack.rest(now, wanted);
+        self.rest(now, wanted);
     }
 
     /// Whether nothing is to be done before the end: in a recovery, the applications that wait get their answers first, and
@@ -125,13 +122,13 @@ impl Supervisor {
         };
         match self.unmount_beside(mount, how) {
             Ok(removed) => {
-                self.lack = Lack::default();
+                self.lacks_nothing();
                 self.unmounting = Some(Unmounting { how, removed });
             }
             Err(error) => {
                 let why = format!("cannot start a thread that unmounts: {error}");
-                if !passes(&error) || !self.lack.note(&why) {
-                    self.lack = Lack::default();
+                if !passes(&error) || !self.lacks_thread(&why) {
+                    self.lacks_nothing();
                     let why = format!("{why}; try again");
                     self.answer_unmount(how, Some(&Answer::Refused { why }));
                 }
@@ -172,7 +169,7 @@ impl Supervisor {
             Removed::Now | Removed::Before => {
                 // The daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
                 if self.book.stop.is_none() {
-                    self.book.stop = Some(wish(true));
+                    self.set_stop(wish(true));
                     self.keep_book();
                 }
                 self.answer_unmount(how, None);

@@ -37,7 +37,7 @@ impl Supervisor {
 
     /// Looks whether the daemon has ended, and acts on it.
     pub(super) fn check_daemon(&mut self) {
-        if self.finished.is_some() || self.launch_at.is_some() {
+        if self.finished.is_some() || self.is_to_launch() {
             return;
         }
         if let Some(lost) = self.follow_lease() {

@@ -1,6 +1,7 @@
 //! The daemon's standard error: passed on as it comes, but not line by line if there are many. A daemon that tells of each
 //! request would have the supervisor woken for each, on its own processor.
 
+use super::deadlines::Due;
 use super::{STDERR, Supervisor};
 use crate::clock;
 use crate::stderr::Drained;
@@ -10,13 +11,11 @@ use std::os::fd::AsFd;
 /// How long lines wait for others, in ns: a pipe (64 KiB) takes what a daemon writes in that time.
 const PAUSE: u64 = 2_000_000;
 
-/// When the daemon was heard, and will be.
+/// When the daemon was heard.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     /// When something came last.
     heard: u64,
-    /// Nobody listens until then.
-    until: Option<u64>,
 }
 
 impl Supervisor {
@@ -31,28 +30,17 @@ impl Supervisor {
         let now = clock::now();
         if drained == Drained::All && now.saturating_sub(self.words.heard) < PAUSE {
             self.listen_to_words(epoll::EventFlags::empty());
-            self.words.until = Some(now + PAUSE);
+            self.deadlines.set(Due::Words, now + PAUSE);
         }
         self.words.heard = now;
     }
 
-    /// When to look without being told.
-    pub(super) fn next_words(&self) -> Option<u64> {
-        self.words.until
-    }
-
-    /// Looks if it is time to; listens again if nothing has come.
+    /// Looks without being told; listens again if nothing has come.
     pub(super) fn check_words(&mut self, now: u64) {
-        if self.words.until.is_none_or(|at| at > now) {
-            return;
-        }
         match self.drain_stderr() {
-            Drained::Nothing => {
-                self.words.until = None;
-                self.listen_to_words(epoll::EventFlags::IN);
-            }
-            Drained::All => self.words.until = Some(now + PAUSE),
-            Drained::More => self.words.until = Some(now),
+            Drained::Nothing => self.listen_to_words(epoll::EventFlags::IN),
+            Drained::All => self.deadlines.set(Due::Words, now + PAUSE),
+            Drained::More => self.deadlines.set(Due::Words, now),
         }
     }
 
