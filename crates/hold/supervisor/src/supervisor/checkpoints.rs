@@ -154,11 +154,7 @@ impl Supervisor {
         let Some(journal) = journal else { return };
         let old = std::mem::replace(&mut self.fds.journal, journal);
         crate::handover::close_aside(old);
-        if let Some(link) = &self.link
-            && let Err(why) = link.send_descriptors(&Note::Journal, &self.fds)
-        {
-            tracing::warn!("the keeper does not get the new journal: {why}");
-        }
+        self.keeper.pass_on(&Note::Journal, &self.fds, "journal");
     }
 
     /// The daemon has said that something has changed.
@@ -247,8 +243,9 @@ impl Supervisor {
         let served = self.control().counter(Counter::Requests);
         // What is sealed only has to reach the image.
         let current = self.overlay().epoch().unwrap_or(0);
-        let waits =
-            self.has_waiting(|wait| matches!(wait, Wait::Safe(epoch, _) if epoch >= current));
+        let waits = self
+            .clients
+            .has_waiting(|wait| matches!(wait, Wait::Safe(epoch, _) if epoch >= current));
         let pause = self.config.checkpoints.interval_ms.saturating_mul(SECOND / 1000);
         if again && !waits {
             // The one that was waited for has been made meanwhile: the next has its time.
@@ -295,7 +292,7 @@ impl Supervisor {
 
     /// Tells those whose checkpoint is safe, or has failed.
     pub(super) fn answer_safe(&mut self) {
-        if !self.has_epochs() || !self.has_waiting(|wait| matches!(wait, Wait::Safe(..))) {
+        if !self.has_epochs() || !self.clients.has_waiting(|wait| matches!(wait, Wait::Safe(..))) {
             return;
         }
         let (failures, errno) = self.control().checkpoints_failed();

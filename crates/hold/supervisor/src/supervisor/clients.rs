@@ -1,21 +1,13 @@
-//! The control socket: clients ask, nobody waits for them.
+//! The clients at the control socket, and what each waits for. Nobody waits for them.
 
-use super::Supervisor;
-use super::deadlines::Due;
-use super::undead::defers;
-use crate::clock;
-use crate::ledger::Detection;
-use crate::mounts;
-use crate::process::signal_name;
-use crate::protocol::{Answer, Ask, MAX_ANSWER, MAX_LINE, StopHow};
+use super::FIRST_CLIENT;
+use crate::protocol::{Answer, MAX_ANSWER, MAX_LINE, StopHow};
 use rustix::event::epoll;
-use rustix::io::Errno;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{SocketFlags, accept_with};
-use signal_hook::consts::{SIGKILL, SIGSTOP};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::thread;
-use std::time::Duration;
 
 /// Clients of one user at one time. One more takes the place of the one that has asked for nothing for longest, so that nobody
 /// is kept from `belay stop` by those who only hold a connection.
@@ -51,10 +43,25 @@ pub(super) struct Client {
     user: u32,
 }
 
-impl Supervisor {
-    pub(super) fn accept_clients(&mut self) {
+/// All clients.
+#[derive(Debug)]
+pub(super) struct Clients {
+    all: BTreeMap<u64, Client>,
+    /// The token of the next one.
+    next: u64,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), next: FIRST_CLIENT }
+    }
+}
+
+impl Clients {
+    /// Takes those who have come to the socket `control` and may ask, and has `epoll` tell of them by their tokens.
+    pub fn accept(&mut self, control: &OwnedFd, epoll: &OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(fd) = accept_with(&self.fds.control, flags) {
+        while let Ok(fd) = accept_with(control, flags) {
             // The state directory keeps others away; but it is the kernel that knows who asks.
             let own = rustix::process::geteuid();
             let user = match rustix::net::sockopt::socket_peercred(&fd) {
@@ -62,219 +69,66 @@ impl Supervisor {
                 _ => continue, // closes it
             };
             self.make_room(user);
-            let token = self.next_client;
-            self.next_client += 1;
+            let token = self.next;
+            self.next += 1;
             // By edges: all is read and written at each of them, and a socket with room is no news.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            if epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(token), flags).is_ok() {
+            if epoll::add(epoll, fd.as_fd(), epoll::EventData::new_u64(token), flags).is_ok() {
                 let (stream, wait) = (UnixStream::from(fd), Wait::Nothing);
                 let (input, output) = (Vec::new(), Vec::new());
-                self.clients.insert(token, Client { stream, input, output, wait, user });
+                self.all.insert(token, Client { stream, input, output, wait, user });
             }
         }
     }
 
     /// Closes connections of a user who has too many: the oldest that wait for nothing, else the oldest.
     fn make_room(&mut self, user: u32) {
-        let of_user = || self.clients.iter().filter(|(_, client)| client.user == user);
+        let of_user = || self.all.iter().filter(|(_, client)| client.user == user);
         if of_user().count() < CLIENTS {
             return;
         }
         let idle = of_user().find(|(_, client)| client.is_idle());
         if let Some(token) = idle.or_else(|| of_user().next()).map(|(token, _)| *token) {
-            self.clients.remove(&token);
+            self.all.remove(&token);
         }
     }
 
-    pub(super) fn serve_client(&mut self, token: u64) {
-        let Some(mut client) = self.clients.remove(&token) else {
-            return;
-        };
-        if !client.flush() {
-            return;
-        }
-        let mut buffer = [0; 4096];
-        loop {
-            match client.stream.read(&mut buffer) {
-                Ok(0) => return, // gone
-                Ok(n) => client.input.extend(buffer.get(..n).unwrap_or_default()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return,
-            }
-            if client.input.len() > MAX_LINE {
-                return;
-            }
-        }
-        // One question at a time: the rest waits until the answer is out.
-        let mut stopping = false;
-        while client.is_idle()
-            && let Some(end) = client.input.iter().position(|byte| *byte == b'\n')
-        {
-            let line: Vec<u8> = client.input.drain(..=end).collect();
-            let answer = match serde_json::from_slice::<Ask>(&line) {
-                Ok(Ask::Stop { how: StopHow::Force }) => match self.refuses_to_stop() {
-                    Some(why) => Some(Answer::Refused { why }),
-                    None => {
-                        stopping = true;
-                        client.wait = Wait::End;
-                        None
-                    }
-                },
-                // One that is ending already is not made to end otherwise.
-                Ok(Ask::Stop { how }) => {
-                    let is_ending = self.book.stop.is_some();
-                    client.wait = if is_ending { Wait::End } else { Wait::Unmount(how) };
-                    None
-                }
-                Ok(ask) => self.answer(&ask, &mut client.wait),
-                Err(error) => Some(Answer::Refused { why: format!("not understood: {error}") }),
-            };
-            if answer.is_some_and(|answer| !client.say(&answer)) {
-                return;
-            }
-        }
-        self.clients.insert(token, client);
-        if stopping {
-            self.request_stop();
-        }
+    /// Hands that one out to be served. Whoever is not put back is gone.
+    pub fn take(&mut self, token: u64) -> Option<Client> {
+        self.all.remove(&token)
     }
 
-    /// Serves all who are there or have come, whether or not that was announced.
-    pub(super) fn serve_all_clients(&mut self) {
-        self.accept_clients();
-        for token in self.clients.keys().copied().collect::<Vec<_>>() {
-            self.serve_client(token);
-        }
+    /// Takes back one that was served.
+    pub fn put_back(&mut self, token: u64, client: Client) {
+        self.all.insert(token, client);
     }
 
-    /// Serves those who have asked again before they were answered, and are answered by now: nothing more may come of them.
-    pub(super) fn serve_further_lines(&mut self) {
-        let tokens = self.clients.iter().filter(|(_, client)| client.has_asked());
-        for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
-            self.serve_client(token);
-        }
+    /// The tokens of all.
+    pub fn tokens(&self) -> Vec<u64> {
+        self.all.keys().copied().collect()
     }
 
-    /// Why the mount cannot be ended even by force: a dead one would be left below another.
-    fn refuses_to_stop(&self) -> Option<String> {
-        let mount = self.book.mount.as_ref().filter(|_| self.book.stop.is_none())?;
-        mounts::covered(mount)
-    }
-
-    fn answer(&mut self, ask: &Ask, wait: &mut Wait) -> Option<Answer> {
-        if *ask == Ask::Restart {
-            self.try_new_program();
-        }
-        match ask {
-            Ask::Status => return Some(Answer::Status(Box::new(self.status()))),
-            Ask::Crash { signal } => {
-                let signal_name = signal_name(*signal);
-                self.strike(*signal, Detection::Requested { signal: signal_name })
-            }
-            Ask::Restart if self.hurry() => {
-                // Of the daemon that is waited for the number is known already.
-                *wait = Wait::Restart(self.book.generation.wrapping_sub(1));
-                return None;
-            }
-            Ask::Restart => {
-                self.await_quiet();
-                self.strike(SIGKILL, Detection::Restart)
-            }
-            Ask::Checkpoint => {
-                match self.ask_for_epoch() {
-                    Ok(awaited) => *wait = awaited,
-                    Err(why) => return Some(Answer::Refused { why }),
-                }
-                return None;
-            }
-            Ask::Serving => {
-                *wait = Wait::Serving;
-                let serving = self.serving();
-                if serving.is_some() {
-                    *wait = Wait::Nothing;
-                }
-                return serving;
-            }
-            Ask::Stop { .. } => Ok(()),
-        }
-        .map_or_else(
-            |why| Some(Answer::Refused { why }),
-            |()| {
-                let generation = self.book.generation;
-                *wait = match ask {
-                    Ask::Restart => Wait::Restart(generation),
-                    _ => Wait::Recovery(generation),
-                };
-                None
-            },
-        )
-    }
-
-    /// Sends a signal to the daemon on purpose.
-    fn strike(&mut self, signal: i32, cause: Detection) -> Result<(), String> {
-        if let Some(why) = self.why_it_stays() {
-            return Err(why.to_owned());
-        }
-        let Some(daemon) = self.daemon.as_ref().filter(|_| self.complete) else {
-            return Err("the daemon is not serving yet; try again".to_owned());
-        };
-        if signal == SIGSTOP && self.config.hang_timeout_ms.is_none() {
-            return Err("a daemon that is stopped hangs, and nothing ends that: this mount was started without \
-                        --hang-timeout; see `belay run --help`"
-                .to_owned());
-        }
-        let pid = daemon.pid;
-        self.signal_daemon(signal).map_err(|error| {
-            let hint =
-                if error == Errno::PERM { "; `belay status` says why, and what helps" } else { "" };
-            format!("cannot send signal {signal} to process {pid}: {error}{hint}")
-        })?;
-        self.cause = Some((cause, clock::now()));
-        match defers(pid, signal) {
-            // What ends a daemon that hangs ends this one.
-            Some(_) if self.config.hang_timeout_ms.is_some() => Ok(()),
-            Some(why) => Err(format!("{} was sent to process {pid}: {why}", signal_name(signal))),
-            None => Ok(()),
-        }
-    }
-
-    /// A planned restart is kinder when nothing is in flight; but it does not wait for long.
-    fn await_quiet(&self) {
-        for _ in 0..20 {
-            if self.requests().count() == 0 {
-                return;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// Tells those who wait for a recovery.
-    pub(super) fn answer_recovered(&mut self, blackout_us: u64) {
-        let generation = self.book.generation;
-        self.answer_waiting(|wait| match wait {
-            Wait::Recovery(beyond) | Wait::Restart(beyond) if generation > beyond => {
-                Some(Answer::Recovered { generation, blackout_us })
-            }
-            _ => None,
-        });
+    /// The tokens of those who have asked again before they were answered, and are answered by now.
+    pub fn with_further_lines(&self) -> Vec<u64> {
+        let all = self.all.iter().filter(|(_, client)| client.has_asked());
+        all.map(|(token, _)| *token).collect()
     }
 
     /// Whether somebody waits for something of that kind.
-    pub(super) fn has_waiting(&self, kind: impl Fn(Wait) -> bool) -> bool {
-        self.clients.values().any(|client| kind(client.wait))
+    pub fn has_waiting(&self, kind: impl Fn(Wait) -> bool) -> bool {
+        self.all.values().any(|client| kind(client.wait))
     }
 
     /// Who waits for the mount to be taken off in this way, waits for the end now.
-    pub(super) fn await_end(&mut self, how: StopHow) {
-        for client in self.clients.values_mut().filter(|client| client.wait == Wait::Unmount(how)) {
+    pub fn await_end(&mut self, how: StopHow) {
+        for client in self.all.values_mut().filter(|client| client.wait == Wait::Unmount(how)) {
             client.wait = Wait::End;
         }
     }
 
     /// Gives those who wait the answer that `answer` has for them, if any.
-    pub(super) fn answer_waiting(&mut self, answer: impl Fn(Wait) -> Option<Answer>) {
-        self.clients.retain(|_, client| {
+    pub fn answer(&mut self, answer: impl Fn(Wait) -> Option<Answer>) {
+        self.all.retain(|_, client| {
             if client.wait == Wait::Nothing {
                 return true;
             }
@@ -286,13 +140,44 @@ impl Supervisor {
                 None => true,
             }
         });
-        if self.clients.values().any(Client::has_asked) {
-            self.deadlines.set(Due::Lines, 0);
-        }
     }
 }
 
 impl Client {
+    /// Takes in what it has sent, after what it has not taken yet is sent to it. False if it is gone, or says too much.
+    pub fn hear(&mut self) -> bool {
+        if !self.flush() {
+            return false;
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(n) => self.input.extend(buffer.get(..n).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.input.len() > MAX_LINE {
+                return false;
+            }
+        }
+    }
+
+    /// Its next question, which it may ask when it waits for nothing: one at a time, as the rest waits until the answer is out.
+    pub fn next_line(&mut self) -> Option<Vec<u8>> {
+        if !self.is_idle() {
+            return None;
+        }
+        let end = self.input.iter().position(|byte| *byte == b'\n')?;
+        Some(self.input.drain(..=end).collect())
+    }
+
+    /// What it waits for, to be changed.
+    pub fn wait(&mut self) -> &mut Wait {
+        &mut self.wait
+    }
+
     /// Whether it waits for nothing, and has its answers.
     fn is_idle(&self) -> bool {
         self.wait == Wait::Nothing && self.output.is_empty()
@@ -304,7 +189,7 @@ impl Client {
     }
 
     /// Sends an answer, as much as fits into the socket now; the rest waits for its reader. False if the client is gone.
-    fn say(&mut self, answer: &Answer) -> bool {
+    pub fn say(&mut self, answer: &Answer) -> bool {
         let line = serde_json::to_vec(answer).ok().filter(|line| line.len() < MAX_ANSWER);
         let too_long = || {
             let why = format!("the answer would have more than {MAX_ANSWER} bytes");

@@ -220,7 +220,7 @@ impl Supervisor {
             // Nothing else is left to be done, and it would stay behind.
             stays = self.take_mount_off(mounts::LACK);
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
-            for helper in fusermount::helpers(&[std::process::id(), self.keeper_pid]) {
+            for helper in fusermount::helpers(&self.keeper.belay()) {
                 let _ = helper.signal(SIGKILL);
             }
         }
@@ -231,7 +231,7 @@ impl Supervisor {
         self.backtraces.finish();
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.or(stays).as_deref());
-        self.tell_keeper(&Note::Done { code });
+        self.keeper.tell(&Note::Done { code });
         self.finished = Some(code);
     }
 

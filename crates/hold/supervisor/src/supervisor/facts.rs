@@ -200,7 +200,7 @@ impl Supervisor {
                 exit: self.book.last_exit,
             },
             supervisor: Process { pid: std::process::id() },
-            keeper: Process { pid: self.keeper_pid },
+            keeper: Process { pid: self.keeper.pid() },
             takeovers: self.book.takeovers,
             uptime_seconds: clock::now().saturating_sub(self.book.started_ns) / SECOND,
             report_dir: self.folder.path().join(REPORTS).display().to_string(),

@@ -54,8 +54,7 @@ impl Supervisor {
 
     /// What `daemon` has left behind.
     pub(super) fn left_by(&mut self, daemon: Option<u32>) -> Left {
-        let me = std::process::id();
-        let belay = [me, self.keeper_pid];
+        let belay = self.keeper.belay();
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
         except.extend(self.nudge.pids()); // asks the mount for something, and waits for an answer
@@ -81,7 +80,7 @@ impl Supervisor {
         Quell {
             lineage: self.lineage(),
             before,
-            belay: [std::process::id(), self.keeper_pid],
+            belay: self.keeper.belay(),
             except: self.config.bystanders.clone(),
             spared: self.fencing.iter().flat_map(Fencing::alive).map(|one| one.pid).collect(),
         }

@@ -93,7 +93,7 @@ impl Supervisor {
                     crash.spawned_ns = clock::now();
                 }
                 // The number may have belonged to a process before.
-                self.exits.retain(|exited| exited.pid != watched.pid);
+                self.exits.forget(watched.pid);
                 self.daemon = None;
                 self.spawned = Some(watched);
                 self.keep_book();

@@ -3,8 +3,11 @@
 use super::deadlines::Due;
 use super::{LINK, SECOND, Supervisor};
 use crate::clock;
-use crate::handover::{Note, Received};
+use crate::handover::{Descriptors, Link, Note, Received};
 use crate::keeper::start_self;
+use crate::process::readable;
+use rustix::fd::AsFd;
+use std::time::Duration;
 
 /// A keeper that lives for less is not replaced at once: the next one would die of the same.
 const SHORT: u64 = SECOND;
@@ -16,21 +19,87 @@ fn pause(lived: u64, before: u64) -> u64 {
     if lived < SHORT { before.saturating_mul(2).clamp(SECOND / 10, LONGEST) } else { 0 }
 }
 
+/// The keeper, as the supervisor sees it.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// `None` while there is none.
+    link: Option<Link>,
+    pid: u32,
+    /// When this supervisor has started it; 0 if another one has.
+    started: u64,
+    /// The pause that came before its start.
+    pause: u64,
+}
+
+impl Keeper {
+    /// The one that has started this supervisor.
+    pub fn new(link: Link, pid: u32) -> Self {
+        Self { link: Some(link), pid, started: 0, pause: 0 }
+    }
+
+    /// Its process; 0 if there is none.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Belay's own two processes.
+    pub fn belay(&self) -> [u32; 2] {
+        [std::process::id(), self.pid]
+    }
+
+    /// The link to it.
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// Tells it something, if it is there.
+    pub fn tell(&self, note: &Note) {
+        if let Some(link) = &self.link {
+            let _ = link.send(note);
+        }
+    }
+
+    /// Gives it all descriptors anew, one of which, called `what`, is another now.
+    pub fn pass_on(&self, note: &Note, fds: &Descriptors, what: &str) {
+        if let Some(link) = &self.link
+            && let Err(why) = link.send_descriptors(note, fds)
+        {
+            tracing::warn!("the keeper does not get the new {what}: {why}");
+        }
+    }
+
+    /// Waits so long for a note of its.
+    pub fn await_note(&self, limit: Duration) -> Received {
+        let Some(link) = &self.link else { return Received::Closed };
+        readable(link.as_fd(), limit);
+        link.receive(false)
+    }
+
+    /// It has died. Gives how long to wait with the next one.
+    fn died(&mut self, now: u64) -> u64 {
+        self.link = None;
+        self.pid = 0;
+        self.pause = pause(now.saturating_sub(self.started), self.pause);
+        self.pause
+    }
+
+    /// Another one was started.
+    fn is_replaced(&mut self, link: Link, pid: u32, now: u64) {
+        (self.link, self.pid, self.started) = (Some(link), pid, now);
+    }
+}
+
 impl Supervisor {
     pub(super) fn take_notes(&mut self) {
-        while let Some(link) = &self.link {
+        while let Some(link) = self.keeper.link() {
             match link.receive(false) {
                 Received::Note(Note::Exited(exited)) => self.remember([exited]),
                 Received::Note(Note::Stop { .. }) => self.request_stop(),
                 Received::Note(_) | Received::WithDescriptors(..) => {}
                 Received::Nothing => break,
                 Received::Closed => {
-                    self.link = None;
-                    self.keeper_pid = 0;
-                    let (started, before) = self.keeper_life;
                     let now = clock::now();
-                    let pause = pause(now.saturating_sub(started), before);
-                    self.keeper_life.1 = pause;
+                    let pause = self.keeper.died(now);
                     if pause == 0 {
                         self.replace_keeper();
                     } else {
@@ -39,12 +108,6 @@ impl Supervisor {
                     }
                 }
             }
-        }
-    }
-
-    pub(super) fn tell_keeper(&self, note: &Note) {
-        if let Some(link) = &self.link {
-            let _ = link.send(note);
         }
     }
 
@@ -65,9 +128,7 @@ impl Supervisor {
                 if let Err(error) = self.listen(&link, LINK) {
                     tracing::warn!("{error}");
                 }
-                self.link = Some(link);
-                self.keeper_pid = pid;
-                self.keeper_life.0 = clock::now();
+                self.keeper.is_replaced(link, pid, clock::now());
             }
             Err(error) => {
                 tracing::warn!("{error}; trying again");

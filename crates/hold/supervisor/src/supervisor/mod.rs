@@ -21,7 +21,8 @@
 //! | [`stray`] | starts that come to nothing |
 //! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
-//! | [`clients`] | the control socket |
+//! | [`clients`] | who is at the control socket, and waits for what |
+//! | [`asked`] | what they ask, and are answered |
 //! | [`buffer`] | what is different without an image |
 //! | [`checkpoints`] | when to ask for one, and what commits it |
 //! | [`last_commit`] | what becomes of epochs at the end |
@@ -29,6 +30,7 @@
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`progress`] | whether daemons come to answer anything |
 //! | [`record`] | how much memory the recorder takes |
+//! | [`exits`] | how processes have ended |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
 //!
@@ -36,11 +38,13 @@
 //! be a deadlock as soon as the daemon is dead.
 
 mod advice;
+mod asked;
 pub mod buffer;
 mod checkpoints;
 mod clients;
 mod deadlines;
 mod ending;
+mod exits;
 mod facts;
 mod fence;
 mod finding;
@@ -98,7 +102,6 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use signal_hook::consts::SIGCHLD;
-use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -111,8 +114,6 @@ const PROCESS: u64 = 6;
 const COMMITTED: u64 = 7;
 const FIRST_CLIENT: u64 = 100;
 
-/// Ended processes that are remembered until somebody asks.
-const EXITS: usize = 256;
 const SECOND: u64 = 1_000_000_000;
 
 /// Runs the supervisor whose link is at standard input, to the end of the mount. Gives belay's
@@ -141,7 +142,7 @@ pub fn run() -> Result<i32> {
         }
         supervisor => supervisor?,
     };
-    supervisor.exits.extend(history);
+    history.into_iter().for_each(|exited| supervisor.exits.add(exited));
     supervisor.begin(takeover, stops);
     Ok(supervisor.event_loop())
 }
@@ -167,17 +168,14 @@ struct Supervisor {
     blackouts: Blackouts,
     epoll: OwnedFd,
     signals: Signals,
-    link: Option<Link>,
-    keeper_pid: u32,
-    /// When the last keeper was started by this supervisor, and the pause that came before it.
-    keeper_life: (u64, u64),
+    keeper: link::Keeper,
     /// Started for this generation, and not known to serve.
     spawned: Option<Watched>,
     /// Holds the lease.
     daemon: Option<Watched>,
-    exits: VecDeque<Exited>,
+    exits: exits::Exits,
     tail: Tail,
-    clients: BTreeMap<u64, clients::Client>,
+    clients: clients::Clients,
     /// The daemon's connections, held beside it.
     connections: Connections,
     fencing: Option<fence::Fencing>,
@@ -203,7 +201,6 @@ struct Supervisor {
     mirror: Mirror,
     /// Some life of this daemon had connections.
     connects: bool,
-    next_client: u64,
     deadlines: Deadlines,
     /// Whether another program has mounted while the first daemon starts.
     finding: finding::Looks,
@@ -293,14 +290,12 @@ impl Supervisor {
             ledger,
             book,
             epoll,
-            link: Some(link),
-            keeper_pid,
-            keeper_life: (0, 0),
+            keeper: link::Keeper::new(link, keeper_pid),
             spawned: None,
             daemon: None,
-            exits: VecDeque::new(),
+            exits: exits::Exits::default(),
             tail: Tail::default(),
-            clients: BTreeMap::new(),
+            clients: clients::Clients::default(),
             connections: Connections::default(),
             fencing: None,
             committer: None,
@@ -314,7 +309,6 @@ impl Supervisor {
             store_folders: Vec::new(),
             mirror,
             connects: false,
-            next_client: FIRST_CLIENT,
             deadlines: Deadlines::default(),
             finding: finding::Looks::default(),
             stray: stray::Looks::default(),
@@ -347,7 +341,7 @@ impl Supervisor {
         supervisor.listen(&supervisor.committed, COMMITTED)?;
         supervisor.listen(&supervisor.fds.control, CONTROL)?;
         supervisor.listen(&supervisor.fds.stderr_read, STDERR)?;
-        if let Some(link) = &supervisor.link {
+        if let Some(link) = supervisor.keeper.link() {
             supervisor.listen(link, LINK)?;
         }
         Ok(supervisor)
@@ -370,7 +364,7 @@ impl Supervisor {
         if self.finished == Some(LACKS) {
             return;
         }
-        self.tell_keeper(&Note::Working);
+        self.keeper.tell(&Note::Working);
         // Told to the supervisor before, which may have died of it.
         if stops > 0 && self.book.stop.is_none() {
             self.request_stop();
@@ -490,10 +484,8 @@ impl Supervisor {
                 crash.exit = exited.exit;
                 self.book.last_exit = Some(exited.exit);
             }
-            self.exits.push_back(exited);
+            self.exits.add(exited);
         }
-        let excess = self.exits.len().saturating_sub(EXITS);
-        self.exits.drain(..excess);
     }
 
     /// The time until something is due.

@@ -104,7 +104,8 @@ impl Supervisor {
 
     /// Whether somebody wants the mount to end.
     fn is_to_end(&self) -> bool {
-        self.book.stop.is_some() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)))
+        self.book.stop.is_some()
+            || self.clients.has_waiting(|wait| matches!(wait, Wait::Unmount(_)))
     }
 
     /// Ends what asks the mount, if nobody takes what it asks: who could be woken by that has been.

@@ -68,11 +68,7 @@ impl Supervisor {
             // Exchanged again while it was started.
             let Some(new) = there.filter(is_it) else { return };
             self.fds.program = new.place;
-            if let Some(link) = &self.link
-                && let Err(why) = link.send_descriptors(&Note::Program, &self.fds)
-            {
-                tracing::warn!("the keeper does not get the new program: {why}");
-            }
+            self.keeper.pass_on(&Note::Program, &self.fds, "program");
         }
         self.book.program.served = started;
         self.restored(Kind::Program);

@@ -92,7 +92,7 @@ impl Supervisor {
                 return;
             }
             let me = std::process::id();
-            let mut candidates = children(self.keeper_pid);
+            let mut candidates = children(self.keeper.pid());
             candidates.retain(|pid| *pid != me && !self.config.bystanders.contains(pid));
             candidates.extend(self.book.spawned);
             let starting = candidates.into_iter().filter_map(Watched::open).any(|w| !w.is_dead());

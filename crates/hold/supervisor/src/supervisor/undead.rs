@@ -111,7 +111,7 @@ impl Supervisor {
 
     /// One that was about to end when it was killed is kept by its tracer for ever: a child of its own is ended.
     fn end_tracer(&self, pid: u32) {
-        let belay = [std::process::id(), self.keeper_pid];
+        let belay = self.keeper.belay();
         if let Some(tracer) = tracer(pid)
             && descendants(&belay, &belay).contains(&tracer)
             && let Some(process) = Watched::open(tracer)

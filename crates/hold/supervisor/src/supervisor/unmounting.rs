@@ -90,14 +90,15 @@ impl Supervisor {
         }
         if self.finished.is_none() && self.may_stop() {
             for how in [StopHow::Unused, StopHow::Lazy] {
-                if self.unmounting.is_none() && self.has_waiting(|wait| wait == Wait::Unmount(how))
+                if self.unmounting.is_none()
+                    && self.clients.has_waiting(|wait| wait == Wait::Unmount(how))
                 {
                     self.begin_unmount(how);
                 }
             }
         }
         let wanted =
-            self.has_to_tell() || self.has_waiting(|wait| matches!(wait, Wait::Unmount(_)));
+            self.has_to_tell() || self.clients.has_waiting(|wait| matches!(wait, Wait::Unmount(_)));
         self.rest(now, wanted);
     }
 
@@ -192,7 +193,7 @@ impl Supervisor {
             Some(answer) => {
                 self.answer_waiting(|wait| (wait == Wait::Unmount(how)).then(|| answer.clone()))
             }
-            None => self.await_end(how),
+            None => self.clients.await_end(how),
         }
     }
 }

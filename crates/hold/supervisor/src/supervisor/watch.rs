@@ -7,8 +7,7 @@ use crate::handover::{Note, Received};
 use crate::ledger::{Detection, Known};
 use crate::mounts;
 use crate::process::{
-    Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file,
-    readable, started,
+    Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file, started,
 };
 use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
@@ -58,7 +57,7 @@ impl Supervisor {
     /// The lease names `lost`, and a process that has the recorder in memory has that number where belay does not see it: in a PID
     /// namespace of its own. It cannot be held, and another start would end the same.
     fn refuses_namespace(&mut self, lost: u32) -> bool {
-        let belay = [std::process::id(), self.keeper_pid];
+        let belay = self.keeper.belay();
         let is_it = |pid: &u32| {
             let numbers = fact(*pid, "NSpid:").unwrap_or_default();
             let numbers = numbers.split_ascii_whitespace().skip(1);
@@ -140,8 +139,8 @@ impl Supervisor {
     /// what was started for this generation, or descends from belay and is no older than that. So belay never takes itself for
     /// the daemon, nor anybody whom a daemon has made map its memory.
     pub(super) fn may_serve(&self, process: &Watched) -> Option<Known> {
-        let (pid, me) = (process.pid, std::process::id());
-        let belay = [me, self.keeper_pid];
+        let pid = process.pid;
+        let belay = self.keeper.belay();
         let known = Known { pid, started: started(pid)? };
         let begin = self.book.life.process_started;
         let was_started = self.book.spawned == Some(pid) && known.started == begin;
@@ -228,9 +227,7 @@ impl Supervisor {
         if let Some(exit) = ended_child(pid) {
             return exit;
         }
-        let found = self.exits.iter().rposition(|exited| exited.pid == pid);
-        let reaped = found.and_then(|at| self.exits.remove(at)).map(|exited| exited.exit);
-        reaped.or_else(|| end_of(pid)).unwrap_or(Exit::Unknown)
+        self.exits.take(pid).or_else(|| end_of(pid)).unwrap_or(Exit::Unknown)
     }
 
     /// The keeper reaps what an earlier supervisor started, and tells.
@@ -240,9 +237,7 @@ impl Supervisor {
         }
         let end = clock::now() + super::SECOND / 5;
         while clock::now() < end {
-            let Some(link) = &self.link else { break };
-            readable(link.as_fd(), Duration::from_millis(20));
-            match link.receive(false) {
+            match self.keeper.await_note(Duration::from_millis(20)) {
                 Received::Note(Note::Exited(exited)) => self.remember([exited]),
                 Received::Closed => break,
                 _ => {}
@@ -276,7 +271,7 @@ impl Supervisor {
     /// Whether a process other than `pid` lives that could serve: it has the recorder in memory.
     fn has_other_process(&self, pid: u32) -> bool {
         let me = std::process::id();
-        let others = descendants(&[me], &[me, self.keeper_pid, pid]);
+        let others = descendants(&[me], &[me, self.keeper.pid(), pid]);
         others.into_iter().any(|other| {
             // What cannot be seen now may be.
             maps_file(other, self.fds.recorder.as_fd()).unwrap_or(true)
@@ -348,7 +343,7 @@ impl Supervisor {
             return;
         }
         let begin = clock::now();
-        let belay = [std::process::id(), self.keeper_pid];
+        let belay = self.keeper.belay();
         // Twice in a row, as a process is neither for the instant in which it becomes fusermount.
         let mut absent = 0;
         while absent < 2 && !self.adopted {
