@@ -58,6 +58,10 @@ impl Mark {
     }
 }
 
+/// The folders of what the daemon stores to, as far as they could be held.
+#[derive(Debug, Default)]
+pub(super) struct Folders(Vec<Option<OwnedFd>>);
+
 impl Supervisor {
     /// Whether the policy is `buffer`.
     pub(super) fn buffers(&self) -> bool {
@@ -86,8 +90,8 @@ impl Supervisor {
 
     /// A generation is about to be started: what its store is like.
     pub(super) fn mark_stores(&mut self) {
-        if self.store_folders.is_empty() {
-            self.store_folders = self.config.stores.iter().map(|path| self.folder(path)).collect();
+        if self.stores.0.is_empty() {
+            self.stores.0 = self.config.stores.iter().map(|path| self.folder(path)).collect();
         }
         let stores = self.config.stores.iter().enumerate();
         self.book.stores = stores.map(|(at, path)| self.look_at(at, path.as_path())).collect();
@@ -104,7 +108,7 @@ impl Supervisor {
 
     /// What the store of that number is like, as far as that can be seen without asking the daemon for it.
     fn look_at(&self, number: usize, path: &Path) -> Seen {
-        let folder = self.store_folders.get(number).and_then(Option::as_ref);
+        let folder = self.stores.0.get(number).and_then(Option::as_ref);
         Seen::of(&self.look_behind(path, folder.map(AsFd::as_fd)))
     }
 

@@ -126,7 +126,7 @@ impl Supervisor {
     /// Has what is sealed committed, and what the daemon has left if its end was `clean`. That is waited for as long as it gets
     /// on.
     fn commit_last(&mut self, clean: bool) -> Result<(), String> {
-        let committer = match self.committer.take() {
+        let committer = match self.desk.take_committer() {
             Some(committer) => {
                 committer.end(clean);
                 committer

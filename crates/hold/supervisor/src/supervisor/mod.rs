@@ -24,7 +24,9 @@
 //! | [`clients`] | who is at the control socket, and waits for what |
 //! | [`asked`] | what they ask, and are answered |
 //! | [`buffer`] | what is different without an image |
-//! | [`checkpoints`] | when to ask for one, and what commits it |
+//! | [`checkpoints`] | when to ask for one, and who is told |
+//! | [`commits`] | what commits it, and whether that works |
+//! | [`desk`] | what is known of both |
 //! | [`last_commit`] | what becomes of epochs at the end |
 //! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
@@ -42,7 +44,9 @@ mod asked;
 pub mod buffer;
 mod checkpoints;
 mod clients;
+mod commits;
 mod deadlines;
+mod desk;
 mod ending;
 mod exits;
 mod facts;
@@ -77,7 +81,6 @@ pub use undead::defers;
 use crate::autopsy::{self, later::Backtraces};
 use crate::blackout::Blackouts;
 use crate::clock;
-use crate::committer::{Committer, Failing};
 use crate::config::{Config, VERSION};
 use crate::connections::Connections;
 use crate::error::{Error, Result};
@@ -179,24 +182,16 @@ struct Supervisor {
     /// The daemon's connections, held beside it.
     connections: Connections,
     fencing: Option<fence::Fencing>,
-    /// Brings sealed epochs to the image, under the policy `epoch`.
-    committer: Option<Committer>,
-    /// Why there is none though there should be.
-    no_committer: Option<Failing>,
-    /// What those who wait for commits that fail were told last.
-    declared: checkpoints::Declared,
-    /// The last time that a checkpoint was asked for.
-    asking: checkpoints::Asking,
+    /// Brings checkpoints to the image, under the policy `epoch`.
+    desk: desk::CommitDesk,
     /// Asks the mount for something, so that a daemon wakes.
     nudge: nudge::Nudge,
     /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
     /// that it is back. Not the daemon's counter: who shares one can fill it, or make it wait.
     committed: OwnedFd,
     waker: Waker,
-    /// An epoch has taken more memory than short ones need.
-    bloated: bool,
-    /// The folders of its stores, under the policy `buffer`, as far as they could be held.
-    store_folders: Vec<Option<OwnedFd>>,
+    /// The folders of what the daemon stores to, under the policy `buffer`.
+    stores: buffer::Folders,
     /// Does the host's unmounts and remounts again in the successors' namespaces.
     mirror: Mirror,
     /// Some life of this daemon had connections.
@@ -298,15 +293,11 @@ impl Supervisor {
             clients: clients::Clients::default(),
             connections: Connections::default(),
             fencing: None,
-            committer: None,
-            no_committer: None,
-            declared: checkpoints::Declared::default(),
-            asking: checkpoints::Asking::default(),
+            desk: desk::CommitDesk::default(),
             nudge: nudge::Nudge::default(),
             committed,
             waker,
-            bloated: false,
-            store_folders: Vec::new(),
+            stores: buffer::Folders::default(),
             mirror,
             connects: false,
             deadlines: Deadlines::default(),
