@@ -174,6 +174,13 @@ pub struct Waiting {
     pub over_ns: u64,
 }
 
+impl Waiting {
+    /// Whether it is under way: the last start has failed, and the next is due some time.
+    pub fn lasts(&self) -> bool {
+        self.over_ns == 0 && self.next_ns != 0
+    }
+}
+
 /// A process, named for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {

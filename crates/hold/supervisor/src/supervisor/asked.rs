@@ -131,7 +131,7 @@ impl Supervisor {
         if let Some(why) = self.why_it_stays() {
             return Err(why.to_owned());
         }
-        let Some(daemon) = self.daemon.as_ref().filter(|_| self.complete) else {
+        let Some(daemon) = self.daemon.holder().filter(|_| self.life.serves()) else {
             return Err("the daemon is not serving yet; try again".to_owned());
         };
         if signal == SIGSTOP && self.config.hang_timeout_ms.is_none() {

@@ -111,12 +111,14 @@ impl Supervisor {
             rolling_forward: self
                 .control()
                 .forward()
-                .filter(|(generation, _)| !self.complete && *generation == self.book.generation)
+                .filter(|(generation, _)| {
+                    !self.life.serves() && *generation == self.book.generation
+                })
                 .map(|(_, record)| Forward {
                     record: u64::from(record),
                     of: self.control().forward_length(),
                 }),
-            storing: self.finished.is_some() || self.book.stop.is_some() && self.is_storing(),
+            storing: self.life.ended().is_some() || self.book.stop.is_some() && self.is_storing(),
         })
     }
 
@@ -176,7 +178,7 @@ impl Supervisor {
         if self.is_being_killed() {
             return;
         }
-        if self.daemon.is_some() && self.kill_daemon() {
+        if self.daemon.holder().is_some() && self.kill_daemon() {
             let request = "its end, for a checkpoint".to_owned();
             self.cause = Some((Detection::Hang { request }, now));
         }
@@ -193,7 +195,7 @@ impl Supervisor {
     }
 
     fn complete_or_first(&self) -> bool {
-        self.complete || self.book.generation == 0
+        self.life.serves() || self.book.generation == 0
     }
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.

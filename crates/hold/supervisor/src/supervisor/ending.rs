@@ -1,14 +1,14 @@
 //! The end: asked for, by itself, or because nothing else is left.
 
-use super::deadlines::Due;
+use super::Supervisor;
+use super::lifecycle::{Event, StopFacts};
 use super::undead::cannot_be_killed;
-use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::fusermount;
 use crate::handover::Note;
 use crate::instances;
-use crate::ledger::Stop;
 use crate::mounts;
+use crate::process::Watched;
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
@@ -19,62 +19,36 @@ use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a daemon may take to unmount by itself.
-const PATIENCE: u64 = 10 * SECOND;
-/// How long a daemon that was killed as belay is to end may take to be gone.
-const KILLED: u64 = 10 * SECOND;
 /// How long a killed daemon may take to be gone whose image is to be written to.
 const DEATH: Duration = Duration::from_secs(1);
-/// Wishes to stop that come this close together are one: Ctrl-C reaches all of a process group.
-const SAME_WISH: u64 = SECOND / 3;
 
 impl Supervisor {
     /// Somebody wants belay to stop; a second wish ends all patience.
     pub(super) fn request_stop(&mut self) {
-        let now = clock::now();
         self.nudge.end();
-        match &mut self.book.stop {
-            Some(stop) if now.saturating_sub(stop.since_ns) > SAME_WISH => {
-                (stop.at_once, stop.repeated) = (true, true);
-            }
-            Some(_) => {}
-            None => {
-                tracing::debug!("asked to stop");
-                self.book.stop = Some(wish(false));
-            }
+        if self.book.stop.is_none() {
+            tracing::debug!("asked to stop");
         }
-        self.schedule_stop();
+        self.live(Event::StopAsked { now: clock::now() });
         self.keep_book();
         self.pursue_stop();
     }
 
-    /// Notes the wish to stop, or how far it has come.
-    pub(super) fn set_stop(&mut self, stop: Stop) {
-        self.book.stop = Some(stop);
-        self.schedule_stop();
-    }
-
-    /// Sets the time of the next step towards the end.
-    pub(super) fn schedule_stop(&mut self) {
-        let at = self.book.stop.and_then(|stop| match stop.at_once {
-            false => Some(stop.until_ns),
-            // Once all patience is lost, there is nothing more to do but to wait for the process, and that not for ever.
-            true => stop.killed_ns.map(|at| at.saturating_add(KILLED)),
-        });
-        match at {
-            Some(at) => self.deadlines.set(Due::StopStep, at),
-            None => self.deadlines.cancel(Due::StopStep),
+    /// Something may have changed of what the next step towards the end depends on, if there is a wish to stop.
+    pub(super) fn pursue_stop(&mut self) {
+        if self.book.stop.is_some() && self.life.ended().is_none() {
+            self.live(Event::StopPursued(self.stop_facts()));
         }
     }
 
-    /// The time has come for the next step towards the end.
-    pub(super) fn stop_step_is_due(&mut self) {
-        // Where there is no process to wait for, the next start brings one.
-        if self.book.stop.is_some_and(|stop| stop.at_once) && self.process().is_none() {
-            self.deadlines.set(Due::StopStep, clock::now() + SECOND);
-            return;
+    /// What the next step towards the end depends on.
+    pub(super) fn stop_facts(&self) -> StopFacts {
+        StopFacts {
+            now: clock::now(),
+            process: self.process().is_some(),
+            may_stop: self.may_stop(),
+            finds_out: self.book.last_starts > 0 && mounts::is_disconnected(self.device()),
         }
-        self.pursue_stop();
     }
 
     /// Whether the daemon has its unmount, and data that was acknowledged and is nowhere else: it is to write that now, which
@@ -87,19 +61,13 @@ impl Supervisor {
         self.has_epochs()
             && self.book.read_only.is_none()
             && self.book.mount.is_some()
-            && (self.daemon.is_some() || self.spawned.is_some())
+            && self.process().is_some()
             && unmounts()
             && self.has_to_store()
     }
 
-    /// The daemon has had its time. Whether it gets more, as it writes what nobody else has.
-    fn lets_it_store(&mut self, mut stop: Stop) -> bool {
-        if stop.at_once || stop.repeated || !self.is_storing() {
-            return false;
-        }
-        let first = stop.until_ns.saturating_sub(stop.since_ns) <= PATIENCE;
-        stop.until_ns = clock::now().saturating_add(PATIENCE);
-        self.set_stop(stop);
+    /// The daemon is given more time, as it writes what nobody else has.
+    pub(super) fn let_it_store(&mut self, first: bool) {
         self.keep_book();
         if first {
             tracing::warn!(
@@ -108,50 +76,12 @@ impl Supervisor {
                 self.mountpoint()
             );
         }
-        true
     }
 
-    /// Takes the next step towards the end, if there is a wish to stop.
-    pub(super) fn pursue_stop(&mut self) {
-        let Some(mut stop) = self.book.stop else {
-            return;
-        };
-        if self.finished.is_some() {
-            return;
-        }
-        let patient = clock::now() < stop.until_ns;
-        if !patient && self.lets_it_store(stop) {
-            return;
-        }
-        if stop.at_once || !patient {
-            stop.at_once = true;
-            let killed = *stop.killed_ns.get_or_insert_with(clock::now);
-            self.set_stop(stop);
-            if clock::now().saturating_sub(killed) < KILLED {
-                self.force_stop();
-            } else {
-                self.leave_behind();
-            }
-            return;
-        }
-        if self.is_waiting() {
-            // Nothing is there that could end by itself, and none that may never come is waited for.
-            self.deadlines.cancel(Due::Launch);
-            self.force_stop();
-            return;
-        }
-        if stop.told || !self.may_stop() {
-            return;
-        }
-        let Some(process) = self.process() else {
-            return;
-        };
-        if self.book.last_starts > 0 && mounts::is_disconnected(self.device()) {
-            return; // it finds that out by itself, when it is done
-        }
-        // Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked
-        // to give it up.
-        match (process.try_clone(), self.book.mount.clone()) {
+    /// Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked to give it up.
+    pub(super) fn tell_daemon_to_end(&mut self) {
+        let process = self.process().and_then(Watched::try_clone);
+        match (process, self.book.mount.clone()) {
             (Some(process), Some(mount)) => {
                 let device = belay_sys::dup_cloexec(self.device()).ok();
                 let scouts = Arc::clone(&self.scouts);
@@ -164,8 +94,7 @@ impl Supervisor {
             // What is refused is said.
             _ => _ = self.signal_daemon(SIGTERM),
         }
-        stop.told = true;
-        self.set_stop(stop);
+        self.live(Event::DaemonTold);
         self.keep_book();
     }
 
@@ -184,17 +113,17 @@ impl Supervisor {
 
     /// The daemon was killed, and is not gone: it waits in the kernel for a file system whose server does not answer, which no
     /// signal ends. Of its own code nothing runs any more.
-    fn leave_behind(&mut self) {
+    pub(super) fn leave_behind(&mut self) {
         if let Some(process) = self.process() {
             tracing::error!("{}", cannot_be_killed(process.pid));
         }
         self.finish(1);
     }
 
-    fn force_stop(&mut self) {
+    pub(super) fn force_stop(&mut self) {
         // If it cannot be now, it is when the daemon has ended.
         self.take_mount_off(Duration::ZERO);
-        if self.daemon.is_none() && self.spawned.is_none() {
+        if self.process().is_none() {
             self.finish(0);
         } else if !self.kill_last() {
             self.finish(1);
@@ -205,14 +134,14 @@ impl Supervisor {
     /// Ends belay on this mount, with exit code `code`.
     pub(super) fn finish(&mut self, code: i32) {
         self.conclude();
-        if self.finished.is_some() {
+        if self.life.ended().is_some() {
             return;
         }
         self.nudge.end();
         self.drain_stderr();
         self.finish_effects();
         // From here on nothing comes of a wish; but who has one by now is told as well.
-        self.finished = Some(code);
+        self.live(Event::Ends { code });
         let lost = self.end_epochs(self.book.last_exit).err();
         let code = if lost.is_none() { code } else { code.max(1) };
         let mut stays = None;
@@ -232,7 +161,7 @@ impl Supervisor {
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.or(stays).as_deref());
         self.keeper.tell(&Note::Done { code });
-        self.finished = Some(code);
+        self.live(Event::Ends { code });
     }
 
     /// No generation is to come that could carry out what the last one had committed.
@@ -258,7 +187,7 @@ impl Supervisor {
     /// Gives the mount up, so that nobody hangs on it.
     pub(super) fn give_up(&mut self, why: &str) {
         self.book.gave_up = true;
-        if self.daemon.is_some() || self.spawned.is_some() {
+        if self.process().is_some() {
             self.kill_last();
         } else {
             // A new supervisor may not know yet which of them is the daemon.
@@ -292,11 +221,4 @@ impl Supervisor {
         self.answer_waiting(|_| Some(Answer::Ended { code, lost: lost.map(str::to_owned) }));
         self.serve_further_lines();
     }
-}
-
-/// A wish to stop that has just come. `told`: the daemon knows of it.
-pub(super) fn wish(told: bool) -> Stop {
-    let since_ns = clock::now();
-    let until_ns = since_ns.saturating_add(PATIENCE);
-    Stop { since_ns, until_ns, told, at_once: false, repeated: false, killed_ns: None }
 }

@@ -1,6 +1,5 @@
 //! The status of the mount.
 
-use super::deadlines::Due;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::degraded::Kind;
@@ -39,9 +38,9 @@ impl Supervisor {
             State::Stopping
         } else if self.waiting().is_some() {
             State::Waiting
-        } else if self.complete && self.why_it_stays().is_none() {
+        } else if self.life.serves() && self.why_it_stays().is_none() {
             State::Serving
-        } else if self.book.crash.is_some() || self.complete {
+        } else if self.book.crash.is_some() || self.life.serves() {
             State::Recovering
         } else {
             State::Starting
@@ -83,8 +82,8 @@ impl Supervisor {
             hint: waiting.hint.clone(),
             tries: waiting.tries,
             since_seconds: now.saturating_sub(waiting.since_ns) / SECOND,
-            next_seconds: self.deadlines.at(Due::Launch).map(left),
-            left_seconds: left(self.patient_until(waiting)),
+            next_seconds: self.life.next_start().map(left),
+            left_seconds: left(self.life.patient_until(waiting)),
         }
     }
 

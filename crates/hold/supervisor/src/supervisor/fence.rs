@@ -163,7 +163,7 @@ impl Supervisor {
 
     /// Holds the daemon's connections, so that its death will not cut them off.
     pub(super) fn hold_connections(&mut self) {
-        if let Some(daemon) = &self.daemon {
+        if let Some(daemon) = self.daemon.holder() {
             let scouts = &self.scouts;
             self.connections.refresh(daemon, |wanted| match may_look_anywhere() {
                 true => scouts.copies(daemon, wanted),

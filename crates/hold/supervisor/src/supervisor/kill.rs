@@ -12,7 +12,7 @@ use signal_hook::consts::SIGKILL;
 impl Supervisor {
     /// The process of the daemon of now, be it one that does not serve yet.
     pub(super) fn process(&self) -> Option<&Watched> {
-        self.daemon.as_ref().or(self.spawned.as_ref())
+        self.daemon.process()
     }
 
     /// Sends the daemon of now a signal.

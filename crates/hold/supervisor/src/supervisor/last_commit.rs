@@ -1,7 +1,7 @@
 //! The end of epochs: what the daemon has left is committed or kept, and what is neither is said.
 
 use super::Supervisor;
-use super::ending::wish;
+use super::lifecycle::Event;
 use crate::clock;
 use crate::committer::{Committer, Failing};
 use crate::ledger::Detection;
@@ -38,9 +38,7 @@ impl Supervisor {
         self.book.last_starts += 1;
         self.take_mount_off(Duration::ZERO);
         // It is given as much time as the one before.
-        if self.book.stop.is_some() {
-            self.set_stop(wish(false));
-        }
+        self.live(Event::StartsOnceMore { now: clock::now() });
         tracing::warn!(
             "daemon {pid} {} when its mount ended: another one is started to do again what it had acknowledged",
             exit.told()

@@ -3,21 +3,22 @@
 //! Invariant: the lease is `{generation, 0}` before a process of that generation is started, and
 //! the instants are cleared only then, when nobody can set them.
 
+use super::daemon::Daemon;
 use super::deadlines::Due;
+use super::lifecycle::Event;
 use super::second::give_outer;
-use super::{PROCESS, SECOND, Supervisor};
+use super::{PROCESS, Supervisor};
 use crate::clock;
 use crate::error::{Error, passes};
 use crate::fusermount::may_mount;
 use crate::instances::standin;
-use crate::ledger::{Detection, Life};
+use crate::ledger::Life;
 use crate::look::{Found, There, is_local, look_held};
 use crate::mounts::{self, MountFact};
-use crate::process::{Exit, Watched, children_of_thread, started};
+use crate::process::{Watched, children_of_thread, started};
 use crate::text::OsText;
 use crate::threads::Bounded;
 use crate::unmount;
-use crate::verdict::Next;
 use belay_recorder::control::{Counter, options};
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
@@ -50,12 +51,9 @@ impl Supervisor {
     /// Starts the generation that the book names. A failure becomes a start failure or a crash.
     pub(super) fn launch(&mut self) {
         self.mark_stores();
-        self.complete = false;
+        self.live(Event::Starts);
         self.cause = None;
-        self.concluding = None;
-        for due in [Due::Conclusion, Due::Launch, Due::Retiring] {
-            self.deadlines.cancel(due);
-        }
+        self.deadlines.cancel(Due::Retiring);
         self.ages.clear();
         self.unread = None;
         self.unknown = None;
@@ -94,8 +92,7 @@ impl Supervisor {
                 }
                 // The number may have belonged to a process before.
                 self.exits.forget(watched.pid);
-                self.daemon = None;
-                self.spawned = Some(watched);
+                self.daemon = Daemon::Started(watched);
                 self.keep_book();
             }
             Err(error) => self.not_started(&error),
@@ -329,38 +326,11 @@ impl Supervisor {
     }
 
     fn not_started(&mut self, error: &io::Error) {
-        let program = self.config.program.display().to_string();
-        if self.book.generation == 0 && !passes(error) {
-            tracing::error!("cannot start {program}: {error}; is it a program of this machine?");
-            self.finish(1);
-            return;
+        self.live(Event::NotStarted { passes: passes(error), why: error.to_string() });
+        if self.life.ended().is_none() {
+            self.tell_of_wait(&[]);
+            self.keep_book();
         }
-        let detection = Detection::NotStarted { why: error.to_string() };
-        if let Some(crash) = &mut self.book.crash {
-            crash.detection = detection.clone();
-        }
-        let exit = self.book.last_exit.unwrap_or(Exit::Unknown);
-        if !self.start_failed(Next::Later, exit, &detection) {
-            self.give_up(&self.impatience());
-            return;
-        }
-        self.tell_of_wait(&[]);
-        self.keep_book();
-    }
-
-    /// Starts the next generation: at once, unless the last ones came to nothing.
-    pub(super) fn launch_soon(&mut self) {
-        if self.book.unproductive < 3 {
-            self.launch();
-        } else {
-            self.launch_later();
-        }
-    }
-
-    fn launch_later(&mut self) {
-        self.complete = false;
-        let steps = self.book.unproductive.min(6);
-        self.deadlines.set(Due::Launch, clock::now() + (SECOND / 1000) * (10 << steps));
     }
 }
 

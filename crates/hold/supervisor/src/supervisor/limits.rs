@@ -45,27 +45,27 @@ impl Supervisor {
         let limit = Duration::from_millis(self.config.start_timeout_ms);
         let ready = self.control().instant(Instant::Ready) != 0;
         // The first start may wait for a password.
-        let waits = self.book.generation > 0 && !self.complete && !ready;
+        let waits = self.book.generation > 0 && !self.life.serves() && !ready;
         let age = Duration::from_nanos(clock::now().saturating_sub(self.book.life.started_ns));
         (waits && age > limit).then_some(Detection::StartTimeout)
     }
 
     fn too_large(&self) -> Option<Detection> {
         let limit = self.config.memory_limit?;
-        let bytes = resident_bytes(self.daemon.as_ref()?.pid)?;
+        let bytes = resident_bytes(self.daemon.holder()?.pid)?;
         (bytes > limit).then_some(Detection::Memory { bytes, limit })
     }
 
     fn hanging(&mut self) -> Option<Detection> {
         let limit = self.config.hang_timeout()?;
         // Until all is settled, only the request that is settled now has been given to the daemon.
-        let alone = (!self.complete).then_some(self.book.generation);
+        let alone = (!self.life.serves()).then_some(self.book.generation);
         let mut ages = std::mem::take(&mut self.ages);
         let oldest = ages.oldest_in_flight(self.requests(), alone);
         self.ages = ages;
         let over = |age: u64| Duration::from_nanos(age) > limit;
         let span = |age: u64| text::span(Duration::from_nanos(age));
-        let unread = if self.complete { self.unread_for() } else { None };
+        let unread = if self.life.serves() { self.unread_for() } else { None };
         if let Some((request, age)) = oldest.filter(|(_, age)| over(*age)) {
             return Some(Detection::Hang { request: format!("{request}, {}", span(age)) });
         }
@@ -102,7 +102,7 @@ impl Supervisor {
     }
 
     fn has_unknown(&self) -> bool {
-        let Some(pid) = self.daemon.as_ref().map(|daemon| daemon.pid) else { return false };
+        let Some(pid) = self.daemon.holder().map(|daemon| daemon.pid) else { return false };
         // Before, it has a limit of its own.
         if self.control().instant(Instant::Ready) == 0 {
             return false;
@@ -112,7 +112,7 @@ impl Supervisor {
             // What nobody has read is looked at elsewhere, and may become known at any moment.
             Some(waiting) => {
                 // While belay holds requests back, the kernel may hold others back behind them, and counts them, too.
-                let unknown = self.complete
+                let unknown = self.life.serves()
                     && self.control().parked() == 0
                     && waiting > self.requests().of_kernel();
                 unknown && !mounts::has_unread(self.device()) || is_stopped(pid)

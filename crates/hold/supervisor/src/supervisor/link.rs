@@ -113,7 +113,7 @@ impl Supervisor {
 
     /// Starts a new keeper after the death of the last.
     pub(super) fn replace_keeper(&mut self) {
-        if self.finished.is_some() {
+        if self.life.ended().is_some() {
             return;
         }
         let hello = Note::Hello {

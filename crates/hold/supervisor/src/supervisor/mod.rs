@@ -3,11 +3,14 @@
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | [`lifecycle`] | what is next in the life of the mount: all of that is decided there |
+//! | [`life`] | how that is told what has happened, and its decisions are carried out |
 //! | [`launch`] | how a generation is started |
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
-//! | [`patience`] | starts that fail, and are made again |
+//! | [`patience`] | what is said of starts that fail, and are made again |
+//! | [`daemon`] | which process was started, or holds the lease |
 //! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`quell`] | what is killed of it in the end |
@@ -45,6 +48,7 @@ pub mod buffer;
 mod checkpoints;
 mod clients;
 mod commits;
+mod daemon;
 mod deadlines;
 mod desk;
 mod ending;
@@ -55,6 +59,8 @@ mod finding;
 mod kill;
 mod last_commit;
 mod launch;
+mod life;
+mod lifecycle;
 mod limits;
 mod link;
 mod nudge;
@@ -93,14 +99,16 @@ use crate::memfile;
 use crate::mirror::Mirror;
 use crate::mounts;
 use crate::outsiders::Outsiders;
-use crate::process::{Exit, Exited, Watched, reap};
+use crate::process::{Exit, Exited, reap};
 use crate::scout::Scouts;
 use crate::signals::Signals;
 use crate::stderr::Tail;
 use crate::waker::Waker;
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
+use daemon::Daemon;
 use deadlines::{Deadlines, Due};
+use lifecycle::{Event, Lifecycle, Limits};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -172,10 +180,8 @@ struct Supervisor {
     epoll: OwnedFd,
     signals: Signals,
     keeper: link::Keeper,
-    /// Started for this generation, and not known to serve.
-    spawned: Option<Watched>,
-    /// Holds the lease.
-    daemon: Option<Watched>,
+    daemon: Daemon,
+    life: Lifecycle,
     exits: exits::Exits,
     tail: Tail,
     clients: clients::Clients,
@@ -202,8 +208,6 @@ struct Supervisor {
     stray: stray::Looks,
     /// Looks at what a daemon has open of which nobody has said what it works on.
     opened: opened::Looks,
-    /// When the recovery came to its end that is to be concluded.
-    concluding: Option<u64>,
     /// Why the daemon is about to die, and when that was caused.
     cause: Option<(Detection, u64)>,
     /// The device came from fusermount, and is held.
@@ -214,8 +218,6 @@ struct Supervisor {
     second_looks: u32,
     /// Go where one may have to wait for ever.
     scouts: Arc<Scouts>,
-    /// This generation serves: nothing of its start is left to do.
-    complete: bool,
     ages: Ages,
     backtraces: Backtraces,
     outsiders: Outsiders,
@@ -231,7 +233,6 @@ struct Supervisor {
     unmounting: Option<unmounting::Unmounting>,
     /// Since when no thread can be had to unmount by.
     lacking_since: Option<u64>,
-    finished: Option<i32>,
 }
 
 impl Supervisor {
@@ -239,6 +240,10 @@ impl Supervisor {
         let config: Config = memfile::to_value("belay-config", fds.config.as_fd())?;
         check_version(&config)?;
         config.mind_log();
+        let limits = Limits {
+            max_crashes: config.max_crashes,
+            retry_for: config.retry_for_ms.saturating_mul(SECOND / 1000),
+        };
         let layout = Layout::new(Capacity::MOUNT);
         // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
         let memory = match Mapping::new(fds.recorder.as_fd(), layout.bytes()) {
@@ -286,8 +291,8 @@ impl Supervisor {
             book,
             epoll,
             keeper: link::Keeper::new(link, keeper_pid),
-            spawned: None,
-            daemon: None,
+            daemon: Daemon::None,
+            life: Lifecycle::new(limits),
             exits: exits::Exits::default(),
             tail: Tail::default(),
             clients: clients::Clients::default(),
@@ -304,13 +309,11 @@ impl Supervisor {
             finding: finding::Looks::default(),
             stray: stray::Looks::default(),
             opened: opened::Looks::default(),
-            concluding: None,
             cause: None,
             adopted: false,
             odd_mail: false,
             second_looks: 0,
             scouts: Arc::default(),
-            complete: false,
             ages: Ages::default(),
             backtraces: Backtraces::default(),
             outsiders: Outsiders::new(),
@@ -321,7 +324,6 @@ impl Supervisor {
             words: words::Words::default(),
             unmounting: None,
             lacking_since: None,
-            finished: None,
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
             autopsy::open::know_shim(shim);
@@ -342,7 +344,7 @@ impl Supervisor {
         let now = clock::now();
         self.deadlines.set(Due::Look, now);
         self.deadlines.set(Due::Tick, now + SECOND);
-        self.schedule_stop();
+        self.live(Event::Begins);
         self.start_committer();
         if self.has_epochs() {
             self.deadlines.set(Due::Checkpoint, now);
@@ -352,7 +354,7 @@ impl Supervisor {
         } else {
             self.launch();
         }
-        if self.finished == Some(LACKS) {
+        if self.life.ended() == Some(LACKS) {
             return;
         }
         self.keeper.tell(&Note::Working);
@@ -398,7 +400,7 @@ impl Supervisor {
     fn event_loop(&mut self) -> i32 {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
         loop {
-            if let Some(code) = self.finished {
+            if let Some(code) = self.life.ended() {
                 return code;
             }
             let limit = self.time_to_wait();
@@ -493,7 +495,7 @@ impl Supervisor {
     fn check_time(&mut self) {
         let now = clock::now();
         let mut last = None;
-        while self.finished.is_none()
+        while self.life.ended().is_none()
             && let Some(due) = self.deadlines.take_due(now, last)
         {
             self.act(due, now);
@@ -507,9 +509,9 @@ impl Supervisor {
                 self.conclude();
                 self.pursue_stop();
             }
-            Due::Launch => self.launch(),
+            Due::Launch => self.live(Event::StartIsDue),
             Due::Keeper => self.replace_keeper(),
-            Due::StopStep => self.stop_step_is_due(),
+            Due::StopStep => self.live(Event::StopIsDue(self.stop_facts())),
             Due::Committer => {
                 self.start_committer();
                 self.look_at_commits();
@@ -538,7 +540,7 @@ impl Supervisor {
 
     fn tick(&mut self, now: u64) {
         self.deadlines.set(Due::Tick, now + SECOND);
-        if self.complete && !self.connections.is_empty() {
+        if self.life.serves() && !self.connections.is_empty() {
             self.hold_connections(); // the daemon may have connected anew
         }
         self.look_for_progress();

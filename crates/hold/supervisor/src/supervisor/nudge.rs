@@ -132,9 +132,7 @@ impl Supervisor {
     /// Whether the daemon of this generation has attached and does not serve yet.
     fn is_starting(&self) -> bool {
         let control = self.control();
-        !self.complete
-            && self.finished.is_none()
-            && !self.is_to_launch()
+        self.life.starts()
             && control.instant(Instant::Attached) != 0
             && control.instant(Instant::Open) == 0
     }

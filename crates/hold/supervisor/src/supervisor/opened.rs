@@ -56,7 +56,7 @@ impl Supervisor {
         if self.opened.away.is_some() || !self.is_at_rest() {
             return;
         }
-        let Some(daemon) = self.daemon.as_ref().and_then(|daemon| daemon.try_clone()) else {
+        let Some(daemon) = self.daemon.holder().and_then(|daemon| daemon.try_clone()) else {
             return;
         };
         let Ok(wake) = belay_sys::dup_cloexec(self.committed.as_fd()) else { return };
@@ -103,6 +103,6 @@ impl Supervisor {
     /// Whether the daemon serves, and nobody has anything open on the mount or asks for it.
     fn is_at_rest(&self) -> bool {
         let store = Store::new(Arc::clone(&self.memory), self.layout);
-        self.complete && store.handles_live() == 0 && self.requests().count() == 0
+        self.life.serves() && store.handles_live() == 0 && self.requests().count() == 0
     }
 }

@@ -137,7 +137,7 @@ impl Supervisor {
     pub(super) fn look_for_unheld(&mut self, now: u64) {
         let lease = self.control().lease();
         let waits = lease.generation == self.book.generation && lease.pid == 0;
-        let Some(process) = self.spawned.as_ref().filter(|_| waits && self.daemon.is_none()) else {
+        let Some(process) = self.daemon.started().filter(|_| waits) else {
             return;
         };
         let Some(why) = programs::unheld(process.pid, &self.fds.shim) else {

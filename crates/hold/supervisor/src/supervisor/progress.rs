@@ -76,7 +76,7 @@ impl Supervisor {
         {
             tracing::warn!("{}: {}", self.mountpoint(), stalled.tell());
         }
-        if self.finished.is_none() {
+        if self.life.ended().is_none() {
             self.keep_book();
         }
     }
@@ -84,7 +84,7 @@ impl Supervisor {
     /// Looks whether the current generation has answered something.
     pub(super) fn look_for_progress(&mut self) {
         if !self.book.stalled.is_empty()
-            && self.daemon.is_some()
+            && self.daemon.holder().is_some()
             && self.control().instant(Instant::FirstReply) != 0
         {
             self.end_stalled();

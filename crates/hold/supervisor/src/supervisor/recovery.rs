@@ -4,9 +4,10 @@
 //! dead one can take it. The blackout runs from the death to the successor's first reply;
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
-use super::deadlines::Due;
+use super::Supervisor;
+use super::daemon::Daemon;
+use super::lifecycle::{Command, Death, Event, Worthless, count_worth};
 use super::watch::DESTROYED;
-use super::{SECOND, Supervisor};
 use crate::autopsy::{self, Site};
 use crate::clock;
 use crate::handover::Descriptors;
@@ -25,17 +26,6 @@ use rustix::io::Errno;
 use signal_hook::consts::SIGKILL;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Consecutive lives in which nobody asked for anything, for each crash that is allowed: a daemon
-/// that dies by itself right after its start must not be started forever.
-const IDLE_FACTOR: u32 = 20;
-
-/// How long somebody else may go on killing daemons before they have served anybody.
-const OUTSIDE: u64 = 600 * SECOND;
-
-/// How long after its end a recovery is concluded (report, statistics): on a busy machine that
-/// would compete with the applications, which have just got their answers.
-const AFTERWARDS: u64 = SECOND / 200;
 
 impl Supervisor {
     /// The daemon crashed: start the next generation.
@@ -59,8 +49,7 @@ impl Supervisor {
         // Such a death counts against a request, and that has an end of its own.
         let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
         self.process_is_gone();
-        self.daemon = None;
-        self.spawned = None;
+        self.daemon = Daemon::None;
         let left = self.left_by(Some(pid));
         let connections = std::mem::take(&mut self.connections);
         let interrupted = self.book.crash.take();
@@ -108,35 +97,27 @@ impl Supervisor {
         self.hear_losses();
         self.book.degraded.died();
         if next == Next::Anew {
-            self.count_worth(worth, tried, blame, &detection);
+            count_worth(&mut self.book, clock::now(), worth, tried, blame, &detection);
         }
         self.book.generation = dead.wrapping_add(1);
         self.book.spawned = None;
         self.book.crash = Some(crash);
         self.keep_book();
-        if self.book.stop.is_some_and(|stop| stop.at_once) {
-            self.finish(0);
+        self.live(Event::Died);
+        if self.life.ended().is_some() {
             return;
         }
-        let spoilt = self.is_record_spoilt(ready, exit);
-        let mut looping = self.is_crash_loop() || spoilt;
-        looping &= !self.consider_read_only(looping);
-        let mut patient = true;
-        let too_large = self.trim_record();
+        let worthless = self.what_makes_it_worthless(ready, exit);
         // Before the start: should all of belay be killed then, a successor with nothing to wait for waits for nobody.
         self.fence(left, connections);
-        match next {
-            _ if looping || too_large.is_some() => {}
-            Next::Anew => {
-                if worth == Worth::Nothing && blame == Blame::Own {
-                    // A new program that comes so far as to serve, and no further, does not serve either.
-                    let why = format!("it {}", exit.told());
-                    self.falls_back(&why);
-                }
-                self.launch_soon();
-            }
-            Next::Again | Next::Later => patient = self.start_failed(next, exit, &detection),
-        }
+        let is_its_own = worth == Worth::Nothing && blame == Blame::Own;
+        let (now, cause) = (clock::now(), detection.clone());
+        let death = Death { now, next, detection: cause, is_its_own, worthless };
+        let commands = self.decide(Event::Fenced(death));
+        // What the mount is given up for can wait until that death was told of.
+        let gives_up = |command: &Command| matches!(command, Command::GiveUp(_));
+        let (late, soon): (Vec<_>, Vec<_>) = commands.into_iter().partition(gives_up);
+        soon.into_iter().for_each(|command| self.carry_out(command));
         let asked = !in_flight.is_empty();
         if goes_on {
             // It has not served, but there is less left to be done by the next.
@@ -150,23 +131,17 @@ impl Supervisor {
             self.tell_of_crash(interrupted, in_flight);
         }
         self.count_stalled(ended, worth, &detection, asked);
-        if let Some(why) = too_large {
-            self.give_up(&why);
-        } else if !patient {
-            self.give_up(&self.impatience());
-        } else if looping {
-            let lives = self.book.unproductive.max(self.book.idle);
-            self.give_up(&match lives {
-                _ if spoilt => {
-                    "what is on record of it is damaged, so no daemon can go on from that"
-                        .to_owned()
-                }
-                0 => {
-                    "daemons were killed for ten minutes before they served one request".to_owned()
-                }
-                _ => format!("the daemon died {lives} times without serving one request"),
-            });
-        }
+        late.into_iter().for_each(|command| self.carry_out(command));
+    }
+
+    /// Why no further daemon would come farther than the last, if that is so. A mount that can go on read-only does.
+    fn what_makes_it_worthless(&mut self, ready: bool, exit: Exit) -> Option<Worthless> {
+        let spoilt = self.is_record_spoilt(ready, exit);
+        let looping = spoilt || self.life.is_crash_loop(&self.book, clock::now());
+        let lost = !self.consider_read_only(looping) && looping;
+        let too_large = self.trim_record().map(Worthless::TooLarge);
+        let worthless = if spoilt { Worthless::Spoilt } else { Worthless::CrashLoop };
+        too_large.or_else(|| lost.then_some(worthless))
     }
 
     /// What can wait until the successor is on its way.
@@ -201,7 +176,7 @@ impl Supervisor {
         {
             self.write_report(&crash, Outcome::Interrupted, None);
         }
-        if self.finished.is_none() {
+        if self.life.ended().is_none() {
             self.keep_book();
         }
     }
@@ -213,47 +188,6 @@ impl Supervisor {
         let requests = control.counter(Counter::Requests).wrapping_sub(self.book.life.requests);
         let poisoned = control.counter(Counter::Poisoned).wrapping_sub(self.book.life.poisoned);
         worth(open, control.instant(Instant::FirstReply) != 0, requests, poisoned)
-    }
-
-    fn count_worth(&mut self, worth: Worth, tried: bool, blame: Blame, detection: &Detection) {
-        match detection {
-            Detection::Requested { .. } => self.book.planned += 1,
-            Detection::Restart => {
-                self.book.planned += 1;
-                self.book.restarts += 1;
-            }
-            // The daemon is not to blame for these.
-            Detection::Takeover | Detection::Checkpoint => {}
-            _ => match worth {
-                Worth::Served => {
-                    (self.book.unproductive, self.book.idle) = (0, 0);
-                    self.book.waiting = None;
-                }
-                Worth::Idle => self.book.idle += 1,
-                Worth::SetAside => {
-                    self.book.unproductive = 0;
-                    self.book.idle += 1;
-                }
-                // The daemon had no time to serve, and did nothing wrong.
-                Worth::Nothing if blame == Blame::Outside => {
-                    self.book.outside_since.get_or_insert(clock::now());
-                    return;
-                }
-                Worth::Nothing if tried => {}
-                Worth::Nothing => self.book.unproductive += 1,
-            },
-        }
-        self.book.outside_since = None;
-    }
-
-    /// Whether the daemon has died too often without having served anybody.
-    pub(super) fn is_crash_loop(&self) -> bool {
-        let limit = self.config.max_crashes;
-        let outside = self.book.outside_since.map_or(0, |since| clock::now().saturating_sub(since));
-        limit > 0
-            && (outside > OUTSIDE
-                || self.book.unproductive >= limit
-                || self.book.idle >= limit.saturating_mul(IDLE_FACTOR))
     }
 
     /// Takes the lease for the next generation. False if a living process of this mount has just
@@ -306,7 +240,7 @@ impl Supervisor {
 
     /// Looks how far the current generation has come.
     pub(super) fn check_progress(&mut self) {
-        if self.finished.is_some() || self.complete || self.daemon.is_none() {
+        if !self.life.starts() || self.daemon.holder().is_none() {
             return;
         }
         self.watch_start();
@@ -317,48 +251,29 @@ impl Supervisor {
         if ready && self.control().held() < self.book.generation {
             self.hold_connections();
         }
-        let control = self.control();
-        let open = control.instant(Instant::Open).max(open);
-        if self.book.crash.is_some() {
-            if open != 0 {
-                self.conclude_later(open);
-            }
-        } else if ready || open != 0 {
-            self.complete = true;
-            self.hold_connections();
-            self.begin_to_look_at_opened();
-            self.begin_to_look_for_mount(clock::now());
-            self.wait_is_over();
-            tracing::debug!("generation {} serves", self.book.generation);
-            self.tell_serving();
-            self.pursue_stop();
-        }
+        let open_ns = self.control().instant(Instant::Open).max(open);
+        self.live(Event::Seen { now: clock::now(), ready, open_ns });
     }
 
-    fn conclude_later(&mut self, open_ns: u64) {
-        if self.concluding.is_none() {
-            self.concluding = Some(open_ns);
-            self.deadlines.set(Due::Conclusion, clock::now() + AFTERWARDS);
-            if self.connects {
-                // This is not put off: the successor may have connected anew, and may die at once.
-                self.hold_connections();
-            }
-        }
+    /// The daemon serves, and nothing was to be recovered from.
+    pub(super) fn serves(&mut self) {
+        self.hold_connections();
+        self.begin_to_look_at_opened();
+        self.begin_to_look_for_mount(clock::now());
+        self.wait_is_over();
+        tracing::debug!("generation {} serves", self.book.generation);
+        self.tell_serving();
+        self.pursue_stop();
     }
 
-    /// Concludes a recovery that is over, because something else begins.
+    /// Concludes a recovery that is over, because it is time to or something else begins.
     pub(super) fn conclude(&mut self) {
-        if let Some(open_ns) = self.concluding {
-            self.recovered(open_ns);
-        }
+        self.live(Event::Concludes);
     }
 
     /// The successor has settled all that was in flight at `open_ns`.
-    fn recovered(&mut self, open_ns: u64) {
-        self.complete = true;
+    pub(super) fn recovered(&mut self, open_ns: u64) {
         self.begin_to_look_for_mount(clock::now());
-        self.concluding = None;
-        self.deadlines.cancel(Due::Conclusion);
         self.note_fenced();
         self.hold_connections();
         self.look_for_progress();

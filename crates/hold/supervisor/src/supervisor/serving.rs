@@ -15,7 +15,7 @@ const PLACE: u64 = 30 * SECOND;
 impl Supervisor {
     /// The answer to who asks whether the mount serves; none as long as it does not.
     pub(super) fn serving(&self) -> Option<Answer> {
-        let told = self.complete && (self.book.mount.is_some() || self.book.has_served);
+        let told = self.life.serves() && (self.book.mount.is_some() || self.book.has_served);
         told.then(|| Answer::Serving { mountpoint: self.known_place() })
     }
 
@@ -26,7 +26,7 @@ impl Supervisor {
 
     /// A daemon has come to serve, or the mount to its place.
     pub(super) fn tell_serving(&mut self) {
-        if !self.complete {
+        if !self.life.serves() {
             return;
         }
         if !self.book.has_served {

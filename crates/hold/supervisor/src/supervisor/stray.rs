@@ -120,7 +120,7 @@ impl Supervisor {
         let mounted = self.book.mount.is_some() || mounts::was_mounted(self.device());
         let begun =
             self.control().init_state() != InitState::None || has_mail(self.fds.mail.as_fd());
-        if self.book.generation > 0 || self.finished.is_some() || mounted || begun {
+        if self.book.generation > 0 || self.life.ended().is_some() || mounted || begun {
             return;
         }
         let found = self.stray_of_another();

@@ -3,6 +3,8 @@
 //! The lease decides: it names the process that serves, or says that a start was under way. Taking
 //! it on is one atomic step, so a half-started successor and this supervisor cannot both win.
 
+use super::daemon::Daemon;
+use super::lifecycle::Event;
 use super::watch::DESTROYED;
 use super::{PROCESS, Supervisor};
 use crate::clock;
@@ -47,7 +49,7 @@ impl Supervisor {
         self.control().set_held(lease.generation);
         let Ok(watched) = Watched::find(lease.pid) else {
             // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.
-            self.finished = Some(LACKS);
+            self.live(Event::Ends { code: LACKS });
             return;
         };
         if !watched.is_some_and(|watched| self.adopt(watched)) {
@@ -71,7 +73,7 @@ impl Supervisor {
         if self.book.generation > 0 {
             self.mirror.note(pid);
         }
-        self.daemon = Some(watched);
+        self.daemon = Daemon::Holds(watched);
         self.begin_to_look_for_stray();
         if self.book.spawned != Some(pid) {
             self.book.background = Some(known);

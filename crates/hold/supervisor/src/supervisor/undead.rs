@@ -51,7 +51,7 @@ impl Supervisor {
     /// Looks whether the daemon is dead, though its process is there, and whether it could be killed.
     pub(super) fn look_at_process(&mut self, now: u64) {
         let process = self.process();
-        let waits = self.is_to_launch() || self.finished.is_some();
+        let waits = self.is_to_launch() || self.life.ended().is_some();
         let Some(pid) = process.map(|process| process.pid).filter(|_| !waits) else { return };
         let wanted = self.is_being_killed() || self.book.stop.is_some_and(|stop| stop.at_once);
         let killed = age(&mut self.process_looks.killed, pid, wanted, now);
@@ -75,7 +75,7 @@ impl Supervisor {
         let unheard = age(&mut self.process_looks.unheard, pid, !is_dead && is_killed(pid), now);
         if unheard >= SILENCE {
             self.stays(pid, unheard / SECOND);
-        } else if self.complete {
+        } else if self.life.serves() {
             self.look_whether_killable(pid);
         }
     }

@@ -6,7 +6,7 @@
 
 use super::clients::Wait;
 use super::deadlines::Due;
-use super::ending::wish;
+use super::lifecycle::Event;
 use super::{SECOND, Supervisor};
 use crate::clock;
 use crate::error::passes;
@@ -72,7 +72,7 @@ impl Supervisor {
 
     /// Takes the next step of each wish to unmount: begins, or tells what came of it.
     pub(super) fn pursue_unmount(&mut self) {
-        if self.finished.is_some() {
+        if self.life.ended().is_some() {
             return;
         }
         if let Some(unmounting) = &self.unmounting {
@@ -88,7 +88,7 @@ impl Supervisor {
         if self.lacking_since.is_some() && self.has_to_tell() {
             self.pursue_stop();
         }
-        if self.finished.is_none() && self.may_stop() {
+        if self.life.ended().is_none() && self.may_stop() {
             for how in [StopHow::Unused, StopHow::Lazy] {
                 if self.unmounting.is_none()
                     && self.clients.has_waiting(|wait| wait == Wait::Unmount(how))
@@ -106,7 +106,7 @@ impl Supervisor {
     /// what was acknowledged is done again.
     pub(super) fn may_stop(&self) -> bool {
         let nobody_waits = || !mounts::has_unread(self.device()) && self.requests().count() == 0;
-        self.complete
+        self.life.serves()
             || self.book.generation == 0
             || self.waiting().is_some()
             || !self.has_epochs() && nobody_waits()
@@ -169,13 +169,11 @@ impl Supervisor {
             }
             Removed::Now | Removed::Before => {
                 // The daemon hears of it by itself, and gets the time that it gets when belay is asked to stop.
-                if self.book.stop.is_none() {
-                    self.set_stop(wish(true));
-                    self.keep_book();
-                }
+                self.live(Event::Unmounted { now: clock::now() });
+                self.keep_book();
                 self.answer_unmount(how, None);
                 // One that still starts may wait for long before it finds that out.
-                let starts = !self.complete && self.book.generation > 0 && !self.has_epochs();
+                let starts = !self.life.serves() && self.book.generation > 0 && !self.has_epochs();
                 if starts {
                     let _ = self.signal_daemon(SIGTERM);
                 }

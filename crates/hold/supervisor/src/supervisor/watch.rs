@@ -1,5 +1,6 @@
 //! Which process is the daemon, and what its end means.
 
+use super::daemon::Daemon;
 use super::{PROCESS, Supervisor};
 use crate::clock;
 use crate::fusermount;
@@ -29,14 +30,14 @@ const HELPER: u64 = 5 * super::SECOND;
 impl Supervisor {
     /// Gives the mount up if a daemon has taken away the memory that all is in.
     pub(super) fn check_recorder(&mut self) {
-        if belay_sys::is_lost() && self.finished.is_none() {
+        if belay_sys::is_lost() && self.life.ended().is_none() {
             self.give_up(DESTROYED);
         }
     }
 
     /// Looks whether the daemon has ended, and acts on it.
     pub(super) fn check_daemon(&mut self) {
-        if self.finished.is_some() || self.is_to_launch() {
+        if self.life.ended().is_some() || self.is_to_launch() {
             return;
         }
         if let Some(lost) = self.follow_lease() {
@@ -105,11 +106,11 @@ impl Supervisor {
         if lease.generation != self.book.generation || lease.pid == 0 {
             return None;
         }
-        if self.daemon.as_ref().is_some_and(|daemon| daemon.pid == lease.pid) {
+        if self.daemon.holder().is_some_and(|daemon| daemon.pid == lease.pid) {
             return None;
         }
-        if self.spawned.as_ref().is_some_and(|spawned| spawned.pid == lease.pid) {
-            self.daemon = self.spawned.take();
+        if self.daemon.started().is_some_and(|started| started.pid == lease.pid) {
+            self.daemon.takes_lease();
             return None;
         }
         // A daemon that went into the background: its child holds the lease now.
@@ -128,8 +129,7 @@ impl Supervisor {
         if let Err(error) = self.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
         }
-        self.daemon = Some(watched);
-        self.spawned = None;
+        self.daemon = Daemon::Holds(watched);
         self.book.background = Some(known);
         self.keep_book();
         None
@@ -207,8 +207,7 @@ impl Supervisor {
             return;
         }
         self.book.last_exit = Some(exit);
-        self.daemon = None;
-        self.spawned = None;
+        self.daemon = Daemon::None;
         // Again, now that it is known how it ended.
         match decide(Facts { exit, ..facts }) {
             Verdict::NeverMounted { code, explain } => self.came_to_nothing(exit, code, explain),
