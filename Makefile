@@ -45,6 +45,9 @@ STUDY_BEDS ?=
 STUDY_CRASHES ?= 100
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
+# make miri: crates without `belay-`; all if none is named
+CRATES ?=
+
 # make zoo: ZOO names daemons, ZOO_FLAGS is for belay-chaos zoo
 ZOO ?=
 ZOO_FLAGS ?=
@@ -247,6 +250,10 @@ fuzz: setup ## Fuzz everything that reads what others wrote, MILLIONS of executi
 .PHONY: fuzz-short
 fuzz-short:
 	@scripts/fuzz 5s
+
+.PHONY: miri
+miri: ## Run the tests that need no kernel in Miri, which finds undefined behaviour; some minutes (CRATES)
+	@scripts/miri $(CRATES)
 
 .PHONY: bless
 bless: ## Print the tables that come from the code into docs/ again

@@ -33,6 +33,7 @@ errors! {
 #[cfg(test)]
 mod tests {
     #[test]
+    #[cfg_attr(miri, ignore = "asks the C library, which Miri has not")]
     fn the_numbers_are_this_machines() {
         for (number, words) in [
             (super::EPERM, "not permitted"),
