@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Held, can_hold, run, signal, text};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,6 +102,60 @@ fn a_limit_of_file_size_is_said() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("ulimit -f unlimited"), "{said}");
     assert_eq!(folders(&state).count(), 0);
+}
+
+/// Has no file that a process writes to become longer than `bytes`; `None`: as long as it may.
+fn limit_files(pid: i32, bytes: Option<u64>) {
+    let limit = Rlimit { current: bytes, maximum: None };
+    prlimit(Pid::from_raw(pid), Resource::Fsize, limit).expect("prlimit");
+}
+
+/// Nor does one that comes when the mount is served: what cannot be written any more is counted and said, and both of belay's
+/// processes live, go on with their work, and have successors.
+#[test]
+fn a_limit_of_file_size_ends_nothing_later() {
+    if !can_hold() {
+        return;
+    }
+    // A file would have a limit too.
+    let (mut reader, writer) = std::io::pipe().expect("pipe");
+    let mut held = Held::start_heard_by(writer.into(), &["-f"]);
+    let read = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        reader.read_to_end(&mut said).map(|_| String::from_utf8_lossy(&said).into_owned())
+    });
+    let (supervisor, keeper) = (held.pid("supervisor"), held.pid("keeper"));
+    for role in [supervisor, keeper] {
+        limit_files(role, Some(64));
+    }
+    for failed in 1..3 {
+        assert!(held.ask(&["crash"]).status.success());
+        assert_eq!(held.read(), "content\n");
+        held.wait_until("counted", |status| status["reports_failed"] == failed);
+    }
+    assert_eq!((held.pid("supervisor"), held.pid("keeper")), (supervisor, keeper));
+    // Each is replaced by one that has the limit from its start.
+    for role in ["supervisor", "keeper"] {
+        let old = held.pid(role);
+        signal(old, Signal::KILL);
+        held.wait_until("replaced", |status| {
+            status[role]["pid"].as_i64().is_some_and(|pid| pid > 0 && pid != i64::from(old))
+        });
+        assert!(held.ask(&["crash"]).status.success());
+        assert_eq!(held.read(), "content\n");
+    }
+    // What a supervisor has counted it cannot write down for the next one either.
+    held.wait_until("counted", |status| status["reports_failed"] != 0);
+    for role in ["supervisor", "keeper"] {
+        limit_files(held.pid(role), None);
+    }
+    assert!(held.ask(&["crash"]).status.success());
+    held.wait_until("written", |status| status["reports"] != 0);
+    assert!(held.ask(&["stop"]).status.success());
+    held.exit_code();
+    drop(held);
+    let said = read.join().expect("reader").expect("read");
+    assert!(said.contains("cannot write") && said.contains("File too large"), "{said}");
 }
 
 /// The folders of mounts in a state directory.

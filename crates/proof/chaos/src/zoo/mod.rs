@@ -2,6 +2,7 @@
 
 pub mod certify;
 pub mod page;
+mod profiles;
 mod results;
 
 use std::collections::BTreeMap;

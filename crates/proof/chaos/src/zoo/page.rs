@@ -9,7 +9,7 @@ use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
 use super::certify::{Certificate, Certificates};
-use super::{Outcome, Results, results};
+use super::{Outcome, Results, profiles, results};
 
 const TEMPLATE: &str = include_str!("page.md.jinja");
 
@@ -19,6 +19,9 @@ pub struct PageArgs {
     /// Where the results are: soak.json, certificates.json
     #[arg(long, default_value = "docs/daemons")]
     results: PathBuf,
+    /// Belay's own profiles
+    #[arg(long, default_value = "profiles")]
+    profiles: PathBuf,
     /// The page
     #[arg(long, default_value = "docs/daemons.md")]
     out: PathBuf,
@@ -61,7 +64,7 @@ struct Row {
 
 /// Writes the page, or looks whether it is true.
 pub fn run(args: &PageArgs) -> Result<bool> {
-    let text = render(&args.results)?;
+    let text = render(&args.results, &args.profiles)?;
     let out = args.out.display();
     if args.check {
         let there = std::fs::read_to_string(&args.out).with_context(|| format!("reading {out}"))?;
@@ -74,7 +77,7 @@ pub fn run(args: &PageArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn render(folder: &Path) -> Result<String> {
+fn render(folder: &Path, profiles: &Path) -> Result<String> {
     let soaks: Results = results::read(&folder.join("soak.json"))?;
     let certificates: Certificates = results::read(&folder.join("certificates.json"))?;
     let outages: Vec<Outages> = results::read(&folder.join("away.json"))?;
@@ -111,6 +114,7 @@ fn render(folder: &Path) -> Result<String> {
     let beds: Vec<(&str, &Certificate)> = Kind::all()
         .filter_map(|kind| Some((kind.name(), certificates.get(kind.name())?)))
         .collect();
+    let unlike = profiles::unlike(profiles, &certificates)?;
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
@@ -118,6 +122,6 @@ fn render(folder: &Path) -> Result<String> {
     environment.add_template("page", TEMPLATE).context("the page's template")?;
     let template = environment.get_template("page").context("the page's template")?;
     template
-        .render(context! { rows, beds, outages, left_out => left_out() })
+        .render(context! { rows, beds, unlike, outages, left_out => left_out() })
         .context("rendering the page")
 }

@@ -6,13 +6,15 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use belay_testbed::process::run;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
-use crate::common::{Caller, LIMIT, call, until};
+use crate::common::{Caller, LIMIT, call, state_of, until};
 use crate::custom::Custom;
 
 const JOURNAL: [&str; 2] = ["--policy", "journal"];
@@ -205,6 +207,109 @@ fn s05_a_backtrace_takes_no_memory_of_belays() {
     fs::write(dying.control.join("once"), "").unwrap();
     dying.mkdir("b/abort").result().unwrap();
     dying.mount.wait_for("second report", |status| status["reports"] == 2);
+}
+
+/// Debug information that names 40,000 units, and a million times for each that it has no code: minutes of reading, in little
+/// memory.
+const LONG: &str = r#"
+    .section .note.GNU-stack,"",%progbits
+    .section .debug_line,"",%progbits
+    .byte 0
+    .section .debug_abbrev,"",%progbits
+.Labbrev: .byte 1, 0x11, 0,  0x55, 0x17,  0, 0,  0
+    .section .debug_info,"",%progbits
+    .rept 40000
+    .long 12
+    .short 4
+    .long .Labbrev
+    .byte 8, 1
+    .long .Lranges
+    .endr
+    .section .debug_ranges,"",%progbits
+.Lranges: .fill 2000000, 8, 1
+    .quad 0, 0
+"#;
+
+/// The process in which a backtrace is made, as long as it is: one that this supervisor has started.
+struct Autopsy(u32);
+
+impl Autopsy {
+    fn find(supervisor: u32) -> Self {
+        let parent = format!("PPid:\t{supervisor}");
+        let is_one = |pid: &u32| {
+            let text = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+            text("cmdline").is_ok_and(|line| line.starts_with("belay\0autopsy\0"))
+                && text("status").is_ok_and(|status| status.lines().any(|line| line == parent))
+        };
+        let mut found = None;
+        let begun = until(|| {
+            let pids = fs::read_dir("/proc").unwrap().flatten();
+            let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            found = pids.find(is_one);
+            found.is_some()
+        });
+        assert!(begun, "no process makes a backtrace");
+        Self(found.unwrap())
+    }
+
+    fn lives(&self) -> bool {
+        !matches!(state_of(self.0), 'Z' | 'X')
+    }
+
+    /// The processor time that it has taken, in seconds; 0 if it is gone.
+    fn seconds(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+        ticks.sum::<u64>() / rustix::param::clock_ticks_per_second()
+    }
+
+    /// Waits for its end, for much longer than it may take; the processor time that it has taken.
+    fn end(&self) -> u64 {
+        let (end, mut most) = (Instant::now() + 6 * LIMIT, 0);
+        while self.lives() {
+            assert!(Instant::now() < end, "it goes on, after {most} s");
+            most = most.max(self.seconds());
+            sleep(Duration::from_millis(20));
+        }
+        most
+    }
+}
+
+/// S5: nor does it take longer than it may: its process has ten seconds of a processor. Applications wait for nothing of that, and
+/// what was found out until then is in the report.
+#[test]
+fn s05_a_backtrace_takes_no_longer_than_it_may() {
+    let dying = Dying::start_with(&[], &["once"], Some(LONG));
+    dying.mkdir("a/null").result().unwrap();
+    let supervisor = dying.mount.pid("supervisor");
+    let autopsy = Autopsy::find(supervisor);
+    dying.mount.crash_and_recover();
+    dying.mkdir("a/meanwhile").result().unwrap();
+    assert!(autopsy.lives(), "it was over too soon to show anything");
+    let taken = autopsy.end();
+    assert!(taken < 12, "{taken} s");
+    let report = dying.report(|report| report["crash"]["backtrace"].is_array());
+    assert_in_order(&report, &["strike_inner", "strike_outer", "make_dir"]);
+    assert_eq!(report["crash"]["backtrace"][0]["file"], Value::Null, "{report:#}");
+    assert_eq!(dying.mount.pid("supervisor"), supervisor);
+}
+
+/// S5: nor is one waited for that does nothing: it is ended after half a minute.
+#[test]
+fn s05_a_backtrace_that_does_not_get_on_is_given_up() {
+    let dying = Dying::start_with(&[], &["once"], Some(LONG));
+    dying.mkdir("a/null").result().unwrap();
+    let supervisor = dying.mount.pid("supervisor");
+    let autopsy = Autopsy::find(supervisor);
+    belay_testbed::process::kill(autopsy.0, belay_testbed::Signal::STOP).unwrap();
+    dying.mount.crash_and_recover();
+    autopsy.end();
+    assert_eq!(dying.mount.pid("supervisor"), supervisor);
+    // The next one is not kept from its turn.
+    fs::write(dying.control.join("once"), "").unwrap();
+    dying.mkdir("b/abort").result().unwrap();
+    Autopsy::find(supervisor);
 }
 
 /// S5: whatever it dies of.

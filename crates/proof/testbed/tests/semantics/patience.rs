@@ -6,6 +6,7 @@ use crate::custom::Custom;
 use crate::disk::{Disk, Loop};
 use belay_testbed::process::{kill, run_ok};
 use belay_testbed::{Kind, Signal, image};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -14,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Kills the daemon, each time another one, so many times and after so many milliseconds of its life.
 fn kill_daemons(bed: &Held, times: u64, life: impl Fn(u64) -> u64) {
@@ -60,6 +61,53 @@ fn s64_no_request_fails_for_kills_from_outside() {
     assert_eq!(number(&status, "/requests/poisoned"), 0);
     bed.bed.stop().unwrap();
 }
+
+/// S114, S64: under kills without end, of which several hit each look, who looks at a directory 150 deep gets on.
+#[test]
+fn s114_looks_get_on_under_kills_without_end() {
+    let bed = held(Kind::Fuse2fsExt4, &[], &["--policy", "epoch"]);
+    let mut deep = bed.at("");
+    for _ in 0..150 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let looker = {
+        let over = Arc::clone(&over);
+        call(move || {
+            let (mut longest, mut done, mut last) = (Duration::ZERO, 0, Instant::now());
+            while !over.load(Ordering::Relaxed) {
+                fs::metadata(&deep)?;
+                assert_eq!(fs::read_dir(&deep)?.count(), 0);
+                (longest, done) = (longest.max(last.elapsed()), done + 1);
+                last = Instant::now();
+            }
+            std::io::Result::Ok((longest, done))
+        })
+    };
+    let (begun, mut kills) = (Instant::now(), 0_u64);
+    while begun.elapsed() < LASTS {
+        sleep(Duration::from_millis(100 + kills * 37 % 200));
+        // It may have ended meanwhile, or not begun.
+        let daemon =
+            bed.bed.belay_status().ok().and_then(|status| status["daemon"]["pid"].as_u64());
+        let daemon = daemon.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        kills += u64::from(daemon.is_some_and(|pid| kill(pid, Signal::KILL).is_ok()));
+    }
+    over.store(true, Ordering::Relaxed);
+    let (longest, done) = looker.result().unwrap();
+    let status = bed.wait_for("service", |status| status["state"] == "serving");
+    eprintln!("{kills} kills, {done} looks, {} ms between two at most", longest.as_millis());
+    assert!(longest < GAP, "{kills} kills, {done} looks, {longest:?} between two\n{status}");
+    assert_eq!(number(&status, "/requests/failed"), 0, "{status}");
+    bed.bed.stop().unwrap();
+}
+
+/// How long these kills go on.
+const LASTS: Duration = Duration::from_secs(15);
+
+/// The longest time between two answers.
+const GAP: Duration = Duration::from_secs(10);
 
 /// A tmpfs of so many KiB, for as long as this lives.
 struct Small(tempfile::TempDir);
@@ -168,6 +216,27 @@ fn s66_an_image_that_cannot_be_written_is_said_and_waited_for() {
     drop(device);
     let shown = debugfs_length(&sparse);
     assert_eq!(shown, 900_000);
+}
+
+/// S66: belay's own limit of file size (`ulimit -f`) is what keeps it from writing.
+#[test]
+fn s66_a_limit_of_file_size_is_said_and_waited_for() {
+    let disk = Disk::new(Kind::Fuse2fsExt4);
+    let mount = disk.hold(&["--fsync-timeout", "1s"]);
+    let belay = ["supervisor", "keeper"].map(|role| mount.pid(role));
+    let limit = |bytes| {
+        for pid in belay {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let limit = Rlimit { current: bytes, maximum: None };
+            prlimit(pid, Resource::Fsize, limit).unwrap();
+        }
+    };
+    let lives = |mount: &Custom| ["supervisor", "keeper"].map(|role| mount.pid(role)) == belay;
+    assert!(lives(&mount));
+    waits_for_the_disk(mount, || limit(Some(64 << 10)), || limit(None));
+    assert!(disk.repair(&[]).status.success());
+    disk.check();
+    assert_eq!(disk.files()["data"].len(), 900_000);
 }
 
 fn debugfs_length(image: &Path) -> u64 {

@@ -1,18 +1,19 @@
 //! S56 to S59: other users of the machine, who own folders on the way to what belay holds.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use belay_testbed::process::{Process, kill, run};
-use belay_testbed::{Belay, Kind, Signal, mounts};
+use belay_testbed::{Belay, Kind, Signal, image, mounts};
 use rustix::fs::{
     CWD, FileType, FlockOperation, Mode, RenameFlags, XattrFlags, flock, mknodat, removexattr,
     renameat_with, setxattr,
@@ -24,6 +25,7 @@ use tempfile::TempDir;
 use crate::common::{LIMIT, await_status, names, number, until};
 use crate::custom::{Custom, low_level_program};
 use crate::disk::{Disk, FOLDER, Loop};
+use crate::user::{User, copy};
 
 /// A folder that a stranger owns, with the held mount in it, and a link that the stranger puts in its place.
 struct Swapped {
@@ -174,6 +176,60 @@ fn s57_a_removed_journal_comes_back_locked() {
     mount.stop();
     assert!(!disk.journal().exists(), "{}", mount.log());
     disk.check();
+}
+
+/// S57: an image is the file that its path led to at the start. Whoever exchanges that file, or its folder, has nothing
+/// written to another one, whichever of belay's processes, and of the daemon's lives, comes after.
+#[test]
+fn s57_an_image_is_the_one_of_the_start() {
+    for what in ["the name", "the folder"] {
+        let disk = Disk::new(Kind::Fuse2fsExt4);
+        let (own, other) = (disk.at("own"), disk.at("other"));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&other).unwrap();
+        image::make(Kind::Fuse2fsExt4, &other.join("image"), 16).unwrap();
+        let theirs = fs::read(other.join("image")).unwrap();
+        fs::rename(disk.image(), own.join("image")).unwrap();
+        let mut mount = Disk::serving(Disk::start_on(&own.join("image"), &[], &[]));
+        fs::write(mount.at("before"), "text").unwrap();
+        let exchange = |one: &Path, two: &Path| {
+            renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE).unwrap();
+        };
+        // Where the file of the start is then, and the other one.
+        let (image, victim) = if what == "the name" {
+            exchange(&own.join("image"), &other.join("image"));
+            (other.join("image"), own.join("image"))
+        } else {
+            exchange(&own, &other);
+            (other.join("image"), own.join("image"))
+        };
+        let untouched = |when: &str| {
+            let same = fs::read(&victim).unwrap() == theirs;
+            assert!(same, "{what}, {when}: another file was written to\n{}", mount.log());
+        };
+        mount.ask(&["checkpoint"]);
+        untouched("at a checkpoint");
+        for role in ["daemon", "supervisor", "keeper"] {
+            fs::write(mount.at(&format!("before {role}")), "text").unwrap();
+            mount.signal(role, Signal::KILL);
+            fs::write(mount.at(&format!("after {role}")), "text").unwrap();
+            mount.wait_for("service", |status| status["state"] == "serving");
+            mount.ask(&["checkpoint"]);
+            untouched(role);
+        }
+        fs::write(mount.at("last"), "text").unwrap();
+        mount.stop();
+        assert_eq!(mount.end().code(), Some(0), "{what}: {}", mount.log());
+        assert!(fs::read(&victim).unwrap() == theirs, "{what}, at the end\n{}", mount.log());
+        fs::rename(&image, disk.image()).unwrap();
+        disk.check();
+        let roles = ["daemon", "supervisor", "keeper"].into_iter();
+        let wanted = roles.flat_map(|role| [format!("before {role}"), format!("after {role}")]);
+        let wanted = wanted.chain(["before".into(), "last".into()]);
+        let wanted: BTreeMap<_, _> = wanted.map(|name| (name, b"text".to_vec())).collect();
+        assert_eq!(disk.files(), wanted, "{what}");
+        assert!(names(&own).iter().chain(&names(&other)).all(|name| name == "image"));
+    }
 }
 
 /// S57: a loop device that shows a whole file is that file, whatever limit it was made with; one that shows a part of what
@@ -491,7 +547,7 @@ fn s59_questions_may_come_before_answers() {
 #[test]
 fn s97_a_mount_below_another_is_told() {
     let mut mount = Custom::low_level(&[], &[]);
-    let mut cover = std::process::Command::new("mount");
+    let mut cover = Command::new("mount");
     cover.args(["-t", "tmpfs", "none"]).arg(&mount.mountpoint);
     assert!(run(cover, LIMIT).unwrap().status.success());
     for how in ["--", "--lazy", "--force"] {
@@ -510,7 +566,7 @@ fn s97_a_mount_below_another_is_told() {
 #[test]
 fn s97_a_signal_leaves_what_is_on_top() {
     let mut mount = Custom::low_level(&[], &[]);
-    let mut cover = std::process::Command::new("mount");
+    let mut cover = Command::new("mount");
     cover.args(["-t", "tmpfs", "none"]).arg(&mount.mountpoint);
     assert!(run(cover, LIMIT).unwrap().status.success());
     fs::write(mount.at("of others"), "text").unwrap();
@@ -552,4 +608,52 @@ fn l12_programs_with_other_rights_are_refused() {
     give();
     mount.signal("daemon", Signal::KILL);
     assert!(until(|| mount.log().contains("set-gid for another group")), "{}", mount.log());
+}
+
+/// L12: nor is one started to which its file gives capabilities, which count for ordinary users.
+#[test]
+fn l12_programs_with_capabilities_are_refused() {
+    // Where capabilities of files count; on a /dev/shm that is `nosuid` they do not.
+    let dir = tempfile::Builder::new()
+        .prefix("belay-paths-")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir_in("/var/tmp")
+        .unwrap();
+    let program = dir.path().canonicalize().unwrap().join("daemon");
+    copy(&low_level_program(), &program);
+    let setcap = |words: &[&str]| {
+        let mut command = Command::new("/sbin/setcap");
+        command.args(words).arg(&program);
+        let output = run(command, LIMIT).unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let words = "given capabilities by its file";
+    let mut user = User::new();
+    let source = format!("source={},cache=never,timeout=0", user.behind.display());
+    let line = [
+        program.clone().into(),
+        "-f".into(),
+        "-o".into(),
+        source.into(),
+        user.mountpoint.clone().into(),
+    ];
+
+    setcap(&["cap_net_raw+ep"]);
+    user.start(&[], &line);
+    assert_eq!(user.end().code(), Some(1), "{}", user.log());
+    assert!(user.log().contains(words), "{}", user.log());
+    assert!(!user.is_mounted());
+
+    setcap(&["-r"]);
+    user.start(&[], &line);
+    user.serves();
+    setcap(&["cap_net_raw+ep"]);
+    user.signal("daemon", Signal::KILL);
+    assert!(until(|| user.log().contains(words)), "{}", user.log());
+    // It is waited for as any other program that cannot be started.
+    setcap(&["-r"]);
+    user.says(&["restart"]);
+    let path = user.at("file");
+    assert_eq!(user.does(move || fs::read_to_string(path).unwrap()), "text");
+    user.stops_cleanly();
 }

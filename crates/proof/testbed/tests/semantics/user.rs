@@ -279,7 +279,7 @@ impl Drop for User {
 
 /// Copies a program (without any set-uid of its own), by another process: a copy that this one has open for writing cannot be run while some thread
 /// of it forks.
-fn copy(from: &Path, into: &Path) {
+pub fn copy(from: &Path, into: &Path) {
     let mut install = Command::new("install");
     install.args(["-m", "755", "--"]).arg(from).arg(into);
     assert!(run(install, LIMIT).unwrap().status.success());

@@ -77,8 +77,8 @@ impl Beats {
     }
 }
 
-/// Every way to wait that the C library has.
-const LOOPS: [&str; 20] = [
+/// Every way to wait that the C library has, and not to wait, but to try again and again.
+const LOOPS: [&str; 22] = [
     "poll",
     "poll timeout",
     "poll nonblock",
@@ -99,6 +99,8 @@ const LOOPS: [&str; 20] = [
     "epoll later",
     "epoll twice",
     "select short later",
+    "naps nonblock",
+    "naps fionbio",
 ];
 
 /// Runs `test` for each of `loops`, two at a time.
@@ -169,13 +171,14 @@ fn s68_requests_of_daemons_that_poll() {
 }
 
 /// One of each way to wait, and of each of the kernel's ways to say that there is something.
-const DIFFERENT: [&str; 6] = [
+const DIFFERENT: [&str; 7] = [
     "poll",
     "poll nonblock",
     "ppoll timeout dup",
     "select",
     "epoll once",
     "epoll edge nonblock writable",
+    "naps nonblock",
 ];
 
 /// Lets a stopped process go on, whatever happens.

@@ -160,7 +160,9 @@ static fd_set *short_set(void)
 static void wait_for(int *readable, int *signalled)
 {
 	*readable = *signalled = 0;
-	if (is("plain") && !nonblocking) {
+	if (is("naps")) {
+		*readable = *signalled = 1; /* it does not wait, but tries */
+	} else if (is("plain") && !nonblocking) {
 		*readable = 1; /* it waits in its read */
 	} else if (is("epoll")) {
 		struct epoll_event events[4];
@@ -240,8 +242,11 @@ static int waiting_loop(struct fuse_session *se)
 			goto again;
 		do {
 			got = is("raw") ? receive_raw(&buffer) : fuse_session_receive_buf(se, &buffer);
-			if (got == -EAGAIN && nonblocking)
+			if (got == -EAGAIN && nonblocking) {
+				if (is("naps"))
+					usleep(5000);
 				break;
+			}
 			if (got == -EINTR)
 				break;
 			if (got <= 0) {
