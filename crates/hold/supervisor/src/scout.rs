@@ -179,18 +179,17 @@ impl Scouts {
         }
     }
 
-    /// Copies of those descriptors of `daemon` that are what they are wanted for, each with its inode number.
-    pub fn copies(&self, daemon: &Watched, wanted: &[Wanted]) -> Vec<(u64, OwnedFd)> {
+    /// Copies of those descriptors of `daemon` that are what they are wanted for, each with its inode number. Nothing if some of
+    /// that cannot be had now.
+    pub fn copies(&self, daemon: &Watched, wanted: &[Wanted]) -> Option<Vec<(u64, OwnedFd)>> {
         let mut copies = Vec::new();
         for wanted in wanted.chunks(ROOM) {
             let question = Question::Copies { pid: daemon.pid, wanted: wanted.to_vec() };
-            if let Sent::Back((Answer::Copies(inodes), fds)) =
-                self.ask(question, &[daemon.as_fd()], LOOK)
-            {
-                copies.extend(inodes.into_iter().zip(fds));
-            }
+            let sent = self.ask(question, &[daemon.as_fd()], LOOK);
+            let Sent::Back((Answer::Copies(inodes), fds)) = sent else { return None };
+            copies.extend(inodes.into_iter().zip(fds));
         }
-        copies
+        Some(copies)
     }
 
     /// The disk image that `daemon` has open for writing, and what it holds; of several, one.

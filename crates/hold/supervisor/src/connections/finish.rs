@@ -57,7 +57,8 @@ pub struct Finishing {
 }
 
 impl Finishing {
-    pub(super) fn begin(connections: Vec<Held>, rest: Vec<Watched>) -> Self {
+    /// `missed` if there were others that are not among `connections`.
+    pub(super) fn begin(connections: Vec<Held>, rest: Vec<Watched>, missed: bool) -> Self {
         let begin = Instant::now();
         let carriers = rest.iter().filter(|process| sftp::is_spoken_by(process));
         Self {
@@ -65,7 +66,7 @@ impl Finishing {
             carriers: carriers.map(|process| process.pid).collect(),
             rest,
             begin,
-            cut: false,
+            cut: missed,
         }
     }
 

@@ -25,9 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Deref;
 
-/// Duplicates of a daemon's ends of its connections, by inode number.
+/// Duplicates of a daemon's ends of its connections.
 #[derive(Debug, Default)]
-pub struct Connections(BTreeMap<u64, Held>);
+pub struct Connections {
+    /// By inode number.
+    held: BTreeMap<u64, Held>,
+    /// Some could not be had when they were last looked at: what goes through them breaks off with the daemon.
+    missed: bool,
+}
 
 /// A duplicate of an end of a connection.
 #[derive(Debug)]
@@ -60,19 +65,20 @@ impl AsFd for Held {
 }
 
 impl Connections {
-    /// Whether there are none.
+    /// Whether there are none. Those that could not be had are some.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.held.is_empty() && !self.missed
     }
 
     /// Looks at the daemon's descriptors: holds connections that are new, drops those that the
     /// daemon has closed itself.
     ///
-    /// `copy` gives those of its descriptors, with their inode numbers, that are what they are wanted for ([`copies`]).
+    /// `copy` gives those of its descriptors, with their inode numbers, that are what they are wanted for ([`copies`]); nothing if
+    /// that cannot be had now.
     pub fn refresh(
         &mut self,
         daemon: &Watched,
-        copy: impl FnOnce(&[Wanted]) -> Vec<(u64, OwnedFd)>,
+        copy: impl FnOnce(&[Wanted]) -> Option<Vec<(u64, OwnedFd)>>,
     ) {
         let mut seen = BTreeSet::new();
         let mut of_children = None;
@@ -84,10 +90,10 @@ impl Connections {
                 continue;
             }
             if own.contains(&inode) {
-                self.0.remove(&inode); // a child may have had its other end, between fork and exec
+                self.held.remove(&inode); // a child may have had its other end, between fork and exec
                 continue;
             }
-            if self.0.contains_key(&inode) {
+            if self.held.contains_key(&inode) {
                 continue;
             }
             let of_children = of_children.get_or_insert_with(|| pipes_of(&children(daemon.pid)));
@@ -96,25 +102,26 @@ impl Connections {
             }
             wanted.push(Wanted { number, kind, inode });
         }
-        if !wanted.is_empty() {
-            let copies = copy(&wanted).into_iter();
-            self.0.extend(copies.map(|(inode, copy)| (inode, Held(copy))));
-        }
+        let copies = if wanted.is_empty() { Some(Vec::new()) } else { copy(&wanted) };
         // One that is dying has closed nothing itself: its connections are what this is about.
-        if has_descriptors(daemon.pid) && !daemon.is_dead() {
-            self.0.retain(|inode, _| seen.contains(inode));
+        let lives = has_descriptors(daemon.pid) && !daemon.is_dead();
+        if lives {
+            self.held.retain(|inode, _| seen.contains(inode));
         }
+        self.missed = copies.is_none() || self.missed && !lives;
+        let copies = copies.into_iter().flatten();
+        self.held.extend(copies.map(|(inode, copy)| (inode, Held(copy))));
     }
 
     /// Begins to finish what the dead daemon had begun. `rest` are the processes that it left behind.
     pub fn finish(self, rest: Vec<Watched>) -> Finishing {
-        Finishing::begin(self.0.into_values().collect(), rest)
+        Finishing::begin(self.held.into_values().collect(), rest, self.missed)
     }
 
     /// Cuts off a daemon that was never let issue anything, and ends the processes that it left
     /// behind. Gives their ids.
     pub fn abandon(self, rest: &[Watched]) -> Vec<u32> {
-        drop(self.0);
+        drop(self.held);
         finish::kill(rest.iter())
     }
 }
@@ -240,7 +247,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn refresh(connections: &mut Connections, daemon: &Watched) {
-        connections.refresh(daemon, |wanted| copies(daemon.as_fd(), daemon.pid, wanted));
+        connections.refresh(daemon, |wanted| Some(copies(daemon.as_fd(), daemon.pid, wanted)));
+    }
+
+    fn of(end: OwnedFd) -> Connections {
+        Connections { held: BTreeMap::from([(u64::MAX, Held(end))]), missed: false }
     }
 
     /// How many connections a process of Python's has that does this.
@@ -263,7 +274,7 @@ mod tests {
         refresh(&mut connections, &daemon);
         drop(child.stdin.take());
         child.wait().expect("wait");
-        connections.0.len()
+        connections.held.len()
     }
 
     #[test]
@@ -286,7 +297,7 @@ mod tests {
         let daemon = Watched::open(child.id()).expect("pidfd");
         let held = || {
             let (end, _) = std::os::unix::net::UnixStream::pair().expect("socketpair");
-            Connections(BTreeMap::from([(u64::MAX, Held(end.into()))]))
+            of(end.into())
         };
         let mut connections = held();
         refresh(&mut connections, &daemon);
@@ -302,6 +313,30 @@ mod tests {
         assert!(!connections.is_empty());
     }
 
+    /// Whoever is to copy them does not answer, as on a machine that has too much to do: that is tried again, and what was on its
+    /// way at a death meanwhile is known to be lost.
+    #[test]
+    fn connections_that_cannot_be_had_are_no_secret() {
+        let (own, _other) = std::os::unix::net::UnixStream::pair().expect("socketpair");
+        let mut child = Command::new("sleep");
+        let mut child = child.arg("60").stdin(OwnedFd::from(own)).spawn().expect("sleep");
+        let daemon = Watched::open(child.id()).expect("pidfd");
+        let mut connections = Connections::default();
+        connections.refresh(&daemon, |_| None);
+        assert!(!connections.is_empty());
+        connections.refresh(&daemon, |wanted| Some(wanted.iter().filter_map(|_| None).collect()));
+        assert!(connections.is_empty(), "what is none of them is not missed");
+        connections.refresh(&daemon, |_| None);
+        child.kill().expect("kill");
+        assert!(daemon.wait_end(Duration::from_secs(5)));
+        refresh(&mut connections, &daemon);
+        child.wait().expect("wait");
+        assert!(!connections.is_empty(), "the dead shows no more what it had");
+        let mut finishing = connections.finish(Vec::new());
+        finishing.settle();
+        assert!(finishing.is_cut());
+    }
+
     /// The end of a connection whose close waits, and on which something is under way that nobody takes.
     fn lingering() -> (Connections, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -311,7 +346,7 @@ mod tests {
         end.set_nonblocking(true).expect("nonblocking");
         sockopt::set_socket_linger(&end, Some(LINGER)).expect("linger");
         while (&end).write(&[0; 65_536]).is_ok() {}
-        (Connections(BTreeMap::from([(u64::MAX, Held(end.into()))])), peer)
+        (of(end.into()), peer)
     }
 
     const LINGER: Duration = Duration::from_secs(60);

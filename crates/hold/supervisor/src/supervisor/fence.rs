@@ -168,7 +168,7 @@ impl Supervisor {
             self.connections.refresh(daemon, |wanted| match may_look_anywhere() {
                 true => scouts.copies(daemon, wanted),
                 // Only an ancestor may copy them then (Yama). The daemon has no other rights than this process.
-                false => copies(daemon.as_fd(), daemon.pid, wanted),
+                false => Some(copies(daemon.as_fd(), daemon.pid, wanted)),
             });
         }
         self.control().set_held(self.book.generation);
