@@ -190,7 +190,7 @@ pub struct Wishes<'a> {
     pub journal: Option<&'a Path>,
 }
 
-/// Makes a daemon's image ready for its start; gives it with its descriptors, if it needs a journal.
+/// Makes a daemon's image ready for its start; gives it, how it was named, and its descriptors, if it needs a journal.
 ///
 /// # Errors
 /// If it cannot be told, is in use, or has a journal that is refused.
@@ -198,7 +198,7 @@ pub fn prepare(
     command: &[OsString],
     wishes: Wishes<'_>,
     instances: &[Instance],
-) -> Result<Option<(Image, ImageFds)>> {
+) -> Result<Option<((OsText, Image), ImageFds)>> {
     if !wishes.epochs {
         // No journal is needed; but one may be there of a run before.
         for path in named(command) {
@@ -235,7 +235,8 @@ pub fn prepare(
         );
     }
     let fds = ImageFds::new(&homes, kept, hold)?;
-    Ok(Some((image, fds)))
+    let given = std::path::absolute(&path).unwrap_or(path);
+    Ok(Some(((given.into(), image), fds)))
 }
 
 /// What was acknowledged and is on no image is easily forgotten. `owner`: the user whose the image is.

@@ -3,7 +3,7 @@
 //! Asked at every read and write of the process, so it is one load and one bit test. What follows for others from a
 //! descriptor's being closed, or becoming another's duplicate, is in [`crate::renumbered`].
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 256;
 /// How many descriptors are known: those with lower numbers.
@@ -83,6 +83,42 @@ pub(crate) fn add(fd: i32) -> bool {
 /// Notes that `fd` is the image; `false` if the number is too high to be noted.
 pub(crate) fn add_image(fd: i32) -> bool {
     IMAGE.add(fd)
+}
+
+/// Those of belay's that are open as long as the process lives. They are not the daemon's to close, which it may do without a
+/// thought: whoever goes into the background closes all that it does not know.
+static RESERVED: Set = Set::new();
+/// None of them has a lower number: the one load that a close costs.
+static FIRST_RESERVED: AtomicI32 = AtomicI32::new(i32::MAX);
+
+/// Has the daemon leave `fd` alone.
+pub(crate) fn reserve(fd: i32) {
+    if RESERVED.add(fd) {
+        FIRST_RESERVED.fetch_min(fd, Relaxed);
+    }
+}
+
+/// Whether `fd` is belay's, and not the daemon's to close.
+#[inline]
+pub(crate) fn is_reserved(fd: i32) -> bool {
+    fd >= FIRST_RESERVED.load(Relaxed) && RESERVED.has(fd)
+}
+
+/// What lies between belay's from `first` to `last`, both included.
+pub(crate) fn unreserved(first: u32, last: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut next = Some(first);
+    std::iter::from_fn(move || {
+        let mut from = next.filter(|from| *from <= last)?;
+        while is_reserved(from as i32) {
+            from = from.checked_add(1).filter(|from| *from <= last)?;
+        }
+        // Beyond the table there are none.
+        let end = last.min(DESCRIPTORS as u32);
+        let found = (from..end).find(|fd| is_reserved(*fd as i32));
+        let to = found.map_or(last, |fd| fd - 1);
+        next = to.checked_add(1);
+        Some((from, to))
+    })
 }
 
 /// The process whose memory this is.

@@ -10,7 +10,7 @@
 
 use belay_sys::mailbox;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Device and inode of an image; of a disk its own number and 0.
 pub(crate) type Identity = (u64, u64);
@@ -53,6 +53,11 @@ impl ImageBox {
     /// The box as the supervisor has made it.
     pub(crate) fn new(post: OwnedFd, mail: OwnedFd, named: Option<Identity>) -> Self {
         Self { post, mail, named }
+    }
+
+    /// The numbers of both ends.
+    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+        [self.post.as_raw_fd(), self.mail.as_raw_fd()]
     }
 
     /// The image that the user has named.

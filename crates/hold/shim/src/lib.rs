@@ -15,6 +15,7 @@
 //! * [`interpose`]: the libc functions, as thin as they can be.
 //! * [`argument`]: the memory that the daemon's arguments to them name.
 //! * [`image_box`]: the daemon's image, for those who finish what it has committed.
+//! * [`exchanged`]: the image, where its name leads to another file by now.
 //! * [`mailbox`]: the device, where fusermount mounts.
 //! * [`handout`]: how the daemon comes by it there.
 //! * [`descriptors`]: which of the daemon's descriptors are the device or the image.
@@ -34,6 +35,7 @@ mod device;
 mod dying;
 mod effects;
 mod environment;
+mod exchanged;
 mod give;
 mod handout;
 mod image_box;

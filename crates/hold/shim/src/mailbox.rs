@@ -45,6 +45,11 @@ impl Mailbox {
         self.adopted.swap(true, Relaxed)
     }
 
+    /// The numbers of both ends.
+    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+        [self.post.as_raw_fd(), self.mail.as_raw_fd()]
+    }
+
     /// The end that things are put in by.
     pub(crate) fn post(&self) -> RawFd {
         self.post.as_raw_fd()

@@ -1,6 +1,7 @@
 //! What there is of belay in the daemon's process, and how everybody finds it.
 
 use crate::connection::Connection;
+use crate::descriptors;
 use crate::effects::policy::Policy;
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
@@ -10,7 +11,7 @@ use belay_recorder::Control;
 use belay_recorder::control::{Lease, flags};
 use belay_sys::Mapping;
 use rustix::fs::OFlags;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -62,6 +63,15 @@ pub(crate) fn policy() -> &'static Policy {
 impl Shim {
     pub(crate) fn control(&self) -> Control<'_, Arc<Mapping>> {
         self.host.control()
+    }
+
+    /// Has the daemon leave alone what this holds.
+    pub(crate) fn reserve(&self) {
+        let own = [&self.device, &self.event].into_iter().chain(&self.outer);
+        let own = own.map(AsRawFd::as_raw_fd);
+        own.chain(self.mailbox.numbers())
+            .chain(self.image_box.numbers())
+            .for_each(descriptors::reserve);
     }
 
     /// Tells the supervisor to look at the recorder. Never blocks: the eventfd is non-blocking.

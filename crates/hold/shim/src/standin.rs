@@ -7,19 +7,24 @@
 //! since before the mount: some daemons show just that. Where that is not known, they mean an empty directory (or file) of
 //! belay's. Paths are followed link by link, without ever touching the mount.
 
+use crate::exchanged;
 use crate::shim::shim;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// As many links as the kernel follows (MAXSYMLINKS).
 const MOST_LINKS: u32 = 40;
 
-/// Set while the stand-in is in use: the one load that all other times cost.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// What is in use: the one load that all other times cost.
+static ACTIVE: AtomicU8 = AtomicU8::new(0);
+/// The stand-in.
+const STANDIN: u8 = 1;
+/// The image, by whatever its name leads to ([`exchanged`]).
+const IMAGE: u8 = 2;
 static PLACES: OnceLock<Places> = OnceLock::new();
 
 struct Places {
@@ -37,28 +42,52 @@ pub(crate) fn use_for(mountpoint: Vec<u8>, mut standin: Vec<u8>) {
         standin.extend_from_slice(b"/.");
     }
     if mountpoint.len() > 1 && PLACES.set(Places { mountpoint, standin }).is_ok() {
-        ACTIVE.store(true, Relaxed);
+        ACTIVE.fetch_or(STANDIN, Relaxed);
+    }
+}
+
+/// Has the names of the image mean what they meant at the start.
+pub(crate) fn use_image(named: exchanged::Named) {
+    if exchanged::set(named) {
+        ACTIVE.fetch_or(IMAGE, Relaxed);
     }
 }
 
 #[inline]
 fn places() -> Option<&'static Places> {
-    if ACTIVE.load(Relaxed) { still_needed() } else { None }
+    if ACTIVE.load(Relaxed) & STANDIN != 0 { still_needed() } else { None }
 }
 
 #[cold]
 fn still_needed() -> Option<&'static Places> {
     if shim().is_none_or(|shim| shim.host.is_ready()) {
         // It serves, so it may look at its own mount, as it may without belay.
-        ACTIVE.store(false, Relaxed);
+        ACTIVE.fetch_and(!STANDIN, Relaxed);
         return None;
     }
     PLACES.get()
 }
 
-/// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount.
+/// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount, or is to lead to the image.
 #[inline]
 pub(crate) fn instead(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
+    if ACTIVE.load(Relaxed) == 0 {
+        return None;
+    }
+    if follow && let Some(image) = image(dir, path) {
+        return Some(image);
+    }
+    in_place(dir, path, follow)
+}
+
+/// By what to open the image instead of `path`, if that is its name and leads to another file.
+#[inline]
+pub(crate) fn image(dir: i32, path: &CStr) -> Option<CString> {
+    if ACTIVE.load(Relaxed) & IMAGE != 0 { exchanged::instead(dir, path) } else { None }
+}
+
+#[cold]
+fn in_place(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
     let places = places()?;
     let resolved = resolve(dir, path.to_bytes(), follow, &places.mountpoint)?;
     let below = places.below(&resolved)?;

@@ -1,9 +1,11 @@
 //! How the shim comes to life: the environment, the recorder, the lease.
 
 use crate::connection::Connection;
+use crate::descriptors;
 use crate::effects::after;
 use crate::effects::journal::is_all_seen;
 use crate::effects::policy::Policy;
+use crate::exchanged::Named;
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
 use crate::shim::{Shim, end_superseded, settle};
@@ -15,8 +17,9 @@ use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
 use std::ffi::{CString, OsStr};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -36,13 +39,19 @@ extern "C" fn begin() {
         std::process::abort();
     }));
     let standin = std::env::var_os("BELAY_STANDIN").zip(std::env::var_os("BELAY_MOUNTPOINT"));
+    let names = std::env::var_os("BELAY_IMAGE").zip(std::env::var_os("BELAY_IMAGE_AS"));
     clean_environment();
     crate::real::prepare();
     crate::descriptors::own_memory();
     crate::populate::watch_forks();
     match attach(&setup) {
-        Ok(shim) => {
+        Ok((shim, place)) => {
+            let named = shim.image_box.named();
             settle(Some(shim));
+            if let Some((((path, given), place), named)) = names.zip(place).zip(named) {
+                let names = [PathBuf::from(path), PathBuf::from(given)];
+                crate::standin::use_image(Named::new(named, names, place));
+            }
             if let Some((standin, mountpoint)) = standin {
                 crate::standin::use_for(mountpoint.into_vec(), standin.into_vec());
             }
@@ -60,7 +69,14 @@ extern "C" fn begin() {
 /// Children of the daemon must not be preloaded: they get the environment that the user gave.
 fn clean_environment() {
     let original = std::env::var_os("BELAY_PRELOAD").unwrap_or_default();
-    let ours = [c"BELAY_SHIM", c"BELAY_STANDIN", c"BELAY_MOUNTPOINT", c"BELAY_PRELOAD"];
+    let ours = [
+        c"BELAY_SHIM",
+        c"BELAY_STANDIN",
+        c"BELAY_MOUNTPOINT",
+        c"BELAY_IMAGE",
+        c"BELAY_IMAGE_AS",
+        c"BELAY_PRELOAD",
+    ];
     for name in ours.into_iter().chain([c"LD_PRELOAD"]) {
         // SAFETY: in the loader's constructor phase no other thread exists; the name is a
         // NUL-terminated literal.
@@ -72,7 +88,8 @@ fn clean_environment() {
     }
 }
 
-fn attach(setup: &OsStr) -> Result<Shim, String> {
+/// The shim, and the image's place if there is one.
+fn attach(setup: &OsStr) -> Result<(Shim, Option<OwnedFd>), String> {
     let setup = setup.to_str().ok_or("BELAY_SHIM is not text")?;
     let mut recorder = None;
     let mut device = None;
@@ -83,6 +100,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
     let mut generation = None;
     let (mut image_post, mut image_mail) = (None, None);
     let (mut bits, mut image_device, mut image_inode) = (0, None, None);
+    let mut image = None;
     let mut fields = setup.split(':');
     if fields.next() != Some("v2") {
         return Err(format!("BELAY_SHIM={setup} is of another version: install matching parts"));
@@ -99,6 +117,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
             "mail" => mail = Some(take(value)?),
             "image_post" => image_post = Some(take(value)?),
             "image_mail" => image_mail = Some(take(value)?),
+            "image" => image = Some(take(value)?),
             "generation" => generation = u32::try_from(value).ok(),
             "options" => bits = value,
             "image_device" => image_device = Some(value),
@@ -106,7 +125,7 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
             // What the loader and the kernel have needed: closed, as nobody needs it any more.
             "shim" | "program" => drop(take(value)?),
             // What the stand-in leads to: open until the daemon ends, as its path names it by number.
-            "covered" => std::mem::forget(take(value)?),
+            "covered" => descriptors::reserve(take(value)?.into_raw_fd()),
             _ => {}
         }
     }
@@ -167,11 +186,15 @@ fn attach(setup: &OsStr) -> Result<Shim, String> {
         policy,
         waiting: Waiting::default(),
     };
+    shim.reserve();
+    if let Some(image) = &image {
+        descriptors::reserve(image.as_raw_fd());
+    }
     shim.restore_flags();
     if let Some(epoch) = shim.epoch() {
         epoch.open(bits)?;
     }
-    Ok(shim)
+    Ok((shim, image))
 }
 
 /// Takes over a descriptor that the supervisor left open for us.

@@ -120,6 +120,9 @@ pub struct Config {
     pub stores: Vec<OsText>,
     /// The daemon's image, under the policy `epoch`.
     pub image: Option<Image>,
+    /// How the user has named it; absolute.
+    #[serde(default)]
+    pub image_as: Option<OsText>,
     /// Keep copies of requests instead of asking the kernel to resend them.
     pub no_resend: bool,
     /// The daemon's inode numbers change between its lives.

@@ -55,6 +55,7 @@ pub fn run(options: &Run) -> Result<i32> {
         journal: options.journal.as_deref(),
     };
     let (image, image_fds) = image::prepare(&options.command, wishes, &others)?.unzip();
+    let (image_as, image) = image.unzip();
     let stores = match chosen.policy {
         Policy::Buffer => image::stores(&options.command),
         _ => Vec::new(),
@@ -95,6 +96,7 @@ pub fn run(options: &Run) -> Result<i32> {
         until: chosen.until,
         stores,
         image,
+        image_as,
         no_resend: options.no_resend || old_kernel,
         volatile_inodes: chosen.inode_numbers == InodeNumbers::Volatile,
         medium,

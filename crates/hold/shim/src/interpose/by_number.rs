@@ -67,6 +67,7 @@ by_number! {
         libc::mmap(at, len, access, flags, fd, from);
     SYS_fcntl(fd: c_int, what: c_int, argument: usize) => libc::fcntl(fd, what, argument);
     SYS_ioctl(fd: c_int, what: c_ulong, argument: *mut c_void) => libc::ioctl(fd, what, argument);
+    SYS_mlockall(flags: c_int) => super::memory::mlockall(flags);
     SYS_close_range(first: c_uint, last: c_uint, flags: c_int) => libc::close_range(first, last, flags);
     SYS_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) => libc::recvmsg(fd, message, flags);
     SYS_sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, to: *const libc::sockaddr, size: u32) =>

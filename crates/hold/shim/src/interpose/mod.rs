@@ -6,6 +6,7 @@ mod calls;
 mod epolls;
 mod helper;
 mod io;
+mod memory;
 mod mount_api;
 mod mounts;
 mod numbers;

@@ -43,6 +43,9 @@ pub unsafe extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_
 
 /// `make` makes `to` a duplicate of `from`, or fails, and then `to` is what it was.
 fn renumber(from: c_int, to: c_int, make: impl FnOnce() -> c_int) -> c_int {
+    if descriptors::is_reserved(to) {
+        return real::fail(libc::EBADF) as c_int; // as a number that is too high
+    }
     let done = make();
     if done >= 0 && from != to {
         renumbered::duplicate(from, to);
@@ -56,12 +59,41 @@ fn renumber(from: c_int, to: c_int, make: impl FnOnce() -> c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let range = |first: c_uint, last: c_uint| {
+        // SAFETY: descriptors of the caller's, as it wants it.
+        unsafe { belay_sys::raw::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+    };
     // With that flag, they are closed at an exec only.
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
-        renumbered::remove_range(first, last);
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 || first > last {
+        return range(first, last);
     }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { belay_sys::raw::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+    let mut done = 0;
+    for (first, last) in descriptors::unreserved(first, last) {
+        renumbered::remove_range(first, last);
+        done = range(first, last);
+        if done < 0 {
+            break;
+        }
+    }
+    done
+}
+
+/// closefrom(3): libc's own would pass the above by.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: the caller's argument; a negative one is 0 there.
+    if unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) } < 0 {
+        // A kernel before 5.9.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let end = limit.and_then(|limit| c_int::try_from(limit).ok()).unwrap_or(65_536);
+        for fd in first.max(0)..end {
+            // SAFETY: the caller wants them closed.
+            unsafe { super::open::close(fd) };
+        }
+    }
 }
 
 macro_rules! controls {

@@ -5,7 +5,7 @@ use super::second;
 use crate::argument::Text;
 use crate::effects::journal;
 use crate::shim::{Shim, shim};
-use crate::standin::instead;
+use crate::standin::{image, instead};
 use crate::{descriptors, real, renumbered};
 use libc::{c_char, c_int, c_void, mode_t, size_t};
 use std::os::fd::AsRawFd;
@@ -22,25 +22,63 @@ fn device(path: Text<'_>, flags: c_int) -> Option<c_int> {
     let fd = unsafe { libc::fcntl(shim.device.as_raw_fd(), how, 0) };
     if fd >= 0 {
         renumbered::remove(fd); // its number may have been another's
-        descriptors::add(fd);
-        if flags & libc::O_NONBLOCK != 0 {
-            second::opened_nonblocking(fd);
-            // SAFETY: a live descriptor; the description is the one device's.
-            unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
-            shim.reads_wait(); // looks, and notes it
-        }
+        is_device_now(shim, fd, flags);
     }
     Some(fd)
 }
 
+/// `fd` has become the device.
+fn is_device_now(shim: &Shim, fd: c_int, flags: c_int) {
+    descriptors::add(fd);
+    if flags & libc::O_NONBLOCK != 0 {
+        second::opened_nonblocking(fd);
+        // SAFETY: a live descriptor; the description is the one device's.
+        unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
+        shim.reads_wait(); // looks, and notes it
+    }
+}
+
+/// /dev/fuse has other names: links, ways around, nodes made elsewhere. What `fd` was opened by tells nothing, so it is asked what it
+/// is; until the daemon serves only, and of what could be a device to serve by, as that is a system call.
+fn by_another_name(shim: &Shim, fd: c_int, flags: c_int) {
+    if flags & libc::O_ACCMODE != libc::O_RDWR || shim.host.is_ready() {
+        return;
+    }
+    let is_fuse = |stat: libc::stat| {
+        stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == libc::makedev(10, 229)
+    };
+    if !descriptors::stat_of(fd).is_some_and(is_fuse) {
+        return;
+    }
+    // SAFETY: two live descriptors, one of which is the daemon's, which has not got it yet.
+    if unsafe { real::dup3(shim.device.as_raw_fd(), fd, flags & libc::O_CLOEXEC) } >= 0 {
+        is_device_now(shim, fd, flags);
+    }
+}
+
 /// openat(2) of anything but the device, or of its stand-in if it leads to the mount.
 fn elsewhere(dir: c_int, path: Text<'_>, flags: c_int, mode: mode_t) -> c_int {
+    let image = path.string().and_then(|name| image(dir, name));
+    if let Some(image) = image.as_deref() {
+        // It is there, and its link in /proc is to be followed.
+        let made = if flags & libc::O_CREAT != 0 { libc::O_CREAT | libc::O_EXCL } else { 0 };
+        return other_than_mount(
+            libc::AT_FDCWD,
+            image.into(),
+            flags & !(made | libc::O_NOFOLLOW),
+            mode,
+        );
+    }
     if let Some(name) = path.string()
         && let Some(standin) = instead(dir, name, flags & libc::O_NOFOLLOW == 0)
     {
         // SAFETY: a live string, and numbers.
         return unsafe { real::openat(libc::AT_FDCWD, standin.as_ptr(), flags, mode) };
     }
+    other_than_mount(dir, path, flags, mode)
+}
+
+fn other_than_mount(dir: c_int, path: Text<'_>, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: openat(2) of a path, as its type says, and numbers.
     let make = || unsafe { real::openat(dir, path.pointer(), flags, mode) as isize };
     opened(dir, path, (flags, mode), make, || reopen(dir, path, flags))
@@ -78,6 +116,7 @@ fn opened(
     if fd >= 0
         && let Some(shim) = shim()
     {
+        by_another_name(shim, fd, flags);
         shim.image_opened(fd, flags);
     }
     fd
@@ -212,6 +251,9 @@ pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if descriptors::is_reserved(fd) {
+        return real::fail(libc::EBADF) as c_int; // as if it were not there
+    }
     renumbered::remove(fd);
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::close(fd) }

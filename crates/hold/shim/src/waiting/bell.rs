@@ -2,6 +2,7 @@
 
 use super::stash::Stash;
 use super::watches::Sets;
+use crate::descriptors;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -118,6 +119,8 @@ impl Waiting {
     pub(crate) fn bell(&self, device: &OwnedFd, serves: bool) -> Option<RawFd> {
         let bell = self.bell.get_or_init(|| {
             let bell = Bell::new(device).ok()?;
+            let own = [&bell.set, &bell.event, &bell.timer].map(AsRawFd::as_raw_fd);
+            own.into_iter().for_each(descriptors::reserve);
             if serves {
                 // It has been read without a bell: some thread may be asleep there, uncounted.
                 self.readers.fetch_add(1, Relaxed);

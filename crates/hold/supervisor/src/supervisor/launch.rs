@@ -134,7 +134,7 @@ impl Supervisor {
     fn spawn_once(&mut self, far: bool) -> io::Result<Watched> {
         let [recorder, device, event, post, mail, image_post, image_mail, shim, program, covered] =
             descriptor_numbers();
-        let outer = covered + 1;
+        let (outer, image) = (covered + 1, covered + 2);
         let mut setup = ChildSetup {
             descriptors: vec![
                 (dup_cloexec(as_fd(&self.fds.recorder))?, recorder),
@@ -212,8 +212,14 @@ impl Supervisor {
         if has_outer {
             let _ = write!(told, ":outer={outer}");
         }
-        if let Some(image) = &self.config.image {
-            let _ = write!(told, ":image_device={}:image_inode={}", image.device, image.inode);
+        if let Some(known) = &self.config.image {
+            let _ = write!(told, ":image_device={}:image_inode={}", known.device, known.inode);
+            if let Ok(place) = place_of(&self.fds.image) {
+                setup.descriptors.push((place, image));
+                let _ = write!(told, ":image={image}");
+            }
+            command.env("BELAY_IMAGE", &known.path.0);
+            command.env("BELAY_IMAGE_AS", &self.config.image_as.as_ref().unwrap_or(&known.path).0);
         }
         command.env("BELAY_SHIM", told);
         let apart = setup.mount_namespace.is_some();
@@ -374,10 +380,16 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-/// Of those that each life has. One more is free behind them.
+/// What is open as `file`, as a place only: nobody can read or write by that, and locks on it are none of its.
+fn place_of(file: &rustix::fd::OwnedFd) -> io::Result<rustix::fd::OwnedFd> {
+    let path = own_descriptor(file.as_raw_fd());
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
+}
+
+/// Of those that each life has. Two more are free behind them.
 fn descriptor_numbers() -> [i32; 10] {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = DESCRIPTORS.min(limit.saturating_sub(12)).max(10);
+    let first = DESCRIPTORS.min(limit.saturating_sub(13)).max(10);
     let first = i32::try_from(first).unwrap_or(200);
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|number| first + number)
 }

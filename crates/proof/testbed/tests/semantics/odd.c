@@ -14,6 +14,10 @@
  * late         so, but serves before its file system has a place: it gets one when "go" is in BACKING
  * dup          so, each by another number than that which it was given
  * beside=DIR   so, and then moves a clone of the directory behind it to DIR, by the number that the mount had
+ * name=NAME    opens the device by this name, from /dev on
+ * closes, closes_range, closes_each  at its start, all descriptors that it does not know: closefrom(3), close_range(2), close(2)
+ * closes_late  so, when it has mounted
+ * locks        has its memory not swapped out (mlockall)
  * Its node ids count up from 2 in each life: they are paths to it. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,10 +31,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -427,8 +433,8 @@ static void *mount_beside(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    int steps = 0, late = 0, sync = 0;
-    const char *beside = NULL;
+    int steps = 0, late = 0, sync = 0, close_late = 0;
+    const char *beside = NULL, *name = "/dev/fuse";
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     umask(0);
@@ -447,10 +453,24 @@ int main(int argc, char **argv) {
         dups |= !strcmp(argv[i], "dup");
         if (!strncmp(argv[i], "beside=", 7))
             beside = argv[i] + 7;
+        if (!strncmp(argv[i], "name=", 5))
+            name = argv[i] + 5;
+        close_late |= !strcmp(argv[i], "closes_late");
+        if (!strcmp(argv[i], "closes"))
+            closefrom(3);
+        if (!strcmp(argv[i], "closes_range"))
+            syscall(SYS_close_range, 3, ~0U, 0);
+        if (!strcmp(argv[i], "closes_each"))
+            for (int fd = 3; fd < sysconf(_SC_OPEN_MAX) && fd < 65536; fd++)
+                close(fd);
+        if (!strcmp(argv[i], "locks") && mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
+            perror("odd: mlockall");
         steps |= late | dups | (beside != NULL) | !strcmp(argv[i], "steps");
     }
     backing = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    int dev = open("/dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    device = openat(dev, name, O_RDWR | O_CLOEXEC);
+    close(dev);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
     pthread_t mover;
     int failed = backing < 0 || device < 0;
@@ -469,6 +489,9 @@ int main(int argc, char **argv) {
         perror("odd");
         return 1;
     }
+    for (int fd = 3; close_late && fd < 1000; fd++)
+        if (fd != device && fd != backing)
+            close(fd);
     for (;;) {
         ssize_t got = read(device, in, sizeof in);
         if (got >= 0)

@@ -228,6 +228,38 @@ fn s113_where_memory_files_cannot_be_started() {
     }
 }
 
+/// S117: whoever goes into the background closes all descriptors that it does not know; belay's are not among them.
+#[test]
+fn s117_daemons_that_close_what_they_do_not_know() {
+    for habit in ["closes", "closes_range", "closes_each", "closes_late"] {
+        compare(&[], &[habit]);
+    }
+}
+
+/// S117: a daemon that keeps its memory from being swapped out.
+#[test]
+fn s117_daemons_that_lock_their_memory() {
+    compare(&[], &["locks"]);
+}
+
+/// S117: the device by another name than /dev/fuse is the device.
+#[test]
+fn s117_the_device_by_other_names() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (link, node) = (dir.path().join("link"), dir.path().join("node"));
+    symlink("/dev/fuse", &link).unwrap();
+    let mut mknod = Command::new("mknod");
+    mknod.arg(&node).args(["c", "10", "229"]);
+    assert!(run(mknod, LIMIT).unwrap().status.success());
+    for name in ["/dev/../dev/./fuse", "fuse", link.to_str().unwrap(), node.to_str().unwrap()] {
+        let mount = odd(&[], &[&format!("name={name}")]);
+        mount.crash_and_recover();
+        assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "text", "{name}");
+        mount.stop();
+        assert!(!mount.is_mounted(), "{name}");
+    }
+}
+
 /// L46: a daemon that counts a link too many of an open file that another was renamed over is told of, once, and no other.
 #[test]
 fn s75_a_wrong_count_of_links_is_told() {
