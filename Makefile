@@ -243,6 +243,10 @@ away: setup build ## Take the servers of sshfs mounts away for 1 s to 5 minutes,
 away-short:
 	@scripts/guarded $(CHECKED)/belay-chaos away --times 4 --parallel 2 --shortest 1s --longest 3s --seed 5
 
+.PHONY: simulate
+simulate: build ## Simulate crashes at every step until 10 million operations are compared (OPERATIONS, SEED); docs/simulation.json
+	@$(RELEASE)/belay-sim --operations $(or $(OPERATIONS),10000000) --seed $(or $(SEED),1) --json docs/simulation.json
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz everything that reads what others wrote, MILLIONS of executions of each target (TARGETS); counted in docs/fuzz.json
 	@scripts/fuzz $(or $(MILLIONS),1) $(TARGETS)

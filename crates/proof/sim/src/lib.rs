@@ -17,6 +17,7 @@ mod listing;
 pub mod memory;
 pub mod ops;
 mod plain;
+pub mod scenario;
 mod surroundings;
 pub mod world;
 

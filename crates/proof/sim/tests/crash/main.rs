@@ -8,18 +8,9 @@ mod checkpoint;
 mod poison;
 mod scripts;
 
-use belay_sim::daemon::Flavour;
-use belay_sim::disk::EXCHANGE;
-use belay_sim::generate::random_ops;
 use belay_sim::memory::Rng;
-use belay_sim::ops::Op;
+use belay_sim::scenario::{self, FLAVOURS, Scenario, Tally};
 use belay_sim::world::{Setup, run};
-
-const FLAVOURS: [Flavour; 3] = [
-    Flavour { numbered: false, links: true, deadly: None, hands_over: false },
-    Flavour { numbered: true, links: true, deadly: None, hands_over: false },
-    Flavour { numbered: false, links: false, deadly: None, hands_over: false },
-];
 
 fn soak() -> u64 {
     std::env::var("BELAY_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
@@ -35,19 +26,17 @@ fn seeds(n: u64) -> Vec<u64> {
     }
 }
 
-fn random_setup(seed: u64, ops: usize) -> Setup {
-    let mut rng = Rng::new(seed);
-    let clients = 1 + rng.below(3);
-    let clients = (0..clients).map(|i| random_ops(&mut rng, &format!("c{i}"), ops)).collect();
-    let flavour = Flavour { hands_over: rng.chance(30), ..*rng.pick(&FLAVOURS) };
-    let (resend, threads) = (rng.chance(60), 1 + rng.below(3));
-    Setup { resend, threads, ..Setup::new(seed, clients, flavour) }
+/// Runs it with so many seeds.
+fn all(scenario: Scenario, n: u64) {
+    let mut tally = Tally::default();
+    seeds(n).into_iter().for_each(|seed| tally.join(scenario.run(seed)));
+    assert!(tally.crashes > 0, "{tally:?}");
 }
 
 #[test]
 fn random_operations_without_a_crash() {
     for seed in seeds(200) {
-        run(&random_setup(seed, 80));
+        run(&scenario::operations(seed, 80));
     }
 }
 
@@ -97,19 +86,12 @@ fn again_and_again(name: &str) {
 
 #[test]
 fn random_operations_with_random_crashes() {
-    for seed in seeds(1000) {
-        let mut setup = random_setup(seed, 60);
-        let mut rng = Rng::new(seed + 77);
-        let spread = *rng.pick(&[200, 1000, 3000]);
-        setup.plan = (0..rng.below(12)).map(|_| 1 + rng.below(spread) as u64).collect();
-        if setup.flavour.numbered {
-            for ops in &mut setup.clients {
-                // Without inode numbers nothing tells which of two files is which.
-                ops.retain(|op| !matches!(op, Op::Rename(_, _, EXCHANGE) | Op::Link(..)));
-            }
-        }
-        run(&setup);
-    }
+    all(Scenario::Crashes, 1000);
+}
+
+#[test]
+fn random_operations_with_a_crash_at_every_step() {
+    all(Scenario::EveryStep, 4);
 }
 
 macro_rules! scripted {
