@@ -132,7 +132,8 @@ build-checked:
 
 .PHONY: unit
 unit:
-	@scripts/guarded $(CARGO) test --locked --workspace --no-fail-fast --profile $(PROFILE) 2>&1 | tee $(CHECKED)/tests.log
+	@scripts/guarded $(CARGO) test --locked --workspace --no-fail-fast --profile $(PROFILE) -- --show-output 2>&1 \
+	  | scripts/test-log $(CHECKED)/tests.log
 
 .PHONY: doc
 # Private items are documented too, so links to them are right.

@@ -39,7 +39,7 @@ fn a_mount_gives_what_a_directory_gives() {
     for name in Name::ALL {
         // Only the studies need it.
         if name == Name::Postmark && Command::new("postmark").arg("/dev/null").output().is_err() {
-            eprintln!("postmark is not installed: skipped (scripts/setup-study installs it)");
+            eprintln!("skipped: postmark is not installed (scripts/setup-study installs it)");
             continue;
         }
         let workload = Workload::new(name, Scale::Tiny, 5, 2).unwrap();
