@@ -1,4 +1,5 @@
-//! The drawing in ARCHITECTURE.md: which crate is in which room, and which ones it uses. It is compared with what cargo says.
+//! ARCHITECTURE.md: its drawing, which says which crate is in which room and which ones it uses, is compared with what cargo
+//! says; the files that it names are looked for.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,4 +84,32 @@ fn no_crate_uses_one_above_it_or_of_a_room_that_is_none_of_its_business() {
             assert!(may, "{name} ({room}) uses {used} ({there})");
         }
     }
+}
+
+/// What lies below `folder`, and where.
+fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        found.push(entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            below(&entry.path(), found);
+        }
+    }
+}
+
+#[test]
+fn the_files_that_the_page_names_are_there() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let mut found = Vec::new();
+    below(&root().join("crates"), &mut found);
+    let crates: BTreeSet<String> = built().into_keys().collect();
+    let is_there = |word: &str| match word.split_once('/') {
+        Some((name, rest)) if crates.contains(name) => {
+            let places = [Path::new(name).join("src").join(rest), Path::new(name).join(rest)];
+            places.iter().any(|place| found.iter().any(|path| path.ends_with(place)))
+        }
+        _ => !word.ends_with(".rs") || found.iter().any(|path| path.ends_with(word)),
+    };
+    let words = page.split('`').skip(1).step_by(2).filter(|word| !word.contains([' ', '\n']));
+    let gone: Vec<&str> = words.filter(|word| !is_there(word)).collect();
+    assert!(gone.is_empty(), "{gone:?}");
 }
