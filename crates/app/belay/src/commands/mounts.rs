@@ -133,10 +133,12 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
     instances::check_own(&state.path())?;
     let meant: Arc<[PathBuf]> = ways_to(path).into();
     let is_meant = |place: &Path| meant.iter().any(|way| way == place);
-    let (mut gave_up, mut silent) = (Vec::new(), Vec::new());
+    let (mut gave_up, mut silent, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (instance, status) in ask(state, Some(Arc::clone(&meant))) {
         match status {
-            Ok(Some(status)) if !status.place().is_some_and(|place| is_meant(&place)) => {}
+            Ok(Some(status)) if !status.place().is_some_and(|place| is_meant(&place)) => {
+                others.extend(status.place().filter(|_| instance.alive));
+            }
             // One that lives says more than one that gave up there before.
             Ok(Some(status)) if instance.alive => return Ok((instance, status)),
             Ok(Some(status)) => gave_up.push((instance, status)),
@@ -155,12 +157,12 @@ pub fn one(state: &StateDir, path: &Path) -> Result<(Instance, Status)> {
         let told: String = silent.iter().map(|why| format!("; {why}")).collect();
         let place = meant.first().map_or(path, PathBuf::as_path);
         let shown = escaped(place.as_os_str());
-        anyhow!("{shown}: belay holds no mount there: {}{told}", why_none(state, place))
+        anyhow!("{shown}: belay holds no mount there: {}{told}", why_none(state, place, &others))
     })
 }
 
-/// Why belay holds no mount at `place`, and what to do.
-fn why_none(state: &StateDir, place: &Path) -> String {
+/// Why belay holds no mount at `place`, and what to do. `others`: where it holds some.
+fn why_none(state: &StateDir, place: &Path, others: &[PathBuf]) -> String {
     let dir = state.path();
     let shown = dir.display();
     if state.is_missing() {
@@ -178,10 +180,19 @@ fn why_none(state: &StateDir, place: &Path) -> String {
     if let Some(mount) = mounts::at(place) {
         let kind = &mount.kind;
         let quoted = command_line([place.as_os_str()]);
+        let is_same =
+            |other: &&PathBuf| mounts::at(other).is_some_and(|at| at.device == mount.device);
+        if let Some(held) = others.iter().find(is_same) {
+            return format!(
+                "the file system there is one that it holds, seen at another place; name the place where it was mounted: {}",
+                command_line([held.as_os_str()])
+            );
+        }
         return match mount.is_fuse() {
             true => format!(
                 "a {kind} file system is mounted there that is not belay's, or that of another user or state directory (this one \
-                 is {shown}; `belay status --state-dir DIR`); to have it held, unmount it (`fusermount3 -u {quoted}`) and \
+                 is {shown}; `belay status --state-dir DIR`), or was moved there (`belay status` names such a one by the place \
+                 where it was mounted); to have it held, unmount it (`fusermount3 -u {quoted}`) and \
                  start its daemon by `belay run`"
             ),
             false => format!(

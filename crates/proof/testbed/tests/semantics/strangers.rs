@@ -544,6 +544,22 @@ fn s59_questions_may_come_before_answers() {
     assert!(lines.next().unwrap().unwrap().contains("generation"), "{}", mount.log());
 }
 
+/// A held mount that is shown at another place as well is belay's there, too: nobody is told to unmount it.
+#[test]
+fn a_mount_at_another_place_is_known() {
+    let held = Custom::low_level(&[], &[]);
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut bind = Command::new("mount");
+    bind.arg("--bind").arg(&held.mountpoint).arg(other.path());
+    assert!(run(bind, LIMIT).unwrap().status.success());
+    let output = Custom::belay(&["status".as_ref(), other.path().as_os_str()]);
+    unmount(other.path(), UnmountFlags::DETACH).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let named = said.contains(held.mountpoint.to_str().unwrap()) && !said.contains("fusermount3");
+    assert!(!output.status.success() && named, "{said}");
+    held.stop();
+}
+
 /// S97: a mount that another one hides is not ended, by force either, which would leave a dead one below it.
 #[test]
 fn s97_a_mount_below_another_is_told() {
