@@ -1,11 +1,13 @@
 //! What can be asked for on the command line.
 
 mod run;
+pub mod state_dir;
 
 pub use run::Run;
 
 use belay_supervisor::process::{parse_signal, signal_name};
 use clap::{Args, Parser, Subcommand};
+use state_dir::StateDir;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,7 +101,7 @@ pub enum Command {
         after_help = "Examples:\n  belay qualify -- bindfs /srv/scratch /mnt/scratch\n  \
         belay qualify --check 'ntfsfix -n {}' -- ntfs-3g scratch.img /mnt/scratch"
     )]
-    Qualify(Box<crate::qualify::Options>),
+    Qualify(Box<crate::qualify::options::Options>),
     /// Bring a disk image to a checkpoint after a loss of power.
     #[command(
         long_about = "Bring a disk image to a checkpoint after a loss of power.\n\n\
@@ -163,36 +165,23 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// How many more messages are asked for.
+    pub fn verbose(&self) -> u8 {
+        match self {
+            Self::Run(run) => run.verbose,
+            Self::Supervise(hidden) | Self::Keep(hidden) => hidden.verbose,
+            _ => 0,
+        }
+    }
+}
+
 /// Options of the processes that belay starts for itself.
 #[derive(Debug, Args)]
 pub struct Hidden {
     /// More messages.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-}
-
-/// Where belay keeps sockets and reports.
-#[derive(Debug, Args)]
-pub struct StateDir {
-    /// Directory for sockets and crash reports [default: $BELAY_STATE_DIR, else /run/belay for
-    /// root, else $XDG_RUNTIME_DIR/belay, or /tmp/belay-UID without one (cron, su)].
-    #[arg(long = "state-dir", value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
-
-impl StateDir {
-    /// Whether somebody has named one that is not there. The one that is taken otherwise is made by the first `belay run`.
-    pub fn is_missing(&self) -> bool {
-        let by_variable = || std::env::var_os("BELAY_STATE_DIR").is_some_and(|dir| !dir.is_empty());
-        let is_gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        (self.dir.is_some() || by_variable()) && self.path().symlink_metadata().is_err_and(is_gone)
-    }
-
-    /// The directory, absolute as far as that can be had.
-    pub fn path(&self) -> PathBuf {
-        let dir = self.dir.clone().unwrap_or_else(belay_supervisor::instances::default_state_dir);
-        std::path::absolute(&dir).unwrap_or(dir)
-    }
 }
 
 /// `belay status`.

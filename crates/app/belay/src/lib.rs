@@ -53,7 +53,7 @@ pub fn run() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    messages::start(&cli.command);
+    messages::start(cli.command.verbose());
     let code = belay_supervisor::signals::survive_size_limit()
         .map_err(anyhow::Error::from)
         .and_then(|()| commands::run(cli.command));

@@ -1,7 +1,6 @@
 //! How belay talks on standard error: one line a message, marked as belay's, never waiting for
 //! the reader.
 
-use crate::cli::Command;
 use belay_supervisor::stderr::Polite;
 use belay_supervisor::text::printable;
 use std::fmt;
@@ -13,13 +12,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Sets messages up: what `BELAY_LOG` says, else by the number of `-v`.
-pub fn start(command: &Command) {
-    let verbose = match command {
-        Command::Run(run) => run.verbose,
-        Command::Supervise(hidden) | Command::Keep(hidden) => hidden.verbose,
-        _ => 0,
-    };
+/// Sets messages up: what `BELAY_LOG` says, else by `verbose`, the number of `-v`.
+pub fn start(verbose: u8) {
     let level = ["info", "debug", "trace"].get(usize::from(verbose)).unwrap_or(&"trace");
     let filter = EnvFilter::try_from_env("BELAY_LOG").unwrap_or_else(|_| EnvFilter::new(*level));
     tracing_subscriber::fmt()

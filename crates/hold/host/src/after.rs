@@ -1,8 +1,8 @@
 //! What becomes of a message that was read from the device.
 
 use crate::environment::Environment;
+use crate::head::{length, opcode};
 use crate::host::Host;
-use crate::{length, opcode};
 use belay_memory::Memory;
 use belay_recorder::Slot;
 use belay_session::{Incoming, Phase, Session};

@@ -1,8 +1,8 @@
 //! What was in flight at the crash: taken from the kernel, which has it queued again.
 
 use crate::environment::Environment;
+use crate::head::opcode;
 use crate::host::Host;
-use crate::opcode;
 use belay_memory::Memory;
 use belay_session::{Incoming, Session};
 use belay_wire::Opcode;

@@ -9,6 +9,7 @@
 //! | [`environment`] | what a host stands on |
 //! | `host` | what it keeps |
 //! | `handshake` | INIT: recorded in the first life, played back in the others |
+//! | `head` | how long a message says it is, and what it asks for |
 //! | `collect` | what was in flight at the crash |
 //! | `before` | what there is to do before the device is read |
 //! | `after` | what becomes of a message that was read |
@@ -21,6 +22,7 @@ mod before;
 mod collect;
 pub mod environment;
 mod handshake;
+mod head;
 mod host;
 mod outgoing;
 mod wake;
@@ -28,23 +30,6 @@ mod wake;
 pub use after::After;
 pub use before::Before;
 pub use environment::{Device, Effects, Environment, Fault, Process, Readiness};
+pub use head::{length, opcode};
 pub use host::{Host, Place};
 pub use wake::LOOK;
-
-use belay_wire::Opcode;
-
-/// The opcode of a message from the kernel; none, if it is too short for one.
-#[inline]
-pub fn opcode(message: &[u8]) -> Opcode {
-    word(message, 4).map_or(Opcode(0), Opcode)
-}
-
-/// The length that a message from the kernel says it has, in bytes.
-#[inline]
-pub fn length(message: &[u8]) -> usize {
-    word(message, 0).unwrap_or(0) as usize
-}
-
-fn word(message: &[u8], at: usize) -> Option<u32> {
-    message.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
-}

@@ -6,8 +6,8 @@
 //! message before this one.
 
 use crate::environment::Environment;
+use crate::head::opcode;
 use crate::host::Host;
-use crate::opcode;
 use belay_memory::Memory;
 use belay_wire::{Opcode, build, get_u64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

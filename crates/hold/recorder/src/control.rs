@@ -3,55 +3,35 @@
 //! Both sides read it at any instant and the other side may be dead or mad, so every item is
 //! either a single word or bytes whose length is checked; nothing here is trusted further.
 
-use crate::layout::Layout;
 use crate::solo::Blame;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 
+mod block;
 mod checkpoints;
 mod decisions;
 mod ends;
 mod faults;
 mod kept;
 mod losses;
+mod words;
+pub use block::Control;
 pub use checkpoints::{Checkpoints, FlushBy};
 pub use decisions::Decision;
 pub use ends::ending;
 pub use kept::{Kept, KeptPath};
 pub use losses::Loss;
 
+use words::{
+    W_BLAME, W_COUNTERS, W_CUT, W_FENCE, W_FLAGS, W_HELD, W_HELPER, W_INIT_REPLY, W_INIT_REQUEST,
+    W_INIT_STATE, W_LEASE, W_MAGIC, W_MAX_WRITE, W_MOUNT_OPTIONS, W_MOUNTPOINT, W_NUDGES, W_PARKED,
+    W_POISON_AFTER, W_TIMES, W_VERSION,
+};
+
 /// First word of every recorder.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
 pub const VERSION: u64 = 10;
-
-const W_MAGIC: usize = 0;
-const W_VERSION: usize = 1;
-const W_LEASE: usize = 2;
-const W_FLAGS: usize = 3;
-const W_MAX_WRITE: usize = 5;
-const W_FENCE: usize = 6;
-const W_HELD: usize = 7;
-const W_BLAME: usize = 8; // generation | what its death says
-const W_POISON_AFTER: usize = 9;
-const W_NUDGES: usize = 11;
-const W_PARKED: usize = 12;
-const W_FORWARD: usize = 13; // generation | record that it does again, and 1
-const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
-const W_COUNTERS: usize = 16;
-const W_TIMES: usize = 48;
-const W_INIT_STATE: usize = 63;
-const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
-const W_INIT_REPLY: usize = 96; // length, then up to 31 words
-const W_DECISION_TOP: usize = 128;
-const W_LOSS_TOP: usize = 129;
-const W_HELPER: usize = 130; // process that is fusermount for the held mount, or about to be
-const W_CUT: usize = 131; // a connection of a dead daemon has broken with something under way
-const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
-const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
-const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
-const W_LOSSES: usize = 1536; // 16 of 32 words
-const W_KEPT: usize = 2048; // further ones | paths, then 31 words of bits, then up to 15 of 32 words
 
 /// Things that happened, set by the shim and never taken back within a mount.
 pub mod flags {
@@ -218,20 +198,7 @@ impl Lease {
     }
 }
 
-/// A view of the control block.
-#[derive(Clone, Copy, Debug)]
-pub struct Control<'m, M> {
-    memory: &'m M,
-    layout: Layout,
-}
-
-impl<'m, M: Memory> Control<'m, M> {
-    /// Looks at the control block of `memory`.
-    #[inline]
-    pub fn new(memory: &'m M, layout: Layout) -> Self {
-        Self { memory, layout }
-    }
-
+impl<M: Memory> Control<'_, M> {
     /// Writes the header of a fresh recorder (all other words are zero).
     pub fn format(&self) {
         self.memory.store(W_VERSION, VERSION);
@@ -466,18 +433,5 @@ impl<'m, M: Memory> Control<'m, M> {
     /// Records the largest write, from INIT's reply.
     pub fn set_max_write(&self, bytes: u64) {
         self.memory.store(W_MAX_WRITE, bytes);
-    }
-
-    fn put(&self, at: usize, max_words: usize, bytes: &[u8]) {
-        let bytes = bytes.get(..max_words * 8).unwrap_or(bytes);
-        self.memory.store(at, 0);
-        self.memory.store_bytes(at + 1, bytes);
-        self.memory.store(at, bytes.len() as u64);
-    }
-
-    fn take(&self, at: usize, max_words: usize) -> Vec<u8> {
-        let mut bytes = vec![0; (self.memory.load(at) as usize).min(max_words * 8)];
-        self.memory.load_bytes(at + 1, &mut bytes);
-        bytes
     }
 }

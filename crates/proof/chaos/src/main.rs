@@ -22,7 +22,6 @@ mod zoo;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use belay_study::tree;
 use clap::{Parser, Subcommand};
 
 /// Kills the daemons of held mounts and checks that nobody notices.

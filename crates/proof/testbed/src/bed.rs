@@ -15,10 +15,11 @@ use tempfile::TempDir;
 
 use crate::belay::{Belay, all_pids, daemon_pid};
 use crate::command::{Parts, daemon};
+use crate::kind::Kind;
 use crate::process::{self, Process};
 use crate::sshd::Sshd;
 use crate::zoo::Place;
-use crate::{Kind, image, mounts};
+use crate::{image, mounts};
 
 const START: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(30);

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::Kind;
 use crate::examples::example;
+use crate::kind::Kind;
 use crate::sshd::Sshd;
 use crate::zoo::Place;
 

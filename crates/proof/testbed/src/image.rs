@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::Kind;
 use crate::command::{self, Parts};
+use crate::kind::Kind;
 use crate::process::run_ok;
 
 const LIMIT: Duration = Duration::from_secs(60);

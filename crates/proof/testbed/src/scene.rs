@@ -9,9 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::bed::default_workdir;
 use crate::command::{Parts, daemon};
+use crate::image;
+use crate::kind::Kind;
 use crate::sshd::Sshd;
 use crate::zoo::Place;
-use crate::{Kind, image};
 
 /// MiB of an image: small, as whoever works with a scene makes copies of it.
 const IMAGE: u64 = 32;

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use crate::Belay;
+use crate::belay::Belay;
 use crate::process::{Process, run_ok};
 
 const TABLE: &str = include_str!("../zoo/zoo.toml");

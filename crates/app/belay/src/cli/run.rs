@@ -1,6 +1,6 @@
 //! What can be asked of `belay run`.
 
-use super::StateDir;
+use super::state_dir::StateDir;
 use crate::profile::InodeNumbers;
 use crate::profile::checkpoint::{FlushName, Wishes};
 use crate::size::parse_size;

@@ -1,6 +1,6 @@
 //! Finding held mounts by their mountpoint, without touching these.
 
-use crate::cli::StateDir;
+use crate::cli::state_dir::StateDir;
 use anyhow::{Result, anyhow};
 use belay_supervisor::instances::{self, Instance};
 use belay_supervisor::mounts::{self, read_link_untouched, resolve_untouched};

@@ -15,14 +15,12 @@ mod daemon;
 mod image;
 mod model;
 mod mount;
-mod options;
+pub mod options;
 mod probe;
 mod profile;
 mod replay;
 mod study;
 mod table;
-
-pub use options::Options;
 
 use crate::messages::{Out, say};
 use crate::preflight::{binary, doubt, machine, mountpoint, script, shim};
@@ -35,7 +33,7 @@ use belay_supervisor::text::{command_line, count};
 use daemon::Target;
 use image::Wishes;
 use model::{Qualification, SCHEMA_VERSION};
-use options::Tried;
+use options::{Options, Tried};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::Cell;
 use std::ffi::OsStr;

@@ -1,6 +1,9 @@
 //! Errors, each with what failed, on what, why, and what to do next.
 
+use super::storage::Storage;
+use rustix::io::Errno;
 use std::io;
+use std::path::Path;
 
 /// Why a commit or a recovery could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -180,10 +183,15 @@ pub(super) const IMAGE: &str = "see that it is there and can be read and written
 pub(super) const AGAIN: &str = "nothing is lost: put right what is wrong there; belay does it at its next try or start, or `belay repair` does";
 
 /// For `map_err`.
-pub(super) fn io<'a, F: super::Storage>(
+pub(super) fn io<'a, F: Storage>(
     doing: &'static str,
     what: &'a F,
     next: &'static str,
 ) -> impl FnOnce(io::Error) -> Error + use<'a, F> {
     move |why| Error::Io { doing, what: what.name(), why, next }
+}
+
+/// That a system call of a file failed by `why`.
+pub(super) fn failed(doing: &'static str, path: &Path, why: Errno, next: &'static str) -> Error {
+    Error::Io { doing, what: path.display().to_string(), why: why.into(), next }
 }

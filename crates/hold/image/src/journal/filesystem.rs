@@ -1,6 +1,6 @@
 //! What tells a file system from another that was made in its place: the number that was drawn when it was made.
 
-use super::Storage;
+use super::storage::Storage;
 use std::io;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,8 +1,12 @@
 //! A journal that was found or made, and that nobody else has.
 
 use super::error::{AGAIN, Error, io};
+use super::file::HostFile;
+use super::mark::inspect_header;
+use super::progress::Progress;
+use super::recover::{Found, How, Recovered, inspect, recover};
 use super::spot::Spot;
-use super::{Found, HostFile, How, Progress, Recovered, Storage, inspect, inspect_header, recover};
+use super::storage::Storage;
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 

@@ -6,11 +6,12 @@
 //!
 //! Who has a journal has locked it (flock(2)); of two who want an image one is refused.
 
-use super::HostFile;
 use super::behind::Behind;
 use super::device::{self, Backing};
+use super::error::failed;
 use super::error::{Error, JOURNAL};
-use super::file::{beside, failed};
+use super::file::HostFile;
+use super::file::beside;
 use super::grounds::{self, Ground};
 use super::hold::Hold;
 use super::kept::Kept;

@@ -1,11 +1,12 @@
 //! What a journal that was found holds, and what is done with it.
 
-use super::error::{AGAIN, IMAGE, JOURNAL, io};
+use super::commit::{cut, finish_length};
+use super::error::{AGAIN, Error, IMAGE, JOURNAL, io};
+use super::filesystem;
 use super::format::{ENTRY, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
-use super::{
-    Error, Facts, PIECE, Progress, Stage, Storage, check_trust, filesystem, inspect_header,
-    mark_empty,
-};
+use super::mark::{check_trust, inspect_header, mark_empty};
+use super::progress::{PIECE, Progress, Stage};
+use super::storage::{Facts, Storage};
 use crate::overlay::FURTHEST;
 use std::io;
 
@@ -212,7 +213,7 @@ fn apply<F: Storage>(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), Error> {
     let Some((mut at, _)) = header.data() else { return Ok(()) };
-    super::cut(image, facts, header).map_err(io("cut the image", image, AGAIN))?;
+    cut(image, facts, header).map_err(io("cut the image", image, AGAIN))?;
     let total = header.bytes;
     let mut table = Table::new(journal, header);
     let mut buffer = vec![0; PIECE];
@@ -245,7 +246,7 @@ fn apply<F: Storage>(
             progress(Progress { stage: Stage::Image, done, total });
         }
     }
-    super::finish_length(image, header).and_then(|()| image.sync()).map_err(io(
+    finish_length(image, header).and_then(|()| image.sync()).map_err(io(
         "make durable",
         image,
         AGAIN,

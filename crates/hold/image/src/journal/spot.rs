@@ -1,7 +1,7 @@
 //! A name in a folder that is held by descriptor: the path is resolved once.
 
+use super::error::failed;
 use super::error::{self, Error};
-use super::file::failed;
 use belay_sys::Place;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, fsync, open, openat, statat};

@@ -1,6 +1,8 @@
 //! The header: which epoch is the current one, which is on the image, and what each side is.
 
-use super::{FILTER_WORDS, FURTHEST, Overlay, PAGE_WORDS};
+use super::area::Overlay;
+use super::capacity::{FILTER_WORDS, FURTHEST, PAGE_WORDS};
+use super::refused::Spoilt;
 use belay_memory::Memory;
 
 const EPOCH: usize = 0; // check (24 bits) | number
@@ -20,12 +22,6 @@ const _: () = assert!(FILTERS + 2 * FILTER_WORDS <= PAGE_WORDS, "the header is a
 
 /// Bits of an epoch's number: enough for one a millisecond in 34 years.
 const NUMBER_BITS: u32 = 40;
-
-/// The memory holds something that nobody has written who may: it is not to be trusted, and what was not
-/// on the image yet may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the overlay of the image was written over by something else")]
-pub struct Spoilt;
 
 /// What the header says of a side.
 #[derive(Clone, Copy, Debug)]

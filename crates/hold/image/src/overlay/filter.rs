@@ -3,8 +3,9 @@
 //! What a search in the index looks at has most often left the processor's caches; the filter stays there, and most of
 //! what is read from an image was not written lately. Parts of a large image share bits.
 
+use super::area::Overlay;
+use super::capacity::FILTER_WORDS;
 use super::epochs::Side;
-use super::{FILTER_WORDS, Overlay};
 use belay_memory::Memory;
 
 /// Pages of one bit, as a power of two.

@@ -7,8 +7,9 @@
 //! Nothing is ever taken out but by a new stamp, so a search ends at the first entry of another one. Four
 //! pages that follow each other in the image have entries that do so, most often: one cache line.
 
+use super::area::Overlay;
+use super::capacity::{ENTRY_WORDS, PAGE_WORDS};
 use super::epochs::{Side, mix};
-use super::{ENTRY_WORDS, Overlay, PAGE_WORDS};
 use belay_memory::Memory;
 
 /// An entry that is in use.

@@ -1,7 +1,10 @@
 //! Reading: the layers, one over the other.
 
-use super::epochs::{Side, Spoilt, State};
-use super::{Overlay, PAGE, Refused, SECTOR, bits};
+use super::area::Overlay;
+use super::capacity::{PAGE, SECTOR, bits};
+use super::epochs::{Side, State};
+use super::refused::Refused;
+use super::refused::Spoilt;
 use belay_memory::Memory;
 
 const PAGE_BYTES: u64 = PAGE as u64;

@@ -23,138 +23,29 @@
 //! One thread at a time writes, seals, or changes the length, and no other reads meanwhile: the caller
 //! has a lock for that, which dies with the daemon. The committer, another process, needs none.
 
+mod area;
+mod capacity;
 mod epochs;
 mod filter;
 mod index;
 mod layers;
+mod refused;
 mod sealed;
 mod write;
 
-pub use epochs::Spoilt;
+pub use area::Overlay;
+pub(crate) use capacity::FURTHEST;
+pub use capacity::{Capacity, PAGE, SECTOR};
+pub use refused::{Refused, Spoilt};
 pub use sealed::{Run, Sealed};
 
 use belay_memory::Memory;
+use capacity::{PAGE_WORDS, bits};
 use epochs::State;
 use index::Place;
 use std::ops::Range;
 
-/// Bytes of a sector, the smallest piece of the image that the overlay holds.
-pub const SECTOR: usize = 512;
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
-/// The furthest that an image may reach, as for any file.
-pub(crate) const FURTHEST: u64 = i64::MAX as u64;
-
-const PAGE_WORDS: usize = PAGE / 8;
-/// Words of a side's filter: enough to tell all parts of 2 GiB apart.
-const FILTER_WORDS: usize = 128;
-/// Words of an index entry.
-const ENTRY_WORDS: usize = 2;
-/// Most pages that a side can have, by the bits that an entry has for the number of one.
-const MOST_PAGES: usize = 1 << 24;
-
-/// How much the overlay can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// Pages of 4 KiB, in each of the two sides; 0 makes an overlay that refuses everything and takes no
-    /// memory. At most 16,777,216.
-    pub pages: usize,
-}
-
-impl Capacity {
-    /// That of a real mount: 256 MiB a side, all of it sparse. See [`Overlay::limited`].
-    pub const MOUNT: Self = Self { pages: 1 << 16 };
-
-    /// Words of memory that it takes: whole pages.
-    pub const fn words(self) -> usize {
-        if self.pages == 0 { 0 } else { PAGE_WORDS + 2 * (self.index_words() + self.pool_words()) }
-    }
-
-    /// Pages, as far as entries can number them.
-    const fn bounded(self) -> usize {
-        if self.pages < MOST_PAGES { self.pages } else { MOST_PAGES }
-    }
-
-    /// Entries of a side's largest index: a power of two, and at least twice as many as there can be pages.
-    const fn entries(self) -> usize {
-        let twice = (self.bounded() * 2).next_power_of_two();
-        if twice < 8 { 8 } else { twice }
-    }
-
-    /// Entries of its first one, a power of two as well: of a real mount 4096, which is for 8 MiB, and stays in a processor's
-    /// cache.
-    const fn first_entries(self) -> usize {
-        let part = self.entries() / 32;
-        if part < 8 { 8 } else { part }
-    }
-
-    /// Words of all indices of a side, each twice as large as the one before.
-    const fn index_words(self) -> usize {
-        let entries = 2 * self.entries() - self.first_entries();
-        (entries * ENTRY_WORDS).div_ceil(PAGE_WORDS) * PAGE_WORDS
-    }
-
-    const fn pool_words(self) -> usize {
-        self.bounded() * PAGE_WORDS
-    }
-}
-
-/// The overlay of one image. See the module's invariants.
-#[derive(Debug)]
-pub struct Overlay<'m, M> {
-    memory: &'m M,
-    at: usize,
-    capacity: Capacity,
-    /// Words that the indices of a side take.
-    index_words: usize,
-    /// Pages that an epoch may take.
-    most: usize,
-}
-
-impl<M> Clone for Overlay<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<M> Copy for Overlay<'_, M> {}
-
-/// Why a read or a write was not done. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused<E> {
-    /// The side has no room. There will be some once the sealed epoch is committed and this one sealed.
-    Full,
-    /// No file reaches that far.
-    TooFar,
-    /// See [`Spoilt`].
-    Spoilt,
-    /// The image could not be read.
-    Image(E),
-}
-
-impl<E> From<Spoilt> for Refused<E> {
-    fn from(_: Spoilt) -> Self {
-        Self::Spoilt
-    }
-}
-
-impl<'m, M: Memory> Overlay<'m, M> {
-    /// The overlay that lies in `memory` from word `at` on, in [`Capacity::words`] words that were zeros
-    /// at first. Each life of the daemon starts with [`Overlay::discard_current`].
-    pub fn new(memory: &'m M, at: usize, capacity: Capacity) -> Self {
-        // One without pages has no memory of its own: far outside, where loads give 0.
-        let at = if capacity.pages == 0 { usize::MAX / 2 } else { at };
-        let index_words = capacity.index_words();
-        Self { memory, at, capacity, index_words, most: capacity.bounded() }
-    }
-
-    /// The same with room for so many bytes in an epoch, if that is less.
-    #[must_use]
-    #[inline]
-    pub fn limited(self, bytes: u64) -> Self {
-        let pages = usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX);
-        Self { most: self.most.min(pages), ..self }
-    }
-
+impl<M: Memory> Overlay<'_, M> {
     /// The length of the image as the daemon sees it.
     ///
     /// # Errors
@@ -302,11 +193,4 @@ impl<'m, M: Memory> Overlay<'m, M> {
             self.memory.store_bytes(at, &sector);
         }
     }
-}
-
-/// The bits of sectors `from` to `to` of a page, `to` not included.
-#[inline]
-fn bits(from: usize, to: usize) -> u8 {
-    let below = |n: usize| ((1u16 << n.min(PAGE / SECTOR)) - 1) as u8;
-    below(to) & !below(from)
 }

@@ -1,8 +1,11 @@
 //! What the committer gets to see: the sealed side, checked, in the order of the image.
 
-use super::epochs::{Side, Spoilt};
+use super::area::Overlay;
+use super::capacity::{PAGE, SECTOR, bits};
+use super::epochs::Side;
 use super::index::Place;
-use super::{Overlay, PAGE, SECTOR, bits, layers};
+use super::layers;
+use super::refused::Spoilt;
 use belay_memory::Memory;
 
 /// Bytes of the image that lie in the memory.

@@ -1,8 +1,10 @@
 //! Writing: into the current side, in whole sectors.
 
+use super::area::Overlay;
+use super::capacity::{FURTHEST, PAGE, SECTOR, bits};
 use super::epochs::Side;
 use super::index::Place;
-use super::{FURTHEST, Overlay, PAGE, Refused, SECTOR, bits};
+use super::refused::Refused;
 use belay_memory::Memory;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;

@@ -1,6 +1,6 @@
 //! What supervisor and shim tell each other of checkpoints, under the policy `epoch`.
 
-use super::Control;
+use super::block::Control;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 

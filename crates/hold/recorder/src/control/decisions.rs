@@ -1,6 +1,7 @@
 //! The ring of what recovery decided.
 
-use super::{Control, W_DECISION_TOP};
+use super::block::Control;
+use super::words::W_DECISION_TOP;
 use crate::layout::{DECISION_WORDS, DECISIONS};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};

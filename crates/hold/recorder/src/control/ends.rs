@@ -1,6 +1,6 @@
 //! What is known of why a daemon ends: noted by its shim, judged by the supervisor.
 
-use super::Control;
+use super::block::Control;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 

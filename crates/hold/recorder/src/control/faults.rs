@@ -1,6 +1,7 @@
 //! What a daemon died of, where its shim, or the session in it, can tell.
 
-use super::{Control, W_FORWARD, W_OWN_SIGNAL, W_VIOLATION};
+use super::block::Control;
+use super::words::{W_FORWARD, W_OWN_SIGNAL, W_VIOLATION};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 

@@ -4,7 +4,8 @@
 //!
 //! A daemon may die while it is written: it is shorter then, and never names what is not so.
 
-use super::{Control, W_KEPT};
+use super::block::Control;
+use super::words::W_KEPT;
 use crate::index::hash_bytes;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};

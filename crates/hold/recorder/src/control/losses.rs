@@ -1,6 +1,7 @@
 //! The ring of what a shim saw lost, or could not keep: what makes a mount DEGRADED.
 
-use super::{Control, W_LOSS_TOP, W_LOSSES};
+use super::block::Control;
+use super::words::{W_LOSS_TOP, W_LOSSES};
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 

@@ -4,7 +4,7 @@
 //! so that entering and leaving a call is a store each, and the crashing thread can look at all of
 //! them. Threads beyond the table's size are not waited for.
 
-use super::{checkpoint, thread_id};
+use super::raw::thread_id;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, compiler_fence};
 
@@ -43,19 +43,9 @@ impl Drop for Guard {
     }
 }
 
-/// Makes an effectful call and records what came of it, both in `make`. If the daemon is dying when
-/// that is done, the calling thread stops.
+/// Says that the calling thread is inside a call, or no more.
 #[inline]
-pub(crate) fn in_call<T>(make: impl FnOnce() -> T) -> T {
-    set_inside(true);
-    let made = make();
-    set_inside(false);
-    checkpoint();
-    made
-}
-
-#[inline]
-fn set_inside(inside: bool) {
+pub(super) fn set_inside(inside: bool) {
     // The fences keep the call between the two stores as far as this very thread sees it, and so as
     // far as a signal handler sees it that interrupts this thread.
     compiler_fence(Ordering::SeqCst);

@@ -3,7 +3,8 @@
 //! The first thread that gets one sees to all; later ones stop. Of its own process only: a child that
 //! was forked has these handlers too, and dies as it would without them.
 
-use super::{DYING, calls, now, others, process_id, remains, sleep, thread_id};
+use super::raw::{now, process_id, sleep, thread_id};
+use super::{calls, others, remains};
 use crate::real;
 use crate::shim::policy;
 use crate::shim::shim;
@@ -25,6 +26,8 @@ const DEADLY: [c_int; 7] = [
 /// How long effectful calls of other threads may hold up a death.
 const PATIENCE: u64 = 1_000_000_000;
 
+/// The thread because of whose crash the others are to stop; 0 while all is well.
+static DYING: AtomicI32 = AtomicI32::new(0);
 /// The process that the handlers are for.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// The first thread that got a deadly signal; 0 for none.
@@ -127,10 +130,19 @@ fn die(signal: c_int, info: &siginfo_t, context: &ucontext_t) {
     end_by(signal, code);
 }
 
+/// The calling thread comes to where it could make something known. If the daemon is dying it stops
+/// here.
+#[inline]
+pub(crate) fn checkpoint() {
+    if DYING.load(Ordering::Relaxed) != 0 {
+        stop_here();
+    }
+}
+
 /// The calling thread finds the daemon dying: it stops, or if it is the one because of which that is
 /// so, ends the process.
 #[cold]
-pub(super) fn stop_here() {
+fn stop_here() {
     let signal = PUT_OFF.load(Ordering::Acquire);
     if FIRST.load(Ordering::Acquire) != thread_id() || signal == 0 {
         others::park();

@@ -16,6 +16,7 @@
 //! | [`handler`] | what is done at a deadly signal |
 //! | [`others`] | how the other threads are stopped |
 //! | [`remains`] | what is put on record |
+//! | [`raw`] | what may be asked of the kernel meanwhile |
 //! | [`stack`] | what a thread that has used up its stack runs the handler on |
 //!
 //! Without a policy that records effects only the second is done. A daemon that handles a signal
@@ -24,33 +25,31 @@
 //! Everything from the handler on is async-signal-safe: system calls, atomics and thread-locals
 //! without destructors; nothing is allocated and no lock is taken.
 
-pub(crate) mod calls;
+mod calls;
 mod handler;
 mod others;
+mod raw;
 mod remains;
 mod stack;
 
-pub(crate) use calls::in_call;
-pub(crate) use handler::install;
+pub(crate) use handler::{checkpoint, install};
 
 use crate::shim::policy;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
-
-/// The thread because of whose crash the others are to stop; 0 while all is well.
-static DYING: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
     static PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread comes to where it could make something known. If the daemon is dying it stops
-/// here.
+/// Makes an effectful call and records what came of it, both in `make`. If the daemon is dying when
+/// that is done, the calling thread stops.
 #[inline]
-pub(crate) fn checkpoint() {
-    if DYING.load(Relaxed) != 0 {
-        handler::stop_here();
-    }
+pub(crate) fn in_call<T>(make: impl FnOnce() -> T) -> T {
+    calls::set_inside(true);
+    let made = make();
+    calls::set_inside(false);
+    checkpoint();
+    made
 }
 
 /// The calling thread reads the device: it works on requests, and has to be able to die of them.
@@ -64,29 +63,4 @@ pub(crate) fn prepare_thread() {
         }
     }
     checkpoint();
-}
-
-/// The calling thread's id, from the kernel.
-fn thread_id() -> i32 {
-    // SAFETY: gettid(2) takes nothing and cannot fail.
-    unsafe { belay_sys::raw::syscall(libc::SYS_gettid) as i32 }
-}
-
-/// This process's id, from the kernel: a child that was forked is not taken for its parent.
-fn process_id() -> i32 {
-    // SAFETY: getpid(2) takes nothing and cannot fail.
-    unsafe { belay_sys::raw::syscall(libc::SYS_getpid) as i32 }
-}
-
-/// Sleeps for `nanoseconds`, less than a second.
-fn sleep(nanoseconds: i64) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    let rest: *mut libc::timespec = std::ptr::null_mut();
-    // SAFETY: nanosleep(2) with a live structure; nobody wants to know the rest.
-    unsafe { belay_sys::raw::syscall(libc::SYS_nanosleep, &raw const time, rest) };
-}
-
-/// CLOCK_MONOTONIC, in nanoseconds.
-fn now() -> u64 {
-    crate::shim::now()
 }

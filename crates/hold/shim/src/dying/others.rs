@@ -1,7 +1,8 @@
 //! How the other threads are stopped: by a signal that the daemon does not use, whose handler does not
 //! return, but for threads inside an effectful call. Those finish it and stop at its end.
 
-use super::{calls, now, process_id, sleep, thread_id};
+use super::calls;
+use super::raw::{now, process_id, sleep, thread_id};
 use libc::c_int;
 use std::mem::{offset_of, zeroed};
 use std::sync::atomic::{AtomicUsize, Ordering};

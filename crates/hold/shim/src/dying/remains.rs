@@ -1,6 +1,6 @@
 //! What is put on record of a crash, for the report.
 
-use super::{process_id, thread_id};
+use super::raw::{process_id, thread_id};
 use crate::effects::tag;
 use crate::shim::Shim;
 use belay_effects::remains::{self, Head, Machine, REGISTERS_MAX};

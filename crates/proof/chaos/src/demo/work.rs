@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::exec::{bytes, hex};
-use crate::tree::Tree;
+use belay_study::tree::Tree;
 
 const LIMIT: Duration = Duration::from_secs(900);
 

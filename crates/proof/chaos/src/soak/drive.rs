@@ -11,7 +11,7 @@ use crate::compare::Rules;
 use crate::exec::listing::is_hidden;
 use crate::ops::{Batch, Op, Outcome, RenameHow, Round};
 use crate::pool::Pool;
-use crate::tree::Tree;
+use belay_study::tree::Tree;
 
 /// So many operations before a divergence are told.
 const MEMORY: usize = 24;

@@ -1,6 +1,6 @@
 //! Modes, owners, times and extended attributes.
 
-use super::{on_file, on_name, syscall};
+use super::made::{on_file, on_name, syscall};
 use crate::argument::{Input, Text};
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::real;

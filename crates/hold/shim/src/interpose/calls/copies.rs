@@ -2,7 +2,7 @@
 
 use super::files::kind_of;
 use super::image::{is_read_by, passes_by};
-use super::syscall;
+use super::made::syscall;
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::effects::matters;
 use crate::positions;

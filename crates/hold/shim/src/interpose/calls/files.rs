@@ -1,7 +1,7 @@
 //! Calls that write files and read them.
 
 use super::image::{read_image_at, read_image_here, write_image_at, write_image_here};
-use super::syscall;
+use super::made::syscall;
 use crate::argument::{Input, Output, Outputs};
 use crate::descriptors::{Sink, is_image, sink, stat_of};
 use crate::effects::journal::{About, Call, arguments, effect, read};

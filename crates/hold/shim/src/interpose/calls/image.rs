@@ -1,6 +1,6 @@
 //! Reads and writes of the image, turned to the transaction, and what cannot be turned there.
 
-use super::syscall;
+use super::made::syscall;
 use crate::argument::{Input, Outputs, Text};
 use crate::descriptors::is_image;
 use crate::effects::journal::note_image;

@@ -2,7 +2,7 @@
 //! have decided by it, and its own changes may have made the answer another.
 
 use super::image::image_end;
-use super::syscall;
+use super::made::syscall;
 use crate::argument::{Output, Text};
 use crate::effects::journal::{arguments, read};
 use crate::real;

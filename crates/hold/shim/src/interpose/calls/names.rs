@@ -1,6 +1,6 @@
 //! Calls that make, remove and move names.
 
-use super::{on_name, on_names, syscall};
+use super::made::{on_name, on_names, syscall};
 use crate::argument::Text;
 use crate::descriptors::names_changed;
 use crate::effects::journal::{About, Call, arguments, beyond, effect};

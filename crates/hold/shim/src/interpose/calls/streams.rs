@@ -1,7 +1,7 @@
 //! Connections and pipes: what has gone there is out of reach. It is put on record that something
 //! has, so that a request that has sent nothing is known to have done nothing.
 
-use super::syscall;
+use super::made::syscall;
 use crate::effects::journal::{About, Call, effect};
 use belay_effects::Kind;
 use libc::{c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};

@@ -1,0 +1,29 @@
+//! Where in the control block each item lies. What only one module knows has its word there.
+
+pub(super) const W_MAGIC: usize = 0;
+pub(super) const W_VERSION: usize = 1;
+pub(super) const W_LEASE: usize = 2;
+pub(super) const W_FLAGS: usize = 3;
+pub(super) const W_MAX_WRITE: usize = 5;
+pub(super) const W_FENCE: usize = 6;
+pub(super) const W_HELD: usize = 7;
+pub(super) const W_BLAME: usize = 8; // generation | what its death says
+pub(super) const W_POISON_AFTER: usize = 9;
+pub(super) const W_NUDGES: usize = 11;
+pub(super) const W_PARKED: usize = 12;
+pub(super) const W_FORWARD: usize = 13; // generation | record that it does again, and 1
+pub(super) const W_OWN_SIGNAL: usize = 14; // generation | signal that it sent to itself
+pub(super) const W_COUNTERS: usize = 16;
+pub(super) const W_TIMES: usize = 48;
+pub(super) const W_INIT_STATE: usize = 63;
+pub(super) const W_INIT_REQUEST: usize = 64; // length, then up to 31 words
+pub(super) const W_INIT_REPLY: usize = 96; // length, then up to 31 words
+pub(super) const W_DECISION_TOP: usize = 128;
+pub(super) const W_LOSS_TOP: usize = 129;
+pub(super) const W_HELPER: usize = 130; // process that is fusermount for the held mount, or about to be
+pub(super) const W_CUT: usize = 131; // a connection of a dead daemon has broken with something under way
+pub(super) const W_VIOLATION: usize = 256; // generation that it is of, then a string of up to 127 words
+pub(super) const W_MOUNTPOINT: usize = 512; // length, then up to 511 words
+pub(super) const W_MOUNT_OPTIONS: usize = 1024; // length, then up to 511 words
+pub(super) const W_LOSSES: usize = 1536; // 16 of 32 words
+pub(super) const W_KEPT: usize = 2048; // further ones | paths, then 31 words of bits, then up to 15 of 32 words
