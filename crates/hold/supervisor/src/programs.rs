@@ -1,6 +1,6 @@
 //! Which file a daemon's program is, and whether a process runs with belay's library in it.
 
-use crate::look::Facts;
+use crate::look::found::Facts;
 use crate::process::of_memory;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, open};

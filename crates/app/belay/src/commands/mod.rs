@@ -34,7 +34,7 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Man { command, dir } => manual::run(command.as_deref(), dir.as_deref()),
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
-        Command::Scout => Ok(belay_supervisor::scout::run()?),
+        Command::Scout => Ok(belay_supervisor::scout::errand::run()?),
         Command::Ask { parent, mount } => {
             belay_supervisor::asker::ask(parent, &mount)?;
             Ok(0)

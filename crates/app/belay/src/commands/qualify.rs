@@ -1,6 +1,6 @@
 //! `belay qualify`.
 
-use crate::qualify::{self, Options};
+use crate::qualify::{self, options::Options};
 use anyhow::Result;
 
 /// Runs it.

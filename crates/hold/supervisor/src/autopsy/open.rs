@@ -1,7 +1,7 @@
 //! Whether a file that a daemon has named may be looked at.
 
 use super::maps::Mapped;
-use crate::mounts::{self, Mount};
+use crate::mounts::table::{Mount, table};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
 use std::fs::File;
@@ -59,7 +59,7 @@ pub(crate) fn open_regular(path: &Path, longest: u64) -> Option<File> {
 
 /// `is_meant`: whether it is the right one, by its inode number and the type of its file system.
 fn open_if(path: &Path, longest: u64, is_meant: impl Fn(u64, u64) -> bool) -> Option<File> {
-    if !mounts::table().is_ok_and(|table| may_touch(path, &table)) {
+    if !table().is_ok_and(|table| may_touch(path, &table)) {
         return None;
     }
     // Without links, the path means what the mount table says that it means. And a device's or pipe's

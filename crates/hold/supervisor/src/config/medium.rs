@@ -2,7 +2,7 @@
 //! same files in each life, whatever numbers the daemon gives them, as nobody can move them; but for who replaces
 //! the file as a whole, which is looked at before each start.
 
-use crate::look::Facts;
+use crate::look::found::Facts;
 use crate::programs;
 use crate::text::OsText;
 use rustix::fd::OwnedFd;

@@ -13,7 +13,7 @@ mod sftp;
 
 pub use finish::Finishing;
 
-use crate::look::Facts;
+use crate::look::found::Facts;
 use crate::process::{Watched, children, descendants};
 use pairs::{Asker, Peer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

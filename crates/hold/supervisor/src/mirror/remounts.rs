@@ -11,9 +11,9 @@
 //! Invariant: a mount is reached through a descriptor of its root, which is known to be that one's.
 
 use super::{LOOK, LOOKS, is_free};
+use crate::mounts::way::root_of;
 use crate::mounts::{Mount, parse_table};
 use crate::text::OsText;
-use crate::unmount::root_of;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -8,33 +8,24 @@
 //! Invariant: what a daemon may have put somewhere (a mailbox, a number of a descriptor) is received and closed here and in no
 //! other process of belay's. What is passed on is what it is to be, so it can be closed without waiting.
 
+pub mod errand;
 mod finish;
+mod talk;
 
-use crate::connections::{self, Wanted};
-use crate::look::{Facts, Found, Links, There};
-use crate::opened;
-use crate::pidfile;
+use crate::connections::Wanted;
+use crate::look::found::{Found, Links, There};
 use crate::process::{Watched, readable};
-use crate::rights;
 use crate::text::OsText;
-use crate::unmount;
-use belay_sys::mailbox;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use talk::{Answer, Question, ROOM, receive, send};
 
 /// Scouts that have not come back and are not given up; while there are so many, no other one is sent.
 const MOST: usize = 4;
@@ -42,62 +33,6 @@ const MOST: usize = 4;
 const LOOK: Duration = Duration::from_secs(1);
 /// How long one is waited for who writes what the last daemon had committed.
 const FINISH: Duration = Duration::from_secs(10);
-/// Descriptors of one message.
-const ROOM: usize = 16;
-const MAX_MESSAGE: usize = 64 << 10;
-
-/// What one is sent for. Descriptors come along.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Question {
-    /// What is at a path, from a folder on if one comes along; of no path, what comes along.
-    Look { path: OsText, links: Links },
-    /// The root of what is mounted at a path, and the folder that it is in, neither of which is asked for anything.
-    Root { path: OsText },
-    /// Whether the device is in the mailbox.
-    Device,
-    /// What is in the image box.
-    Image,
-    /// These descriptors of the process that comes along.
-    Copies { pid: u32, wanted: Vec<Wanted> },
-    /// The disk image that the process that comes along has open for writing.
-    Opened { pid: u32 },
-    /// Which of these paths leads to a file that holds the number of a process.
-    PidFile { paths: Vec<OsText>, pid: u32 },
-    /// Carry out what the last daemon had committed: the recorder comes along, and the image box.
-    Finish,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Answer {
-    /// With its place.
-    There { facts: Facts, gained: Option<String> },
-    /// It cannot be had.
-    Not(i32),
-    /// With the folder, and what is mounted there.
-    Root,
-    /// With the device, if it is there.
-    Device,
-    /// Device and inode number.
-    Image(Option<(u64, u64)>),
-    /// With the copies, of which these are the inode numbers.
-    Copies(Vec<u64>),
-    /// Its path, and what it holds.
-    Opened(Option<(OsText, String)>),
-    /// The path.
-    PidFile(Option<OsText>),
-    /// How many transactions there were, or why not.
-    Finish(Result<usize, String>),
-}
-
-impl Question {
-    /// Whether nothing depends on it but a hint: one at a time, as every failed start asks, and others must find somebody to send.
-    fn is_idle(&self) -> bool {
-        matches!(self, Self::PidFile { .. })
-    }
-}
-
 /// What has come of sending one.
 #[derive(Debug)]
 pub enum Sent<T> {
@@ -144,7 +79,7 @@ impl Scouts {
         }
     }
 
-    /// The folder that what is mounted at `path` is in, and its root, as [`unmount::walk`] gives them.
+    /// The folder that what is mounted at `path` is in, and its root, as [`crate::mounts::way::walk`] gives them.
     ///
     /// # Errors
     /// Those of openat(2); `ETIMEDOUT` if whoever serves a file system on the way does not answer.
@@ -298,102 +233,6 @@ impl Scout {
         let child = command.spawn()?;
         Ok(Self { question, link, process: Watched::open(child.id()) })
     }
-}
-
-fn send<T: Serialize>(link: &OwnedFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ROOM))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(Errno::NOBUFS.into());
-    }
-    sendmsg(link, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// What lies there; nothing if the other side is gone.
-fn receive<T: DeserializeOwned>(link: &OwnedFd) -> Option<(T, Vec<OwnedFd>)> {
-    let mut bytes = vec![0; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ROOM))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got =
-        recvmsg(link, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    let message = serde_json::from_slice(bytes.get(..got.ok()?.bytes)?).ok()?;
-    Some((message, fds))
-}
-
-/// The process: answers what is asked at its standard input. Gives its exit code.
-///
-/// # Errors
-/// If no question is there.
-pub fn run() -> crate::Result<i32> {
-    let none = || {
-        let remedy = "this command is for belay itself: use `belay run`";
-        crate::Error::refused("scout", "no question is at standard input", remedy)
-    };
-    let link = belay_sys::dup_cloexec(rustix::stdio::stdin())
-        .map_err(|error| crate::Error::system("duplicate", "standard input", error, ""))?;
-    let (question, fds) = receive::<Question>(&link).ok_or_else(none)?;
-    let (answer, found) = find(&question, &fds);
-    let found: Vec<_> = found.iter().map(AsFd::as_fd).collect();
-    // Whoever asked may be gone.
-    Ok(i32::from(send(&link, &answer, &found).is_err()))
-}
-
-fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
-    let failed = |error: Errno| (Answer::Not(error.raw_os_error()), Vec::new());
-    match (question, fds) {
-        (Question::Look { path, links }, _) => match look(path.as_path(), *links, fds.first()) {
-            Ok((facts, place)) => {
-                let gained = rights::gained_by(place.as_fd()).ok().flatten();
-                (Answer::There { facts, gained }, vec![place])
-            }
-            Err(error) => failed(error),
-        },
-        (Question::Root { path }, _) => match unmount::walk(path.as_path()) {
-            Ok((folder, root)) => (Answer::Root, vec![folder, root]),
-            Err(error) => failed(error),
-        },
-        (Question::Device, [mail, ..]) => {
-            (Answer::Device, mailbox::look(mail.as_fd()).into_iter().collect())
-        }
-        (Question::Image, [mail, ..]) => {
-            let found = mailbox::look_for_image(mail.as_fd()).map(std::fs::File::from);
-            let identity = found.and_then(|found| found.metadata().ok());
-            // By here it is closed: one that cannot be keeps this from answering.
-            (Answer::Image(identity.map(|meta| crate::image::identity(&meta))), Vec::new())
-        }
-        (Question::Copies { pid, wanted }, [daemon, ..]) => {
-            let copies = connections::copies(daemon.as_fd(), *pid, wanted);
-            let (inodes, copies) = copies.into_iter().unzip();
-            (Answer::Copies(inodes), copies)
-        }
-        (Question::Opened { pid }, [daemon, ..]) => {
-            (Answer::Opened(opened::image(daemon.as_fd(), *pid)), Vec::new())
-        }
-        (Question::PidFile { paths, pid }, _) => {
-            (Answer::PidFile(pidfile::find(paths, *pid)), Vec::new())
-        }
-        (Question::Finish, [recorder, mail, ..]) => {
-            (Answer::Finish(finish::carry_out(recorder.as_fd(), mail.as_fd())), Vec::new())
-        }
-        _ => failed(Errno::INVAL),
-    }
-}
-
-fn look(path: &Path, links: Links, from: Option<&OwnedFd>) -> rustix::io::Result<(Facts, OwnedFd)> {
-    let place = match from {
-        Some(from) if path.as_os_str().is_empty() => rustix::io::fcntl_dupfd_cloexec(from, 0)?,
-        Some(from) => openat(from, path, links.flags(), Mode::empty())?,
-        None => openat(rustix::fs::CWD, path, links.flags(), Mode::empty())?,
-    };
-    Ok((Facts::asked(&place)?, place))
 }
 
 #[cfg(test)]
