@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::handover::{Descriptors, Link, Note};
-use crate::keeper::self_as;
+use crate::role::self_as;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;

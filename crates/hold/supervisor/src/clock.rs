@@ -3,12 +3,15 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, SystemTime};
 
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
 /// CLOCK_MONOTONIC in nanoseconds, never 0.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds).max(1)
+    seconds.saturating_mul(SECOND).saturating_add(nanoseconds).max(1)
 }
 
 /// Microseconds from `from` to `to`, both of [`now`]; 0 if they are the wrong way round.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
+pub(crate) const RECORDER_SLACK: u64 = 256 << 20;
 /// Version of [`Config`] and of the other things that keeper and supervisor hand to each other.
 pub const VERSION: u32 = 1;
 

@@ -89,6 +89,17 @@ pub struct Reasons {
     begun: Option<(u64, u64)>,
 }
 
+/// Why a mount is read-only, and what that keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadOnly {
+    /// Why.
+    pub reason: String,
+    /// Where what was acknowledged since the checkpoint is kept; `null` if nothing was, or it could not be.
+    pub oplog: Option<String>,
+    /// How many operations these are.
+    pub operations: u64,
+}
+
 /// Who tells of a loss does so at once. One that is not told for so long was begun by somebody who has died.
 const TELLING: u64 = 10_000_000_000;
 

@@ -4,7 +4,7 @@
 
 use crate::background;
 use crate::clock;
-use crate::config::{Config, Medium, Policy, VERSION};
+use crate::config::{Config, Medium, Policy, RECORDER_SLACK};
 use crate::error::{Error, Result};
 use crate::handover::{Descriptors, Link, Note, Received, close_aside};
 use crate::image::ImageFds;
@@ -12,8 +12,8 @@ use crate::instances::NewInstance;
 use crate::memfile;
 use crate::process::{Exit, Exited, Watched, reap};
 use crate::programs;
+use crate::role::{LACKS, become_subreaper, start_self};
 use crate::signals::Signals;
-use crate::supervisor::SLACK;
 use crate::text::{OsText, bytes};
 use belay_recorder::{Capacity, Control, Layout};
 use belay_sys::Mapping;
@@ -23,8 +23,6 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGCHLD, SIGKILL};
 use std::collections::VecDeque;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -35,9 +33,6 @@ const FIRST_TRIES: u32 = 5;
 /// Supervisors in a row that may end by their own doing, each soon after its start: what one of them dies of is found by the
 /// next in the same place.
 const OWN_DEATHS: u32 = 8;
-/// The exit code of a supervisor that could not begin for want of something that the machine may have in a moment (EX_TEMPFAIL
-/// of sysexits.h). It counts for nothing.
-pub const LACKS: i32 = 75;
 /// How long such is waited for before the first supervisor has begun; then there is no end to it, as nothing is lost by waiting.
 const FIRST_PATIENCE: u64 = 30_000_000_000;
 /// The longest configuration, as it is written down. What cannot be read again, or shown, is refused at the start: a mount whose
@@ -136,7 +131,7 @@ fn covered(config: &Config) -> Option<OwnedFd> {
 fn make_recorder(config: &Config) -> Result<OwnedFd> {
     let large = if matches!(config.policy, Policy::Epoch | Policy::Buffer) {
         // More than that is given up in any case.
-        memfile::create_large(config.recorder_limit.saturating_add(SLACK))
+        memfile::create_large(config.recorder_limit.saturating_add(RECORDER_SLACK))
     } else {
         None
     };
@@ -217,40 +212,6 @@ fn nobody_there() -> Error {
         "no supervisor is at standard input",
         "this command is for belay itself: use `belay run`",
     )
-}
-
-/// Makes this process the parent of all orphans among its descendants.
-///
-/// # Errors
-/// Those of prctl(2).
-pub fn become_subreaper() -> Result<()> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|e| Error::system("become", "a subreaper", e, "use Linux 3.4 or later"))
-}
-
-/// Starts this very program again with the hidden subcommand `role`, the other end of a link as its
-/// standard input, and sends it `hello` with all descriptors.
-///
-/// # Errors
-/// Those of fork and exec, and of sending.
-pub fn start_self(role: &str, verbose: u8, hello: &Note, fds: &Descriptors) -> Result<(Link, u32)> {
-    let (ours, theirs) = Link::pair()?;
-    let wrap = |e: std::io::Error| {
-        Error::system("start", format!("belay's {role}"), e, "raise the limit of processes")
-    };
-    // Sent first: the message waits in the socket, so the new process never waits for us.
-    ours.send_descriptors(hello, fds).map_err(|e| wrap(e.into()))?;
-    let mut command = self_as(role, verbose);
-    let child = command.stdin(Stdio::from(theirs.into_fd())).spawn().map_err(wrap)?;
-    Ok((ours, child.id()))
-}
-
-/// This very program with the hidden subcommand `role`, even if its file was replaced or removed meanwhile.
-pub fn self_as(role: &str, verbose: u8) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("belay").arg(role);
-    command.args(std::iter::repeat_n("-v", usize::from(verbose)));
-    command
 }
 
 struct Keeper {
@@ -475,19 +436,4 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Checks that a configuration was made by this version of belay.
-///
-/// # Errors
-/// If it was not.
-pub fn check_version(config: &Config) -> Result<()> {
-    if config.version == VERSION {
-        return Ok(());
-    }
-    Err(Error::refused(
-        "configuration",
-        format!("it has version {}, this program needs {VERSION}", config.version),
-        "use one version of belay for all processes of a mount",
-    ))
 }

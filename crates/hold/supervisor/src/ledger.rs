@@ -6,14 +6,15 @@
 
 use crate::autopsy::journal::Journal;
 use crate::config::VERSION;
-use crate::degraded::Reasons;
+use crate::degraded::{ReadOnly, Reasons};
+use crate::detection::Detection;
 use crate::error::{Error, Result};
 use crate::memfile::{read_at, write_at};
 use crate::mounts::MountFact;
 use crate::process::Exit;
 use crate::programs::Identity;
 use crate::stalled::Row;
-use crate::supervisor::buffer::Seen;
+use crate::stores::Seen;
 use belay_effects::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
@@ -130,17 +131,6 @@ pub struct Forward {
     pub all: u32,
 }
 
-/// Why a mount is read-only, and what that keeps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadOnly {
-    /// Why.
-    pub reason: String,
-    /// Where what was acknowledged since the checkpoint is kept; `null` if nothing was, or it could not be.
-    pub oplog: Option<String>,
-    /// How many operations these are.
-    pub operations: u64,
-}
-
 /// The daemon's program: what has served, and what is at its path instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
@@ -223,83 +213,6 @@ pub struct Stop {
     /// When the daemon was killed for it, monotonic nanoseconds.
     #[serde(default)]
     pub killed_ns: Option<u64>,
-}
-
-/// How the end of a generation was noticed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "by")]
-pub enum Detection {
-    /// Its process ended.
-    Death,
-    /// Its process could not be started.
-    NotStarted {
-        /// Why.
-        why: String,
-    },
-    /// It runs without belay's library, so nothing that it does can be held.
-    Unheld {
-        /// What is known of it.
-        why: String,
-    },
-    /// It unmounted and ended, and nobody had asked it to.
-    GaveUp,
-    /// A request was in flight for too long.
-    Hang {
-        /// Which, and how long.
-        request: String,
-    },
-    /// It used too much memory.
-    Memory {
-        /// How much, in bytes.
-        bytes: u64,
-        /// How much it may use (`--memory-limit`).
-        #[serde(default)]
-        limit: u64,
-    },
-    /// The memory that it shares with belay took more than what is on record there.
-    Recorder {
-        /// How much, in bytes.
-        bytes: u64,
-        /// How much of that can be on record.
-        on_record: u64,
-    },
-    /// A successor was not ready in time.
-    StartTimeout,
-    /// The user asked for a signal.
-    Requested {
-        /// Its name.
-        signal: String,
-    },
-    /// A planned restart.
-    Restart,
-    /// Its end was the checkpoint of a daemon that writes what it holds only then.
-    Checkpoint,
-    /// A new supervisor found the daemon gone or half started.
-    Takeover,
-    /// It gave a reply that breaks the protocol, and was ended for that.
-    Violation {
-        /// What is wrong with the reply.
-        rule: String,
-        /// What it answers.
-        request: String,
-        /// How it begins.
-        reply: String,
-    },
-}
-
-impl Detection {
-    /// From what a shim has put on record.
-    pub fn violation(text: &[u8]) -> Self {
-        // Whatever is there, the daemon may have written it.
-        let plain = |line: Option<&str>| -> String {
-            let text = line.unwrap_or_default().chars();
-            text.map(|c| if c.is_control() { ' ' } else { c }).collect()
-        };
-        let text = String::from_utf8_lossy(text);
-        let mut lines = text.splitn(3, '\n');
-        let (rule, reply) = (plain(lines.next()), plain(lines.next()));
-        Self::Violation { rule, reply, request: plain(lines.next()) }
-    }
 }
 
 /// A crash, from the death of a generation to the end of its recovery.

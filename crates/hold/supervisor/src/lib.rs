@@ -17,10 +17,13 @@
 //! | [`ledger`] | what a new supervisor must know of the old one |
 //! | [`degraded`] | what was lost, or cannot be kept now |
 //! | `keep` | how an op-log is kept in a file |
+//! | [`detection`] | how the end of a daemon is noticed |
+//! | [`role`] | how belay starts itself again, as keeper or supervisor |
 //! | [`handover`] | how descriptors and notes pass between keeper and supervisor |
 //! | [`fusermount`] | how ordinary users mount and unmount |
 //! | [`instances`] | the state directory |
 //! | [`folder`], `private` | folders that are held, and who else may write to them or exchange them |
+//! | [`stores`] | what a daemon stores to, and whether it has |
 //! | [`orphans`] | mounts whose belay was killed |
 //! | [`image`] | which image a daemon works on under the policy `epoch`, and where its journal lies |
 //! | `programs` | which file a program is, and whether belay's library is in a process |
@@ -55,6 +58,7 @@ pub mod config;
 mod connections;
 pub mod contents;
 pub mod degraded;
+pub mod detection;
 pub mod error;
 pub mod folder;
 pub mod fusermount;
@@ -82,11 +86,13 @@ mod programs;
 pub mod protocol;
 pub mod report;
 pub mod rights;
+pub mod role;
 pub mod scout;
 pub mod signals;
 pub mod stalled;
 pub mod status;
 pub mod stderr;
+pub mod stores;
 pub mod supervisor;
 pub mod text;
 pub mod threads;

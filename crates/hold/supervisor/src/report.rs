@@ -3,9 +3,10 @@
 use crate::autopsy::journal::Journal;
 use crate::autopsy::{Frame, Site};
 use crate::clock;
+use crate::degraded::ReadOnly;
+use crate::detection::Detection;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::ledger::{Detection, ReadOnly};
 use crate::process::Exit;
 use crate::text::{self, line as one_line};
 use belay_recorder::control::Decision;

@@ -1,10 +1,12 @@
-//! Signals as a readable descriptor.
+//! Signals: as a readable descriptor, and what keeps a process from acting on one.
 
 use crate::error::{Error, Result};
+use crate::process::{is_frozen, is_stopped};
 use rustix::fd::{AsFd, BorrowedFd};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -72,4 +74,29 @@ pub fn is_ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal - 1)) != 0
+}
+
+/// Why process `pid` does not act on this signal before something else happens; `None` if it may.
+pub fn defers(pid: u32, signal: i32) -> Option<&'static str> {
+    // These are acted on by a process that is stopped, and what is frozen is told of by its silence.
+    if matches!(signal, SIGKILL | SIGSTOP | SIGCONT) {
+        return None;
+    }
+    if is_stopped(pid) {
+        return Some("it is stopped, and takes no signal before SIGCONT");
+    }
+    let frozen = is_frozen(pid) || is_frozen_to_signals(pid);
+    frozen.then_some("it is frozen (cgroup freezer), and takes no signal before it is thawed")
+}
+
+/// Whether the freezer of cgroup v2 holds process `pid`, as far as that is told: until it is killed.
+fn is_frozen_to_signals(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(group) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return false;
+    };
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter().any(|root| {
+        fs::read_to_string(format!("{root}{group}/cgroup.events"))
+            .is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
+    })
 }

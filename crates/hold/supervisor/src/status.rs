@@ -4,9 +4,9 @@
 //! [`SCHEMA_VERSION`] growing. All times are in microseconds unless the name says otherwise.
 
 use crate::blackout::Summary;
+use crate::degraded::ReadOnly;
 use crate::degraded::{Kind, Reason};
 use crate::image::AtStart;
-use crate::ledger::ReadOnly;
 use crate::process::Exit;
 use crate::stalled::Stalled;
 use crate::text::{self, count, escaped};

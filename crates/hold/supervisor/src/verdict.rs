@@ -1,6 +1,6 @@
 //! What the end of a daemon's process means: the one place where that is decided.
 
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::process::Exit;
 use belay_recorder::Blame;
 use belay_recorder::control::ending;

@@ -13,7 +13,7 @@ mod control;
 pub(crate) mod device;
 pub(crate) mod held;
 mod path;
-mod removal;
+pub(crate) mod removal;
 pub(crate) mod table;
 pub(crate) mod way;
 

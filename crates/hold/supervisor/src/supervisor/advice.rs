@@ -12,7 +12,7 @@ impl Supervisor {
     /// The first daemon ended without a mount.
     pub(super) fn came_to_nothing(&mut self, exit: Exit, code: i32, explain: bool) {
         self.drain_stderr();
-        let words = self.tail.lines();
+        let words = self.words.lines();
         if words.iter().any(|line| line.starts_with(NOT_HELD)) {
             // It was belay that ended it, and has said why.
             tracing::error!("{}: {}", self.config.command_line(), self.not_held());
@@ -26,7 +26,7 @@ impl Supervisor {
     /// The first daemon had mounted, and ended before anybody was served.
     pub(super) fn served_nobody(&mut self, exit: Exit) {
         self.drain_stderr();
-        let words = self.tail.lines();
+        let words = self.words.lines();
         self.never_served(exit);
         self.advise(&words);
     }

@@ -1,14 +1,14 @@
 //! What clients ask at the control socket, and what they are answered.
 
 use super::Supervisor;
-use super::clients::Wait;
-use super::deadlines::Due;
-use super::undead::defers;
+use super::parts::clients::Wait;
+use super::parts::deadlines::Due;
 use crate::clock;
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::mounts;
 use crate::process::signal_name;
 use crate::protocol::{Answer, Ask, StopHow};
+use crate::signals::defers;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGKILL, SIGSTOP};
 use std::thread;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 impl Supervisor {
     pub(super) fn accept_clients(&mut self) {
-        self.clients.accept(&self.fds.control, &self.epoll);
+        self.clients.accept(&self.fds.control, self.events.set());
     }
 
     pub(super) fn serve_client(&mut self, token: u64) {
@@ -145,7 +145,7 @@ impl Supervisor {
                 if error == Errno::PERM { "; `belay status` says why, and what helps" } else { "" };
             format!("cannot send signal {signal} to process {pid}: {error}{hint}")
         })?;
-        self.cause = Some((cause, clock::now()));
+        self.daemon.is_to_die(cause, clock::now());
         match defers(pid, signal) {
             // What ends a daemon that hangs ends this one.
             Some(_) if self.config.hang_timeout_ms.is_some() => Ok(()),

@@ -2,65 +2,15 @@
 //! file (docs/buffer.md).
 
 use super::Supervisor;
-use crate::look::{Facts, Found, Links, look};
+use crate::look::{Found, Links, look};
 use crate::mounts;
 use crate::process::Exit;
+use crate::stores::{Folders, Seen};
 use crate::text::OsText;
-use belay_image::overlay::{Capacity, Overlay};
+use belay_image::overlay::Overlay;
 use belay_recorder::control::{ending, flags, options};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use serde::{Deserialize, Serialize};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-
-/// What tells a file from another, and from itself as it was before it was written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-/// What is known of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Seen {
-    /// Nothing: it could not be looked at, or not without asking the daemon.
-    #[default]
-    Unknown,
-    /// It was not there.
-    Absent,
-    /// It was like this.
-    There(Mark),
-}
-
-impl Seen {
-    fn of(found: &Found) -> Self {
-        match found {
-            Found::There(there) => Self::There(Mark::of(&there.facts)),
-            _ if found.is_absent() => Self::Absent,
-            _ => Self::Unknown,
-        }
-    }
-
-    /// Whether it has surely changed since it was like `before`.
-    fn has_changed_since(self, before: Self) -> bool {
-        self != before && self != Self::Unknown && before != Self::Unknown
-    }
-}
-
-impl Mark {
-    fn of(facts: &Facts) -> Self {
-        let time = |(seconds, nanoseconds): (i64, u32)| (seconds, nanoseconds.into());
-        let Facts { device, inode, size, .. } = *facts;
-        Self { device, inode, size, modified: time(facts.modified), changed: time(facts.changed) }
-    }
-}
-
-/// The folders of what the daemon stores to, as far as they could be held.
-#[derive(Debug, Default)]
-pub(super) struct Folders(Vec<Option<OwnedFd>>);
 
 impl Supervisor {
     /// Whether the policy is `buffer`.
@@ -74,7 +24,7 @@ impl Supervisor {
     }
 
     fn nothing_written(&self) -> Overlay<'_, std::sync::Arc<belay_sys::Mapping>> {
-        Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
+        self.recorder.overlay()
     }
 
     /// Epochs begin before the first daemon.
@@ -90,8 +40,9 @@ impl Supervisor {
 
     /// A generation is about to be started: what its store is like.
     pub(super) fn mark_stores(&mut self) {
-        if self.stores.0.is_empty() {
-            self.stores.0 = self.config.stores.iter().map(|path| self.folder(path)).collect();
+        if !self.looks.stores.are_held() {
+            self.looks.stores =
+                Folders::new(self.config.stores.iter().map(|path| self.folder(path)).collect());
         }
         let stores = self.config.stores.iter().enumerate();
         self.book.stores = stores.map(|(at, path)| self.look_at(at, path.as_path())).collect();
@@ -108,8 +59,7 @@ impl Supervisor {
 
     /// What the store of that number is like, as far as that can be seen without asking the daemon for it.
     fn look_at(&self, number: usize, path: &Path) -> Seen {
-        let folder = self.stores.0.get(number).and_then(Option::as_ref);
-        Seen::of(&self.look_behind(path, folder.map(AsFd::as_fd)))
+        Seen::of(&self.look_behind(path, self.looks.stores.of(number)))
     }
 
     /// What is at `path`: through `folder`, which was held before, if the held mount is on the way to it by now.
@@ -118,7 +68,7 @@ impl Supervisor {
             return self.look(path);
         }
         let (Some(folder), Some(name)) = (folder, path.file_name()) else { return Found::Unknown };
-        match look(&self.scouts, Some(folder), Path::new(name), Links::Themselves) {
+        match look(&self.helpers.scouts, Some(folder), Path::new(name), Links::Themselves) {
             // A link may lead into the mount as well.
             Found::There(there) if there.facts.is_link() => Found::Unknown,
             found => found,
@@ -129,7 +79,7 @@ impl Supervisor {
     pub(super) fn look(&self, path: &Path) -> Found {
         match self.is_hidden(path) {
             true => Found::Unknown,
-            false => look(&self.scouts, None, path, Links::Followed),
+            false => look(&self.helpers.scouts, None, path, Links::Followed),
         }
     }
 
@@ -177,39 +127,6 @@ impl Supervisor {
                 tracing::error!("{why}");
                 false
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scout::Scouts;
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    #[test]
-    fn what_could_not_be_seen_is_not_taken_for_stored() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("store");
-        let looping = dir.path().join("link");
-        symlink(&looping, &looping).expect("link");
-        let at = |path: &Path| Seen::of(&look(&Scouts::default(), None, path, Links::Followed));
-        let unknown = at(&looping);
-        assert_eq!(unknown, Seen::Unknown);
-        assert!(!path.exists()); // the kernel remembers that
-        let absent = at(&path);
-        assert_eq!(absent, Seen::Absent);
-        fs::write(&path, "text").expect("write");
-        let there = at(&path);
-        assert!(matches!(there, Seen::There(_)));
-        assert!(there.has_changed_since(absent) && absent.has_changed_since(there));
-        for seen in [unknown, absent, there] {
-            assert!(!seen.has_changed_since(seen));
-            assert!(!seen.has_changed_since(unknown) && !unknown.has_changed_since(seen));
-            // Not lost between two supervisors.
-            let json = serde_json::to_string(&seen).expect("json");
-            assert_eq!(serde_json::from_str::<Seen>(&json).expect("json"), seen);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Checkpoints, under the policy `epoch`: when to ask for one, and who is told of it.
 
-use super::clients::Wait;
+use super::Supervisor;
 use super::commits::refusal;
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::parts::clients::Wait;
+use super::parts::deadlines::Due;
 use crate::clock;
-use crate::ledger::Detection;
+use crate::clock::SECOND;
+use crate::detection::Detection;
 use crate::process::Exit;
 use crate::protocol::Answer;
 use crate::status::{Epoch, Forward};
@@ -90,7 +91,7 @@ impl Supervisor {
     }
 
     pub(super) fn overlay(&self) -> Overlay<'_, Arc<Mapping>> {
-        Overlay::new(&self.memory, self.layout.epochs, Capacity::MOUNT)
+        self.recorder.overlay()
     }
 
     /// What the status says of epochs.
@@ -180,7 +181,7 @@ impl Supervisor {
         }
         if self.daemon.holder().is_some() && self.kill_daemon() {
             let request = "its end, for a checkpoint".to_owned();
-            self.cause = Some((Detection::Hang { request }, now));
+            self.daemon.is_to_die(Detection::Hang { request }, now);
         }
     }
 
@@ -200,10 +201,10 @@ impl Supervisor {
 
     /// How many requests were acknowledged that no checkpoint has; `None` if that cannot be told.
     pub(super) fn unsaved(&self) -> Option<usize> {
-        let at = self.layout.epochs + Capacity::MOUNT.words();
+        let at = self.recorder.layout().epochs + Capacity::MOUNT.words();
         let look = || {
             let epoch = self.overlay().epoch().ok()?;
-            let memory = Arc::clone(&self.memory);
+            let memory = Arc::clone(self.recorder.memory());
             let log = Oplog::look(memory, at, belay_oplog::Capacity::MOUNT, epoch).ok()?;
             Some(log.sizes().records)
         };

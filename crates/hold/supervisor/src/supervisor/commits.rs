@@ -1,10 +1,11 @@
 //! What commits checkpoints: it is started, told, heard, and what of it fails is said.
 
-use super::clients::Wait;
-use super::deadlines::Due;
-use super::desk::Commits;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::clients::Wait;
+use super::parts::deadlines::Due;
+use super::parts::desk::Commits;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::committer::{Committer, Failing, Place, Steps};
 use crate::degraded::Kind;
 use crate::handover::Note;
@@ -65,15 +66,14 @@ impl Supervisor {
         let files = image.files(&self.fds).map_err(|why| why.to_string())?;
         let steps = Steps::new(files.image.name(), files.journal.name());
         let files = Mutex::new(files);
-        let event =
-            belay_sys::dup_cloexec(self.committed.as_fd()).map_err(|why| why.to_string())?;
-        let (memory, layout) = (Arc::clone(&self.memory), self.layout);
+        let event = self.events.counter_for_another().map_err(|why| why.to_string())?;
+        let (memory, layout) = (Arc::clone(self.recorder.memory()), self.recorder.layout());
         let (last, new_journal, failing) = (Arc::default(), Arc::default(), Arc::default());
         let image_mail =
             belay_sys::dup_cloexec(self.fds.image_mail.as_fd()).map_err(|why| why.to_string())?;
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
-        let (opened, scouts) = (AtomicBool::new(false), Arc::clone(&self.scouts));
+        let (opened, scouts) = (AtomicBool::new(false), Arc::clone(&self.helpers.scouts));
         Ok(Place {
             memory,
             layout,

@@ -25,7 +25,7 @@ const DEATH: Duration = Duration::from_secs(1);
 impl Supervisor {
     /// Somebody wants belay to stop; a second wish ends all patience.
     pub(super) fn request_stop(&mut self) {
-        self.nudge.end();
+        self.helpers.nudge.end();
         if self.book.stop.is_none() {
             tracing::debug!("asked to stop");
         }
@@ -84,7 +84,7 @@ impl Supervisor {
         match (process, self.book.mount.clone()) {
             (Some(process), Some(mount)) => {
                 let device = belay_sys::dup_cloexec(self.device()).ok();
-                let scouts = Arc::clone(&self.scouts);
+                let scouts = Arc::clone(&self.helpers.scouts);
                 if let Err(error) = mounts::release(mount, device, process, scouts) {
                     // Its time is not over: it is tried again in that.
                     self.lacks_thread(&format!("cannot start a thread that unmounts: {error}"));
@@ -102,7 +102,7 @@ impl Supervisor {
     /// what is to be said if the mount stays.
     pub(super) fn take_mount_off(&self, patience: Duration) -> Option<String> {
         let mount = self.book.mount.as_ref()?;
-        let done = mounts::abort_and_detach(mount, self.device(), &self.scouts, patience);
+        let done = mounts::abort_and_detach(mount, self.device(), &self.helpers.scouts, patience);
         let why = done.err()?;
         let why = format!(
             "not unmounted yet: {why}; what is left there gives errors, and `belay stop` takes it away later"
@@ -137,7 +137,7 @@ impl Supervisor {
         if self.life.ended().is_some() {
             return;
         }
-        self.nudge.end();
+        self.helpers.nudge.end();
         self.drain_stderr();
         self.finish_effects();
         // From here on nothing comes of a wish; but who has one by now is told as well.
@@ -157,7 +157,7 @@ impl Supervisor {
         if self.process().is_none_or(|process| process.is_dead()) {
             self.take_off_seconds();
         }
-        self.backtraces.finish();
+        self.helpers.backtraces.finish();
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.or(stays).as_deref());
         self.keeper.tell(&Note::Done { code });
@@ -174,7 +174,7 @@ impl Supervisor {
             return; // it lives on without belay, and has what it had
         }
         // What the daemon has left as its image may be a file of anybody's.
-        match self.scouts.finish(self.fds.recorder.as_fd(), self.fds.image_mail.as_fd()) {
+        match self.helpers.scouts.finish(self.fds.recorder.as_fd(), self.fds.image_mail.as_fd()) {
             Ok(0) => {}
             Ok(n) => {
                 let transactions = count(n as u64, "transaction");

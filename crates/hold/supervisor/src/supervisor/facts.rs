@@ -1,7 +1,8 @@
 //! The status of the mount.
 
-use super::{SECOND, Supervisor};
+use super::Supervisor;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::degraded::Kind;
 use crate::instances::REPORTS;
 use crate::ledger;
@@ -10,11 +11,8 @@ use crate::status::{
     Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
 };
 use crate::text::OsText;
-use belay_effects::area::{Area, Tally};
-use belay_image::overlay::{self, Overlay};
+use belay_effects::area::Tally;
 use belay_recorder::control::{Counter, Loss, flags, options};
-use belay_recorder::{Control, Store};
-use std::sync::Arc;
 
 /// What is said once of a daemon that was seen to do that.
 const KEEPS_WRITES: &str = "this daemon answers changes and keeps them to itself: they are lost if it dies before it stores them; use --policy \
@@ -48,7 +46,7 @@ impl Supervisor {
     }
 
     fn effects(&self) -> Effects {
-        let area = Area::new(&*self.memory, self.layout);
+        let area = self.recorder.area();
         Effects {
             replayed: area.tally(Tally::Replayed),
             probed: area.tally(Tally::Probed),
@@ -63,7 +61,7 @@ impl Supervisor {
 
     fn image(&self) -> Option<Image> {
         let image = self.config.image.as_ref()?;
-        let overlay = Overlay::new(&*self.memory, self.layout.epochs, overlay::Capacity::MOUNT);
+        let overlay = self.recorder.overlay();
         Some(Image {
             path: image.path.show(),
             journal: image.journal.show(),
@@ -112,7 +110,7 @@ impl Supervisor {
 
     /// Carries over where the daemon writes on though the host forbids it.
     pub(super) fn hear_mirror(&mut self) {
-        match self.mirror.told() {
+        match self.helpers.mirror.told() {
             Some(what) => self.degrade(Kind::Mount, &what),
             None => self.restored(Kind::Mount),
         }
@@ -131,9 +129,7 @@ impl Supervisor {
             tracing::warn!("{KEEPS_WRITES}");
             self.keep_book();
         }
-        let memory = Arc::clone(&self.memory);
-        let control = Control::new(&memory, self.layout);
-        let losses = self.book.degraded.hear(&control, clock::now());
+        let losses = self.book.degraded.hear(&self.recorder.control(), clock::now());
         for (loss, what) in losses {
             if loss == Loss::Second {
                 self.hear_of_second(&what);
@@ -159,7 +155,7 @@ impl Supervisor {
         self.look_for_progress();
         let control = self.control();
         let count = |counter| control.counter(counter);
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let store = self.recorder.store();
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
@@ -169,7 +165,7 @@ impl Supervisor {
             crashes: self.book.crashes,
             planned: self.book.planned,
             restarts: self.book.restarts,
-            blackout_us: self.blackouts.summary(),
+            blackout_us: self.kept.blackouts(),
             requests: Requests {
                 in_flight: self.requests().count(),
                 total: count(Counter::Requests),

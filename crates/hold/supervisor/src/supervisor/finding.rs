@@ -3,22 +3,10 @@
 //! A daemon may serve before there is such a place: the kernel asks it as soon as the file system is made, which may be put in
 //! its place later, also by another call (fsmount(2), move_mount(2)).
 
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::deadlines::Due;
+use super::parts::looks::place::FIRST;
 use crate::mounts;
-
-/// The first pause between two looks at the mount table, and the longest.
-const FIRST: u64 = SECOND / 100;
-const LONGEST: u64 = 10 * SECOND;
-
-/// Looks for the place of a file system that is served, and in no place yet.
-#[derive(Debug, Default)]
-pub(super) struct Looks {
-    /// The pause after the next look.
-    pause: u64,
-    /// Since when.
-    since: Option<u64>,
-}
 
 impl Supervisor {
     /// Finds the mount in the mount table, if it is not known yet.
@@ -48,26 +36,25 @@ impl Supervisor {
             true => self.deadlines.set(Due::Place, now.saturating_add(FIRST)),
             false => self.deadlines.cancel(Due::Place),
         }
-        self.finding.pause = FIRST;
-        self.finding.since = self.finding.since.or(Some(now)).filter(|_| unknown);
+        self.looks.place.begin(now, unknown);
     }
 
     /// Since when that is looked for in vain.
     pub(super) fn looks_for_mount_since(&self) -> Option<u64> {
-        self.finding.since
+        self.looks.place.since()
     }
 
     /// Looks, as it is time to.
     pub(super) fn look_for_mount(&mut self, now: u64) {
-        self.finding.pause = self.finding.pause.saturating_mul(2).min(LONGEST);
+        let pause = self.looks.place.again();
         self.find_mount();
         // Also if it has not been found: that it has no place is told at some time.
         self.tell_serving();
         if self.book.mount.is_some() {
-            self.finding = Looks::default();
+            self.looks.place.end();
             self.pursue_stop();
         } else {
-            self.deadlines.set(Due::Place, now.saturating_add(self.finding.pause));
+            self.deadlines.set(Due::Place, now.saturating_add(pause));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Supervisor;
 use super::lifecycle::Event;
 use crate::clock;
 use crate::committer::{Committer, Failing};
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::process::Exit;
 use crate::text::count;
 use belay_recorder::control::flags;
@@ -162,9 +162,10 @@ impl Supervisor {
 
     /// Answers those who ask how it is. What they wish comes to nothing any more, but they are told of the end.
     fn serve_in_the_end(&mut self) {
-        let mut fds = [&self.committed, &self.fds.control].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut fds =
+            [self.events.counter(), &self.fds.control].map(|fd| PollFd::new(fd, PollFlags::IN));
         let _ = poll(&mut fds, Some(&LOOK));
-        let _ = rustix::io::read(&self.committed, &mut [0_u8; 8]);
+        self.events.reset_counter();
         self.serve_all_clients();
     }
 }

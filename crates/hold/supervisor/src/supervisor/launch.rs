@@ -3,11 +3,11 @@
 //! Invariant: the lease is `{generation, 0}` before a process of that generation is started, and
 //! the instants are cleared only then, when nobody can set them.
 
-use super::daemon::Daemon;
-use super::deadlines::Due;
+use super::Supervisor;
 use super::lifecycle::Event;
+use super::parts::deadlines::Due;
+use super::parts::tokens::PROCESS;
 use super::second::give_outer;
-use super::{PROCESS, Supervisor};
 use crate::clock;
 use crate::error::{Error, passes};
 use crate::fusermount::may_mount;
@@ -52,18 +52,16 @@ impl Supervisor {
     pub(super) fn launch(&mut self) {
         self.mark_stores();
         self.live(Event::Starts);
-        self.cause = None;
+        self.daemon.take_cause();
         self.deadlines.cancel(Due::Retiring);
-        self.ages.clear();
-        self.unread = None;
-        self.unknown = None;
+        self.looks.hang.clear();
         self.choose_program();
         self.tidy_mailbox();
         self.take_off_seconds();
         let now = clock::now();
         self.deadlines.set(Due::Unheld, now + super::program::FIRST_LOOK);
         self.begin_to_look_for_stray();
-        self.record_pause = 0;
+        self.looks.record.reset();
         self.deadlines.set(Due::Look, now);
         self.calm_event();
         self.control().clear_instants();
@@ -92,7 +90,7 @@ impl Supervisor {
                 }
                 // The number may have belonged to a process before.
                 self.exits.forget(watched.pid);
-                self.daemon = Daemon::Started(watched);
+                self.daemon.is_started(watched);
                 self.keep_book();
             }
             Err(error) => self.not_started(&error),
@@ -231,7 +229,7 @@ impl Supervisor {
         };
         let watched = self.watch_child(child.id());
         match &watched {
-            Ok(watched) if apart => self.mirror.note(watched.pid),
+            Ok(watched) if apart => self.helpers.mirror.note(watched.pid),
             Ok(_) => {}
             // Nobody would hear of its end.
             Err(_) => {
@@ -255,7 +253,7 @@ impl Supervisor {
         let Some(seen) = mounts::uncovered(mount)? else {
             return Ok(PrivateMountNamespace { way: Vec::new(), device, may_wait: false });
         };
-        let may_wait = match unmount::is_near(&seen, &self.scouts) {
+        let may_wait = match unmount::is_near(&seen, &self.helpers.scouts) {
             Ok(near) => far || !near,
             Err(Errno::TIMEDOUT) => {
                 let why = unmount::silent();
@@ -279,7 +277,7 @@ impl Supervisor {
     /// The program, which may be another by now than the one that was looked at before the first start.
     fn program_to_start(&self, held: bool) -> io::Result<There> {
         let found = if held {
-            look_held(&self.scouts, as_fd(&self.fds.program))
+            look_held(&self.helpers.scouts, as_fd(&self.fds.program))
         } else if self.is_hidden(&self.config.program) {
             return Err(io::Error::other("its own mount hides it"));
         } else {
@@ -295,7 +293,7 @@ impl Supervisor {
     fn watch_child(&self, pid: u32) -> io::Result<Watched> {
         let watched = Watched::find(pid)?;
         let watched = watched.ok_or_else(|| io::Error::other("cannot watch its process"))?;
-        self.listen_to(&watched, PROCESS)?;
+        self.events.listen_to(&watched, PROCESS)?;
         Ok(watched)
     }
 

@@ -3,7 +3,7 @@
 use super::Supervisor;
 use super::lifecycle::{Command, Event, Failure, Worthless};
 use crate::clock;
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::process::Exit;
 use crate::verdict::Next;
 
@@ -37,7 +37,7 @@ impl Supervisor {
             }
             Command::Serve => self.serves(),
             Command::HoldConnections => {
-                if self.connects {
+                if self.late.connects() {
                     self.hold_connections();
                 }
             }

@@ -2,11 +2,13 @@
 
 use super::Supervisor;
 use crate::clock;
-use crate::ledger::Detection;
+use crate::detection::Detection;
+use crate::inflight::Requests;
 use crate::mounts;
 use crate::process::{is_stopped, resident_bytes};
 use crate::text;
 use belay_recorder::control::{Counter, Instant};
+use rustix::fd::AsFd;
 use std::time::Duration;
 
 /// What is noted of a signal on request after which the daemon was killed all the same.
@@ -22,20 +24,20 @@ impl Supervisor {
         let Some(detection) = found else { return };
         if self.kill_daemon() {
             // It hangs because somebody has asked for it: no request is to blame.
-            let detection = match (self.cause.take(), detection) {
+            let detection = match (self.daemon.take_cause(), detection) {
                 (Some((Detection::Requested { signal }, _)), Detection::Hang { request }) => {
                     Detection::Requested { signal: format!("{signal}{THEN}{request})") }
                 }
                 (_, detection) => detection,
             };
-            self.cause = Some((detection, clock::now()));
+            self.daemon.is_to_die(detection, clock::now());
         }
     }
 
     /// Whether belay has killed the daemon, whose end is awaited. One that was given a signal on request may well live on,
     /// so no limit is lifted for that.
     pub(super) fn is_being_killed(&self) -> bool {
-        self.cause.as_ref().is_some_and(|(cause, _)| match cause {
+        self.daemon.cause().is_some_and(|(cause, _)| match cause {
             Detection::Requested { signal } => signal.contains(THEN),
             _ => true,
         })
@@ -60,9 +62,8 @@ impl Supervisor {
         let limit = self.config.hang_timeout()?;
         // Until all is settled, only the request that is settled now has been given to the daemon.
         let alone = (!self.life.serves()).then_some(self.book.generation);
-        let mut ages = std::mem::take(&mut self.ages);
-        let oldest = ages.oldest_in_flight(self.requests(), alone);
-        self.ages = ages;
+        let requests = Requests::new(self.fds.recorder.as_fd(), self.recorder.layout());
+        let oldest = self.looks.hang.oldest(requests, alone);
         let over = |age: u64| Duration::from_nanos(age) > limit;
         let span = |age: u64| text::span(Duration::from_nanos(age));
         let unread = if self.life.serves() { self.unread_for() } else { None };
@@ -88,17 +89,8 @@ impl Supervisor {
     fn unknown_for(&mut self) -> Option<u64> {
         let requests = self.control().counter(Counter::Requests);
         let injected = self.control().counter(Counter::Injected);
-        if !self.has_unknown() {
-            self.unknown = None;
-            return None;
-        }
-        let now = clock::now();
-        let since = match self.unknown {
-            Some((since, counted)) if counted == (requests, injected) => since,
-            _ => now,
-        };
-        self.unknown = Some((since, (requests, injected)));
-        Some(now.saturating_sub(since))
+        let has_unknown = self.has_unknown();
+        self.looks.hang.unknown_for(has_unknown, (requests, injected), clock::now())
     }
 
     fn has_unknown(&self) -> bool {
@@ -125,16 +117,7 @@ impl Supervisor {
     /// read none, as far as repeated looks tell.
     fn unread_for(&mut self) -> Option<u64> {
         let requests = self.control().counter(Counter::Requests);
-        if !mounts::has_unread(self.device()) {
-            self.unread = None;
-            return None;
-        }
-        let now = clock::now();
-        let since = match self.unread {
-            Some((since, counted)) if counted == requests => since,
-            _ => now,
-        };
-        self.unread = Some((since, requests));
-        Some(now.saturating_sub(since))
+        let is_unread = mounts::has_unread(self.device());
+        self.looks.hang.unread_for(is_unread, requests, clock::now())
     }
 }

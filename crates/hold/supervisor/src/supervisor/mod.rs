@@ -5,18 +5,17 @@
 //! | --- | --- |
 //! | [`lifecycle`] | what is next in the life of the mount: all of that is decided there |
 //! | [`life`] | how that is told what has happened, and its decisions are carried out |
+//! | [`parts`] | the state of each part, which knows nothing of the others |
 //! | [`launch`] | how a generation is started |
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
 //! | [`patience`] | what is said of starts that fail, and are made again |
-//! | [`daemon`] | which process was started, or holds the lease |
 //! | [`program`] | which program a successor is, and whether it can be held |
 //! | [`fence`] | what a dead generation may still do |
 //! | [`quell`] | what is killed of it in the end |
 //! | [`kill`] | signals to the daemon, and what is done when they are refused |
 //! | [`undead`] | daemons that are dead while their process stays |
-//! | [`deadlines`] | when something is done without being told |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
@@ -24,18 +23,15 @@
 //! | [`stray`] | starts that come to nothing |
 //! | [`advice`] | what helps then |
 //! | [`unmounting`] | `belay stop` |
-//! | [`clients`] | who is at the control socket, and waits for what |
-//! | [`asked`] | what they ask, and are answered |
+//! | [`asked`] | what is asked at the control socket, and answered |
 //! | [`buffer`] | what is different without an image |
 //! | [`checkpoints`] | when to ask for one, and who is told |
 //! | [`commits`] | what commits it, and whether that works |
-//! | [`desk`] | what is known of both |
 //! | [`last_commit`] | what becomes of epochs at the end |
 //! | [`nudge`] | daemons that are asleep where only a message of the kernel's wakes them |
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`progress`] | whether daemons come to answer anything |
 //! | [`record`] | how much memory the recorder takes |
-//! | [`exits`] | how processes have ended |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
 //!
@@ -44,15 +40,10 @@
 
 mod advice;
 mod asked;
-pub mod buffer;
+mod buffer;
 mod checkpoints;
-mod clients;
 mod commits;
-mod daemon;
-mod deadlines;
-mod desk;
 mod ending;
-mod exits;
 mod facts;
 mod fence;
 mod finding;
@@ -65,6 +56,7 @@ mod limits;
 mod link;
 mod nudge;
 mod opened;
+mod parts;
 mod patience;
 mod program;
 mod progress;
@@ -81,51 +73,43 @@ mod unmounting;
 mod watch;
 mod words;
 
-pub(crate) use record::SLACK;
-pub use undead::defers;
-
-use crate::autopsy::{self, later::Backtraces};
-use crate::blackout::Blackouts;
-use crate::clock;
+use crate::autopsy;
+use crate::clock::{self, SECOND};
 use crate::config::{Config, VERSION};
-use crate::connections::Connections;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::handover::{Descriptors, Link, Note, Received};
-use crate::inflight::{Ages, Requests};
-use crate::keeper::{LACKS, become_subreaper, check_version};
-use crate::ledger::{Book, Detection, Ledger};
+use crate::inflight::Requests;
+use crate::ledger::Book;
 use crate::memfile;
 use crate::mirror::Mirror;
 use crate::mounts;
-use crate::outsiders::Outsiders;
 use crate::process::{Exit, Exited, reap};
-use crate::scout::Scouts;
-use crate::signals::Signals;
-use crate::stderr::Tail;
+use crate::role::{LACKS, become_subreaper, check_version};
 use crate::waker::Waker;
-use belay_recorder::{Capacity, Control, Layout};
+use belay_recorder::Control;
 use belay_sys::Mapping;
-use daemon::Daemon;
-use deadlines::{Deadlines, Due};
 use lifecycle::{Event, Lifecycle, Limits};
-use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use parts::clients::Clients;
+use parts::daemon::Daemon;
+use parts::deadlines::{Deadlines, Due};
+use parts::desk::CommitDesk;
+use parts::events::Events;
+use parts::exits::Exits;
+use parts::helpers::Helpers;
+use parts::keeper::Keeper;
+use parts::kept::Kept;
+use parts::late::Late;
+use parts::looks::Looks;
+use parts::mail::Mail;
+use parts::nudge::Nudge;
+use parts::recorder::Recorder;
+use parts::tokens::{COMMITTED, CONTROL, EVENT, FIRST_CLIENT, LINK, SIGNALS, STDERR};
+use parts::unmounts::Unmounts;
+use parts::words::Words;
+use rustix::event::Timespec;
+use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGCHLD;
-use std::io::ErrorKind;
-use std::sync::Arc;
-
-const SIGNALS: u64 = 1;
-const EVENT: u64 = 2;
-const CONTROL: u64 = 3;
-const STDERR: u64 = 4;
-const LINK: u64 = 5;
-const PROCESS: u64 = 6;
-const COMMITTED: u64 = 7;
-const FIRST_CLIENT: u64 = 100;
-
-const SECOND: u64 = 1_000_000_000;
 
 /// Runs the supervisor whose link is at standard input, to the end of the mount. Gives belay's
 /// exit code.
@@ -166,73 +150,30 @@ fn no_keeper() -> Error {
     )
 }
 
-/// The state of a supervisor. What must survive it is in `book`.
+/// A supervisor. Its parts have their own state ([`parts`]); what must survive it is in `book`.
 struct Supervisor {
     config: Config,
     /// The mount's folder in the state directory. Its path is for messages.
     folder: Folder,
     fds: Descriptors,
-    memory: Arc<Mapping>,
-    layout: Layout,
-    ledger: Ledger,
+    recorder: Recorder,
+    kept: Kept,
     book: Book,
-    blackouts: Blackouts,
-    epoll: OwnedFd,
-    signals: Signals,
-    keeper: link::Keeper,
+    events: Events,
+    keeper: Keeper,
     daemon: Daemon,
     life: Lifecycle,
-    exits: exits::Exits,
-    tail: Tail,
-    clients: clients::Clients,
-    /// The daemon's connections, held beside it.
-    connections: Connections,
-    fencing: Option<fence::Fencing>,
+    exits: Exits,
+    words: Words,
+    clients: Clients,
+    late: Late,
     /// Brings checkpoints to the image, under the policy `epoch`.
-    desk: desk::CommitDesk,
-    /// Asks the mount for something, so that a daemon wakes.
-    nudge: nudge::Nudge,
-    /// The committer counts here what it has done, the waker what was refused, the mirror what it cannot do, and who looks elsewhere
-    /// that it is back. Not the daemon's counter: who shares one can fill it, or make it wait.
-    committed: OwnedFd,
-    waker: Waker,
-    /// The folders of what the daemon stores to, under the policy `buffer`.
-    stores: buffer::Folders,
-    /// Does the host's unmounts and remounts again in the successors' namespaces.
-    mirror: Mirror,
-    /// Some life of this daemon had connections.
-    connects: bool,
+    desk: CommitDesk,
+    helpers: Helpers,
     deadlines: Deadlines,
-    /// Whether another program has mounted while the first daemon starts.
-    finding: finding::Looks,
-    stray: stray::Looks,
-    /// Looks at what a daemon has open of which nobody has said what it works on.
-    opened: opened::Looks,
-    /// Why the daemon is about to die, and when that was caused.
-    cause: Option<(Detection, u64)>,
-    /// The device came from fusermount, and is held.
-    adopted: bool,
-    /// What came into its mailbox first is no device.
-    odd_mail: bool,
-    /// How often it was looked in this life which other mounts the daemon has.
-    second_looks: u32,
-    /// Go where one may have to wait for ever.
-    scouts: Arc<Scouts>,
-    ages: Ages,
-    backtraces: Backtraces,
-    outsiders: Outsiders,
-    /// Since when nobody has read the device though there was something, and the counter of
-    /// requests then.
-    unread: Option<(u64, u64)>,
-    /// Since when the daemon has had a request that nobody knows of, and the counters of what it was given then.
-    unknown: Option<(u64, (u64, u64))>,
-    /// The pause before the next look at the recorder.
-    record_pause: u64,
-    process_looks: undead::Looks,
-    words: words::Words,
-    unmounting: Option<unmounting::Unmounting>,
-    /// Since when no thread can be had to unmount by.
-    lacking_since: Option<u64>,
+    looks: Looks,
+    mail: Mail,
+    unmounts: Unmounts,
 }
 
 impl Supervisor {
@@ -244,19 +185,10 @@ impl Supervisor {
             max_crashes: config.max_crashes,
             retry_for: config.retry_for_ms.saturating_mul(SECOND / 1000),
         };
-        let layout = Layout::new(Capacity::MOUNT);
-        // One that is too short was made so by a daemon. What is found then is no recorder, and the mount is given up.
-        let memory = match Mapping::new(fds.recorder.as_fd(), layout.bytes()) {
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Mapping::blank(layout.bytes()),
-            result => result,
-        };
-        let memory = memory.map_err(|e| Error::system("map", "the recorder", e, ""))?;
-        if !memory.guard() {
-            tracing::debug!("the recorder is not guarded");
-        }
+        let recorder = Recorder::map(fds.recorder.as_fd())?;
         let ledger_file = belay_sys::dup_cloexec(fds.ledger.as_fd())
             .map_err(|e| Error::system("duplicate", "the ledger", e, ""))?;
-        let (ledger, book) = Ledger::open(ledger_file);
+        let (kept, book) = Kept::open(ledger_file);
         let book = match book {
             Some(book) => book,
             None => {
@@ -271,71 +203,43 @@ impl Supervisor {
         let folder = belay_sys::dup_cloexec(fds.folder.as_fd())
             .map_err(|e| Error::system("duplicate", "the folder of this mount", e, ""))?;
         let folder = Folder::held(folder, config.instance.clone());
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|e| Error::system("create", "an epoll set", e, ""))?;
-        let committed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| Error::system("create", "an event counter", e, ""))?;
-        let waker =
-            Waker::start(&committed).map_err(|e| Error::system("start", "a thread", e, ""))?;
-        let mirror = Mirror::start(keeper_pid, &folder, &committed)
+        let events = Events::new()?;
+        let waker = Waker::start(events.counter())
+            .map_err(|e| Error::system("start", "a thread", e, ""))?;
+        let mirror = Mirror::start(keeper_pid, &folder, events.counter())
             .map_err(|e| Error::system("duplicate", "an event counter", e, ""))?;
         let mut supervisor = Self {
-            blackouts: Blackouts::from_pairs(&book.blackouts, book.last_blackout_us),
-            signals: Signals::catch()?,
             config,
             folder,
             fds,
-            memory: Arc::new(memory),
-            layout,
-            ledger,
+            recorder,
+            kept,
             book,
-            epoll,
-            keeper: link::Keeper::new(link, keeper_pid),
-            daemon: Daemon::None,
+            events,
+            keeper: Keeper::new(link, keeper_pid),
+            daemon: Daemon::default(),
             life: Lifecycle::new(limits),
-            exits: exits::Exits::default(),
-            tail: Tail::default(),
-            clients: clients::Clients::default(),
-            connections: Connections::default(),
-            fencing: None,
-            desk: desk::CommitDesk::default(),
-            nudge: nudge::Nudge::default(),
-            committed,
-            waker,
-            stores: buffer::Folders::default(),
-            mirror,
-            connects: false,
+            exits: Exits::default(),
+            words: Words::default(),
+            clients: Clients::default(),
+            late: Late::default(),
+            desk: CommitDesk::default(),
+            helpers: Helpers::new(mirror, Nudge::new(waker)),
             deadlines: Deadlines::default(),
-            finding: finding::Looks::default(),
-            stray: stray::Looks::default(),
-            opened: opened::Looks::default(),
-            cause: None,
-            adopted: false,
-            odd_mail: false,
-            second_looks: 0,
-            scouts: Arc::default(),
-            ages: Ages::default(),
-            backtraces: Backtraces::default(),
-            outsiders: Outsiders::new(),
-            unread: None,
-            unknown: None,
-            record_pause: 0,
-            process_looks: undead::Looks::default(),
-            words: words::Words::default(),
-            unmounting: None,
-            lacking_since: None,
+            looks: Looks::default(),
+            mail: Mail::default(),
+            unmounts: Unmounts::default(),
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
             autopsy::open::know_shim(shim);
         }
         supervisor.adopt_device();
-        supervisor.listen(&supervisor.signals, SIGNALS)?;
-        supervisor.listen_to_daemon()?;
-        supervisor.listen(&supervisor.committed, COMMITTED)?;
-        supervisor.listen(&supervisor.fds.control, CONTROL)?;
-        supervisor.listen(&supervisor.fds.stderr_read, STDERR)?;
+        let Self { events, fds, .. } = &supervisor;
+        events.listen_to_daemon(&fds.event)?;
+        events.listen(&fds.control, CONTROL)?;
+        events.listen(&fds.stderr_read, STDERR)?;
         if let Some(link) = supervisor.keeper.link() {
-            supervisor.listen(link, LINK)?;
+            events.listen(link, LINK)?;
         }
         Ok(supervisor)
     }
@@ -365,56 +269,32 @@ impl Supervisor {
     }
 
     fn control(&self) -> Control<'_, Mapping> {
-        Control::new(&self.memory, self.layout)
+        self.recorder.control()
     }
 
     fn requests(&self) -> Requests<'_> {
-        Requests::new(self.fds.recorder.as_fd(), self.layout)
+        Requests::new(self.fds.recorder.as_fd(), self.recorder.layout())
     }
 
-    fn listen(&self, fd: &impl AsFd, token: u64) -> Result<()> {
-        self.listen_to(fd, token).map_err(|e| Error::system("watch", "a descriptor", e, ""))
-    }
-
-    fn listen_to(&self, fd: &impl AsFd, token: u64) -> rustix::io::Result<()> {
-        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
-    }
-
-    /// Listens to the daemon's event counter. It is never read: the daemon shares its description, and with it the flag by which
-    /// a read waits or does not. Each write to it is an edge.
-    fn listen_to_daemon(&self) -> Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, &self.fds.event, epoll::EventData::new_u64(EVENT), flags)
-            .map_err(|e| Error::system("watch", "a descriptor", e, ""))
-    }
-
-    /// Writes the book down. A failure is told and survived: it costs statistics, and only if the
-    /// supervisor dies too.
+    /// Writes the book down for the next supervisor.
     fn keep_book(&mut self) {
-        self.book.blackouts = self.blackouts.pairs();
-        if let Err(error) = self.ledger.write(&self.book) {
-            tracing::warn!("{error}");
-        }
+        self.kept.write(&mut self.book);
     }
 
     fn event_loop(&mut self) -> i32 {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
         loop {
             if let Some(code) = self.life.ended() {
                 return code;
             }
             let limit = self.time_to_wait();
-            events.clear();
-            // An interrupted or failed wait is as good as a wake-up without events.
-            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&limit));
-            let tokens: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+            let tokens = self.events.wait(&limit);
             // First what is told, none of which waits for anybody; then a death, before all that somebody asks for: the blackout is
             // running.
             if tokens.contains(&EVENT) {
                 self.hear_daemon();
             }
             if tokens.contains(&COMMITTED) {
-                let _ = rustix::io::read(&self.committed, &mut [0_u8; 8]);
+                self.events.reset_counter();
                 self.hear_committer();
                 self.nudge_if_refused();
                 self.hear_mirror();
@@ -460,7 +340,7 @@ impl Supervisor {
     }
 
     fn take_signals(&mut self) {
-        for signal in self.signals.pending() {
+        for signal in self.events.signals() {
             if signal != SIGCHLD {
                 self.request_stop();
             }
@@ -540,7 +420,7 @@ impl Supervisor {
 
     fn tick(&mut self, now: u64) {
         self.deadlines.set(Due::Tick, now + SECOND);
-        if self.life.serves() && !self.connections.is_empty() {
+        if self.life.serves() && self.late.has_connections() {
             self.hold_connections(); // the daemon may have connected anew
         }
         self.look_for_progress();

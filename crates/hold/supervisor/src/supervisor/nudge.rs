@@ -8,86 +8,43 @@
 //! Invariant: who asks uses the mount, and so keeps others from unmounting it. So it is ended as soon as nobody takes what it
 //! asks, with the life that it was to wake, and before anything is unmounted; and none is made while somebody wants the end.
 
-use super::clients::Wait;
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::clients::Wait;
+use super::parts::deadlines::Due;
+use super::parts::nudge::FIRST;
 use crate::asker;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::mounts;
-use belay_recorder::Store;
 use belay_recorder::control::Instant;
-use std::process::{Child, Stdio};
-use std::sync::Arc;
+use std::process::Stdio;
 
-/// How long a successor may take before it is thought to be asleep; then twice as long, and so on.
-const FIRST: u64 = SECOND / 20;
-/// The longest pause.
-const LONGEST: u64 = SECOND;
 /// How long a request may wait that wakes whoever can be woken by it.
 const WAITS: u64 = SECOND / 10;
-
-/// So many may wait for their answers at a time. What one asks may have been taken and wait itself for something that goes on when somebody
-/// is woken again.
-const MOST: usize = 8;
-
-/// What is done about daemons that sleep.
-#[derive(Debug, Default)]
-pub(super) struct Nudge {
-    /// Ask the mount for something, and may wait for long. What the last one asks may be unread, what the others ask is not.
-    children: Vec<Child>,
-    /// How often the shim has asked for it.
-    asked: u64,
-    /// The generation that was nudged last, and the pause after that.
-    last: Option<(u32, u64)>,
-}
-
-impl Nudge {
-    /// The processes that ask, which are nobody's leftovers.
-    pub(super) fn pids(&mut self) -> impl Iterator<Item = u32> {
-        self.look();
-        self.children.iter().map(Child::id)
-    }
-
-    /// Those that have ended are forgotten: their numbers are others' by and by. Somebody else may have reaped one: then it is not
-    /// there either.
-    fn look(&mut self) {
-        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-    }
-
-    /// Ends them. What the last one asks goes with it if nobody has read that.
-    pub(super) fn end(&mut self) {
-        for mut child in self.children.drain(..) {
-            let _ = child.kill();
-            // It may take a moment. Then it is reaped with all others.
-            let _ = child.try_wait();
-        }
-    }
-}
 
 impl Supervisor {
     /// Wakes one of the daemon's threads, or all that wait. Where the kernel knows no file by which that could be done
     /// quietly, it takes a request, if it is `worth` that.
     pub(super) fn wake_daemon(&self, worth: bool) {
-        let file = Store::new(Arc::clone(&self.memory), self.layout).some_file();
+        let file = self.recorder.store().some_file();
         if let Ok(device) = belay_sys::dup_cloexec(self.device()) {
-            self.waker.kick(device, file, worth);
+            self.helpers.nudge.kick(device, file, worth);
         }
     }
 
     /// The kernel has refused to wake the daemon quietly when that was worth a request.
     pub(super) fn nudge_if_refused(&mut self) {
-        if self.waker.was_refused() {
+        if self.helpers.nudge.was_refused() {
             self.nudge_daemon();
         }
     }
 
     /// Has the mount asked for something that changes nothing, by a process of its own.
     fn nudge_daemon(&mut self) {
-        self.nudge.look();
-        let asking = self.nudge.children.len();
+        let asking = self.helpers.nudge.asking();
         // Whoever can be woken by a request has one to read.
         let is_unread = || asking > 0 && mounts::has_unread(self.device());
-        if asking >= MOST || self.is_to_end() || is_unread() {
+        if self.helpers.nudge.is_enough() || self.is_to_end() || is_unread() {
             return;
         }
         let Some(mount) = &self.book.mount else { return };
@@ -95,7 +52,7 @@ impl Supervisor {
         asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match asker.spawn() {
             Ok(child) => {
-                self.nudge.children.push(child);
+                self.helpers.nudge.add(child);
                 self.deadlines.set(Due::NudgeLook, clock::now().saturating_add(WAITS));
             }
             Err(why) => tracing::debug!("nobody to wake the daemon by: {why}"),
@@ -110,21 +67,21 @@ impl Supervisor {
 
     /// Ends what asks the mount, if nobody takes what it asks: who could be woken by that has been.
     pub(super) fn end_vain_nudge(&mut self, now: u64) {
-        if self.nudge.children.is_empty() {
+        if self.helpers.nudge.is_empty() {
             return;
         }
         // Else it has not come so far yet, or is about to be answered.
         match mounts::has_unread(self.device()) {
-            true => self.nudge.end(),
+            true => self.helpers.nudge.end(),
             false => self.deadlines.set(Due::NudgeLook, now.saturating_add(WAITS)),
         }
-        self.nudge.look();
+        self.helpers.nudge.asking();
     }
 
     /// The shim has work for the daemon, and could wake nobody.
     pub(super) fn nudge_if_asked(&mut self) {
         let asked = self.control().nudges_asked();
-        if std::mem::replace(&mut self.nudge.asked, asked) != asked {
+        if self.helpers.nudge.is_asked(asked) {
             self.nudge_daemon();
         }
     }
@@ -156,11 +113,7 @@ impl Supervisor {
             return;
         }
         let generation = self.book.generation;
-        let pause = match self.nudge.last {
-            Some((of, pause)) if of == generation => pause.saturating_mul(2).min(LONGEST),
-            _ => FIRST,
-        };
-        self.nudge.last = Some((generation, pause));
+        let pause = self.helpers.nudge.pause(generation);
         self.deadlines.set(Due::Nudge, now.saturating_add(pause));
         if generation > 0 {
             self.wake_daemon(true);

@@ -4,37 +4,22 @@
 //! Invariant: what the daemon has open for somebody on the mount is not taken for its own: it is looked when nobody has anything
 //! open there, before and after.
 
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::deadlines::Due;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::config::Policy;
 use crate::degraded::Kind;
 use crate::scout::Sent;
-use crate::text::{OsText, command_line};
+use crate::text::command_line;
 use crate::threads;
-use belay_recorder::Store;
-use rustix::fd::AsFd;
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// How often it is looked until a look tells.
 const LOOKS: u64 = SECOND;
-/// How many looks there are at the most: a mount on which somebody has always something open is let be.
-const MOST: u32 = 60;
-
-/// What was seen: nothing, if it could not be looked.
-type Seen = Option<Option<(OsText, String)>>;
-
-/// Looks at what the daemon has open.
-#[derive(Debug, Default)]
-pub(super) struct Looks {
-    done: u32,
-    /// One that is away will say so here.
-    away: Option<Receiver<Seen>>,
-}
-
 impl Supervisor {
     /// A daemon serves for the first time that this supervisor knows of.
     pub(super) fn begin_to_look_at_opened(&mut self) {
@@ -42,26 +27,25 @@ impl Supervisor {
             matches!(self.config.policy, Policy::Epoch | Policy::Transaction | Policy::Buffer);
         // Else somebody has decided who knows.
         if self.config.unproven && !is_for_images {
-            self.opened = Looks::default();
+            self.looks.opened.begin();
             self.deadlines.set(Due::Opened, clock::now());
         }
     }
 
     /// Has somebody look who may wait.
     pub(super) fn look_at_opened(&mut self, now: u64) {
-        self.opened.done += 1;
-        if self.opened.done < MOST {
+        if self.looks.opened.count() {
             self.deadlines.set(Due::Opened, now.saturating_add(LOOKS));
         }
-        if self.opened.away.is_some() || !self.is_at_rest() {
+        if self.looks.opened.is_away() || !self.is_at_rest() {
             return;
         }
         let Some(daemon) = self.daemon.holder().and_then(|daemon| daemon.try_clone()) else {
             return;
         };
-        let Ok(wake) = belay_sys::dup_cloexec(self.committed.as_fd()) else { return };
+        let Ok(wake) = self.events.counter_for_another() else { return };
         let (tell, told) = channel();
-        let scouts = Arc::clone(&self.scouts);
+        let scouts = Arc::clone(&self.helpers.scouts);
         let look = move || {
             let seen = match scouts.opened(&daemon) {
                 Sent::Back(found) => Some(found),
@@ -71,20 +55,16 @@ impl Supervisor {
             let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
         };
         if threads::start_within(Duration::ZERO, "opened", look).is_ok() {
-            self.opened.away = Some(told);
+            self.looks.opened.sent(told);
         }
     }
 
     /// Whoever looked may be back.
     pub(super) fn hear_of_opened(&mut self) {
-        let Some(seen) = self.opened.away.as_ref().map(Receiver::try_recv) else { return };
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(std::sync::mpsc::TryRecvError::Empty) => return,
-            Err(std::sync::mpsc::TryRecvError::Disconnected) => None,
-        };
-        self.opened.away = None;
-        let Some(seen) = seen.filter(|_| self.is_at_rest()) else { return };
+        let Some(seen) = self.looks.opened.take() else { return };
+        if !self.is_at_rest() {
+            return;
+        }
         self.deadlines.cancel(Due::Opened);
         if let Some((path, holds)) = seen {
             let quoted = command_line([OsStr::new(&path.0)]);
@@ -102,7 +82,8 @@ impl Supervisor {
 
     /// Whether the daemon serves, and nobody has anything open on the mount or asks for it.
     fn is_at_rest(&self) -> bool {
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
-        self.life.serves() && store.handles_live() == 0 && self.requests().count() == 0
+        self.life.serves()
+            && self.recorder.store().handles_live() == 0
+            && self.requests().count() == 0
     }
 }

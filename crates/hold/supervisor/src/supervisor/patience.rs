@@ -1,10 +1,12 @@
 //! Starts that fail and are made again: what is said of them. When they are made is decided by `lifecycle`.
 
+use super::Supervisor;
 use super::lifecycle::Event;
-use super::{SECOND, Supervisor};
 use crate::allow_other;
 use crate::clock;
-use crate::ledger::{Crash, Detection, Waiting};
+use crate::clock::SECOND;
+use crate::detection::Detection;
+use crate::ledger::{Crash, Waiting};
 use crate::mounts;
 use crate::pidfile;
 use crate::process::Exit;
@@ -67,7 +69,7 @@ impl Supervisor {
         let Some(waiting) = &mut self.book.waiting else { return };
         if !words.is_empty() {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
-            waiting.hint = pidfile::hint(&waiting.words, dead, &self.scouts)
+            waiting.hint = pidfile::hint(&waiting.words, dead, &self.helpers.scouts)
                 .or_else(|| allow_other::hint(&waiting.words));
         }
         let waiting = waiting.clone();
@@ -105,7 +107,7 @@ impl Supervisor {
             said(waiting)
         );
         self.answer_waiting(|wait| match wait {
-            super::clients::Wait::Restart(_) => Some(Answer::Refused { why: why.clone() }),
+            super::parts::clients::Wait::Restart(_) => Some(Answer::Refused { why: why.clone() }),
             _ => None,
         });
     }

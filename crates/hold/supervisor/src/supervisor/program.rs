@@ -7,20 +7,21 @@
 //! server that is away) is waited for with both.
 
 use super::Supervisor;
-use super::deadlines::Due;
+use super::parts::deadlines::Due;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::degraded::Kind;
+use crate::detection::Detection;
 use crate::handover::Note;
-use crate::ledger::Detection;
 use crate::look::{Found, There};
 use crate::process::Exit;
 use crate::programs::{self, Identity};
 use crate::protocol::Answer;
 
 /// When it is first looked whether a new process has loaded the shim: most have by then.
-pub(super) const FIRST_LOOK: u64 = super::SECOND / 50;
+pub(super) const FIRST_LOOK: u64 = SECOND / 50;
 /// How often, if it has neither loaded it nor gone on without.
-const LOOKS: u64 = super::SECOND / 5;
+const LOOKS: u64 = SECOND / 5;
 
 impl Supervisor {
     /// Decides which program the next start is of.
@@ -123,7 +124,7 @@ impl Supervisor {
         );
         self.degrade(Kind::Program, &what);
         self.answer_waiting(|wait| match wait {
-            super::clients::Wait::Restart(_) => Some(Answer::Refused { why: what.clone() }),
+            super::parts::clients::Wait::Restart(_) => Some(Answer::Refused { why: what.clone() }),
             _ => None,
         });
     }
@@ -148,7 +149,7 @@ impl Supervisor {
         let why = format!("{path} runs without belay's library ({why}), so it cannot be held");
         if self.kill_daemon() {
             tracing::error!("{why}: it is ended");
-            self.cause = Some((Detection::Unheld { why }, now));
+            self.daemon.is_to_die(Detection::Unheld { why }, now);
         } else {
             // No other one may be started beside it.
             self.refuse_daemon(&why);

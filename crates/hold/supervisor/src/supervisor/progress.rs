@@ -2,15 +2,14 @@
 
 use super::Supervisor;
 use crate::clock;
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::mounts;
 use crate::process::Exit;
 use crate::stalled::{Doing, Ended, Part};
 use crate::status::Forward;
 use crate::verdict::Worth;
+use belay_recorder::Capacity;
 use belay_recorder::control::{Counter, Instant};
-use belay_recorder::{Capacity, Store};
-use std::sync::Arc;
 
 impl Supervisor {
     /// What the current generation, which has ended, was at. Only to be shown: all of it may be the daemon's word.
@@ -18,7 +17,7 @@ impl Supervisor {
         let (control, life) = (self.control(), &self.book.life);
         let generation = self.book.generation;
         let since = |counter, before| control.counter(counter).wrapping_sub(before);
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let store = self.recorder.store();
         let forward = control.forward().filter(|(other, _)| *other == generation);
         let of = control.forward_length().min(u32::MAX.into());
         let doing = match (control.instant(Instant::Ready), control.instant(Instant::Open)) {
@@ -67,7 +66,7 @@ impl Supervisor {
             }
             return;
         }
-        let store = Store::new(Arc::clone(&self.memory), self.layout);
+        let store = self.recorder.store();
         let locks = store.locks().len() as u64;
         ended.locks = Part::new(ended.locks.done, locks, locks);
         let now = clock::now();

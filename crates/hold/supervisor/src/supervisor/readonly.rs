@@ -6,9 +6,11 @@
 use super::Supervisor;
 use crate::clock;
 use crate::degraded::Kind;
+use crate::degraded::ReadOnly;
+use crate::detection::Detection;
 use crate::instances::REPORTS;
 use crate::keep::Acknowledged;
-use crate::ledger::{Detection, Forward, ReadOnly};
+use crate::ledger::Forward;
 use crate::process::Exit;
 use crate::text::{self, count};
 use belay_oplog::kept::Head;
@@ -50,7 +52,7 @@ impl Supervisor {
     /// Whether a life ended before it was `ready` as its shim refuses what is on record: then any other would.
     pub(super) fn is_record_spoilt(&self, ready: bool, exit: Exit) -> bool {
         let refused = !ready && exit == Exit::Code(REFUSED) && self.has_epochs();
-        refused && Acknowledged::read(&self.memory, self.layout).is_err()
+        refused && Acknowledged::read(self.recorder.memory(), self.recorder.layout()).is_err()
     }
 
     /// Makes the mount read-only if that is all that is left. `looping`: belay would give it up.
@@ -63,7 +65,7 @@ impl Supervisor {
         if own < OWN && !looping {
             return false;
         }
-        let kept = Acknowledged::read(&self.memory, self.layout);
+        let kept = Acknowledged::read(self.recorder.memory(), self.recorder.layout());
         if kept.as_ref().is_ok_and(Acknowledged::is_empty) {
             return false; // it is not the op-log that daemons die of
         }
@@ -131,7 +133,7 @@ impl Supervisor {
 
     /// Keeps what was acknowledged and no checkpoint has; gives the file, and how many operations are in it.
     pub(super) fn keep_oplog(&self, reason: &str) -> Result<(PathBuf, usize), String> {
-        let kept = Acknowledged::read(&self.memory, self.layout)?;
+        let kept = Acknowledged::read(self.recorder.memory(), self.recorder.layout())?;
         let operations = kept.len();
         Ok((self.keep(kept, reason)?, operations))
     }

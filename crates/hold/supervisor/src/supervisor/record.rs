@@ -5,10 +5,11 @@
 //! starts, all that nothing on record lies in is given back. What is on record is what the recorder itself says, so that has
 //! a limit too (`--recorder-limit`): a mount that needs more is given up.
 
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::deadlines::Due;
 use crate::clock;
-use crate::ledger::Detection;
+use crate::config::RECORDER_SLACK;
+use crate::detection::Detection;
 use crate::text;
 use belay_effects::Area;
 use belay_recorder::Store;
@@ -17,30 +18,26 @@ use rustix::fs::{FallocateFlags, fallocate, fstat};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What the recorder may take besides what is on record: rooms that were needed once, of logs and copies most of all.
-pub(crate) const SLACK: u64 = 256 << 20;
-
 impl Supervisor {
     /// Looks, as it is time to; a daemon that takes too much is killed.
     ///
     /// The looks come at the start of a daemon (what the last one has died of may come at once), after 1/16 s, 1/8 s and so on, then
     /// each second. A look is one system call, and no message stands for it: a daemon that asks for nothing may touch as well.
     pub(super) fn check_record(&mut self, now: u64) {
-        self.record_pause = self.record_pause.saturating_mul(2).clamp(SECOND / 16, SECOND);
-        self.deadlines.set(Due::Look, now.saturating_add(self.record_pause));
+        self.deadlines.set(Due::Look, now.saturating_add(self.looks.record.next()));
         if self.book.stop.is_some() || self.is_being_killed() {
             return;
         }
         let bytes = self.record_bytes();
-        if bytes <= SLACK {
+        if bytes <= RECORDER_SLACK {
             return;
         }
         let on_record = self.on_record(&self.spare_record());
-        if bytes <= on_record.saturating_add(SLACK).min(self.config.recorder_limit) {
+        if bytes <= on_record.saturating_add(RECORDER_SLACK).min(self.config.recorder_limit) {
             return;
         }
         if self.kill_daemon() {
-            self.cause = Some((Detection::Recorder { bytes, on_record }, now));
+            self.daemon.is_to_die(Detection::Recorder { bytes, on_record }, now);
         }
     }
 
@@ -48,11 +45,11 @@ impl Supervisor {
     /// why the mount cannot go on, if what is left is too much.
     pub(super) fn trim_record(&self) -> Option<String> {
         let before = self.record_bytes();
-        if before <= SLACK {
+        if before <= RECORDER_SLACK {
             return None;
         }
         let spare = self.spare_record();
-        if before > self.on_record(&spare).saturating_add(SLACK) {
+        if before > self.on_record(&spare).saturating_add(RECORDER_SLACK) {
             let begin = clock::now();
             for range in spare {
                 let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -88,18 +85,18 @@ impl Supervisor {
     /// The most that what is on record can take, if these of its words are spare.
     fn on_record(&self, spare: &[Range<usize>]) -> u64 {
         let spare = spare.iter().fold(0, |sum: usize, range| sum.saturating_add(range.len()));
-        (self.layout.words.saturating_sub(spare) as u64).saturating_mul(8)
+        (self.recorder.layout().words.saturating_sub(spare) as u64).saturating_mul(8)
     }
 
     /// The words that nothing on record lies in. They are found by reading the file, which fills no page of it.
     fn spare_record(&self) -> Vec<Range<usize>> {
         let view = self.requests().view();
-        let store = Store::new(view, self.layout);
-        let area = Area::new(&view, self.layout);
+        let store = Store::new(view, self.recorder.layout());
+        let area = Area::new(&view, self.recorder.layout());
         let mut spare = store.spare(self.options() & options::NO_RESEND != 0);
         spare.extend(store.spare_of_logs(|slot| area.log(slot).wanted()));
         if !self.has_epochs() {
-            spare.push(self.layout.epochs..self.layout.words);
+            spare.push(self.recorder.layout().epochs..self.recorder.layout().words);
         }
         spare
     }

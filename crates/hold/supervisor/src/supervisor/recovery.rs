@@ -5,27 +5,26 @@
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
 use super::Supervisor;
-use super::daemon::Daemon;
 use super::lifecycle::{Command, Death, Event, Worthless, count_worth};
 use super::watch::DESTROYED;
 use crate::autopsy::{self, Site};
 use crate::clock;
+use crate::detection::Detection;
 use crate::handover::Descriptors;
 use crate::inflight::{Requests, Snapshot};
 use crate::instances::REPORTS;
-use crate::ledger::{Crash, Detection};
+use crate::ledger::Crash;
 use crate::mounts;
 use crate::process::{Exit, Watched};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
 use crate::verdict::{self, Next, Worth, blame, worth};
 use belay_effects::remains::{self, Remains};
 use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
-use belay_recorder::{Blame, Layout, Store};
+use belay_recorder::{Blame, Layout};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use signal_hook::consts::SIGKILL;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 impl Supervisor {
     /// The daemon crashed: start the next generation.
@@ -40,7 +39,7 @@ impl Supervisor {
             // A living process of this generation holds it, or cannot be looked at now: not a crash yet.
             return;
         }
-        self.cause = None;
+        self.daemon.take_cause();
         let dead = self.book.generation;
         let outside = self.was_from_outside(dead, exit);
         let blame = blame(exit, &detection, outside);
@@ -49,15 +48,15 @@ impl Supervisor {
         // Such a death counts against a request, and that has an end of its own.
         let tried = worth == Worth::Nothing && self.requests().has_alone(dead);
         self.process_is_gone();
-        self.daemon = Daemon::None;
+        self.daemon.is_gone();
         let left = self.left_by(Some(pid));
-        let connections = std::mem::take(&mut self.connections);
+        let connections = self.late.take_connections();
         let interrupted = self.book.crash.take();
         // What comes later may be its successor's.
         self.drain_stderr();
-        let stderr = self.tail.take();
+        let stderr = self.words.take();
         // The successor will settle them and take further ones.
-        let in_flight = Snapshot::take(&Store::new(Arc::clone(&self.memory), self.layout));
+        let in_flight = Snapshot::take(&self.recorder.store());
         let journals = if self.keeps_logs() { self.requests().journals() } else { Vec::new() };
         let control = self.control();
         let (crash, interrupted) = match interrupted {
@@ -88,7 +87,7 @@ impl Supervisor {
         let goes_on = crash.generation != dead;
         self.resend();
         // In this order: what the dead daemon has read goes with who asks only after that.
-        self.nudge.end();
+        self.helpers.nudge.end();
         let ready = self.control().instant(Instant::Ready) != 0;
         let next = verdict::next(ready, worth, exit, &detection);
         let counts = next != Next::Later && detection != Detection::Checkpoint;
@@ -150,7 +149,7 @@ impl Supervisor {
         let waits = self.waiting().is_some();
         if let Some(crash) = &mut self.book.crash {
             crash.in_flight = in_flight.describe();
-            crash.remains = Self::remains_of(&self.fds, &self.layout, crash.generation);
+            crash.remains = Self::remains_of(&self.fds, &self.recorder.layout(), crash.generation);
             let told = format!(
                 "daemon {} (generation {}) {}; noticed by {}",
                 crash.pid,
@@ -298,7 +297,7 @@ impl Supervisor {
             tracing::debug!("generation {} serves after a checkpoint", self.book.generation);
             return;
         }
-        self.blackouts.record(blackout);
+        self.kept.count_blackout(blackout);
         self.book.last_blackout_us = blackout;
         self.keep_book();
         self.answer_recovered(blackout);
@@ -323,7 +322,7 @@ impl Supervisor {
         self.book.reports += 1;
         let mut report = self.make_report(crash, outcome, blackout_us);
         // A supervisor that took over has not read them yet.
-        let left = || Self::remains_of(&self.fds, &self.layout, crash.generation);
+        let left = || Self::remains_of(&self.fds, &self.recorder.layout(), crash.generation);
         let remains = crash.remains.clone().or_else(left);
         report.crash = remains.as_ref().map(|remains| Site {
             message: autopsy::message(&remains.message, &crash.stderr),
@@ -335,7 +334,7 @@ impl Supervisor {
         match written {
             Ok((path, reports)) => {
                 if let Some(remains) = remains {
-                    self.backtraces.add(report, *remains, reports);
+                    self.helpers.backtraces.add(report, *remains, reports);
                 }
                 if poisoned > 0 {
                     tracing::warn!(
@@ -370,9 +369,10 @@ impl Supervisor {
             return Some(false);
         }
         if signal == SIGKILL {
-            return self.outsiders.is_one();
+            return self.exits.is_from_outside();
         }
-        let head = remains::read_head(&self.requests().view(), &self.layout, generation)?;
+        let head =
+            remains::read_head(&self.requests().view(), &self.recorder.layout(), generation)?;
         (head.signal == signal).then(|| head.is_from_outside())?
     }
 

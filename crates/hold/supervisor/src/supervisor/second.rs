@@ -14,9 +14,6 @@ use std::fs::File;
 
 /// Mounts that are known at a time.
 const MOST: usize = 16;
-/// How often it is looked in one life of a daemon, which may say that there is one as often as it likes.
-const LOOKS: u32 = 64;
-
 /// Gives a successor that has a mount namespace of its own this one, by that number: what it mounts besides is to be seen by
 /// everybody. Whether that was done.
 pub(super) fn give_outer(setup: &mut ChildSetup, number: i32) -> bool {
@@ -35,8 +32,7 @@ impl Supervisor {
     /// The daemon says that it has another mount, and where, if it knows.
     pub(super) fn hear_of_second(&mut self, told: &str) {
         let (mut places, mut found) = (Vec::new(), false);
-        if self.second_looks < LOOKS {
-            self.second_looks += 1;
+        if self.looks.second.may() {
             // The device of the held mount may be on its way here still.
             self.find_mount();
             for fact in self.seconds(told) {
@@ -80,7 +76,7 @@ impl Supervisor {
 
     /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come.
     pub(super) fn take_off_seconds(&mut self) {
-        self.second_looks = 0;
+        self.looks.second.reset();
         if self.book.seconds.is_empty() {
             return;
         }
@@ -89,7 +85,7 @@ impl Supervisor {
             if !mounts::is_there(&fact) {
                 continue;
             }
-            if orphans::is_dead(&fact) && mounts::detach(&fact, None, &self.scouts) {
+            if orphans::is_dead(&fact) && mounts::detach(&fact, None, &self.helpers.scouts) {
                 tracing::warn!("{place}: the second mount of the dead daemon is taken away");
             } else {
                 tracing::warn!(

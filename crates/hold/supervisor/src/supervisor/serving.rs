@@ -4,9 +4,10 @@
 //! mountpoint, and finds there what the mount is to cover: so both are waited for. A place that belay cannot see, as it is in
 //! another mount namespace, comes never: that is told after a while, in words that name no place.
 
-use super::clients::Wait;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::clients::Wait;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::protocol::Answer;
 
 /// How long a mount that serves may take to get its place.

@@ -3,9 +3,11 @@
 //! Invariant: nothing is taken away but what a process serves that this start has left, or started. While what was started lives, that is
 //! no process that belay could hold: none that has the recorder in memory, and so may be the daemon in a moment.
 
-use super::deadlines::Due;
-use super::{SECOND, Supervisor};
+use super::Supervisor;
+use super::parts::deadlines::Due;
+use super::parts::looks::stray::SOON;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::mounts::{self, Mount, MountFact};
 use crate::process::{Exit, maps_file};
 use crate::text::command_line;
@@ -20,25 +22,6 @@ use std::time::Duration;
 
 /// How long what has been left behind may take to mount.
 const MOUNTS: u64 = SECOND;
-/// How soon it is looked first whether another program has mounted, while what was started lives, and once more at what is there.
-const SOON: u64 = SECOND / 5;
-/// The pause between later looks: one that waits for a password may do so for hours.
-const LONGEST: u64 = SECOND;
-
-/// Looks for what another program has mounted, until the daemon has.
-#[derive(Debug, Default)]
-pub(super) struct Looks {
-    /// The pause before the next one.
-    pause: u64,
-    /// What was there at the last look. One is not enough: a process is neither the one nor the other program for an instant.
-    seen: Option<String>,
-}
-
-/// The pause behind a look that came after `last`. `is_news`: something is there that was not.
-fn pause(last: u64, is_news: bool) -> u64 {
-    if is_news { SOON } else { last.saturating_mul(2).clamp(SOON, LONGEST) }
-}
-
 impl Supervisor {
     /// The first daemon ended without a mount.
     pub(super) fn never_mounted(&mut self, exit: Exit, code: i32, explain: bool) {
@@ -76,7 +59,7 @@ impl Supervisor {
     /// Where the daemon's own words are, if it has said any; those of belay in it do not count.
     fn said(&mut self) -> &'static str {
         let own = |line: &String| !line.starts_with("belay: ") && !line.trim().is_empty();
-        if self.tail.take().iter().any(own) {
+        if self.words.take().iter().any(own) {
             "what it says itself is above"
         } else {
             "it says nothing itself"
@@ -102,12 +85,12 @@ impl Supervisor {
         let fact = MountFact::of(mount);
         let left = self.leftovers();
         left.iter().any(|process| mounts::serves(process.pid, &mount.device))
-            && mounts::detach(&fact, None, &self.scouts)
+            && mounts::detach(&fact, None, &self.helpers.scouts)
     }
 
     /// What was started has not mounted: it is looked whether another program does.
     pub(super) fn begin_to_look_for_stray(&mut self) {
-        self.stray = Looks { pause: SOON, seen: None };
+        self.looks.stray.begin();
         match self.book.generation {
             0 => self.deadlines.set(Due::Stray, clock::now().saturating_add(SOON)),
             _ => self.deadlines.cancel(Due::Stray),
@@ -125,12 +108,10 @@ impl Supervisor {
         }
         let found = self.stray_of_another();
         let device = found.as_ref().map(|mount| mount.device.clone());
-        let again = device.is_some() && self.stray.seen == device;
-        let pause = pause(self.stray.pause, device.is_some() && !again);
-        self.stray = Looks { pause, seen: device };
-        match found.filter(|_| again) {
-            Some(mount) => self.refuse_stray(&mount),
-            None => self.deadlines.set(Due::Stray, now.saturating_add(pause)),
+        match (self.looks.stray.see(device), found) {
+            (Ok(()), Some(mount)) => self.refuse_stray(&mount),
+            (Ok(()), None) => {}
+            (Err(pause), _) => self.deadlines.set(Due::Stray, now.saturating_add(pause)),
         }
     }
 
@@ -153,7 +134,7 @@ impl Supervisor {
         // Before its end, which may be that of who serves the mount.
         let fact = MountFact::of(mount);
         self.kill_last();
-        let taken = mounts::detach(&fact, None, &self.scouts);
+        let taken = mounts::detach(&fact, None, &self.helpers.scouts);
         let command = self.config.command_line();
         tell_of_stray(
             &command,
@@ -178,21 +159,4 @@ fn tell_of_stray(command: &str, how: &str, mount: &Mount, taken: bool) {
         "{command}: it {how} a mount at {quoted}, which another program serves, and {done}. Name that program \
          itself"
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_between_looks_grow_to_a_bound() {
-        let mut last = SOON;
-        for _ in 0..100 {
-            let next = pause(last, false);
-            assert!(next > last || next == LONGEST);
-            last = next;
-        }
-        assert_eq!(last, LONGEST);
-        assert_eq!(pause(last, true), SOON, "what is there is looked at again soon");
-    }
 }

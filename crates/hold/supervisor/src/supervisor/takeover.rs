@@ -3,14 +3,14 @@
 //! The lease decides: it names the process that serves, or says that a start was under way. Taking
 //! it on is one atomic step, so a half-started successor and this supervisor cannot both win.
 
-use super::daemon::Daemon;
+use super::Supervisor;
 use super::lifecycle::Event;
+use super::parts::tokens::PROCESS;
 use super::watch::DESTROYED;
-use super::{PROCESS, Supervisor};
 use crate::clock;
-use crate::keeper::LACKS;
-use crate::ledger::Detection;
+use crate::detection::Detection;
 use crate::process::{Exit, Watched, children};
+use crate::role::LACKS;
 use std::thread;
 use std::time::Duration;
 
@@ -67,13 +67,13 @@ impl Supervisor {
         let Some(known) = self.may_serve(&watched) else {
             return false;
         };
-        if let Err(error) = self.listen(&watched, PROCESS) {
+        if let Err(error) = self.events.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
         }
         if self.book.generation > 0 {
-            self.mirror.note(pid);
+            self.helpers.mirror.note(pid);
         }
-        self.daemon = Daemon::Holds(watched);
+        self.daemon.is_held_by(watched);
         self.begin_to_look_for_stray();
         if self.book.spawned != Some(pid) {
             self.book.background = Some(known);

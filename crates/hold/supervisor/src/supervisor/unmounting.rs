@@ -4,11 +4,12 @@
 //! The kernel lets a mount go whose users sit on a copy of it: a bind mount, or the copy in another mount namespace. Whether
 //! nobody uses it any more is known by the end of its connection alone; before that, the daemon is not ended.
 
-use super::clients::Wait;
-use super::deadlines::Due;
+use super::Supervisor;
 use super::lifecycle::Event;
-use super::{SECOND, Supervisor};
+use super::parts::clients::Wait;
+use super::parts::deadlines::Due;
 use crate::clock;
+use crate::clock::SECOND;
 use crate::error::passes;
 use crate::mounts::{self, MountFact, Removed};
 use crate::protocol::{Answer, StopHow};
@@ -28,13 +29,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long copies of the mount that nobody uses may stay: each belay takes away those in the namespaces that it has made.
 const COPIES: Duration = Duration::from_secs(5);
 
-/// A mount that a thread is taking off: unmounting may wait for the daemon.
-#[derive(Debug)]
-pub(super) struct Unmounting {
-    how: StopHow,
-    removed: Receiver<Removed>,
-}
-
 /// How soon a thread that could not be had is tried for again.
 const PAUSE: u64 = SECOND / 20;
 
@@ -43,17 +37,17 @@ impl Supervisor {
     /// long.
     pub(super) fn lacks_thread(&mut self, why: &str) -> bool {
         let now = clock::now();
-        if self.lacking_since.is_none() {
+        if !self.unmounts.is_lacking() {
             tracing::warn!("{why}: waiting until it can be");
         }
-        let since = *self.lacking_since.get_or_insert(now);
+        let since = self.unmounts.lacks(now);
         self.deadlines.set(Due::Unmount, now.saturating_add(PAUSE));
         now.saturating_sub(since) < mounts::LACK.as_nanos() as u64
     }
 
     /// What was due has been tried. It comes again only if it was in vain, and is still `wanted`.
     fn rest(&mut self, now: u64, wanted: bool) {
-        if wanted && self.lacking_since.is_some() {
+        if wanted && self.unmounts.is_lacking() {
             self.deadlines.set_first(Due::Unmount, now.saturating_add(PAUSE));
         } else {
             self.lacks_nothing();
@@ -61,7 +55,7 @@ impl Supervisor {
     }
 
     fn lacks_nothing(&mut self) {
-        self.lacking_since = None;
+        self.unmounts.lacks_nothing();
         self.deadlines.cancel(Due::Unmount);
     }
 
@@ -75,22 +69,20 @@ impl Supervisor {
         if self.life.ended().is_some() {
             return;
         }
-        if let Some(unmounting) = &self.unmounting {
-            let Ok(removed) = unmounting.removed.try_recv() else { return };
-            let how = unmounting.how;
-            self.unmounting = None;
+        if self.unmounts.is_under_way() {
+            let Some((how, removed)) = self.unmounts.take_done() else { return };
             self.unmounted(how, removed);
         }
         let now = clock::now();
         if self.deadlines.at(Due::Unmount).is_some() {
             return;
         }
-        if self.lacking_since.is_some() && self.has_to_tell() {
+        if self.unmounts.is_lacking() && self.has_to_tell() {
             self.pursue_stop();
         }
         if self.life.ended().is_none() && self.may_stop() {
             for how in [StopHow::Unused, StopHow::Lazy] {
-                if self.unmounting.is_none()
+                if !self.unmounts.is_under_way()
                     && self.clients.has_waiting(|wait| wait == Wait::Unmount(how))
                 {
                     self.begin_unmount(how);
@@ -113,7 +105,7 @@ impl Supervisor {
     }
 
     fn begin_unmount(&mut self, how: StopHow) {
-        self.nudge.end();
+        self.helpers.nudge.end();
         self.find_mount();
         let Some(mount) = self.book.mount.clone() else {
             // Nobody can use what is not there yet.
@@ -124,7 +116,7 @@ impl Supervisor {
         match self.unmount_beside(mount, how) {
             Ok(removed) => {
                 self.lacks_nothing();
-                self.unmounting = Some(Unmounting { how, removed });
+                self.unmounts.begin(how, removed);
             }
             Err(error) => {
                 let why = format!("cannot start a thread that unmounts: {error}");
@@ -139,10 +131,10 @@ impl Supervisor {
 
     /// Begins to unmount in a thread of its own; one try, which holds nobody up.
     fn unmount_beside(&self, mount: MountFact, how: StopHow) -> io::Result<Receiver<Removed>> {
-        let event = belay_sys::dup_cloexec(self.committed.as_fd())?;
+        let event = self.events.counter_for_another()?;
         let device = belay_sys::dup_cloexec(self.device())?;
         let (tell, removed) = channel();
-        let scouts = Arc::clone(&self.scouts);
+        let scouts = Arc::clone(&self.helpers.scouts);
         let work = move || {
             let removed = match how {
                 StopHow::Lazy => mounts::remove(&mount, Some(device.as_fd()), &scouts, true),

@@ -1,11 +1,13 @@
 //! Which process is the daemon, and what its end means.
 
-use super::daemon::Daemon;
-use super::{PROCESS, Supervisor};
+use super::Supervisor;
+use super::parts::tokens::PROCESS;
 use crate::clock;
+use crate::clock::SECOND;
+use crate::detection::Detection;
 use crate::fusermount;
 use crate::handover::{Note, Received};
-use crate::ledger::{Detection, Known};
+use crate::ledger::Known;
 use crate::mounts;
 use crate::process::{
     Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file, started,
@@ -20,12 +22,12 @@ use std::time::Duration;
 
 /// How long a daemon may take from the exit of its first process to the first look at the device
 /// by the one that went into the background.
-const BACKGROUND: u64 = 5 * super::SECOND;
+const BACKGROUND: u64 = 5 * SECOND;
 /// Why a mount is given up of which nothing is known any more.
 pub(super) const DESTROYED: &str =
     "the daemon destroyed the recorder, so nothing is known of the mount";
 /// How long fusermount may take to mount.
-const HELPER: u64 = 5 * super::SECOND;
+const HELPER: u64 = 5 * SECOND;
 
 impl Supervisor {
     /// Gives the mount up if a daemon has taken away the memory that all is in.
@@ -126,10 +128,10 @@ impl Supervisor {
         let Some(known) = self.may_serve(&watched) else {
             return Some(lease.pid);
         };
-        if let Err(error) = self.listen(&watched, PROCESS) {
+        if let Err(error) = self.events.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
         }
-        self.daemon = Daemon::Holds(watched);
+        self.daemon.is_held_by(watched);
         self.book.background = Some(known);
         self.keep_book();
         None
@@ -186,9 +188,9 @@ impl Supervisor {
         if verdict == Verdict::Crash {
             // What belay has killed dies of that, however long it takes.
             let is_killed = self.is_being_killed();
-            let cause = self.cause.clone();
-            let fresh = cause
-                .filter(|(_, at)| is_killed || died_ns.saturating_sub(*at) < 2 * super::SECOND);
+            let cause = self.daemon.cause().cloned();
+            let fresh =
+                cause.filter(|(_, at)| is_killed || died_ns.saturating_sub(*at) < 2 * SECOND);
             let violation = self.control().violation(self.book.generation);
             let ended = self.ended_for_checkpoint(exit);
             let detection = match (fresh, violation) {
@@ -207,7 +209,7 @@ impl Supervisor {
             return;
         }
         self.book.last_exit = Some(exit);
-        self.daemon = Daemon::None;
+        self.daemon.is_gone();
         // Again, now that it is known how it ended.
         match decide(Facts { exit, ..facts }) {
             Verdict::NeverMounted { code, explain } => self.came_to_nothing(exit, code, explain),
@@ -234,7 +236,7 @@ impl Supervisor {
         if known != Exit::Unknown {
             return known;
         }
-        let end = clock::now() + super::SECOND / 5;
+        let end = clock::now() + SECOND / 5;
         while clock::now() < end {
             match self.keeper.await_note(Duration::from_millis(20)) {
                 Received::Note(Note::Exited(exited)) => self.remember([exited]),
@@ -282,22 +284,22 @@ impl Supervisor {
     pub(super) fn adopt_device(&mut self) {
         // A daemon can put a device of somebody else's into the mailbox at any time. So one that is mounted, or was, is never
         // exchanged: after an unmount as little as before.
-        if self.adopted
-            || self.odd_mail
+        if self.mail.is_adopted()
+            || self.mail.is_odd()
             || mounts::was_mounted(self.device())
             || !has_mail(self.fds.mail.as_fd())
         {
             return;
         }
         // The daemon may have put anything there.
-        match self.scouts.device(self.fds.mail.as_fd()) {
+        match self.helpers.scouts.device(self.fds.mail.as_fd()) {
             Sent::Back(Some(device)) if self.may_adopt(device.as_fd()) => {
                 tracing::debug!("the device came from fusermount");
                 self.fds.device = device;
-                self.adopted = true;
+                self.mail.adopt();
             }
             // What came first stays.
-            Sent::Back(_) => self.odd_mail = true,
+            Sent::Back(_) => self.mail.note_odd(),
             Sent::Away => {}
             Sent::Not(error) => tracing::debug!("nobody to look into the mailbox: {error}"),
         }
@@ -320,13 +322,14 @@ impl Supervisor {
     /// A successor looks into the mailbox as well. One in which a daemon has left what is no device is exchanged for an empty one.
     pub(super) fn tidy_mailbox(&mut self) {
         let mounted = !mounts::is_disconnected(self.device());
-        let needed = self.adopted || self.book.generation == 0;
-        if needed || !has_mail(self.fds.mail.as_fd()) || !(mounted || self.odd_mail) {
+        let needed = self.mail.is_adopted() || self.book.generation == 0;
+        if needed || !has_mail(self.fds.mail.as_fd()) || !(mounted || self.mail.is_odd()) {
             return;
         }
         match fusermount::mailbox() {
             Ok((post, mail)) => {
-                (self.fds.post, self.fds.mail, self.odd_mail) = (post, mail, false);
+                (self.fds.post, self.fds.mail) = (post, mail);
+                self.mail.is_exchanged();
             }
             Err(error) => tracing::warn!("{error}"),
         }
@@ -336,7 +339,7 @@ impl Supervisor {
     /// held, and must not be forgotten.
     fn await_helper(&mut self, pid: u32) {
         if self.book.generation > 0
-            || self.adopted
+            || self.mail.is_adopted()
             || self.control().init_state() != InitState::None
         {
             return;
@@ -345,11 +348,11 @@ impl Supervisor {
         let belay = self.keeper.belay();
         // Twice in a row, as a process is neither for the instant in which it becomes fusermount.
         let mut absent = 0;
-        while absent < 2 && !self.adopted {
+        while absent < 2 && !self.mail.is_adopted() {
             let waited = clock::now().saturating_sub(begin);
             let helps = waited < HELPER && !fusermount::helpers(&belay).is_empty();
             // A child of the dead daemon that is about to become fusermount has its memory still.
-            let may_help = waited < super::SECOND && self.has_other_process(pid);
+            let may_help = waited < SECOND && self.has_other_process(pid);
             absent = if helps || may_help { 0 } else { absent + 1 };
             thread::sleep(Duration::from_millis(1));
             self.adopt_device();

@@ -17,14 +17,16 @@ mod stop;
 pub(super) use starts::{Death, Failure, Worthless, count_worth};
 pub(super) use stop::StopFacts;
 
-use super::deadlines::Due;
-use crate::ledger::{Book, Detection};
+use super::parts::deadlines::Due;
+use crate::clock::SECOND;
+use crate::detection::Detection;
+use crate::ledger::Book;
 use crate::process::Exit;
 use crate::verdict::Next;
 
 /// How long after its end a recovery is concluded (report, statistics), in nanoseconds: on a busy machine that would compete with the
 /// applications, which have just got their answers.
-const AFTERWARDS: u64 = super::SECOND / 200;
+const AFTERWARDS: u64 = SECOND / 200;
 
 /// Where the life of the mount is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

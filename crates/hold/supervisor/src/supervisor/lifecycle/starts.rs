@@ -4,9 +4,10 @@
 //! back. Invariant: such a start counts for no other limit than `--retry-for`, and only a successor that was not killed from outside is
 //! kept waiting: the first start after the death of a daemon that served is made at once.
 
-use super::super::SECOND;
 use super::{Command, Lifecycle};
-use crate::ledger::{Book, Detection, Waiting};
+use crate::clock::SECOND;
+use crate::detection::Detection;
+use crate::ledger::{Book, Waiting};
 use crate::verdict::{Next, Worth};
 use belay_recorder::Blame;
 

@@ -1,8 +1,8 @@
 //! The steps towards an end that was asked for: the daemon is told, has its time, is killed, and is left behind if it does not end.
 
-use super::super::SECOND;
-use super::super::deadlines::Due;
+use super::super::parts::deadlines::Due;
 use super::{Command, Lifecycle};
+use crate::clock::SECOND;
 use crate::ledger::{Book, Stop};
 
 /// How long a daemon may take to unmount by itself.

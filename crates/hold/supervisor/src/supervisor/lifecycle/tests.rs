@@ -1,8 +1,9 @@
 //! The transitions, as tables: from where, what happens, where to, and what is to be done.
 
-use super::super::SECOND;
 use super::*;
-use crate::ledger::{Crash, Detection, Stop, Waiting};
+use crate::clock::SECOND;
+use crate::detection::Detection;
+use crate::ledger::{Crash, Stop, Waiting};
 
 const NOW: u64 = 1_000_000 * SECOND;
 const LIMITS: Limits = Limits { max_crashes: 5, retry_for: 60 * SECOND };

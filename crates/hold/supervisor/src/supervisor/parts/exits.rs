@@ -1,5 +1,6 @@
 //! Processes that have ended, until somebody asks how.
 
+use crate::outsiders::Outsiders;
 use crate::process::{Exit, Exited};
 use std::collections::VecDeque;
 
@@ -7,26 +8,40 @@ use std::collections::VecDeque;
 const MOST: usize = 256;
 
 /// The last of them.
-#[derive(Debug, Default)]
-pub(super) struct Exits(VecDeque<Exited>);
+#[derive(Debug)]
+pub(crate) struct Exits {
+    last: VecDeque<Exited>,
+    outsiders: Outsiders,
+}
+
+impl Default for Exits {
+    fn default() -> Self {
+        Self { last: VecDeque::new(), outsiders: Outsiders::new() }
+    }
+}
 
 impl Exits {
     /// Notes one more.
     pub fn add(&mut self, exited: Exited) {
-        self.0.push_back(exited);
-        let excess = self.0.len().saturating_sub(MOST);
-        self.0.drain(..excess);
+        self.last.push_back(exited);
+        let excess = self.last.len().saturating_sub(MOST);
+        self.last.drain(..excess);
     }
 
     /// How process `pid` has ended, which is forgotten with that.
     pub fn take(&mut self, pid: u32) -> Option<Exit> {
-        let found = self.0.iter().rposition(|exited| exited.pid == pid)?;
-        self.0.remove(found).map(|exited| exited.exit)
+        let found = self.last.iter().rposition(|exited| exited.pid == pid)?;
+        self.last.remove(found).map(|exited| exited.exit)
+    }
+
+    /// Whether the SIGKILL of a process that has just ended came from another process, see [`Outsiders::is_one`].
+    pub fn is_from_outside(&mut self) -> Option<bool> {
+        self.outsiders.is_one()
     }
 
     /// Forgets that number, which belongs to another process now.
     pub fn forget(&mut self, pid: u32) {
-        self.0.retain(|exited| exited.pid != pid);
+        self.last.retain(|exited| exited.pid != pid);
     }
 }
 

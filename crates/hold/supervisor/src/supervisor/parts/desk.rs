@@ -1,16 +1,17 @@
 //! What is known of commits and of the checkpoints that were asked for, under the policy `epoch`.
 
+use crate::clock::SECOND;
 use crate::committer::{Committer, Failing};
 use std::os::fd::OwnedFd;
 
 /// What an epoch may have in memory without any of it being given back, in bytes.
 const WORTH: u64 = 32 << 20;
 /// How soon one that somebody waits for is asked for again, in nanoseconds.
-const SOON: u64 = super::SECOND / 4;
+const SOON: u64 = SECOND / 4;
 
 /// Whether what is sealed reaches the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Commits {
+pub(crate) enum Commits {
     /// Nobody is to commit anything.
     None,
     /// As far as is known.
@@ -21,7 +22,7 @@ pub(super) enum Commits {
 
 /// What comes of the time at which a checkpoint may be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// The next such time.
     pub next: u64,
     /// One is called for.
@@ -32,7 +33,7 @@ pub(super) struct Turn {
 
 /// The committer, and what it is asked and told.
 #[derive(Debug, Default)]
-pub(super) struct CommitDesk {
+pub(crate) struct CommitDesk {
     /// Brings sealed epochs to the image.
     committer: Option<Committer>,
     /// Why there is none though there should be.
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn checkpoints_are_asked_for_by_time_if_something_was_done() {
-        let pause = 10 * super::super::SECOND;
+        let pause = 10 * SECOND;
         let mut desk = CommitDesk::default();
         let turn = |due, idle| Turn { next: 5 + pause, due, idle: Some(idle) };
         assert_eq!(desk.turn(5, 1, false, pause, true), turn(true, false));
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_checkpoint_has_it_asked_for_until_it_is_made() {
-        let pause = 10 * super::super::SECOND;
+        let pause = 10 * SECOND;
         let mut desk = CommitDesk::default();
         for _ in 0..2 {
             let turn = desk.turn(5, 0, true, pause, false);

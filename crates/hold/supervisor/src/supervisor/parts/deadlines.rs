@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// What is due at some time. Of several that are due together, the one that stands first here comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
+pub(crate) enum Due {
     /// A recovery that has come to its end is concluded.
     Conclusion,
     /// The next start.
@@ -51,7 +51,7 @@ pub(super) enum Due {
 
 /// The queue. It has no clock: times are nanoseconds of whatever clock the caller has.
 #[derive(Debug, Default)]
-pub(super) struct Deadlines(BTreeMap<Due, u64>);
+pub(crate) struct Deadlines(BTreeMap<Due, u64>);
 
 impl Deadlines {
     /// Sets `due` to the time `at`, whatever it was before.

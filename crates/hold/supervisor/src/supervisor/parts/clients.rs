@@ -1,6 +1,6 @@
 //! The clients at the control socket, and what each waits for. Nobody waits for them.
 
-use super::FIRST_CLIENT;
+use super::tokens::FIRST_CLIENT;
 use crate::protocol::{Answer, MAX_ANSWER, MAX_LINE, StopHow};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ const CLIENTS: usize = 64;
 
 /// What a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     /// Nothing.
     Nothing,
     /// The recovery that gives a later generation than this.
@@ -34,7 +34,7 @@ pub(super) enum Wait {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     /// What it has not taken yet of its answer: of one at most, as the next question waits for that.
@@ -45,7 +45,7 @@ pub(super) struct Client {
 
 /// All clients.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     all: BTreeMap<u64, Client>,
     /// The token of the next one.
     next: u64,
