@@ -238,7 +238,7 @@ pub fn notify(code: i32, body: &[u8]) -> Vec<u8> {
 
 /// `unique` of the NOTIFY_REPLY that the kernel sends back to a [`kick`]. The kernel's own count up from 0 and have bits 0
 /// and 63.
-pub const KICK: u64 = crate::UNIQUE_INJECTED | (1 << 61);
+pub const KICK: u64 = crate::Unique::own(1 << 61).word();
 
 /// A notification that makes the kernel wake one reader: it answers with a NOTIFY_REPLY whose
 /// `unique` is [`KICK`] (fs/fuse/dev.c, fuse_notify_retrieve: nothing is retrieved at size 0). `file` is the node

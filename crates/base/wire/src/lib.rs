@@ -18,6 +18,7 @@
 //! | [`errno`] | the errors that replies carry |
 //! | [`fields`] | where node ids and handles sit, for patching in place |
 //! | [`reply`] | a view over one daemon-to-kernel message |
+//! | [`unique`] | whose request a number is of |
 //! | [`dialect`] | what is shorter for daemons of an old minor version |
 //! | [`rules`] | what a reply must not be |
 //! | [`dirents`] | directory listings, read and written |
@@ -43,10 +44,11 @@ pub mod opcode;
 pub mod reply;
 pub mod request;
 pub mod rules;
+pub mod unique;
 
 pub use abi::{
     Attr, AttrOut, Dirent, DirentPlus, EntryOut, InHeader, InitIn, InitOut, OpenOut, OutHeader,
-    ROOT_ID, UNIQUE_INJECTED, UNIQUE_RESEND,
+    ROOT_ID, UNIQUE_RESEND,
 };
 pub use build::Ids;
 pub use dialect::Dialect;
@@ -57,3 +59,4 @@ pub use opcode::{CHANGES, Opcode, OpcodeSet};
 pub use reply::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Reply, attr_offset, is_entry_reply};
 pub use request::{Names, Request};
 pub use rules::{Rule, Shape};
+pub use unique::Unique;

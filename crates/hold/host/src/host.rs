@@ -6,7 +6,7 @@ use belay_memory::Memory;
 use belay_recorder::control::Instant;
 use belay_recorder::{Control, Layout, Slot};
 use belay_session::{Direct, Phase, Session};
-use belay_wire::UNIQUE_INJECTED;
+use belay_wire::Unique;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
@@ -215,7 +215,7 @@ impl<M: Memory> Host<M> {
     #[cold]
     pub(crate) fn note_reply(&self, env: &impl Process, unique: u64) {
         // Replies to injected requests do not count: no application waits for them.
-        if unique & UNIQUE_INJECTED == 0 && !self.replied.swap(true, Relaxed) {
+        if !Unique::new(unique).is_own() && !self.replied.swap(true, Relaxed) {
             self.reach(env, Instant::FirstReply);
         }
     }

@@ -8,7 +8,7 @@ use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase};
 use belay_wire::errno::ENOENT;
 use belay_wire::rules::broken_header;
-use belay_wire::{OutHeader, Rule, UNIQUE_INJECTED, UNIQUE_RESEND, get_u64};
+use belay_wire::{OutHeader, Rule, UNIQUE_RESEND, Unique, get_u64};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use zerocopy::FromBytes;
@@ -38,7 +38,7 @@ impl<M: Memory> Host<M> {
             env.fault(&Fault { rule, head, total, body: &body() });
         }
         let unique = get_u64(head, 8).unwrap_or(0);
-        if unique & UNIQUE_INJECTED == 0
+        if !Unique::new(unique).is_own()
             && unique != 0
             && let Some(errno) = env.replied(unique & !UNIQUE_RESEND, failed(head))
         {
@@ -66,7 +66,7 @@ impl<M: Memory> Host<M> {
         {
             return self.settle(env, &expected, (head, total), body, pass);
         }
-        if unique & UNIQUE_INJECTED != 0 {
+        if Unique::new(unique).is_own() {
             if env.keeps_epochs() {
                 env.answered();
             }

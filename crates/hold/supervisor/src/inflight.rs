@@ -8,7 +8,7 @@ use crate::autopsy::journal::Journal;
 use crate::clock;
 use belay_memory::Memory;
 use belay_recorder::{InFlight, Layout, Slot, SlotState, Store};
-use belay_wire::{Opcode, UNIQUE_INJECTED, describe::describe_parts};
+use belay_wire::{Opcode, Unique, describe::describe_parts};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 
@@ -89,7 +89,8 @@ impl<'f> Requests<'f> {
 
     /// How many the kernel has made, as far as they are known.
     pub(crate) fn of_kernel(&self) -> u64 {
-        self.all().iter().filter(|(_, request)| request.unique < UNIQUE_INJECTED).count() as u64
+        let is_own = |unique| Unique::new(unique).is_own();
+        self.all().iter().filter(|(_, request)| !is_own(request.unique)).count() as u64
     }
 
     /// Whether `generation` has, or died having, a request while all others wait.

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use belay_wire::{InHeader, Opcode, OutHeader, UNIQUE_INJECTED};
+use belay_wire::{InHeader, Opcode, OutHeader, Unique};
 use nix::unistd::Pid;
 use zerocopy::FromBytes;
 
@@ -265,7 +265,7 @@ impl Watch {
         let contains = |needle: &[u8]| body.windows(needle.len().max(1)).any(|w| w == needle);
         if self.report.request.is_some()
             || !target.opcodes.contains(&opcode)
-            || injected != (header.unique & UNIQUE_INJECTED != 0)
+            || injected != Unique::new(header.unique).is_own()
             || !target.contains.as_deref().is_none_or(contains)
         {
             return false;

@@ -9,8 +9,6 @@ pub const ROOT_ID: u64 = 1;
 /// Bit of `InHeader::unique` on a request that the kernel delivers again after a RESEND notification,
 /// `FUSE_UNIQUE_RESEND`.
 pub const UNIQUE_RESEND: u64 = 1 << 63;
-/// In the `unique` of requests that belay puts to a daemon by itself. The kernel's count up from 0.
-pub const UNIQUE_INJECTED: u64 = 1 << 62;
 /// User and group id of a caller that an id-mapped mount cannot express, `FUSE_INVALID_UIDGID`.
 pub const INVALID_UIDGID: u32 = u32::MAX;
 /// Smallest buffer, in bytes, with which the device may be read, `FUSE_MIN_READ_BUFFER`.

@@ -4,7 +4,7 @@
 //! told to forget nothing before it has answered all that it may have been asked about it until then.
 
 use super::caller::Callers;
-use belay_wire::{Ids, Opcode, Request, UNIQUE_INJECTED, fields, get_u64, put_u64};
+use belay_wire::{Ids, Opcode, Request, Unique, fields, get_u64, put_u64};
 use std::collections::HashMap;
 
 /// A request of belay's own that the daemon has. `Q` says what its answer means.
@@ -58,7 +58,7 @@ impl<Q> Questions<Q> {
     /// later, see [`Self::ask`].
     pub(crate) fn ids(&mut self, id: u64) -> Ids {
         self.last += 2;
-        Ids { unique: UNIQUE_INJECTED | self.last, nodeid: id, uid: 0, gid: 0, pid: 0 }
+        Ids { unique: Unique::own(self.last).word(), nodeid: id, uid: 0, gid: 0, pid: 0 }
     }
 
     /// Notes a question that the daemon is about to get for a task, and puts into it who asks: the first of `callers`; the
@@ -116,7 +116,7 @@ impl<Q> Questions<Q> {
 
     /// Whether no question was ever given this number.
     pub(crate) fn is_unasked(&self, unique: u64) -> bool {
-        unique & !UNIQUE_INJECTED > self.last
+        Unique::new(unique).own_number() > self.last
     }
 
     /// Nodes that the daemon is to forget (its id, how many lookups): gives those that it can be told of now. The others
@@ -137,7 +137,7 @@ impl<Q> Questions<Q> {
         if self.withheld.is_empty() {
             return Vec::new();
         }
-        let number = |unique: &u64| unique & !UNIQUE_INJECTED;
+        let number = |unique: &u64| Unique::new(*unique).own_number();
         let oldest = self.asked.keys().map(number).min().unwrap_or(u64::MAX);
         let (told, kept): (Vec<_>, _) =
             std::mem::take(&mut self.withheld).into_iter().partition(|f| f.asked < oldest);

@@ -7,7 +7,7 @@ use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::Slot;
 use belay_wire::abi::OutHeader;
-use belay_wire::{Dialect, Opcode, UNIQUE_INJECTED, UNIQUE_RESEND};
+use belay_wire::{Dialect, Opcode, UNIQUE_RESEND, Unique};
 
 impl<M: Memory> Session<M> {
     /// Learns what the first daemon has answered to INIT, which counts for all that follow: the kernel goes by it.
@@ -64,7 +64,7 @@ impl<M: Memory> Session<M> {
     }
 
     fn opcode_of(&self, unique: u64) -> Option<Opcode> {
-        if unique & (UNIQUE_INJECTED | UNIQUE_RESEND) == UNIQUE_INJECTED {
+        if Unique::new(unique).is_own() {
             return self.questions.get(unique).map(|asked| asked.opcode);
         }
         self.opcode_in_hand(unique & !UNIQUE_RESEND)

@@ -13,8 +13,7 @@ use belay_wire::abi::{EntryOut, OpenOut, OutHeader, PollIn, ReleaseIn};
 use belay_wire::errno::{EACCES, ENOENT, ENOMEM, EPERM};
 use belay_wire::reply::nlink_offset;
 use belay_wire::{
-    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_INJECTED, UNIQUE_RESEND,
-    get_u32,
+    CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, OpcodeSet, Rule, UNIQUE_RESEND, Unique, get_u32,
 };
 use std::borrow::Cow;
 
@@ -62,9 +61,7 @@ impl<M: Memory> Session<M> {
         taken: bool,
     ) -> Outgoing {
         let Some(header) = read::<OutHeader>(head) else { return Outgoing::Pass };
-        if header.unique == 0
-            || header.unique & (UNIQUE_INJECTED | UNIQUE_RESEND) == UNIQUE_INJECTED
-        {
+        if header.unique == 0 || Unique::new(header.unique).is_own() {
             return self.on_own_business(&header, head, &body());
         }
         let unique = header.unique & !UNIQUE_RESEND;

@@ -49,7 +49,7 @@ fn entries_of<'a>(request: &Request<'a>) -> impl Iterator<Item = (u64, &'a [u8])
 /// For whom a lookup is borrowed: a request, or an errand of belay's own.
 fn borrower(task: &Task) -> u64 {
     match task.flow.unique() & !UNIQUE_RESEND {
-        0 => belay_wire::UNIQUE_INJECTED | task.id,
+        0 => belay_wire::Unique::own(task.id).word(),
         unique => unique,
     }
 }
