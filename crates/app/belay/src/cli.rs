@@ -155,6 +155,18 @@ pub enum Command {
     /// Go where one may have to wait for ever (for belay itself).
     #[command(hide = true)]
     Scout,
+    /// What is started in the place of a daemon that no library can be loaded into (for belay itself).
+    #[command(hide = true)]
+    Relay {
+        /// A descriptor that the program is found by.
+        #[arg(long)]
+        held: Option<i32>,
+        /// The daemon's program.
+        program: PathBuf,
+        /// The daemon's command line, its name first.
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
     /// Ask a mount for something that changes nothing (for belay itself).
     #[command(hide = true)]
     Ask {

@@ -6,8 +6,10 @@
 
 mod bare;
 mod directory;
+mod ends;
 mod guard;
 mod known;
+mod library;
 mod locks;
 mod loops;
 pub mod mailbox;
@@ -16,18 +18,22 @@ mod mounts;
 mod namespace;
 mod place;
 pub mod raw;
+mod seccomp;
 mod signals;
 mod spawn;
 
 pub use bare::without_descriptors;
 pub use directory::in_directory;
+pub use ends::{GoesOn, end_by, end_by_faults, go_on};
 pub use guard::is_lost;
 pub use known::open_known;
+pub use library::{mount, receive, unmount};
 pub use locks::{Lock, has_ranges, lock_range};
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
 pub use mounts::{change_mount, unique_number};
 pub use namespace::{in_mount_namespace, owner_of};
 pub use place::Place;
+pub use seccomp::{Call, Listener, Verdict};
 pub use signals::unblock_signals;
-pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
+pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child, receive_listener};

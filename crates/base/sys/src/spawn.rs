@@ -1,13 +1,19 @@
 //! What a child does between fork and exec: descriptors at fixed numbers, its own mount table.
 
 use crate::known::open_known;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::seccomp::Listener;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use std::ffi::{CStr, CString};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -39,6 +45,12 @@ pub struct ChildSetup {
     /// What the child, and all that descends from it, can be told by: its limit of file locks, which no kernel since 2.4 obeys.
     /// A child that may not have that limit goes without.
     pub mark: Option<u64>,
+    /// The signal that the child gets when the thread ends that has started it. Programs that gain rights by it lose that wish.
+    pub at_end_of_parent: Option<Signal>,
+    /// A descriptor of the child's that its program does not get.
+    pub closed: Option<RawFd>,
+    /// The socket through which the child sends the descriptor by which its calls are looked at ([`crate::Listener`]).
+    pub watcher: Option<OwnedFd>,
 }
 
 /// Registers `setup` to run in the child that `command` will start.
@@ -79,10 +91,42 @@ fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
+    if let Some(closed) = setup.closed {
+        // SAFETY: F_SETFD takes an int; on a number that is not open it fails, which is as good.
+        unsafe { libc::fcntl(closed, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    if let Some(signal) = setup.at_end_of_parent {
+        rustix::process::set_parent_process_death_signal(Some(signal))?;
+    }
+    if let Some(watcher) = &setup.watcher {
+        let listener = crate::seccomp::listen()?;
+        let listeners = [listener.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&listeners)) {
+            return Err(Errno::NOBUFS.into());
+        }
+        sendmsg(watcher, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+    }
     if setup.blocked_signals != 0 {
         crate::signals::set_mask(setup.blocked_signals)?;
     }
     Ok(())
+}
+
+/// What a child has sent that was started with a [`ChildSetup::watcher`].
+///
+/// # Errors
+/// Those of recvmsg(2); `ENOMSG` if no descriptor has come.
+pub fn receive_listener(socket: &OwnedFd) -> io::Result<Listener> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    rights.next().map(Listener::new).ok_or_else(|| Errno::NOMSG.into())
 }
 
 fn leave_mount(namespace: &PrivateMountNamespace) -> io::Result<()> {

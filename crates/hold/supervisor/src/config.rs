@@ -78,6 +78,9 @@ pub struct Config {
     pub command: Vec<OsText>,
     /// The shim library.
     pub shim: PathBuf,
+    /// The daemon is one that no library can be loaded into: the relay is started in its place, and starts it.
+    #[serde(default)]
+    pub relay: bool,
     /// The user's own LD_PRELOAD; empty if there is none.
     pub preload: OsText,
     /// Folder of this mount in the state directory.

@@ -36,26 +36,43 @@ pub fn cache_dir() -> Result<PathBuf> {
 
 /// The path of a compiled example, which is compiled first if need be.
 pub(crate) fn example(name: &str) -> Result<PathBuf> {
+    compiled(name, name, &[])
+}
+
+/// The same, linked statically: no library can be preloaded into it.
+///
+/// # Errors
+/// When it cannot be compiled.
+pub fn static_example(name: &str) -> Result<PathBuf> {
+    compiled(name, &format!("{name}-static"), &["-static"])
+}
+
+/// The example `source`, under the name `program`, compiled with `options`.
+fn compiled(name: &str, program: &str, options: &[&str]) -> Result<PathBuf> {
     let source = Path::new(SOURCES).join(name).with_extension("c");
     if !source.is_file() {
         bail!("{} is missing: install libfuse3-dev (with its documentation)", source.display());
     }
     let cache = cache_dir()?;
-    let binary = cache.join(name);
+    let binary = cache.join(program);
     if newer(&binary, &source) {
         return Ok(binary);
     }
     let mut pkg_config = Command::new("pkg-config");
+    if !options.is_empty() {
+        pkg_config.arg("--static");
+    }
     pkg_config.args(["--cflags", "--libs", "fuse3"]);
     let flags = run_ok(pkg_config, Duration::from_secs(30))
         .context("install pkg-config and libfuse3-dev")?;
     let flags = String::from_utf8_lossy(&flags.stdout).into_owned();
     // Compiled beside its place and moved there, so that two test processes may do this at once.
     let scratch = tempfile::tempdir_in(&cache).context("making a directory to compile in")?;
-    let fresh = scratch.path().join(name);
+    let fresh = scratch.path().join(program);
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-g"])
         .args(FEATURES)
+        .args(options)
         .arg(&source)
         .arg("-o")
         .arg(&fresh)
@@ -63,7 +80,7 @@ pub(crate) fn example(name: &str) -> Result<PathBuf> {
     run_ok(cc, Duration::from_secs(120))
         .with_context(|| format!("compiling {}", source.display()))?;
     std::fs::rename(&fresh, &binary)
-        .with_context(|| format!("moving {name} to {}", binary.display()))?;
+        .with_context(|| format!("moving {program} to {}", binary.display()))?;
     Ok(binary)
 }
 

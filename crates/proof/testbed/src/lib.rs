@@ -28,7 +28,7 @@ pub mod zoo;
 
 pub use bed::{Bed, BedOptions, Mode};
 pub use belay::{Belay, find_number};
-pub use examples::cache_dir;
+pub use examples::{cache_dir, static_example};
 pub use kind::Kind;
 pub use rustix::process::Signal;
 pub use sshd::Sshd;

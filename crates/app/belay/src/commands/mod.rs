@@ -35,6 +35,9 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Scout => Ok(belay_supervisor::scout::errand::run()?),
+        Command::Relay { held, program, command } => {
+            match belay_relay::run(&belay_relay::Daemon { program, held, command })? {}
+        }
         Command::Ask { parent, mount } => {
             belay_supervisor::asker::ask(parent, &mount)?;
             Ok(0)

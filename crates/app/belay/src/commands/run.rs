@@ -3,7 +3,8 @@
 use super::background::Background;
 use crate::cli::Run;
 use crate::image::{self, Wishes};
-use crate::preflight::{binary, doubt, machine, mount_command, mountpoint, place, script, shim};
+use crate::preflight::binary::{self, Holding};
+use crate::preflight::{doubt, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, Chosen, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::background::LOG;
@@ -22,7 +23,7 @@ pub fn run(options: &Run) -> Result<i32> {
     mount_command::check(&options.command)?;
     let named = binary::find(name)?;
     let (program, words) = script::resolve(named.clone(), &options.command)?;
-    binary::check(&program)?;
+    let holding = binary::check(&program)?;
     doubt::check_wrapper(&program, &options.command, "run")?;
     machine::check()?;
     let shim = shim::find()?;
@@ -35,6 +36,10 @@ pub fn run(options: &Run) -> Result<i32> {
         flush: options.flush,
         checkpoints: options.checkpoints.clone(),
         until: options.buffer_until.map(Into::into),
+        unseen: match holding {
+            Holding::Library => None,
+            Holding::Relay(why) => Some(why),
+        },
     };
     let look = || Seen::look(&asked, &named, options);
     let (Seen { chosen, medium, doubt }, turn) = match guessed.as_deref() {
@@ -75,6 +80,7 @@ pub fn run(options: &Run) -> Result<i32> {
         program,
         command: words.into_iter().map(OsText).collect(),
         shim,
+        relay: matches!(holding, Holding::Relay(_)),
         preload: OsText(std::env::var_os("LD_PRELOAD").unwrap_or_default()),
         instance: dir.clone(),
         guessed_mountpoint: guessed.clone().map(OsText::from),

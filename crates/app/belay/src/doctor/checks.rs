@@ -1,8 +1,10 @@
 //! The checks.
 
 use super::{Finding, Level};
+
+use crate::preflight::binary::{self, Holding};
 use crate::preflight::doubt::{self, Doubt};
-use crate::preflight::{binary, machine, mount_command, mountpoint, script, shim};
+use crate::preflight::{machine, mount_command, mountpoint, script, shim};
 use crate::profile;
 use belay_supervisor::text::span;
 use belay_supervisor::{Error, allow_other, instances};
@@ -173,18 +175,26 @@ fn daemon(state_dir: &Path, command: &[OsString]) -> Vec<Finding> {
     let checked = mount_command::check(command)
         .and_then(|()| binary::find(name))
         .and_then(|path| script::resolve(path, command))
-        .and_then(|(path, _)| binary::check(&path).map(|()| path))
-        .and_then(|path| doubt::check_wrapper(&path, command, "run").map(|()| path));
+        .and_then(|(path, _)| binary::check(&path).map(|how| (path, how)))
+        .and_then(|found| doubt::check_wrapper(&found.0, command, "run").map(|()| found));
     let doubt = doubt::of(command);
     let mut may_lose = Vec::new();
     let mut findings = vec![match checked {
-        Ok(path) if doubt.as_ref().is_some_and(|doubt| doubt.kind == doubt::Kind::NoDaemon) => {
+        Ok((path, _))
+            if doubt.as_ref().is_some_and(|doubt| doubt.kind == doubt::Kind::NoDaemon) =>
+        {
             let (found, remedy) = doubt::NO_DAEMON;
             finding(super::DAEMON, Level::Note, format!("{} {found}", path.display()), remedy)
         }
-        Ok(path) => {
+        Ok((path, how)) => {
             may_lose = losing(name, command);
-            let found = format!("{} is linked dynamically and can be held", path.display());
+            let how = match how {
+                Holding::Library => "is linked dynamically and can be held".to_owned(),
+                Holding::Relay(why) => {
+                    format!("{why}, and is held by a relay between it and the kernel")
+                }
+            };
+            let found = format!("{} {how}", path.display());
             finding(super::DAEMON, Level::Ok, found, "")
         }
         Err(error) => refusal(super::DAEMON, &error),

@@ -20,9 +20,9 @@ const START: u64 = 4096;
 pub enum Kind {
     /// A dynamically linked program of this machine: it can be held.
     Dynamic,
-    /// Linked statically: no library can be preloaded.
+    /// Linked statically: no library can be preloaded, so the relay holds it.
     Static,
-    /// Written in Go: its system calls bypass every library.
+    /// Written in Go: its system calls bypass every library, so the relay holds it.
     Go,
     /// A script, with its interpreter.
     Script(String),
@@ -150,28 +150,27 @@ fn machine() -> u16 {
     }
 }
 
-/// Refuses a program that cannot be held.
+/// How a daemon's process is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// By belay's library in it.
+    Library,
+    /// By the relay, which stands between the device and a daemon that no library can be loaded into, for this reason.
+    Relay(&'static str),
+}
+
+/// Tells how a program is held.
 ///
 /// # Errors
-/// Why it cannot, and what to do.
-pub fn check(path: &Path) -> Result<()> {
+/// Why it cannot be, and what to do.
+pub fn check(path: &Path) -> Result<Holding> {
     let refuse =
         |why: &str, remedy: &str| Err(Error::refused(path.display().to_string(), why, remedy));
-    match classify(path)? {
-        Kind::Dynamic => {}
-        Kind::Static => {
-            return refuse(
-                "it is linked statically, so belay's library cannot be loaded into it",
-                "use a dynamically linked build of this daemon; static ones are not supported yet",
-            );
-        }
-        Kind::Go => {
-            return refuse(
-                "it is written in Go, which makes system calls without the C library, where belay \
-                 could not see them",
-                "Go daemons are not supported yet",
-            );
-        }
+    let holding = match classify(path)? {
+        Kind::Dynamic => Holding::Library,
+        Kind::Static => Holding::Relay("is linked statically"),
+        // Also one that is linked dynamically calls the kernel past the C library.
+        Kind::Go => Holding::Relay("is written in Go"),
         Kind::Script(interpreter) => {
             let why = format!("it is a script for {interpreter}, not a FUSE daemon itself");
             return refuse(&why, "name the daemon that the script starts, with its arguments");
@@ -181,7 +180,7 @@ pub fn check(path: &Path) -> Result<()> {
             return refuse(&why, "install the daemon for this machine");
         }
         Kind::Other => return refuse("it is no program", "name the daemon's own program file"),
-    }
+    };
     let gained = rights::gained(path)
         .map_err(|e| Error::system("look at", path.display().to_string(), e, "check its mode"))?;
     if let Some(rights) = gained {
@@ -190,7 +189,7 @@ pub fn check(path: &Path) -> Result<()> {
             "run belay as the program's owner (sudo belay run ...), or use a copy of it, which has no such rights",
         );
     }
-    Ok(())
+    Ok(holding)
 }
 
 #[cfg(test)]
@@ -217,12 +216,12 @@ mod tests {
     fn dynamic_programs_can_be_held() {
         let path = find(OsStr::new("true")).expect("true");
         assert_eq!(classify(&path).expect("read"), Kind::Dynamic);
-        check(&path).expect("fine");
+        assert_eq!(check(&path).expect("fine"), Holding::Library);
         assert_eq!(classify(&std::env::current_exe().expect("me")).expect("read"), Kind::Dynamic);
     }
 
     #[test]
-    fn static_programs_cannot() {
+    fn static_programs_are_held_by_the_relay() {
         let dir = tempfile::tempdir().expect("tempdir");
         let (source, program) = (dir.path().join("a.c"), dir.path().join("a"));
         fs::write(&source, "int main(void) { return 0; }").expect("write");
@@ -234,7 +233,8 @@ mod tests {
                 continue;
             }
             assert_eq!(classify(&program).expect("read"), Kind::Static, "{option}");
-            fails_with(check(&program), "linked statically");
+            let how = check(&program).expect("fine");
+            assert_eq!(how, Holding::Relay("is linked statically"), "{option}");
         }
     }
 

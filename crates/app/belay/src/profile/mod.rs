@@ -9,7 +9,7 @@ mod file;
 
 pub use file::{Buffer, InodeNumbers, Loses, Profile};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use auto::Guess;
 use belay_supervisor::config::{Checkpoints, Policy, Until};
 use belay_supervisor::outside;
@@ -194,6 +194,8 @@ pub struct Asked {
     pub checkpoints: Wishes,
     /// Until when it holds what it has acknowledged.
     pub until: Option<Until>,
+    /// Why nothing of what it does is seen: the relay holds it.
+    pub unseen: Option<&'static str>,
 }
 
 /// Chooses what was asked for, else what the daemon's profile says, else by what is seen of the daemon (`auto`).
@@ -209,6 +211,15 @@ pub fn choose(
 ) -> Result<Chosen> {
     let inode_numbers = wanted.inode_numbers;
     let asked = (wanted.policy != Policy::Auto).then_some(wanted.policy);
+    if let (Some(why), Some(policy)) = (wanted.unseen, asked) {
+        ensure!(
+            matches!(policy, Policy::Reconcile | Policy::Blind),
+            "policy {} cannot be had for {}: it {why}, so belay does not see what it does; leave out --policy, or choose \
+             reconcile",
+            policy.effective(),
+            program.display(),
+        );
+    }
     let told = |asked| match asked {
         Policy::Epoch => wanted.flush.is_some(),
         Policy::Buffer => wanted.until.is_some(),
@@ -221,6 +232,10 @@ pub fn choose(
     let theirs = profile.map_or(&silent, |profile| &profile.checkpoint);
     let Guess { policy, flush, image, reason } = match (asked, &found) {
         (Some(policy), _) => Guess::told(policy, "--policy"),
+        (None, _) if wanted.unseen.is_some() => {
+            let why = wanted.unseen.unwrap_or_default();
+            Guess::told(Policy::Reconcile, &format!("auto: it {why}, so a relay holds it"))
+        }
         (None, Some(found)) => Guess::told(found.profile.policy(), &found.source),
         (None, None) => auto::guess(command, image),
     };
@@ -257,7 +272,8 @@ pub fn choose(
         loses,
         ends_unconnected,
         unproven: asked.is_none() && found.is_none(),
-        watched: !profile.is_some_and(|profile| profile.stores_at_once),
+        // Of what leaves it nothing is seen, so nothing can be missed.
+        watched: wanted.unseen.is_none() && !profile.is_some_and(|profile| profile.stores_at_once),
         medium: medium.map(|(path, _)| path),
         until: wanted.until.or(until).unwrap_or_default(),
         image,

@@ -23,7 +23,8 @@ mod study;
 mod table;
 
 use crate::messages::{Out, say};
-use crate::preflight::{binary, doubt, machine, mountpoint, script, shim};
+use crate::preflight::binary::{self, Holding};
+use crate::preflight::{doubt, machine, mountpoint, script, shim};
 use crate::profile::{Buffer, InodeNumbers, Profile};
 use anyhow::{Context, Result, bail, ensure};
 use belay_study::{OPERATIONS, Operation, User};
@@ -53,7 +54,12 @@ pub fn run(options: &Options) -> Result<i32> {
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     let program = binary::find(name)?;
     let started = script::resolve(program.clone(), &options.command)?.0;
-    binary::check(&started)?;
+    if let Holding::Relay(why) = binary::check(&started)? {
+        bail!(
+            "{} {why}, so a relay holds it, and the policy is reconcile: there is nothing to find out",
+            started.display()
+        );
+    }
     doubt::check_wrapper(&started, &options.command, "qualify")?;
     machine::check()?;
     shim::find()?;

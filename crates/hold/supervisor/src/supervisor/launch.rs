@@ -153,12 +153,16 @@ impl Supervisor {
         if let Some(rights) = file.gained() {
             return Err(io::Error::other(format!("it is {rights} by now, and would run unheld")));
         }
-        let mut command = match held {
-            true => {
-                setup.descriptors.push((dup_cloexec(as_fd(&self.fds.program))?, program));
-                Command::new(own_descriptor(program))
-            }
-            false => Command::new(&self.config.program),
+        if held {
+            setup.descriptors.push((dup_cloexec(as_fd(&self.fds.program))?, program));
+        }
+        let started = match held {
+            true => own_descriptor(program).into(),
+            false => self.config.program.clone(),
+        };
+        let mut command = match self.config.relay {
+            true => Command::new("/proc/self/exe"), // what belay was started with, whatever is installed by now
+            false => Command::new(&started),
         };
         let (mut has_covered, mut has_outer) = (false, false);
         if self.book.generation > 0
@@ -184,7 +188,13 @@ impl Supervisor {
             }
         }
         let mut words = self.config.command.iter().map(|word| &word.0);
-        if let Some(name) = words.next() {
+        if self.config.relay {
+            command.arg0("belay").arg("relay");
+            if held {
+                command.arg(format!("--held={program}"));
+            }
+            command.arg(&started).arg("--");
+        } else if let Some(name) = words.next() {
             command.arg0(name);
         }
         command.args(words);
@@ -201,7 +211,7 @@ impl Supervisor {
             self.book.generation,
             self.options() | if self.is_same_medium() { options::VOLATILE_INODES } else { 0 }
         );
-        if held {
+        if held && !self.config.relay {
             let _ = write!(told, ":program={program}");
         }
         if has_covered {

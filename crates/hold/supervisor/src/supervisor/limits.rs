@@ -5,7 +5,7 @@ use crate::clock;
 use crate::detection::Detection;
 use crate::inflight::Requests;
 use crate::mounts;
-use crate::process::{is_stopped, resident_bytes};
+use crate::process::{descendants, is_stopped, resident_bytes};
 use crate::text;
 use belay_recorder::control::{Counter, Instant};
 use rustix::fd::AsFd;
@@ -54,8 +54,24 @@ impl Supervisor {
 
     fn too_large(&self) -> Option<Detection> {
         let limit = self.config.memory_limit?;
-        let bytes = resident_bytes(self.daemon.holder()?.pid)?;
+        let bytes = resident_bytes(self.daemon.holder()?.pid)? + self.resident_behind();
         (bytes > limit).then_some(Detection::Memory { bytes, limit })
+    }
+
+    /// Resident memory of the daemon behind a relay, and of what it has started, in bytes.
+    fn resident_behind(&self) -> u64 {
+        self.behind_relay().into_iter().filter_map(resident_bytes).sum()
+    }
+
+    /// The processes that stand behind a relay, which is the daemon otherwise.
+    fn behind_relay(&self) -> Vec<u32> {
+        let relay = self.daemon.holder().filter(|_| self.config.relay);
+        relay.map(|relay| descendants(&[relay.pid], &[])).unwrap_or_default()
+    }
+
+    /// Whether the daemon is stopped, or its relay.
+    fn is_stopped(&self, pid: u32) -> bool {
+        is_stopped(pid) || self.behind_relay().into_iter().any(is_stopped)
     }
 
     fn hanging(&mut self) -> Option<Detection> {
@@ -107,9 +123,9 @@ impl Supervisor {
                 let unknown = self.life.serves()
                     && self.control().parked() == 0
                     && waiting > self.requests().of_kernel();
-                unknown && !mounts::has_unread(self.device()) || is_stopped(pid)
+                unknown && !mounts::has_unread(self.device()) || self.is_stopped(pid)
             }
-            None => is_stopped(pid),
+            None => self.is_stopped(pid),
         }
     }
 

@@ -35,6 +35,7 @@ mod opens;
 mod patience;
 mod poison;
 mod processes;
+mod relay;
 mod remounts;
 mod repair;
 mod replay;

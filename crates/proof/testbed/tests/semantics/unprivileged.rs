@@ -18,7 +18,7 @@ use crate::journal::compile;
 use crate::user::{User, text};
 
 /// Makes, writes, renames, appends and removes below `dir`, checks each result, and gives what must be there then.
-fn work(dir: &Path, done: &AtomicBool) -> Vec<(String, String)> {
+pub fn work(dir: &Path, done: &AtomicBool) -> Vec<(String, String)> {
     let mut log = File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut lines = String::new();
     let mut expected = Vec::new();
@@ -46,7 +46,7 @@ fn work(dir: &Path, done: &AtomicBool) -> Vec<(String, String)> {
 }
 
 /// Kills the daemon at work `kills` times and compares the backing directory with what was done.
-fn holds_under_kills(user: &User, dir: &Path, kills: usize) {
+pub fn holds_under_kills(user: &User, dir: &Path, kills: usize) {
     let done = Arc::new(AtomicBool::new(false));
     let caller = {
         let (dir, done) = (dir.to_owned(), Arc::clone(&done));

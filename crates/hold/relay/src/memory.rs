@@ -1,0 +1,131 @@
+//! What a call of another process points to.
+//!
+//! It may change what is there at any moment: it is copied, and what is done goes by the copy.
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::net::{SocketType, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Longest text that the kernel takes of such a call.
+const LONGEST: usize = 4096;
+/// It is read up to each such boundary: what is behind may not be there.
+const PAGE: u64 = 4096;
+
+/// A thread that waits in a system call.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    thread: u32,
+    memory: File,
+}
+
+impl Caller {
+    /// `None` if its memory cannot be looked at.
+    pub(crate) fn new(thread: u32) -> Option<Self> {
+        let path = format!("/proc/{thread}/mem");
+        let memory = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(Self { thread, memory: memory.into() })
+    }
+
+    /// The text at an address; `None` if there is none.
+    pub(crate) fn text(&self, address: u64) -> Option<CString> {
+        let (mut text, mut at) = (Vec::new(), address);
+        while address != 0 && text.len() < LONGEST {
+            let mut piece = [0; PAGE as usize];
+            let length = usize::try_from(PAGE - at % PAGE).ok()?;
+            let piece = piece.get_mut(..length)?;
+            let got = self.memory.read_at(piece, at).ok().filter(|got| *got > 0)?;
+            let piece = piece.get(..got)?;
+            if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+                text.extend_from_slice(piece.get(..end)?);
+                return CString::new(text).ok();
+            }
+            text.extend_from_slice(piece);
+            at = at.checked_add(u64::try_from(got).ok()?)?;
+        }
+        None
+    }
+
+    /// The number at an address.
+    pub(crate) fn number(&self, address: u64) -> Option<u32> {
+        let mut word = [0; 4];
+        self.memory.read_exact_at(&mut word, address).ok()?;
+        Some(u32::from_ne_bytes(word))
+    }
+
+    /// A duplicate of its descriptor `number`, if that is a socket of the kind that devices are here.
+    pub(crate) fn socket(&self, number: u32) -> Option<OwnedFd> {
+        let facts = std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
+        let process = facts.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        let process = Pid::from_raw(process.trim().parse().ok()?)?;
+        let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
+        let number = i32::try_from(number).ok()?;
+        let socket = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()?;
+        let kind = sockopt::socket_type(&socket).ok()?;
+        (kind == SocketType::SEQPACKET).then_some(socket)
+    }
+
+    /// Where the path `text` leads for it, from the root on. The last part is not looked at: it may be the held mount.
+    pub(crate) fn place(&self, text: &[u8]) -> Option<PathBuf> {
+        let text = Path::new(std::ffi::OsStr::from_bytes(text));
+        let folder = std::fs::read_link(format!("/proc/{}/cwd", self.thread)).ok()?;
+        let path: PathBuf = folder.join(text).components().collect();
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Some(path);
+        };
+        let parent = std::fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
+        Some(parent.join(name))
+    }
+
+    /// Whether its descriptor `number` is a FUSE device, and the flags that it has; `None` if it is none.
+    pub(crate) fn device(&self, number: u32) -> Option<i32> {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{number}", self.thread)).ok()?;
+        if link != Path::new("/dev/fuse") {
+            return None;
+        }
+        let facts =
+            std::fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.thread)).ok()?;
+        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        i32::from_str_radix(flags.trim(), 8).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> Caller {
+        Caller::new(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).expect("me")
+    }
+
+    #[test]
+    fn texts_are_read_as_far_as_they_are_texts() {
+        let text = CString::new(vec![b'x'; 3000]).expect("text");
+        let at = |text: &[u8]| text.as_ptr() as u64;
+        assert_eq!(me().text(at(text.as_bytes_with_nul())), Some(text));
+        let long = vec![b'x'; 3 * LONGEST];
+        assert_eq!(me().text(at(&long)), None, "that is no text");
+        assert_eq!(me().text(0), None);
+        assert_eq!(me().text(8), None, "nothing is there");
+    }
+
+    #[test]
+    fn places_are_the_callers() {
+        let here = std::env::current_dir().expect("here");
+        assert_eq!(me().place(b"name"), Some(here.join("name")));
+        assert_eq!(me().place(b"/proc/self/../x"), Some(PathBuf::from("/proc/x")));
+        assert_eq!(me().place(b"/tmp/./y//"), Some(PathBuf::from("/tmp/y")));
+    }
+
+    #[test]
+    fn other_files_are_no_devices() {
+        let file = File::open("/dev/null").expect("null");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file).unsigned_abs();
+        assert_eq!(me().device(number), None);
+    }
+}
