@@ -70,7 +70,7 @@ TEST_MEMBRANE_BEDS ?= fuse2fs-ext2,fuse2fs-ext4
 TEST_MEMBRANE_ROWS ?= create,mkdir:accesses,rename-over:accesses,release:accesses,append,flush:FSYNCDIR,commit:supervisor,commit:both
 TEST_MEMBRANE_EVERY ?= 5
 
-# make powercuts: losses of power; the machine is emulated in make powercuts-vm
+# make powercuts: power failures; the machine is emulated in make powercuts-vm
 CUTS ?=
 POWER_FLAGS ?=
 POWER_VM_FLAGS ?=

@@ -62,7 +62,7 @@ pub enum Command {
     Crash(Crash),
     /// Restart the daemon, for example after its program was updated.
     Restart(Mount),
-    /// Make a checkpoint now (policy `epoch`), and return when it is on the image, safe from a loss of power.
+    /// Make a checkpoint now (policy `epoch`), and return when it is on the image, safe from a power failure.
     Checkpoint(Mount),
     /// Apply what was acknowledged and could not be done again: the op-log of a mount that became read-only.
     #[command(
@@ -102,9 +102,9 @@ pub enum Command {
         belay qualify --check 'ntfsfix -n {}' -- ntfs-3g scratch.img /mnt/scratch"
     )]
     Qualify(Box<crate::qualify::options::Options>),
-    /// Bring a disk image to a checkpoint after a loss of power.
+    /// Bring a disk image to a checkpoint after a power failure.
     #[command(
-        long_about = "Bring a disk image to a checkpoint after a loss of power.\n\n\
+        long_about = "Bring a disk image to a checkpoint after a power failure.\n\n\
         Under the policy `epoch` an image is brought from one checkpoint to the next by way of a \
         journal: IMAGE.belay-journal beside it, or where `belay run --journal` wanted it, or, if \
         there was no place beside it, in $BELAY_JOURNAL_DIR (else /var/lib/belay/journals for root, \

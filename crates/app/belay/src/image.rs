@@ -1,5 +1,5 @@
 //! A daemon's disk image before the daemon may read it: which it is, that nobody else has it, and what is to
-//! be done about a commit that a loss of power has cut off.
+//! be done about a commit that a power failure has cut off.
 
 use anyhow::{Result, bail};
 use belay_image::journal::{
@@ -141,7 +141,7 @@ impl Journals {
         done.collect()
     }
 
-    /// Finishes or drops what a loss of power has left, and removes the journals. Nothing is changed if there
+    /// Finishes or drops what a power failure has left, and removes the journals. Nothing is changed if there
     /// are none.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ pub fn prepare(
     let kept = homes.make()?;
     if !homes.is_found(&kept) {
         tracing::warn!(
-            "the journal {} is found by nobody who does not name it: after a loss of power, give --journal again \
+            "the journal {} is found by nobody who does not name it: after a power failure, give --journal again \
              (to `belay repair` as well)",
             kept.path().display()
         );

@@ -97,9 +97,9 @@ fn program_reason(status: &Value) -> Option<String> {
 }
 
 /// What is put into the place of the program, and what is said of it.
-fn falls_back(spoil: impl Fn(&Held), said: &str) {
+fn falls_back(corrupt: impl Fn(&Held), said: &str) {
     let held = Held::start(&[], &["-f"]);
-    spoil(&held);
+    corrupt(&held);
     let begin = Instant::now();
     signal(held.pid("daemon"), Signal::KILL);
     assert_eq!(held.read(), "content\n");

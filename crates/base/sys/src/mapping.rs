@@ -57,7 +57,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory of this process's own in the place of a file, all zero: for who finds that the file is spoilt.
+    /// Memory of this process's own in the place of a file, all zero: for who finds that the file is corrupt.
     ///
     /// # Errors
     /// Those of mmap(2).

@@ -98,7 +98,7 @@ fn write_log<M: Memory>(
     // Looked through before anything is written: all of it, or nothing.
     let (entries, whole) = log.entries();
     if !whole {
-        return Err("the record of a committed transaction is spoilt".to_owned());
+        return Err("the record of a committed transaction is corrupt".to_owned());
     }
     let wrap = |why: Errno| format!("cannot finish a committed transaction on the image: {why}");
     let mut sync = false;

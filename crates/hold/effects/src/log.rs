@@ -106,7 +106,7 @@ impl<'m, M: Memory> Log<'m, M> {
         (self.at * 8, self.words * 8)
     }
 
-    /// Words from its start on that whoever comes next may want to read: of one that was dropped, or is spoilt, its head.
+    /// Words from its start on that whoever comes next may want to read: of one that was dropped, or is corrupt, its head.
     pub fn wanted(&self) -> usize {
         let used = if self.unique() != 0 && self.is_whole() { self.used() } else { 0 };
         HEAD + used
@@ -172,7 +172,7 @@ impl<'m, M: Memory> Log<'m, M> {
     /// Sets flags, in one store.
     #[inline]
     pub fn raise(&self, flags: u32) {
-        // One that is spoilt stays so.
+        // One that is corrupt stays so.
         let old = if self.is_whole() { 0 } else { self.memory.load(self.at + LENGTH) };
         let new = length(self.unique(), self.flags() | flags, self.used());
         self.memory
@@ -242,11 +242,11 @@ impl<'m, M: Memory> Log<'m, M> {
     ///
     /// # Errors
     /// If there is something that is no entry of this request: the log is not to be trusted.
-    pub fn entry(&self, at: usize) -> Result<Option<Entry>, Spoilt> {
+    pub fn entry(&self, at: usize) -> Result<Option<Entry>, Corrupt> {
         let at = at.max(HEAD);
         let end = HEAD + self.used();
         if !self.is_whole() {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         if at >= end {
             return Ok(None);
@@ -257,7 +257,7 @@ impl<'m, M: Memory> Log<'m, M> {
         let payload = kind as u32 as usize;
         let whole = at + ENTRY + payload.div_ceil(8) <= end;
         if !whole {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let mut bytes = vec![0; payload];
         if payload > 0 {
@@ -267,7 +267,7 @@ impl<'m, M: Memory> Log<'m, M> {
             != self.check(at, [kind, digest, 0, before])
                 ^ digest_payload((kind >> 32) as u32, &bytes)
         {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let outcome = (done != 0 && done == self.check_outcome(at, result, errno))
             .then_some((result as i64, errno as u32 as i32));
@@ -279,7 +279,7 @@ impl<'m, M: Memory> Log<'m, M> {
     ///
     /// # Errors
     /// As for [`Log::entry`].
-    pub fn after(&self, entry: &Entry) -> Result<Option<Entry>, Spoilt> {
+    pub fn after(&self, entry: &Entry) -> Result<Option<Entry>, Corrupt> {
         self.entry(entry.at + ENTRY + entry.payload.div_ceil(8))
     }
 
@@ -323,7 +323,7 @@ impl<'m, M: Memory> Log<'m, M> {
 
 /// The log holds something that its request's threads did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spoilt;
+pub struct Corrupt;
 
 /// The word of a log's length.
 #[inline]

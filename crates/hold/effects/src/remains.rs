@@ -100,7 +100,7 @@ pub struct Remains {
     pub stack: Vec<u8>,
     /// The text of `/proc/PID/maps`, from its beginning.
     pub maps: Vec<u8>,
-    /// What the C library has said when it gave up: a failed assertion, a heap that is spoilt.
+    /// What the C library has said when it gave up: a failed assertion, a heap that is corrupt.
     pub message: Vec<u8>,
 }
 

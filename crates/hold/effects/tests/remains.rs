@@ -35,7 +35,7 @@ fn head() -> Head {
 
 const STACK: &[u8] = b"the stack, of twenty-nine byt";
 const MAPS: &[u8] = b"1-2 r-xp 0 0:0 0\n";
-const MESSAGE: &[u8] = b"it is spoil";
+const MESSAGE: &[u8] = b"heap broken";
 
 fn leave(memory: &Mortal, layout: &Layout) {
     remains::clear(memory, layout);

@@ -78,7 +78,7 @@ fn no_altered_entry_is_taken_for_true() {
 }
 
 #[test]
-fn nothing_is_added_to_a_log_that_is_spoilt() {
+fn nothing_is_added_to_a_log_that_is_corrupt() {
     let layout = layout();
     let memory = Mortal::new(&layout);
     let log = Log::new(&memory, &layout, 1);

@@ -17,7 +17,7 @@ const MAX_WRITE: usize = 1 << 20;
 const FENCE_LIMIT: u64 = 65_000_000_000;
 
 impl<M: Memory> Host<M> {
-    /// Nothing is issued again while processes that the dead generation left behind may still
+    /// Nothing is reissued while processes that the dead generation left behind may still
     /// carry something out for it, nor before this generation's own connections are held. The
     /// supervisor sees to their end meanwhile. False if the mount has ended before that.
     pub(crate) fn await_fence(&self, env: &impl Environment<M>) -> bool {
@@ -30,7 +30,7 @@ impl<M: Memory> Host<M> {
         true
     }
 
-    /// Whether nothing may be issued again yet. Should the supervisor be dead itself, its patience is up here as well.
+    /// Whether nothing may be reissued yet. Should the supervisor be dead itself, its patience is up here as well.
     pub(crate) fn is_fenced(&self, env: &impl Environment<M>) -> bool {
         let behind = |of: u32| of < self.place.generation;
         if !behind(self.control().fence()) && !behind(self.control().held()) {

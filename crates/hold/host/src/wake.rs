@@ -1,7 +1,7 @@
 //! Waking a thread that sleeps in the kernel's read of the device, when there is work of belay's own.
 //!
 //! That takes a notification, which the kernel answers with a message for one reader: two system calls, and a thread more
-//! that runs. A successor to which ten thousand requests are issued again would spend most of its time on that. It is left
+//! that runs. A successor to which ten thousand requests are reissued would spend most of its time on that. It is left
 //! out where somebody looks anyway: another thread that looks again after [`LOOK`], or one that has still to take the
 //! message before this one.
 

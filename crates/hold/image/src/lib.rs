@@ -8,7 +8,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`overlay`] | where the image that the daemon sees differs from the one on the disk, and in which epoch |
-//! | [`journal`] | how a sealed epoch reaches the image all or not at all; what a loss of power has left |
+//! | [`journal`] | how a sealed epoch reaches the image all or not at all; what a power failure has left |
 //!
 //! Both take what they read as hostile: the overlay lies in memory that a daemon may have scribbled
 //! over, the journal in a file that anybody may have made.
@@ -18,4 +18,4 @@
 pub mod journal;
 pub mod overlay;
 
-pub use overlay::{Capacity, Overlay, Refused, Run, Sealed, Spoilt};
+pub use overlay::{Capacity, Corrupt, Overlay, Refused, Run, Sealed};

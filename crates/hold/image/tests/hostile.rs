@@ -4,7 +4,7 @@
 
 mod common;
 
-use belay_image::{Refused, Spoilt};
+use belay_image::{Corrupt, Refused};
 use belay_memory::Memory;
 use common::AT;
 use common::hostile::{use_all, world};
@@ -59,7 +59,7 @@ proptest! {
         prop_assume!(!(at >= 512 && at % 2 == 0 && (24..32).contains(&bit)));
         world.memory.store(AT + at, old ^ 1 << bit);
         match world.overlay().sealed() {
-            Err(Spoilt) => {}
+            Err(Corrupt) => {}
             Ok(found) => {
                 prop_assert!(found.is_some());
                 prop_assert_eq!(world.commitment().unwrap(), before);
@@ -77,11 +77,11 @@ fn numbers_that_nobody_wrote_are_refused() {
             world.memory.store(AT + at, word);
             let overlay = world.overlay();
             let image = |_: u64, _: &mut [u8]| Ok::<_, ()>(0);
-            assert_eq!(overlay.read(0, &mut [0; 8], image), Err(Refused::Spoilt));
-            assert_eq!(overlay.write(0, &[0; 8], image), Err(Refused::Spoilt));
-            assert_eq!((overlay.seal(), overlay.can_seal()), (Err(Spoilt), Err(Spoilt)));
-            assert_eq!((overlay.sealed(), overlay.length()), (Err(Spoilt), Err(Spoilt)));
-            assert_eq!(overlay.discard_current(5), Err(Spoilt));
+            assert_eq!(overlay.read(0, &mut [0; 8], image), Err(Refused::Corrupt));
+            assert_eq!(overlay.write(0, &[0; 8], image), Err(Refused::Corrupt));
+            assert_eq!((overlay.seal(), overlay.can_seal()), (Err(Corrupt), Err(Corrupt)));
+            assert_eq!((overlay.sealed(), overlay.length()), (Err(Corrupt), Err(Corrupt)));
+            assert_eq!(overlay.discard_current(5), Err(Corrupt));
             world.memory.rewind();
             world.memory.mark();
         }
@@ -89,5 +89,5 @@ fn numbers_that_nobody_wrote_are_refused() {
     // One word in the place of the other, each right where it was.
     let epoch = world.memory.load(AT);
     world.memory.store(AT + 8, epoch);
-    assert_eq!(world.overlay().committed(), Err(Spoilt));
+    assert_eq!(world.overlay().committed(), Err(Corrupt));
 }

@@ -126,7 +126,7 @@ fn pages_from_anywhere_are_found_up_to_the_last_that_there_is_room_for() {
     let capacity = Capacity { pages: 300 };
     let memory = Sim::new(AT + capacity.words());
     let overlay = Overlay::new(&memory, AT, capacity);
-    assert_eq!(overlay.write(0, b"x", |_, _| Ok::<_, ()>(0)), Err(Refused::Spoilt), "no life yet");
+    assert_eq!(overlay.write(0, b"x", |_, _| Ok::<_, ()>(0)), Err(Refused::Corrupt), "no life yet");
     let mut seed = 1u64;
     for _ in 0..4 {
         overlay.discard_current(1 << 62).unwrap();

@@ -105,7 +105,7 @@ fn combinations(disk: &Disk, most: usize) -> BTreeSet<Platter> {
         .collect()
 }
 
-/// `prepare` makes a disk; then `last` is committed, with a loss of power at every operation, and in
+/// `prepare` makes a disk; then `last` is committed, with a power failure at every operation, and in
 /// every recovery from that, at every operation. Gives how many disks there were.
 fn exhaust(prepare: &dyn Fn() -> Disk, last: &Checkpoint, before: &[u8]) -> usize {
     let disk = prepare();

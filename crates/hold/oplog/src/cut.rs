@@ -1,4 +1,4 @@
-//! A checkpoint in the middle of a roll-forward: what was issued again by then is part of it, and the rest is the log of
+//! A checkpoint in the middle of a roll-forward: what was replayed by then is part of it, and the rest is the log of
 //! the next epoch.
 //!
 //! The rest is written to the other half of the memory, as the log of the epoch to come, and a word of its own says so. The
@@ -10,7 +10,7 @@
 
 use crate::head::Head;
 use crate::log::Oplog;
-use crate::record::{Draft, Facts, NameChange, Record, Spoilt};
+use crate::record::{Corrupt, Draft, Facts, NameChange, Record};
 use belay_memory::Memory;
 use std::borrow::Cow;
 
@@ -70,7 +70,7 @@ impl<M: Memory> Oplog<M> {
         &mut self,
         number: usize,
         names: impl Iterator<Item = (u64, Vec<u8>, u64)>,
-    ) -> Result<bool, Spoilt> {
+    ) -> Result<bool, Corrupt> {
         self.cancel_cut();
         let mut cut = Cut { half: 1 - self.half, used: 0, heads: 0 };
         let facts = Facts::default();
@@ -116,7 +116,7 @@ impl<M: Memory> Oplog<M> {
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn cut(&mut self) -> Result<Option<usize>, Spoilt> {
+    pub fn cut(&mut self) -> Result<Option<usize>, Corrupt> {
         let Some(cut) = self.next.take() else { return Ok(None) };
         let next = Head { epoch: self.epoch + 1, half: cut.half, used: cut.used };
         self.adopt(next)?;
@@ -136,7 +136,7 @@ impl<M: Memory> Oplog<M> {
     }
 
     /// Makes what was prepared the log.
-    pub(crate) fn adopt(&mut self, head: Head) -> Result<(), Spoilt> {
+    pub(crate) fn adopt(&mut self, head: Head) -> Result<(), Corrupt> {
         (self.epoch, self.half, self.used) = (head.epoch, head.half, head.used);
         self.publish();
         self.cancel_cut();

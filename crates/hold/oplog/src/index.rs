@@ -4,7 +4,7 @@
 
 use crate::capacity::Place;
 use crate::pages::{Piece, Pieces, Slots};
-use crate::record::{Draft, EVERY_FILE, Facts, PIECE, Spoilt};
+use crate::record::{Corrupt, Draft, EVERY_FILE, Facts, PIECE};
 use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
 use belay_wire::{Opcode, OpcodeSet, Request};
 use smallvec::SmallVec;
@@ -29,14 +29,14 @@ pub(crate) struct Known {
     live: usize,
     /// The file whose content it changes, 0 for none or several.
     file: u64,
-    /// It needs not be issued again, whatever it has: its file was stored since.
+    /// It need not be replayed, whatever it has: its file was stored since.
     stored: bool,
     /// The first record from which it has taken over data itself; `u32::MAX` for none.
     pub(crate) reach: u32,
 }
 
 impl Known {
-    /// Whether it is to be issued again: it has data left, or never had any.
+    /// Whether it is to be replayed: it has data left, or never had any.
     pub(crate) fn is_live(&self) -> bool {
         !self.stored && (self.live > 0 || self.pieces.is_empty())
     }
@@ -83,7 +83,7 @@ pub(crate) struct Index {
     pub(crate) records: Vec<Known>,
     files: Map<Stretch>,
     spare: Spare,
-    /// Records to be issued again.
+    /// Records to be replayed.
     pub(crate) live: usize,
     /// Words that these would take if they were written anew.
     pub(crate) live_words: usize,
@@ -124,7 +124,7 @@ impl Index {
         *self = Self { records, spare, ..Self::default() };
     }
 
-    /// Whether the record with a number is to be issued again.
+    /// Whether the record with a number is to be replayed.
     pub(crate) fn is_live(&self, number: usize) -> bool {
         self.records.get(number).is_some_and(Known::is_live)
     }
@@ -147,10 +147,10 @@ impl Index {
         draft: &Draft<'_>,
         at: usize,
         staged: bool,
-    ) -> Result<(), Spoilt> {
+    ) -> Result<(), Corrupt> {
         let Draft { facts, body, pieces, .. } = *draft;
         if !pieces.iter().all(|piece| slots.link(place, piece.slot, staged)) {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let words = draft.words();
         if STORES.has(Opcode(facts.opcode)) {
@@ -190,7 +190,7 @@ impl Index {
         Ok(())
     }
 
-    /// The numbers of the records that are to be issued again and change the content of a file.
+    /// The numbers of the records that are to be replayed and change the content of a file.
     pub(crate) fn of_file(&self, file: u64) -> impl Iterator<Item = usize> {
         let live = self
             .records
@@ -212,7 +212,7 @@ impl Index {
         files
     }
 
-    /// A file was stored: what changed it before is not issued again.
+    /// A file was stored: what changed it before is not replayed.
     fn store(&mut self, file: u64, slots: &mut Slots) {
         self.barrier(file);
         for known in self.records.iter_mut().filter(|known| known.file == file && file != 0) {

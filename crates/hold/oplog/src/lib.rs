@@ -2,7 +2,7 @@
 //!
 //! Policy `epoch`: between two checkpoints nothing that the daemon writes reaches its image. When it
 //! dies its successor starts on the last checkpoint, and the requests that were answered since are
-//! issued again, from here (Membrane, sections 3.5.2 and 4.3.1: its op-log, and *page stealing*).
+//! replayed, from here (Membrane, sections 3.5.2 and 4.3.1: its op-log, and *page stealing*).
 //!
 //! | module | answers |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 //! | `room` | what may still come to it, and how dead records make room |
 //! | `head` | what is in the one word whose change changes the log |
 //! | [`log`] | how all of it changes by one store, and what a successor or a new epoch finds |
-//! | [`replay`] | what is to be issued again |
+//! | [`replay`] | what is to be replayed |
 //! | [`look`] | what others than its daemon may do with a log |
 //! | [`kept`] | an op-log in a file, for `belay replay` |
 //! | [`namespace`] | under which name a node is found on the last checkpoint, and at any point of the log |
@@ -43,14 +43,14 @@
 //!
 //! * A write takes over all pieces on its pages that overlap or adjoin its own range: they
 //!   become one piece, the newest bytes on top, and the older writes lose theirs. A write that has lost
-//!   all of its pieces is not issued again.
+//!   all of its pieces is not replayed.
 //! * A piece on the same page that neither overlaps nor adjoins stays with its write, in a page of its own.
 //! * Nothing is taken over across a *barrier*: any other record on the file, see [`Facts::files`]. Nor between writes
 //!   that clear setuid bits (FUSE_WRITE_KILL_SUIDGID) and such as do not: the first of the others is a barrier.
 //!
 //! So within the stretch between two barriers the pieces on a page of a file are apart from each other, and all
-//! writes that are issued again give what the originals gave: content, length, and (as the last write to the
-//! file is never dropped) times. What is between is not seen by anybody, as reads are not issued again.
+//! writes that are replayed give what the originals gave: content, length, and (as the last write to the
+//! file is never dropped) times. What is between is not seen by anybody, as reads are not replayed.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::indexing_slicing,
@@ -80,5 +80,5 @@ pub use capacity::Capacity;
 pub use log::{Oplog, Refused, Sizes};
 pub use namespace::{Link, Names, Namespace};
 pub use pages::{InPlace, PAGE_BYTES, Staged};
-pub use record::{Body, EVERY_FILE, Entry, Facts, NameChange, Record, Spoilt};
+pub use record::{Body, Corrupt, EVERY_FILE, Entry, Facts, NameChange, Record};
 pub use replay::{Issue, Replay, Run};

@@ -13,7 +13,7 @@ use crate::head::Head;
 use crate::index::{Index, Write};
 use crate::notable::Notable;
 use crate::pages::{PAGE_BYTES, Piece, Pieces, Slots, Staged, get, put, slot_at};
-use crate::record::{Draft, Facts, NameChange, Record, Seed, Spoilt};
+use crate::record::{Corrupt, Draft, Facts, NameChange, Record, Seed};
 use belay_memory::Memory;
 use belay_wire::Opcode;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub struct Oplog<M> {
     pub(crate) slots: Slots,
     pub(crate) notable: Notable,
     pub(crate) scratch: Vec<u8>,
-    pub(crate) spoilt: bool,
+    pub(crate) corrupt: bool,
     pub(crate) next: Option<Cut>,
 }
 
@@ -48,13 +48,13 @@ pub enum Refused {
     Full,
     /// The log was damaged while it was in use. Nothing is appended or admitted any more until the next epoch.
     #[error(transparent)]
-    Spoilt(#[from] Spoilt),
+    Corrupt(#[from] Corrupt),
 }
 
 /// How much there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Records to be issued again.
+    /// Records to be replayed.
     pub records: usize,
     /// Bytes of records in use, those of writes that were replaced included.
     pub record_bytes: usize,
@@ -76,14 +76,14 @@ impl<M: Memory> Oplog<M> {
     ///
     /// # Errors
     /// If it is damaged. See [`Oplog::fresh`].
-    pub fn open(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Spoilt> {
+    pub fn open(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Corrupt> {
         let mut log = Self::unread(memory, at, capacity, epoch);
         let word = log.memory.load(at + HEAD);
         if word == 0 && log.memory.load(at + MADE) == 0 {
             log.restart(epoch);
             return Ok(log);
         }
-        let head = Head::parse(word, epoch).ok_or(Spoilt)?;
+        let head = Head::parse(word, epoch).ok_or(Corrupt)?;
         match log.prepared(epoch).filter(|_| head.epoch != epoch) {
             Some(next) => log.adopt(next)?,
             None if head.epoch == epoch => {
@@ -114,7 +114,7 @@ impl<M: Memory> Oplog<M> {
             slots: Slots::default(),
             notable: Notable::default(),
             scratch: Vec::new(),
-            spoilt: false,
+            corrupt: false,
             next: None,
         }
     }
@@ -123,7 +123,7 @@ impl<M: Memory> Oplog<M> {
     /// made `epoch` the current one, before anything else is done with the log. Data of requests
     /// in flight stay.
     pub fn restart(&mut self, epoch: u64) {
-        (self.epoch, self.half, self.used, self.spoilt) = (epoch, 0, 0, false);
+        (self.epoch, self.half, self.used, self.corrupt) = (epoch, 0, 0, false);
         self.cancel_cut();
         self.index.clear();
         self.slots.unlink_all();
@@ -282,7 +282,7 @@ impl<M: Memory> Oplog<M> {
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn retract(&mut self, unique: u64) -> Result<bool, Spoilt> {
+    pub fn retract(&mut self, unique: u64) -> Result<bool, Corrupt> {
         let Some(last) = self.index.records.len().checked_sub(1) else { return Ok(false) };
         let Some(at) = self.index.records.get(last).map(|known| known.at) else { return Ok(false) };
         if self.record(last)?.facts.unique != unique {
@@ -294,12 +294,12 @@ impl<M: Memory> Oplog<M> {
         Ok(true)
     }
 
-    /// The records that are to be issued again and change the content of a file, by its number in [`Facts::files`]. A record
+    /// The records that are to be replayed and change the content of a file, by its number in [`Facts::files`]. A record
     /// of FLUSH, FSYNC or RELEASE of the file says that it was stored: then there are none.
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn of_file(&self, file: u64) -> impl Iterator<Item = Result<Record, Spoilt>> {
+    pub fn of_file(&self, file: u64) -> impl Iterator<Item = Result<Record, Corrupt>> {
         self.index.of_file(file).map(|number| self.record(number))
     }
 
@@ -319,19 +319,19 @@ impl<M: Memory> Oplog<M> {
     }
 
     /// The record with a number.
-    pub(crate) fn record(&self, number: usize) -> Result<Record, Spoilt> {
-        let at = self.index.records.get(number).ok_or(Spoilt)?.at;
+    pub(crate) fn record(&self, number: usize) -> Result<Record, Corrupt> {
+        let at = self.index.records.get(number).ok_or(Corrupt)?.at;
         self.decode(at)
     }
 
-    /// The records that are to be issued again, in their order.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record, Spoilt>> {
+    /// The records that are to be replayed, in their order.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, Corrupt>> {
         let live = self.index.records.iter().filter(|known| known.is_live());
         live.map(|known| self.decode(known.at))
     }
 
-    pub(crate) fn decode(&self, at: usize) -> Result<Record, Spoilt> {
-        let most = self.used.checked_sub(at).ok_or(Spoilt)?;
+    pub(crate) fn decode(&self, at: usize) -> Result<Record, Corrupt> {
+        let most = self.used.checked_sub(at).ok_or(Corrupt)?;
         let seed = self.seed(self.half, at);
         Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
     }
@@ -352,13 +352,13 @@ impl<M: Memory> Oplog<M> {
     }
 
     /// Finds out what is needed.
-    pub(crate) fn rescan(&mut self) -> Result<(), Spoilt> {
-        self.spoilt = true;
+    pub(crate) fn rescan(&mut self) -> Result<(), Corrupt> {
+        self.corrupt = true;
         self.index.clear();
         self.slots.unlink_all();
         self.forget_notable();
         if self.used > self.place.capacity.half() {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let (mut at, mut notable) = (0, Notable::default());
         while at < self.used {
@@ -371,7 +371,7 @@ impl<M: Memory> Oplog<M> {
         }
         self.notable = notable;
         self.slots.gather();
-        self.spoilt = false;
+        self.corrupt = false;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::capacity::Capacity;
 use crate::log::Oplog;
-use crate::record::Spoilt;
+use crate::record::Corrupt;
 use belay_memory::Memory;
 
 /// Memory that is only read: what is stored there is dropped.
@@ -36,7 +36,7 @@ impl<M: Memory> Oplog<Unwritten<M>> {
     ///
     /// # Errors
     /// If it is damaged, or a daemon that lives has changed it in the meantime: then another look finds it whole.
-    pub fn look(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Spoilt> {
+    pub fn look(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Result<Self, Corrupt> {
         Self::open(Unwritten(memory), at, capacity, epoch)
     }
 }
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(unchanged(EPOCH), Ok(3), "a cut is prepared");
         assert_eq!(unchanged(EPOCH + 1), Ok(2), "and made");
         (&words).store(0, 7);
-        assert_eq!(unchanged(EPOCH), Err(Spoilt));
+        assert_eq!(unchanged(EPOCH), Err(Corrupt));
     }
 }

@@ -8,7 +8,7 @@
 //! name that means one key by the records so far, and another before the next change of it, is that of one node.
 
 use crate::log::Oplog;
-use crate::record::{NameChange, Spoilt};
+use crate::record::{Corrupt, NameChange};
 use belay_memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -74,7 +74,7 @@ impl Namespace {
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn at_checkpoint<M: Memory>(log: &Oplog<M>) -> Result<Self, Spoilt> {
+    pub fn at_checkpoint<M: Memory>(log: &Oplog<M>) -> Result<Self, Corrupt> {
         let mut space = Self::default();
         for record in log.notable() {
             for change in &record?.names {

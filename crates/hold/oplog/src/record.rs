@@ -99,7 +99,7 @@ pub struct Record {
 /// The log holds something that was not written by its owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the op-log is damaged")]
-pub struct Spoilt;
+pub struct Corrupt;
 
 /// What is to become a record.
 #[derive(Clone, Copy)]
@@ -179,21 +179,21 @@ impl Record {
         at: usize,
         most: usize,
         seed: &Seed,
-    ) -> Result<Self, Spoilt> {
+    ) -> Result<Self, Corrupt> {
         let words = low(memory.load(at)) as usize;
         if !(HEAD..=most).contains(&words) {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let mut bytes = SmallVec::<[u8; 512]>::from_elem(0, words * 8);
         memory.load_bytes(at, &mut bytes);
-        let place = bytes.get_mut(CHECK..CHECK + 8).ok_or(Spoilt)?;
-        let check = u64::from_ne_bytes((&*place).try_into().map_err(|_| Spoilt)?);
+        let place = bytes.get_mut(CHECK..CHECK + 8).ok_or(Corrupt)?;
+        let check = u64::from_ne_bytes((&*place).try_into().map_err(|_| Corrupt)?);
         place.fill(0);
         if check != seed.digest(&bytes) {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         // What follows is this record's own word, but who knows who wrote it.
-        Self::parse(&bytes, seed.epoch).filter(|record| record.words == words).ok_or(Spoilt)
+        Self::parse(&bytes, seed.epoch).filter(|record| record.words == words).ok_or(Corrupt)
     }
 
     fn parse(bytes: &[u8], of_epoch: u64) -> Option<Self> {

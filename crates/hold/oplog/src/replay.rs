@@ -1,8 +1,8 @@
-//! What is to be issued again.
+//! What is to be replayed.
 
 use crate::log::Oplog;
 use crate::pages::{InPlace, Piece};
-use crate::record::{Record, Spoilt};
+use crate::record::{Corrupt, Record};
 use belay_memory::Memory;
 
 /// How far issuing the log again has come. It holds no reference to the log, which must not be appended to meanwhile.
@@ -12,7 +12,7 @@ pub struct Replay {
     most: usize,
 }
 
-/// A request to be issued again. `D` is how its data come: as a copy, or where they are ([`InPlace`]).
+/// A request to be replayed. `D` is how its data come: as a copy, or where they are ([`InPlace`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue<D = Vec<u8>> {
     /// Its number in the log, for reports. Those of writes that were replaced do not come.
@@ -54,7 +54,7 @@ impl Replay {
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn next<M: Memory>(&mut self, log: &Oplog<M>) -> Result<Option<Issue>, Spoilt> {
+    pub fn next<M: Memory>(&mut self, log: &Oplog<M>) -> Result<Option<Issue>, Corrupt> {
         let Some(Issue { number, record, data }) = self.next_in_place(log)? else {
             return Ok(None);
         };
@@ -70,7 +70,7 @@ impl Replay {
     pub fn next_in_place<M: Memory>(
         &mut self,
         log: &Oplog<M>,
-    ) -> Result<Option<Issue<InPlace>>, Spoilt> {
+    ) -> Result<Option<Issue<InPlace>>, Corrupt> {
         while let Some(known) = log.index.records.get(self.next) {
             let number = self.next;
             self.next += 1;
@@ -110,8 +110,8 @@ impl Replay {
 }
 
 impl<M: Memory> Oplog<M> {
-    /// All that is to be issued again, see [`Replay`].
-    pub fn replay(&self, most: usize) -> impl Iterator<Item = Result<Issue, Spoilt>> {
+    /// All that is to be replayed, see [`Replay`].
+    pub fn replay(&self, most: usize) -> impl Iterator<Item = Result<Issue, Corrupt>> {
         let mut replay = Replay::new(most);
         std::iter::from_fn(move || replay.next(self).transpose())
     }

@@ -2,7 +2,7 @@
 
 use crate::log::{Oplog, Refused};
 use crate::pages::Pieces;
-use crate::record::{Draft, Record, Spoilt};
+use crate::record::{Corrupt, Draft, Record};
 use belay_memory::Memory;
 
 /// Words of records that may be dead before it is worth while to write the others anew.
@@ -15,7 +15,7 @@ impl<M: Memory> Oplog<M> {
     #[inline]
     pub fn admits(&self, offset: u64, length: usize) -> bool {
         let records = self.used == 0 || self.room() >= self.place.capacity.half() / 8;
-        !self.spoilt && records && self.slots.admit(&self.place, offset, length)
+        !self.corrupt && records && self.slots.admit(&self.place, offset, length)
     }
 
     /// Whether there is so little room for records that no request of the kernel's may be answered any more: what is
@@ -43,8 +43,8 @@ impl<M: Memory> Oplog<M> {
 
     /// Sees to it that `words` fit.
     pub(crate) fn make_room(&mut self, words: usize) -> Result<(), Refused> {
-        if self.spoilt {
-            return Err(Spoilt.into());
+        if self.corrupt {
+            return Err(Corrupt.into());
         }
         let most = self.place.capacity.half();
         let dead = self.used - self.index.live_words;
@@ -56,14 +56,14 @@ impl<M: Memory> Oplog<M> {
     }
 
     /// Writes what is needed to the other half.
-    fn compact(&mut self) -> Result<(), Spoilt> {
+    fn compact(&mut self) -> Result<(), Corrupt> {
         let half = 1 - self.half;
         let mut used = 0;
         for number in 0..self.count() {
             let Some(known) = self.index.records.get(number).filter(|known| known.is_live()) else {
                 continue;
             };
-            let record = self.decode(known.at).inspect_err(|_| self.spoilt = true)?;
+            let record = self.decode(known.at).inspect_err(|_| self.corrupt = true)?;
             let live = known.pieces.iter().filter(|piece| piece.length > 0);
             let pieces: Pieces = live.copied().collect();
             let Record { facts, body, names, .. } = &record;

@@ -1,4 +1,4 @@
-//! Death at every store: what is issued again gives what was acknowledged, on the tree of the last checkpoint.
+//! Death at every store: what is replayed gives what was acknowledged, on the tree of the last checkpoint.
 #![allow(missing_docs)]
 
 mod common;

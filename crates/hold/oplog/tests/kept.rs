@@ -129,9 +129,9 @@ fn nothing_is_taken_for_a_file_that_is_none() {
     let count = kept().len();
     for at in (0..file.len()).filter(|at| !(states..states + count).contains(at)) {
         for bit in [1, 0x80] {
-            let mut spoilt = file.clone();
-            spoilt[at] ^= bit;
-            assert!(decode(&spoilt).is_err(), "byte {at}");
+            let mut corrupt = file.clone();
+            corrupt[at] ^= bit;
+            assert!(decode(&corrupt).is_err(), "byte {at}");
         }
     }
     for length in 0..file.len() {

@@ -115,7 +115,7 @@ pub enum InitState {
 pub enum Counter {
     /// Requests handed to daemons, injected ones not counted.
     Requests,
-    /// Requests issued again after a crash.
+    /// Requests reissued after a crash.
     Reissued,
     /// Requests whose outcome was found by asking the successor.
     Reconciled,
@@ -137,7 +137,7 @@ pub enum Counter {
     Hidden,
     /// Requests that failed because daemons died of them, one after another.
     Poisoned,
-    /// Requests issued again from the op-log: answered before a crash, and not yet part of a checkpoint.
+    /// Requests replayed from the op-log: answered before a crash, and not yet part of a checkpoint.
     RolledForward,
     /// How long daemons took for these, and for what had to be asked on the way, in nanoseconds.
     RolledForwardDaemon,

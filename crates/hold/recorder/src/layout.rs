@@ -1,7 +1,7 @@
 //! Where each part of the recorder lies. All offsets and sizes are in words of 8 bytes.
 //!
 //! The memory file is sparse: its size is address space, not memory. Each area has a fixed
-//! place, so nothing ever moves and a reader needs no pointer that a daemon could have spoilt.
+//! place, so nothing ever moves and a reader needs no pointer that a daemon could have corrupted.
 
 /// How many of each thing a recorder can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

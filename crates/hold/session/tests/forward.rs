@@ -1,4 +1,4 @@
-//! Roll-forward: which node is which after what was answered has been issued again.
+//! Roll-forward: which node is which after what was answered has been replayed.
 #![forbid(unsafe_code)]
 
 mod talk;
@@ -12,7 +12,7 @@ use talk::{Talk, link, told};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A successor that has the files `a`, `b` and `c` under new ids, and one node for all links of a file. Answers what is
-/// issued again; gives what it was asked.
+/// replayed; gives what it was asked.
 fn roll_forward(talk: &mut Talk) -> Vec<(Opcode, Vec<String>)> {
     let id = |name: &str| match name {
         "a" => (70, 7),

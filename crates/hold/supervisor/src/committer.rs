@@ -73,7 +73,7 @@ pub struct Failing {
     /// Why the last one failed.
     pub why: String,
     /// What is to be committed was written over by somebody: that does not pass.
-    pub spoilt: bool,
+    pub corrupt: bool,
     /// It has not failed, but does not come back.
     pub hangs: bool,
 }
@@ -241,7 +241,7 @@ impl Place {
         }
     }
 
-    fn is_spoilt(&self) -> bool {
+    fn is_corrupt(&self) -> bool {
         self.overlay().sealed().is_err()
     }
 
@@ -255,7 +255,7 @@ impl Place {
             since: failing.as_ref().map_or_else(clock::now, |before| before.since),
             tries: failing.as_ref().map_or(1, |before| before.tries.saturating_add(1)),
             why: why.clone(),
-            spoilt: self.is_spoilt(),
+            corrupt: self.is_corrupt(),
             hangs: false,
         });
         drop(failing);
@@ -368,7 +368,7 @@ impl Place {
         loop {
             match self.commit() {
                 Ok(_) => return Ok(()),
-                Err(why) if tries >= LAST_TRIES || self.is_spoilt() => return Err(why),
+                Err(why) if tries >= LAST_TRIES || self.is_corrupt() => return Err(why),
                 Err(why) if tries == 1 => tracing::warn!("{why}; trying again for a while"),
                 Err(_) => {}
             }

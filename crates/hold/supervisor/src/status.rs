@@ -171,7 +171,7 @@ pub struct Requests {
     pub in_flight: u64,
     /// Handed to daemons so far.
     pub total: u64,
-    /// Issued again after a crash.
+    /// Reissued after a crash.
     pub reissued: u64,
     /// Settled by asking the successor.
     pub reconciled: u64,
@@ -226,11 +226,11 @@ pub struct Image {
     pub path: String,
     /// Where its journal lies.
     pub journal: String,
-    /// What was done at the start about a commit that a loss of power had cut off.
+    /// What was done at the start about a commit that a power failure had cut off.
     pub at_start: AtStart,
     /// The number of the epoch under way.
     pub epoch: u64,
-    /// The last one that is on the image, safe against loss of power.
+    /// The last one that is on the image, safe against power failure.
     pub committed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Losses of power: that which must be noticed is.
+//! Power failures: that which must be noticed is.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

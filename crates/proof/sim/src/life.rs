@@ -34,7 +34,7 @@ pub struct Outside {
     /// The disk as of the last checkpoint, and how many there were.
     pub image: Rc<RefCell<Disk>>,
     pub epoch: Cell<u64>,
-    /// The last epoch that outlives a loss of power.
+    /// The last epoch that outlives a power failure.
     pub durable: Cell<u64>,
     /// A message that was read from the kernel and not yet taken.
     pub in_hand: RefCell<Option<Vec<u8>>>,

@@ -62,7 +62,7 @@ pub fn crashes(seed: u64) -> Setup {
     setup
 }
 
-/// Runs it: nothing came out otherwise when it was issued again.
+/// Runs it: nothing came out otherwise when it was replayed.
 pub fn run_alike(setup: &Setup) -> Ran {
     let ran = run(setup);
     let mut differ = ran.failed.iter().filter(|decision| decision.text.contains("from the op-log"));

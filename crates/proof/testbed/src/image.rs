@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn new_images_are_clean_and_spoilt_ones_are_not() {
+    fn new_images_are_clean_and_corrupt_ones_are_not() {
         let dir = tempfile::tempdir().unwrap();
         for kind in Kind::all().filter(|kind| kind.has_image()) {
             let path = dir.path().join(kind.name());

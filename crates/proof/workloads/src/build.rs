@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_at_different_places_are_equal_and_a_spoilt_one_is_not() {
+    fn builds_at_different_places_are_equal_and_a_corrupt_one_is_not() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let outcome = built_in(one.path());
         assert_eq!(outcome.differences(&built_in(other.path())), [] as [String; 0]);

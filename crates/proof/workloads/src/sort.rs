@@ -148,9 +148,9 @@ mod tests {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&output, bytes).unwrap();
-        let spoilt = sort.look(root.path()).unwrap();
-        assert!(sort.verify(&spoilt).is_err());
-        assert_eq!(outcome.differences(&spoilt).len(), 1);
+        let corrupt = sort.look(root.path()).unwrap();
+        assert!(sort.verify(&corrupt).is_err());
+        assert_eq!(outcome.differences(&corrupt).len(), 1);
         sort.again(root.path()).unwrap();
         assert!(!output.exists());
     }

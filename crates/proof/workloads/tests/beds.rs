@@ -1,4 +1,4 @@
-//! The workloads on real mounts: they come out as on a plain directory, and what is spoilt is noticed.
+//! The workloads on real mounts: they come out as on a plain directory, and what is corrupt is noticed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,7 +58,7 @@ fn a_mount_gives_what_a_directory_gives() {
 
 /// What the kernel has cached may be right where what the daemon has is not.
 #[test]
-fn what_is_spoilt_behind_the_mount_is_noticed() {
+fn what_is_corrupt_behind_the_mount_is_noticed() {
     if !can_mount() {
         return;
     }
@@ -72,8 +72,8 @@ fn what_is_spoilt_behind_the_mount_is_noticed() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 1_000_000).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 1_000_000).unwrap();
-    let spoilt = workload.look(bed.root(), &done).unwrap();
-    assert!(workload.verify(&spoilt).is_err());
+    let corrupt = workload.look(bed.root(), &done).unwrap();
+    assert!(workload.verify(&corrupt).is_err());
     bed.stop().unwrap();
 }
 

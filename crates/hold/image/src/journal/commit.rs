@@ -67,7 +67,7 @@ fn check_fit<F: Storage>(sealed: &Sealed, image: &F, facts: &Facts) -> Result<()
         sound && end <= sealed.length
     });
     if !in_order || sealed.length > FURTHEST || sealed.cut > sealed.length.min(sealed.start) {
-        return Err(misfit("its table is spoilt".to_owned()));
+        return Err(misfit("its table is corrupt".to_owned()));
     }
     if facts.is_device && (sealed.length != facts.length || sealed.cut != facts.length) {
         let lengths = (facts.length, sealed.length);

@@ -63,7 +63,7 @@ pub(super) enum Parsed {
     Empty,
     /// Nothing: whoever made the file was cut off before this was on the disk.
     Blank,
-    /// Spoilt.
+    /// Corrupt.
     Torn,
     /// Of a commit: with the check value of it all.
     Whole(Header, u128),

@@ -1,4 +1,4 @@
-//! The journal: how a sealed epoch reaches the image so that no loss of power leaves it in between.
+//! The journal: how a sealed epoch reaches the image so that no power failure leaves it in between.
 //!
 //! A commit
 //! 1. writes all that is to be written to the journal, and makes it durable;

@@ -93,7 +93,7 @@ pub fn plan<F: Storage>(
     judge(journal, image, how, progress).map(|(done, _)| done)
 }
 
-/// Puts right what a loss of power has left of a commit: afterwards the image is at a checkpoint, durably,
+/// Puts right what a power failure has left of a commit: afterwards the image is at a checkpoint, durably,
 /// and the journal empty, durably. It may be cut off anywhere, and done again.
 ///
 /// # Errors

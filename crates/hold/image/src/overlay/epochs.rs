@@ -2,7 +2,7 @@
 
 use super::area::Overlay;
 use super::capacity::{FILTER_WORDS, FURTHEST, PAGE_WORDS};
-use super::refused::Spoilt;
+use super::refused::Corrupt;
 use belay_memory::Memory;
 
 const EPOCH: usize = 0; // check (24 bits) | number
@@ -60,9 +60,9 @@ impl<M: Memory> Overlay<'_, M> {
     /// The number of the current epoch, counted from 1.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn epoch(&self) -> Result<u64, Spoilt> {
+    pub fn epoch(&self) -> Result<u64, Corrupt> {
         match self.memory.load(self.at + EPOCH) {
             0 => Ok(1),
             word => decode(word, EPOCH),
@@ -72,9 +72,9 @@ impl<M: Memory> Overlay<'_, M> {
     /// The last epoch that is on the image, durably; 0 for none.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn committed(&self) -> Result<u64, Spoilt> {
+    pub fn committed(&self) -> Result<u64, Corrupt> {
         match self.memory.load(self.at + COMMITTED) {
             0 => Ok(0),
             word => decode(word, COMMITTED),
@@ -85,8 +85,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// other number changes nothing.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn set_committed(&self, epoch: u64) -> Result<(), Spoilt> {
+    /// If the memory is corrupt.
+    pub fn set_committed(&self, epoch: u64) -> Result<(), Corrupt> {
         if epoch > self.committed()? && epoch.checked_add(1) == Some(self.epoch()?) {
             self.memory.store(self.at + COMMITTED, encode(epoch, COMMITTED));
         }
@@ -99,7 +99,7 @@ impl<M: Memory> Overlay<'_, M> {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> Result<State, Spoilt> {
+    pub(super) fn state(&self) -> Result<State, Corrupt> {
         let mut epoch = self.epoch()?;
         loop {
             let committed = self.committed()?;
@@ -110,7 +110,7 @@ impl<M: Memory> Overlay<'_, M> {
             // To one who neither seals nor commits these may come from two instants.
             let now = self.epoch()?;
             if now <= epoch {
-                return Err(Spoilt);
+                return Err(Corrupt);
             }
             epoch = now;
         }
@@ -192,9 +192,9 @@ fn encode(number: u64, role: usize) -> u64 {
 }
 
 #[inline]
-fn decode(word: u64, role: usize) -> Result<u64, Spoilt> {
+fn decode(word: u64, role: usize) -> Result<u64, Corrupt> {
     let number = word & ((1 << NUMBER_BITS) - 1);
-    if encode(number, role) == word { Ok(number) } else { Err(Spoilt) }
+    if encode(number, role) == word { Ok(number) } else { Err(Corrupt) }
 }
 
 /// A product folded, as in the logs of requests: enough against accidents, and a few instructions.

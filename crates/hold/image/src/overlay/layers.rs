@@ -3,8 +3,8 @@
 use super::area::Overlay;
 use super::capacity::{PAGE, SECTOR, bits};
 use super::epochs::{Side, State};
+use super::refused::Corrupt;
 use super::refused::Refused;
-use super::refused::Spoilt;
 use belay_memory::Memory;
 
 const PAGE_BYTES: u64 = PAGE as u64;
@@ -17,7 +17,7 @@ impl<M: Memory> Overlay<'_, M> {
     /// that is one call for all of `out`.
     ///
     /// # Errors
-    /// Those of `image`, or if the memory is spoilt.
+    /// Those of `image`, or if the memory is corrupt.
     pub fn read<E>(
         &self,
         offset: u64,
@@ -35,8 +35,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// the image's length.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn differs(&self, offset: u64, len: usize) -> Result<bool, Spoilt> {
+    /// If the memory is corrupt.
+    pub fn differs(&self, offset: u64, len: usize) -> Result<bool, Corrupt> {
         let state = self.state()?;
         let end = offset.saturating_add(len as u64).min(state.current.length);
         if end <= offset {
@@ -52,8 +52,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// since the last write and seal.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn patch(&self, offset: u64, out: &mut [u8]) -> Result<(), Spoilt> {
+    /// If the memory is corrupt.
+    pub fn patch(&self, offset: u64, out: &mut [u8]) -> Result<(), Corrupt> {
         let state = self.state()?;
         let there = state.current.length.saturating_sub(offset).min(out.len() as u64) as usize;
         self.paint(&state, offset, out.get_mut(..there).unwrap_or_default());

@@ -36,7 +36,7 @@ mod write;
 pub use area::Overlay;
 pub(crate) use capacity::FURTHEST;
 pub use capacity::{Capacity, PAGE, SECTOR};
-pub use refused::{Refused, Spoilt};
+pub use refused::{Corrupt, Refused};
 pub use sealed::{Run, Sealed};
 
 use belay_memory::Memory;
@@ -49,27 +49,27 @@ impl<M: Memory> Overlay<'_, M> {
     /// The length of the image as the daemon sees it.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn length(&self) -> Result<u64, Spoilt> {
+    pub fn length(&self) -> Result<u64, Corrupt> {
         Ok(self.state()?.current.length)
     }
 
     /// Bytes of the pool that the current epoch has taken: what it has written, in whole pages.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn dirty_bytes(&self) -> Result<u64, Spoilt> {
+    pub fn dirty_bytes(&self) -> Result<u64, Corrupt> {
         Ok(self.state()?.current.used.min(self.capacity.bounded()) as u64 * PAGE as u64)
     }
 
     /// First word of the page that is taken next, if there is room: so that it can be brought near.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn next_page(&self) -> Result<usize, Spoilt> {
+    pub fn next_page(&self) -> Result<usize, Corrupt> {
         let side = self.state()?.current;
         Ok(side.pool + side.used.min(self.capacity.bounded()) * PAGE_WORDS)
     }
@@ -77,8 +77,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// Whether the current epoch differs from the one before: by data, or by the length alone.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn is_dirty(&self) -> Result<bool, Spoilt> {
+    /// If the memory is corrupt.
+    pub fn is_dirty(&self) -> Result<bool, Corrupt> {
         let State { current, .. } = self.state()?;
         Ok(current.used > 0 || current.cut != current.length || current.length != current.start)
     }
@@ -86,7 +86,7 @@ impl<M: Memory> Overlay<'_, M> {
     /// Makes the image shorter or longer, as ftruncate(2) does.
     ///
     /// # Errors
-    /// [`Refused::TooFar`], or if the memory is spoilt.
+    /// [`Refused::TooFar`], or if the memory is corrupt.
     pub fn set_length(&self, length: u64) -> Result<(), Refused<std::convert::Infallible>> {
         let State { mut current, .. } = self.state()?;
         if length > FURTHEST {
@@ -105,11 +105,11 @@ impl<M: Memory> Overlay<'_, M> {
     /// checkpoint. `image_length` is the image's length on the disk. Dying in here is as dying before.
     ///
     /// # Errors
-    /// If the memory is spoilt: the last checkpoint may be lost.
-    pub fn discard_current(&self, image_length: u64) -> Result<(), Spoilt> {
+    /// If the memory is corrupt: the last checkpoint may be lost.
+    pub fn discard_current(&self, image_length: u64) -> Result<(), Corrupt> {
         let State { mut current, sealed, .. } = self.state()?;
         let length = match sealed {
-            Some(sealed) if !self.is_whole(&sealed) => return Err(Spoilt),
+            Some(sealed) if !self.is_whole(&sealed) => return Err(Corrupt),
             Some(sealed) => sealed.length,
             None => image_length.min(FURTHEST),
         };
@@ -120,8 +120,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// Whether [`Overlay::discard_current`] was ever called: before, there is no epoch that could be sealed.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn is_begun(&self) -> Result<bool, Spoilt> {
+    /// If the memory is corrupt.
+    pub fn is_begun(&self) -> Result<bool, Corrupt> {
         let State { epoch, current, .. } = self.state()?;
         Ok(epoch > 1 || current.stamp > 0)
     }
@@ -129,9 +129,9 @@ impl<M: Memory> Overlay<'_, M> {
     /// Whether the epoch before the current one is on the image, so that the current one can be sealed.
     ///
     /// # Errors
-    /// If the memory is spoilt.
+    /// If the memory is corrupt.
     #[inline]
-    pub fn can_seal(&self) -> Result<bool, Spoilt> {
+    pub fn can_seal(&self) -> Result<bool, Corrupt> {
         Ok(self.state()?.sealed.is_none())
     }
 
@@ -139,8 +139,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// the one that ended; `None`, and nothing is done, while the epoch before is not on the image.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn seal(&self) -> Result<Option<u64>, Spoilt> {
+    /// If the memory is corrupt.
+    pub fn seal(&self) -> Result<Option<u64>, Corrupt> {
         let State { epoch, current, sealed, .. } = self.state()?;
         if sealed.is_some() {
             return Ok(None);
@@ -156,8 +156,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// else may, as they could be in use again by then.
     ///
     /// # Errors
-    /// If the memory is spoilt.
-    pub fn spare(&self) -> Result<[Range<usize>; 2], Spoilt> {
+    /// If the memory is corrupt.
+    pub fn spare(&self) -> Result<[Range<usize>; 2], Corrupt> {
         let State { epoch, current, sealed } = self.state()?;
         let pool = |side: &epochs::Side, used: usize| {
             let end = side.pool + self.capacity.pool_words();

@@ -4,7 +4,7 @@
 /// on the image yet may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the overlay of the image was written over by something else")]
-pub struct Spoilt;
+pub struct Corrupt;
 
 /// Why a read or a write was not done. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub enum Refused<E> {
     Full,
     /// No file reaches that far.
     TooFar,
-    /// See [`Spoilt`].
-    Spoilt,
+    /// See [`Corrupt`].
+    Corrupt,
     /// The image could not be read.
     Image(E),
 }
 
-impl<E> From<Spoilt> for Refused<E> {
-    fn from(_: Spoilt) -> Self {
-        Self::Spoilt
+impl<E> From<Corrupt> for Refused<E> {
+    fn from(_: Corrupt) -> Self {
+        Self::Corrupt
     }
 }

@@ -5,7 +5,7 @@ use super::capacity::{PAGE, SECTOR, bits};
 use super::epochs::Side;
 use super::index::Place;
 use super::layers;
-use super::refused::Spoilt;
+use super::refused::Corrupt;
 use belay_memory::Memory;
 
 /// Bytes of the image that lie in the memory.
@@ -51,8 +51,8 @@ impl<M: Memory> Overlay<'_, M> {
     /// [`Overlay::set_committed`].
     ///
     /// # Errors
-    /// If the memory is spoilt: what it holds must not get to the image.
-    pub fn sealed(&self) -> Result<Option<Sealed>, Spoilt> {
+    /// If the memory is corrupt: what it holds must not get to the image.
+    pub fn sealed(&self) -> Result<Option<Sealed>, Corrupt> {
         let state = self.state()?;
         let Some(side) = state.sealed else { return Ok(None) };
         let pages = self.checked(&side)?;
@@ -80,33 +80,33 @@ impl<M: Memory> Overlay<'_, M> {
     /// The pages of a side by place: page of the image, sectors, first word of the data. Each entry must be
     /// found where it is looked for, have a page of the pool to itself, and lie before the length; and
     /// there must be as many as pages are in use.
-    fn checked(&self, side: &Side) -> Result<Vec<(u64, u8, usize)>, Spoilt> {
+    fn checked(&self, side: &Side) -> Result<Vec<(u64, u8, usize)>, Corrupt> {
         if !self.is_whole(side)
             || side.used > self.capacity.bounded()
             || side.cut > side.length.min(side.start)
         {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         let mut taken = vec![false; side.used];
         let mut pages = Vec::with_capacity(side.used);
         for number in 0..side.entries {
             let Some((page, held)) = self.entry(side, number) else { continue };
-            let taken = taken.get_mut(held.slot).ok_or(Spoilt)?;
-            let Place::Held(found) = self.find(side, page) else { return Err(Spoilt) };
-            let start = page.checked_mul(PAGE as u64).ok_or(Spoilt)?;
+            let taken = taken.get_mut(held.slot).ok_or(Corrupt)?;
+            let Place::Held(found) = self.find(side, page) else { return Err(Corrupt) };
+            let start = page.checked_mul(PAGE as u64).ok_or(Corrupt)?;
             let before = side.length.saturating_sub(start).min(PAGE as u64) as usize;
             if *taken
                 || !self.may_hold(side, page)
                 || found.slot != held.slot
                 || held.mask & !bits(0, before.div_ceil(SECTOR)) != 0
             {
-                return Err(Spoilt);
+                return Err(Corrupt);
             }
             *taken = true;
             pages.push((page, held.mask, self.data(side, &held)));
         }
         if pages.len() != side.used {
-            return Err(Spoilt);
+            return Err(Corrupt);
         }
         pages.sort_unstable();
         Ok(pages)

@@ -40,7 +40,7 @@ impl<M: Memory> Overlay<'_, M> {
             return Ok(0);
         }
         if side.stamp == 0 {
-            return Err(Refused::Spoilt); // no life has begun, which makes an empty side
+            return Err(Refused::Corrupt); // no life has begun, which makes an empty side
         }
         if !self.has_room(&side, offset, end) {
             return Err(Refused::Full);
@@ -73,7 +73,7 @@ impl<M: Memory> Overlay<'_, M> {
             let held = match self.find(&side, page) {
                 Place::Held(held) => held,
                 Place::Free(place) if side.used < self.most => self.insert(&mut side, place, page),
-                _ => return Err(Refused::Spoilt), // there was room for it just now
+                _ => return Err(Refused::Corrupt), // there was room for it just now
             };
             let data = self.data(&side, &held);
             let word = |place: u64| data + (place - start) as usize / 8;

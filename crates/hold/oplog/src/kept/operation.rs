@@ -2,7 +2,7 @@
 
 use crate::log::Oplog;
 use crate::namespace::Namespace;
-use crate::record::{Facts, Spoilt};
+use crate::record::{Corrupt, Facts};
 use crate::replay::{Issue, Replay, Run};
 use belay_memory::Memory;
 use belay_wire::abi::{
@@ -199,7 +199,7 @@ pub struct Step {
 ///
 /// # Errors
 /// If the log is damaged.
-pub fn steps<M: Memory>(log: &Oplog<M>, root: u64) -> Result<Vec<Step>, Spoilt> {
+pub fn steps<M: Memory>(log: &Oplog<M>, root: u64) -> Result<Vec<Step>, Corrupt> {
     let mut names = Namespace::at_checkpoint(log)?;
     let mut replay = Replay::new(MOST);
     let mut steps = Vec::new();

@@ -177,7 +177,7 @@ pub struct Seen {
     /// Writes that are issued with data of earlier ones, and with less than they had.
     pub joined: usize,
     pub robbed: usize,
-    /// Found to say more than what is issued again.
+    /// Found to say more than what is replayed.
     pub notable: usize,
     /// Issued once again.
     pub records: usize,
@@ -482,7 +482,7 @@ impl World {
                 self.seen.full += 1;
                 self.checkpoint();
             }
-            Err(Refused::Spoilt(_)) => panic!("nobody has damaged it"),
+            Err(Refused::Corrupt(_)) => panic!("nobody has damaged it"),
         }
         for change in names {
             let place = (change.parent, change.name.into_owned());

@@ -2,7 +2,7 @@
 //!
 //! A record is appended within the change that the reply makes, before that is final. A daemon that dies
 //! between the two leaves a record too many, which its successor takes back ([`Session::keep_log`]): the
-//! request was not answered, and is issued again.
+//! request was not answered, and is replayed.
 //!
 //! Records speak of nodes by the kernel's keys. So that they can be found again, whatever becomes of
 //! them later, the first record that speaks of a node also says where it is.
@@ -21,7 +21,7 @@ use crate::decision::Progress;
 use crate::message::header_of;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_oplog::{Facts, NameChange, Oplog, PAGE_BYTES, Sizes, Spoilt};
+use belay_oplog::{Corrupt, Facts, NameChange, Oplog, PAGE_BYTES, Sizes};
 use belay_recorder::{InFlight, MAX_BODY, Slot, SlotState};
 use belay_wire::abi::{InHeader, WriteIn};
 use belay_wire::{CHANGES, Opcode, Request};
@@ -61,7 +61,7 @@ impl<M: Memory> Session<M> {
     ///
     /// # Errors
     /// If the log is damaged.
-    pub fn keep_log(&mut self, mut log: Oplog<M>) -> Result<(), Spoilt> {
+    pub fn keep_log(&mut self, mut log: Oplog<M>) -> Result<(), Corrupt> {
         let mut sakes = Vec::new();
         for (slot, request) in self.store.slot_requests() {
             if request.state == SlotState::Started && self.slots.is_left_in(request.unique, slot) {

@@ -59,7 +59,7 @@ impl Flush {
 pub(crate) struct Epochs {
     /// The number of the epoch that is under way.
     current: u64,
-    /// The last one that outlives a loss of power.
+    /// The last one that outlives a power failure.
     durable: u64,
     /// An application waits for this one.
     wanted: u64,
@@ -93,7 +93,7 @@ impl Epochs {
         self.current = epoch;
     }
 
-    /// The last one that outlives a loss of power.
+    /// The last one that outlives a power failure.
     pub(crate) fn durable(&self) -> u64 {
         self.durable
     }

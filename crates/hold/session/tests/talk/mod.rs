@@ -115,7 +115,7 @@ impl Talk {
         self.die();
     }
 
-    /// The same, where there is nothing to be issued again.
+    /// The same, where there is nothing to be replayed.
     pub fn crash(&mut self) {
         self.die();
         assert_eq!(self.session.work(0), None);

@@ -109,7 +109,7 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
     let mut start = None;
     let mut done = 0;
     for _ in 0..room / PAGE + 16 {
-        // To the end of the page, so that a page that is not there spoils no other.
+        // To the end of the page, so that a page that is not there corrupts no other.
         let len = (PAGE - from % PAGE).min(room - done);
         if len == 0 {
             break;

@@ -1,4 +1,4 @@
-//! Why a daemon gave itself up, in its own words: a failed assertion, a heap that the C library found spoilt, an
+//! Why a daemon gave itself up, in its own words: a failed assertion, a heap that the C library found corrupt, an
 //! exception that nobody caught, a panic.
 
 use super::plain;

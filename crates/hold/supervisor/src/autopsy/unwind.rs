@@ -237,7 +237,7 @@ mod tests {
 
     /// Whatever is in the files, the end is soon and in order.
     #[test]
-    fn files_that_are_spoilt_do_no_harm() {
+    fn files_that_are_corrupt_do_no_harm() {
         let dir = tempfile::tempdir().expect("tempdir");
         let file = dir.path().canonicalize().expect("path").join("program");
         let good = program();

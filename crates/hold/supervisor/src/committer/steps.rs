@@ -65,7 +65,7 @@ impl Steps {
             since: step.since,
             tries: u32::try_from(times).unwrap_or(u32::MAX),
             why: format!("{name} has given no answer since {}", clock::rfc3339(step.wall_ms)),
-            spoilt: false,
+            corrupt: false,
             hangs: true,
         })
     }

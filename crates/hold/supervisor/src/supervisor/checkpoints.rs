@@ -215,6 +215,6 @@ impl Supervisor {
     /// Whether there is something that only the daemon can bring to where it is to be, and that can come there still. Of what
     /// is damaged nobody knows that it is worth to be waited for.
     pub(super) fn has_to_store(&self) -> bool {
-        !self.is_spoilt() && self.unsaved().is_some_and(|requests| requests > 0)
+        !self.is_corrupt() && self.unsaved().is_some_and(|requests| requests > 0)
     }
 }

@@ -157,7 +157,7 @@ impl Supervisor {
             Commits::None => {}
             Commits::Failing(failing) => {
                 let failed_for = clock::now().saturating_sub(failing.since);
-                let late = failing.spoilt || failing.hangs || failed_for >= self.sync_limit();
+                let late = failing.corrupt || failing.hangs || failed_for >= self.sync_limit();
                 // What is not safe stays where it is, and is tried again; but nobody is to wait for ever.
                 if late && self.desk.is_news(&failing) {
                     self.desk.declare(&failing);

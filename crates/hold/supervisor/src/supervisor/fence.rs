@@ -1,5 +1,5 @@
 //! Late effects: what a dead generation had handed to its children and connections may still be
-//! carried out, and would overwrite what comes later. So nothing is issued again before that is
+//! carried out, and would overwrite what comes later. So nothing is reissued before that is
 //! over. It takes a thread of its own, beside which the successor starts.
 
 use super::Supervisor;

@@ -29,7 +29,7 @@ impl Supervisor {
             // Nobody waits for another one any more: what is left goes to a file.
             || self.book.stop.is_some_and(|stop| stop.repeated)
             || self.book.read_only.is_some()
-            || self.is_spoilt()
+            || self.is_corrupt()
             // It would wait for the same disk.
             || self.hanging_commit().is_some()
         {
@@ -62,7 +62,7 @@ impl Supervisor {
     }
 
     /// Whether the epoch that is to be committed was written over: no daemon can bring that to the image, nor one after it.
-    pub(super) fn is_spoilt(&self) -> bool {
+    pub(super) fn is_corrupt(&self) -> bool {
         self.has_epochs() && !self.buffers() && self.overlay().sealed().is_err()
     }
 

@@ -68,7 +68,7 @@ impl Supervisor {
         match worthless {
             Worthless::TooLarge(why) => why,
             Worthless::Impatience => self.impatience(),
-            Worthless::Spoilt => {
+            Worthless::Corrupt => {
                 "what is on record of it is damaged, so no daemon can go on from that".to_owned()
             }
             Worthless::CrashLoop => match self.book.unproductive.max(self.book.idle) {

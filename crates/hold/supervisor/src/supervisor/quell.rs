@@ -1,4 +1,4 @@
-//! The last look at what dead generations have left, before anything is issued again: whoever starts another process and ends, again
+//! The last look at what dead generations have left, before anything is reissued: whoever starts another process and ends, again
 //! and again, is never there when somebody looks, but for one that is as new as the look.
 //!
 //! Invariant: what is killed here has the mark of a generation that is dead (see [`Lineage`]), so it is nothing of a successor's.

@@ -50,7 +50,7 @@ impl Supervisor {
     }
 
     /// Whether a life ended before it was `ready` as its shim refuses what is on record: then any other would.
-    pub(super) fn is_record_spoilt(&self, ready: bool, exit: Exit) -> bool {
+    pub(super) fn is_record_corrupt(&self, ready: bool, exit: Exit) -> bool {
         let refused = !ready && exit == Exit::Code(REFUSED) && self.has_epochs();
         refused && Acknowledged::read(self.recorder.memory(), self.recorder.layout()).is_err()
     }

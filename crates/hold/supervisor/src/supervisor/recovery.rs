@@ -135,11 +135,11 @@ impl Supervisor {
 
     /// Why no further daemon would come farther than the last, if that is so. A mount that can go on read-only does.
     fn what_makes_it_worthless(&mut self, ready: bool, exit: Exit) -> Option<Worthless> {
-        let spoilt = self.is_record_spoilt(ready, exit);
-        let looping = spoilt || self.life.is_crash_loop(&self.book, clock::now());
+        let corrupt = self.is_record_corrupt(ready, exit);
+        let looping = corrupt || self.life.is_crash_loop(&self.book, clock::now());
         let lost = !self.consider_read_only(looping) && looping;
         let too_large = self.trim_record().map(Worthless::TooLarge);
-        let worthless = if spoilt { Worthless::Spoilt } else { Worthless::CrashLoop };
+        let worthless = if corrupt { Worthless::Corrupt } else { Worthless::CrashLoop };
         too_large.or_else(|| lost.then_some(worthless))
     }
 

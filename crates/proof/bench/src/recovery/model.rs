@@ -122,7 +122,7 @@ pub struct Crash {
     pub settle_us: f64,
     /// What the daemon took of that for requests of the op-log.
     pub daemon_us: f64,
-    /// Requests that were issued again from the op-log.
+    /// Requests that were replayed from the op-log.
     pub records: u64,
     /// What the successor had used of the CPU by the answer above: it does not depend on who else uses the machine.
     pub cpu_us: f64,

@@ -101,7 +101,7 @@ impl Executor {
         let (fd, flags) = (&self.slot(slot)?.fd, FallocateFlags::from_bits_retain(mode));
         fallocate(fd, flags, off, len)?;
         // What is reserved is a hole for SEEK_HOLE on tmpfs, but what is reserved once more is not
-        // (mm/shmem.c, shmem_get_folio_gfp): a request that is issued again would show.
+        // (mm/shmem.c, shmem_get_folio_gfp): a request that is reissued would show.
         let _ = fallocate(fd, flags, off, len);
         Ok(Value::Unit)
     }

@@ -1,4 +1,4 @@
-//! A shorter menu, for daemons that spoil files which are worked on while they are open.
+//! A shorter menu, for daemons that corrupt files which are worked on while they are open.
 //!
 //! A file is written whole when it is made, and closed before anything else is done to it. It can be cut shorter, but not
 //! made longer; renamed, but a directory cannot; and directories stay small, since such daemons search them again and

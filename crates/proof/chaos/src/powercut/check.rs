@@ -1,4 +1,4 @@
-//! What an image holds after a loss of power, and whether that is right.
+//! What an image holds after a power failure, and whether that is right.
 //!
 //! Checkpoints lie between requests. So what an application has done is there up to some part of some step, and nothing of
 //! what it did later; and that part is not before the last step that it knows to be durable.
@@ -186,9 +186,9 @@ mod tests {
         }
         let lost = place(&after(20), steps(), 60).unwrap_err().to_string();
         assert!(lost.contains("60 steps were acknowledged"), "{lost}");
-        let mut spoilt = after(80);
-        spoilt.insert("c/new".to_owned(), Node::Folder);
-        let text = place(&spoilt, steps(), 10).unwrap_err().to_string();
+        let mut corrupt = after(80);
+        corrupt.insert("c/new".to_owned(), Node::Folder);
+        let text = place(&corrupt, steps(), 10).unwrap_err().to_string();
         assert!(text.contains("c/new: expected nothing, found a directory"), "{text}");
     }
 

@@ -21,11 +21,11 @@ pub struct Counts {
     pub cuts: u64,
     /// Of them, those that had come to an orderly end before.
     pub ended: u64,
-    /// Losses of power that were tried on the records of those.
+    /// Power failures that were tried on the records of those.
     pub also: u64,
     /// Of both: when something was written and not synced.
     pub undecided: u64,
-    /// Losses of power in a repair.
+    /// Power failures in a repair.
     pub in_repairs: u64,
     /// What the repairs said.
     applied: u64,

@@ -274,7 +274,7 @@ impl Bench<'_> {
         outcomes
     }
 
-    /// Repairs what is on a disk, maybe with further losses of power, and looks at it.
+    /// Repairs what is on a disk, maybe with further power failures, and looks at it.
     fn recover(&mut self, mut disk: Disk, end: &End) -> Result<(Disk, BTreeMap<String, Tree>)> {
         while self.rng.random_ratio(1, 4) {
             self.power.on(disk, Some(self.rng.random_range(0..8)));

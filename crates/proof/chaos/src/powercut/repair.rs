@@ -1,4 +1,4 @@
-//! `belay repair`, as it is called after a loss of power.
+//! `belay repair`, as it is called after a power failure.
 
 use std::path::Path;
 use std::time::Duration;

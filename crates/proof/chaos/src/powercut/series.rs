@@ -39,7 +39,7 @@ pub fn run<B: Lives>(
         let cuts = each + u64::from((index as u64) < rest);
         let started = Instant::now();
         let mut bench =
-            bench(kind).with_context(|| format!("preparing losses of power on {kind}"))?;
+            bench(kind).with_context(|| format!("preparing power failures on {kind}"))?;
         let bar = counts::bar(kind, cuts);
         while bench.counts().cuts < cuts && !interrupted.load(Ordering::Relaxed) {
             if let Err(why) = bench.life() {

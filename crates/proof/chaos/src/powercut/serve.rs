@@ -1,7 +1,7 @@
 //! The disk as a mounted folder, in which belay's image and journal lie, and the power switch.
 //!
 //! Nothing of it is cached by the kernel: what a process writes there arrives here at once, and is durable when the process
-//! has synced it. When the power is off, everything fails. So the instant of a loss of power is that of one
+//! has synced it. When the power is off, everything fails. So the instant of a power failure is that of one
 //! change of the disk, whatever the processes do until they are killed.
 
 use std::ffi::OsStr;

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum Column {
     /// On its own.
     Bare,
-    /// Held, and requests in flight are issued again without a thought: what a restart alone gives.
+    /// Held, and requests in flight are reissued without a thought: what a restart alone gives.
     Restart,
     /// Held as it should be.
     Belay,

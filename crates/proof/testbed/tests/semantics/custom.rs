@@ -200,7 +200,7 @@ impl Custom {
         status.unwrap_or_else(|| panic!("belay does not end\n{}", self.log()))
     }
 
-    /// Kills belay and the daemon at one instant, as a loss of power does, and takes away what is left of the mount.
+    /// Kills belay and the daemon at one instant, as a power failure does, and takes away what is left of the mount.
     /// A process in a trap goes when that is gone.
     pub fn kill_all(&mut self, trap: Option<Trap>) {
         // None of them if belay has just ended, or is about to.

@@ -669,7 +669,7 @@ fn is_writing(process: u32) -> bool {
     calls.any(|call| call.starts_with(&format!("{} ", libc::SYS_writev)))
 }
 
-/// S43: sshfs. A request that waits for its turn to be sent when sshfs dies is issued again, without a question.
+/// S43: sshfs. A request that waits for its turn to be sent when sshfs dies is reissued, without a question.
 #[test]
 fn s43_what_waits_to_be_sent_is_issued_again() {
     let options = ["dir_cache=no", "max_conns=1", "entry_timeout=3600", "attr_timeout=3600"];

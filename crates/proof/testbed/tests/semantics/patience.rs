@@ -153,10 +153,10 @@ fn fails_to_commit(status: &Value) -> bool {
 }
 
 /// Acknowledged data that cannot be made safe: fsync fails, nothing is lost, and when it can be again it is.
-fn waits_for_the_disk(mut mount: Custom, spoil: impl Fn(), mend: impl Fn()) {
+fn waits_for_the_disk(mut mount: Custom, corrupt: impl Fn(), mend: impl Fn()) {
     fs::write(mount.at("before"), "before").unwrap();
     File::open(mount.at("before")).unwrap().sync_all().unwrap();
-    spoil();
+    corrupt();
     let data: Vec<u8> = (0..900_000u32).map(|at| (at % 253) as u8).collect();
     fs::write(mount.at("data"), &data).unwrap();
     let file = OpenOptions::new().write(true).open(mount.at("data")).unwrap();

@@ -142,7 +142,7 @@ fn s48_who_breaks_it_each_time_fails_that_request_alone() {
     assert!(wrong.mount.behind.join("well").is_dir());
 }
 
-/// S5: a failed assertion and a spoilt heap are reported in the C library's words.
+/// S5: a failed assertion and a corrupt heap are reported in the C library's words.
 #[test]
 fn s5_the_report_says_why_a_daemon_gave_itself_up() {
     let wrong = Wrong::start(&[]);

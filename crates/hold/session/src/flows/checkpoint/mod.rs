@@ -5,7 +5,7 @@
 //! ([`Session::begin_checkpoint`]), or because an application has asked for its data to be safe
 //! ([`Session::wants_checkpoint`]). New requests are parked then; those that had begun come to their
 //! end; the daemon is made to write what it has. With [`crate::Work::Seal`] the host ends the epoch, and says
-//! so ([`Session::sealed`]). What waits for an epoch to be safe against loss of power goes on when the
+//! so ([`Session::sealed`]). What waits for an epoch to be safe against power failure goes on when the
 //! host says that it is ([`Session::set_durable`]).
 
 pub(crate) mod state;
@@ -115,7 +115,7 @@ impl<M: Memory> Session<M> {
         self.end_checkpoint();
     }
 
-    /// The last epoch that outlives a loss of power.
+    /// The last epoch that outlives a power failure.
     pub fn set_durable(&mut self, epoch: u64) {
         self.epochs.set_durable(epoch);
         let safe = self.tasks.iter().any(|t| waits_of(t).for_epoch.is_some_and(|at| at <= epoch));
@@ -218,7 +218,7 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Nothing is to be issued again: what was answered before this life is part of the epoch before.
+    /// Nothing is to be replayed: what was answered before this life is part of the epoch before.
     pub(crate) fn note_settled(&mut self) {
         self.epochs.note_settled();
     }

@@ -213,7 +213,7 @@ impl<M: Memory> Session<M> {
             node: facts.node,
             row: 0,
             errno: EIO,
-            text: format!("{what}, issued again from the op-log: {why}"),
+            text: format!("{what}, replayed from the op-log: {why}"),
         });
     }
 }

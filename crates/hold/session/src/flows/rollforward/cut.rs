@@ -43,7 +43,7 @@ impl<M: Memory> Session<M> {
         self.forward.as_ref().is_some_and(|forward| forward.aim.is_some())
     }
 
-    /// Has a checkpoint made as soon as there can be one, if what was acknowledged is being issued again.
+    /// Has a checkpoint made as soon as there can be one, if what was acknowledged is being replayed.
     pub fn want_cut(&mut self) {
         // Without an image there is no checkpoint.
         let may = self.holds_syncs() && !self.is_read_only();

@@ -1,5 +1,5 @@
 //! Roll-forward (Membrane, section 3.6): a successor starts on the last checkpoint, and what was
-//! acknowledged since is issued again from the op-log, one request at a time, before anything else.
+//! acknowledged since is replayed from the op-log, one request at a time, before anything else.
 //!
 //! Nodes are found by the names that they had when the request was made, or known from a reply that came
 //! here. What the daemon answers is compared with what it answered then; a difference is reported, and
@@ -26,7 +26,7 @@ use crate::message::read;
 use crate::session::Session;
 use crate::work::Work;
 use belay_memory::Memory;
-use belay_oplog::{InPlace, Namespace, Oplog, Replay, Spoilt};
+use belay_oplog::{Corrupt, InPlace, Namespace, Oplog, Replay};
 use belay_recorder::Node;
 use belay_recorder::control::Counter;
 use belay_wire::abi::{IOCTL_DIR, IoctlIn};
@@ -35,7 +35,7 @@ use belay_wire::{Opcode, build};
 use std::collections::BTreeMap;
 
 const O_RDWR: u32 = 2;
-/// Why a WRITE cannot be issued again whose data are not on record.
+/// Why a WRITE cannot be replayed whose data are not on record.
 const NO_ROOM: &str = "the op-log had no room for its data";
 /// The longest path whose keys may all be old ones.
 const MAX_DEPTH: usize = 256;
@@ -62,8 +62,8 @@ impl RollForward {
 }
 
 impl<M: Memory> Session<M> {
-    /// Sees to it that what `log` has is issued again first.
-    pub(crate) fn roll_forward_from(&mut self, log: &Oplog<M>) -> Result<(), Spoilt> {
+    /// Sees to it that what `log` has is replayed first.
+    pub(crate) fn roll_forward_from(&mut self, log: &Oplog<M>) -> Result<(), Corrupt> {
         if log.sizes().records == 0 {
             return Ok(());
         }
@@ -97,12 +97,12 @@ impl<M: Memory> Session<M> {
         Ok(())
     }
 
-    /// Whether what was acknowledged is still being issued again.
+    /// Whether what was acknowledged is still being replayed.
     pub fn is_rolling_forward(&self) -> bool {
         self.forward.is_some()
     }
 
-    /// What the daemon is to take for the time in the request `unique`: when it is issued again, that of
+    /// What the daemon is to take for the time in the request `unique`: when it is replayed, that of
     /// the first time. CLOCK_REALTIME in nanoseconds.
     pub fn time_of(&self, unique: u64) -> Option<u64> {
         let asked = self.questions.get(unique)?;
@@ -176,7 +176,7 @@ impl<M: Memory> Session<M> {
                     }
                     forward.current = Some(issue);
                 }
-                Some(Err(Spoilt)) => {
+                Some(Err(Corrupt)) => {
                     let why = "the op-log is damaged: what comes behind is lost";
                     self.report_errand("RollForward", EIO, why);
                     self.count(Counter::Failed);

@@ -4,7 +4,7 @@ use belay_oplog::{InPlace, Namespace, Replay};
 use belay_wire::EntryOut;
 use std::collections::BTreeMap;
 
-/// A request of the op-log that is issued again.
+/// A request of the op-log that is replayed.
 pub(crate) type Issue = belay_oplog::Issue<InPlace>;
 
 /// What an injected request of the roll-forward is.

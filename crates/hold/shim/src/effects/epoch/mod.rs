@@ -105,7 +105,7 @@ impl Epoch<'_> {
         let at = self.shim.host.layout().epochs + OVERLAY.words();
         let log = Oplog::open(Arc::clone(self.shim.host.memory()), at, OPLOG, epoch)
             .map_err(|why| damaged(&why.to_string()))?;
-        // What is issued again now would be the next time as well: who crashes often would not get on.
+        // What is reissued now would be the next time as well: who crashes often would not get on.
         // Without an image a checkpoint is a restart, or cannot be.
         if log.sizes().records > 0 && bits & options::BUFFER == 0 {
             self.state.due.rolls_forward();

@@ -156,7 +156,7 @@ fn refuse(why: &Refused<c_int>) -> isize {
             );
             real::fail(libc::EIO)
         }
-        Refused::Spoilt => {
+        Refused::Corrupt => {
             eprintln!(
                 "belay: what the daemon wrote since the last checkpoint was written over by something else"
             );

@@ -61,7 +61,7 @@ pub(crate) fn effect<'c>(
             }
             return make();
         }
-        // What it changes besides its image it changes twice if the request is issued again.
+        // What it changes besides its image it changes twice if the request is reissued.
         Policy::Epoch(_) => return make(),
         Policy::Journal => {}
     }

@@ -52,7 +52,7 @@ impl Shim {
                     return make();
                 }
                 Advice::Diverged | Advice::Over(_) => {
-                    self.diverged(tag, "its record is spoilt");
+                    self.diverged(tag, "its record is corrupt");
                     return fail();
                 }
             }

@@ -44,7 +44,7 @@ pub(in crate::supervisor) struct Death {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::supervisor) enum Worthless {
     /// What is on record is damaged.
-    Spoilt,
+    Corrupt,
     /// What is on record takes too much memory, as said here.
     TooLarge(String),
     /// Too many have come to nothing.

@@ -153,8 +153,8 @@ fn after_a_death_the_next_is_started() {
     check(0, death(Next::Again), RECOVERING, &fails(Next::Again, false));
     check(0, death(Next::Later), RECOVERING, &fails(Next::Later, true));
     for next in [Next::Anew, Next::Again, Next::Later] {
-        let death = Death { worthless: Some(Worthless::Spoilt), ..death(next) };
-        check(0, death, RECOVERING, &[Command::GiveUp(Worthless::Spoilt)]);
+        let death = Death { worthless: Some(Worthless::Corrupt), ..death(next) };
+        check(0, death, RECOVERING, &[Command::GiveUp(Worthless::Corrupt)]);
     }
 }
 

@@ -71,7 +71,7 @@ impl CommitDesk {
         let before = self.lacking.as_ref();
         let (since, tries) =
             before.map_or((now, 1), |before| (before.since, before.tries.saturating_add(1)));
-        self.lacking = Some(Failing { since, tries, why, spoilt: false, hangs: false });
+        self.lacking = Some(Failing { since, tries, why, corrupt: false, hangs: false });
     }
 
     /// Hands the committer out, for the end.
@@ -178,8 +178,13 @@ mod tests {
     #[test]
     fn a_failed_try_is_declared_once() {
         let mut desk = CommitDesk::default();
-        let failing =
-            |since, tries| Failing { since, tries, why: String::new(), spoilt: true, hangs: false };
+        let failing = |since, tries| Failing {
+            since,
+            tries,
+            why: String::new(),
+            corrupt: true,
+            hangs: false,
+        };
         for (since, tries) in [(1, 1), (1, 2), (5, 1)] {
             assert!(desk.is_news(&failing(since, tries)));
             desk.declare(&failing(since, tries));
