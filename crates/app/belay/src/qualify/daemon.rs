@@ -55,6 +55,8 @@ pub struct Target {
     pub limit: Duration,
     /// How it is made to write all that it holds.
     pub flush: Option<FlushName>,
+    /// Until when it holds what it has acknowledged, under the policy `buffer`.
+    pub until: Until,
     /// Its inode numbers are told to change from life to life.
     pub volatile: Cell<bool>,
     /// All processes of this study.
@@ -96,12 +98,6 @@ impl Target {
         self.image.as_ref().is_some_and(|image| image.file_system)
     }
 
-    /// Until when it holds what it has acknowledged, under the policy `buffer`: with an archive until its end, else until a
-    /// file is flushed.
-    pub fn until(&self) -> Until {
-        if self.image.is_some() { Until::End } else { Until::Flush }
-    }
-
     /// Makes the copy of the image anew.
     fn renew_image(&self) -> Result<()> {
         match &self.image {
@@ -133,7 +129,7 @@ impl Target {
                     command.args(["--flush", flush.name()]);
                 }
                 if policy == Tried::Buffer {
-                    command.args(["--buffer-until", until_name(self.until())]);
+                    command.args(["--buffer-until", until_name(self.until)]);
                 }
                 command.arg("--").args(words.first());
                 command

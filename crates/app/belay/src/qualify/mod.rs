@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<i32> {
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
     let place = profile::place(options, &short)?;
     let scratch = scratch()?;
-    let mut target = target(options, &scratch)?;
+    let mut target = target(options, &short, &scratch)?;
     let mut all = blank(options, &short, &target);
     let interrupted = interrupts()?;
     no_core_dumps();
@@ -131,14 +131,14 @@ fn conclude(
         let known = crate::profile::find(Path::new(program))?.map(|found| found.profile);
         let numbers = all.inode_numbers.or(known.as_ref().map(|known| known.inode_numbers));
         profile.inode_numbers = numbers.unwrap_or_default();
+        if policy == Tried::Buffer {
+            // As it was tried.
+            let until = until(all.image.is_some(), known.as_ref());
+            profile.buffer = Some(Buffer { until, forgets: None });
+        }
         if policy == Tried::Epoch {
             profile.flush = options.flush.or(known.as_ref().and_then(|known| known.flush));
             profile.checkpoint = known.map(|known| known.checkpoint).unwrap_or_default();
-        }
-        if policy == Tried::Buffer {
-            // As it was tried ([`Target::until`]).
-            let until = if all.image.is_some() { Until::End } else { Until::Flush };
-            profile.buffer = Some(Buffer { until, forgets: None });
         }
         profile::write(path, options.force, &profile)?;
         all.profile = Some(path.display().to_string());
@@ -174,7 +174,17 @@ fn scratch() -> Result<TempDir> {
     dir.with_context(|| format!("making a directory in {}", std::env::temp_dir().display()))
 }
 
-fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
+/// Until when a daemon holds what it has acknowledged, under the policy `buffer`: with an archive until its end, else as
+/// a profile says that knows it, else until a file is flushed.
+fn until(archive: bool, known: Option<&Profile>) -> Until {
+    match known.and_then(|known| known.buffer.as_ref()) {
+        _ if archive => Until::End,
+        Some(buffer) => buffer.until,
+        None => Until::Flush,
+    }
+}
+
+fn target(options: &Options, program: &str, scratch: &TempDir) -> Result<Target> {
     let command = options.command.clone();
     let wishes = Wishes {
         image: options.image.as_deref(),
@@ -189,6 +199,8 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
     let mountpoint = mountpoint_of(options)?;
     mountpoint::check(&mountpoint, &instances::list(&instances::default_state_dir()))?;
     let scratch = scratch.path().canonicalize().context("resolving the temporary directory")?;
+    let known = crate::profile::find(Path::new(program))?.map(|found| found.profile);
+    let until = until(image.is_some(), known.as_ref());
     let below = options.dir.as_deref().map(inside).transpose()?.unwrap_or_default();
     // As random as the temporary directory's.
     let mut name = std::ffi::OsString::from(".");
@@ -210,6 +222,7 @@ fn target(options: &Options, scratch: &TempDir) -> Result<Target> {
         links: false,
         limit: options.op_timeout,
         flush: options.flush,
+        until,
         volatile: Cell::new(false),
         family: mount::Family::default(),
         made: Cell::new(false),
@@ -335,6 +348,17 @@ fn no_core_dumps() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a daemon of its kind does not store yet is only right if it is held for as long as its profile says.
+    #[test]
+    fn buffers_are_tried_as_their_profile_says() {
+        let of = |program: &str| crate::profile::find(Path::new(program)).unwrap().unwrap().profile;
+        assert_eq!(until(false, Some(&of("mount.davfs"))), Until::Release);
+        assert_eq!(until(true, Some(&of("mount.davfs"))), Until::End, "an archive is one file");
+        assert_eq!(until(false, Some(&of("bindfs"))), Until::Flush, "a profile without a buffer");
+        assert_eq!(until(false, None), Until::Flush);
+        assert_eq!(until(true, None), Until::End);
+    }
 
     #[test]
     fn directories_of_the_mount_stay_in_it() {
