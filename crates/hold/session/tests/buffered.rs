@@ -5,7 +5,7 @@ mod talk;
 
 use belay_recorder::control::Loss;
 use belay_wire::abi::{AttrOut, FsyncIn, SetattrIn, WriteIn, WriteOut, fattr};
-use belay_wire::{Opcode, OpenOut, ROOT_ID, build};
+use belay_wire::{Ids, Opcode, OpenOut, ROOT_ID, UNIQUE_RESEND, build};
 use talk::{Talk, link};
 use zerocopy::IntoBytes;
 
@@ -174,6 +174,43 @@ fn a_store_that_fails_in_a_successor_is_told() {
     talk.refuse(unique, 22);
     assert_eq!(talk.next_message(), None);
     assert_eq!((writes(&talk), told(&talk).len()), (1, 1));
+}
+
+/// A write at the end of a file that was on its way goes to the place that the kernel named, as those that were answered do: what it had begun may have
+/// moved the end. Under other policies the daemon writes it where it finds the end.
+#[test]
+fn an_append_on_its_way_goes_to_its_place() {
+    const O_APPEND: u32 = 0o2000;
+    for (mut talk, flags) in [
+        (Talk::buffered(), O_RDWR),
+        (Talk::buffered_by_close(true), O_RDWR),
+        (Talk::new(), O_RDWR | O_APPEND),
+    ] {
+        let (node, _) = talk.lookup("a", 30, 7);
+        let fh = talk.open_with(node, O_RDWR | O_APPEND);
+        let head = WriteIn { fh, offset: 100, size: 4, ..WriteIn::default() };
+        let append = |ids| build::request(ids, Opcode::WRITE, &[head.as_bytes(), b"data"]);
+        assert!(talk.ask(node, append).is_some());
+        let (asked, append) =
+            (talk.unique, append(Ids { unique: talk.unique, nodeid: node, ..Ids::default() }));
+        talk.die();
+        talk.resend(append);
+        let unique = next(&mut talk, Opcode::LOOKUP);
+        talk.reply(unique, link(31, 7).as_bytes());
+        let open = talk.next_message().unwrap();
+        let (opcode, _, unique) = talk::told(&open);
+        assert_eq!(opcode, Opcode::OPEN);
+        assert_eq!(open[40..44], flags.to_ne_bytes());
+        talk.reply(unique, OpenOut { fh: 2, ..OpenOut::default() }.as_bytes());
+        let unique = next(&mut talk, Opcode::GETATTR);
+        let mut attr = AttrOut::default();
+        attr.attr.size = 100;
+        talk.reply(unique, attr.as_bytes());
+        let again = talk.next_message().unwrap();
+        let (opcode, _, unique) = talk::told(&again);
+        assert_eq!((opcode, unique & !UNIQUE_RESEND), (Opcode::WRITE, asked));
+        assert_eq!(again[48..56], 100_u64.to_ne_bytes());
+    }
 }
 
 /// A daemon that stores nothing but by a close: an fsync settles nothing, and a length that was set by no handle is stored by belay's own close,

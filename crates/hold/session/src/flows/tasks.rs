@@ -54,6 +54,7 @@ impl<M: Memory> Session<M> {
 
     /// A request that the dead generation may have had; they are taken in order of issue.
     pub(crate) fn park_resent(&mut self, message: Vec<u8>, slot: Option<Slot>) {
+        self.note_append(&message);
         let mut parked = Parked::new(message, slot);
         let unique = parked.unique() & !UNIQUE_RESEND;
         let left = self.slots.take_leftover(unique);

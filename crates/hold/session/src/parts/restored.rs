@@ -99,6 +99,8 @@ pub(crate) struct Restored {
     doubts: HashMap<Node, Doubt>,
     /// Handles that the daemon has opened again for reading only, and by which error it refused more.
     read_only: HashMap<Handle, i32>,
+    /// Handles by which something that is written comes again, and goes to its place.
+    placed: HashSet<Handle>,
     /// What applications see of a file whose number they keep, by the number that the daemon has for it in this life.
     shown: HashMap<u64, u64>,
     /// Keys of nodes that were looked up because their number was another's as well.
@@ -190,6 +192,7 @@ impl Restored {
     pub(crate) fn lose(&mut self, handle: Handle) {
         self.reopening.remove(&handle);
         self.read_only.remove(&handle);
+        self.placed.remove(&handle);
     }
 
     /// A handle is closed, whose number may be another's soon.
@@ -198,6 +201,19 @@ impl Restored {
         if !self.read_only.is_empty() {
             self.read_only.remove(&handle);
         }
+        if !self.placed.is_empty() {
+            self.placed.remove(&handle);
+        }
+    }
+
+    /// Something that is written by a handle comes again: the handle is to be opened so that it goes to its place.
+    pub(crate) fn place(&mut self, handle: Handle) {
+        self.placed.insert(handle);
+    }
+
+    /// Whether a handle is to be opened so.
+    pub(crate) fn is_placed(&self, handle: Handle) -> bool {
+        self.placed.contains(&handle)
     }
 
     /// A handle can be opened for reading only, as the daemon refuses more by this error. `false` if that was known.

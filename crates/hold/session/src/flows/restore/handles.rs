@@ -11,7 +11,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{self, Counter};
 use belay_recorder::{Handle, Node};
-use belay_wire::abi::{AttrOut, FlushIn, OutHeader};
+use belay_wire::abi::{AttrOut, FlushIn, OutHeader, WriteIn};
 use belay_wire::errno::{EACCES, EPERM, EROFS, ESTALE};
 use belay_wire::request::HEADER;
 use belay_wire::{Opcode, OpenOut, Request, build, get_u64, handle_fields};
@@ -101,6 +101,9 @@ impl<M: Memory> Session<M> {
                     self.restored.set_reopen(handle, Reopen::Opening(mode));
                 }
                 let mut flags = self.flags_again(open.flags);
+                if self.restored.is_placed(handle) {
+                    flags &= !O_APPEND;
+                }
                 if self.restored.refusal(handle).is_some() {
                     flags &= !O_ACCMODE;
                 }
@@ -120,6 +123,19 @@ impl<M: Memory> Session<M> {
         // What CREATE makes without O_APPEND, OPEN may open with it: the end of a file is not where each write of the kernel's goes.
         let ignored = if self.is_made_plain(flags) { O_APPEND } else { 0 };
         flags & !ONCE_ONLY & !ignored
+    }
+
+    /// A request comes again. If it writes at the end of a file, and files are stored one by one, it goes to the place that the
+    /// kernel named, as those that were answered do: what it had begun may have moved the end (MooseFS keeps the place for it).
+    pub(crate) fn note_append(&mut self, message: &[u8]) {
+        if !self.buffers_files() {
+            return;
+        }
+        let Ok(request) = Request::parse(message) else { return };
+        let write = request.body_as::<WriteIn>().filter(|_| request.opcode() == Opcode::WRITE);
+        if let Some(handle) = write.and_then(|write| self.store.handle_by_key(write.fh)) {
+            self.restored.place(handle);
+        }
     }
 
     /// Whether `flags` are those of a CREATE of a daemon that ignores O_APPEND there.
