@@ -3,7 +3,7 @@
 use belay_testbed::Kind;
 
 use crate::generate::Scope;
-use crate::ops::{Outcome, Value};
+use crate::ops::{ANOTHER_TIME, Outcome, Value};
 
 /// What a held mount is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -67,9 +67,18 @@ impl Rules {
                     && !(a.ino_stable == Some(true) && b.ino_stable == Some(false))
             }
             (Outcome::Ok(Value::Fs { .. }), Outcome::Ok(Value::Fs { .. })) if !self.fs => true,
-            (Outcome::Ok(Value::Time(..)), Outcome::Ok(Value::Time(..))) if !self.times => true,
+            (Outcome::Ok(a), Outcome::Ok(b)) if !self.times && is_time(a) && is_time(b) => true,
             _ => oracle == subject,
         }
+    }
+}
+
+/// What is shown after a time was set.
+fn is_time(value: &Value) -> bool {
+    match value {
+        Value::Time(..) => true,
+        Value::Text(text) => text == ANOTHER_TIME,
+        _ => false,
     }
 }
 
@@ -100,6 +109,15 @@ mod tests {
             assert!(loose.agree(&attr(1, None), &attr(1, number)));
             assert!(loose.agree(&attr(1, number), &attr(1, None)));
         }
+        let times = [Value::Time(1, 0), Value::Time(2, 0), Value::Text(ANOTHER_TIME.to_owned())];
+        let davfs2 = Rules::new("davfs2".parse().unwrap(), Oracle::Bare);
+        for (a, b) in times.iter().zip(times.iter().cycle().skip(1)) {
+            let (a, b) = (Outcome::Ok(a.clone()), Outcome::Ok(b.clone()));
+            assert!(davfs2.agree(&a, &b) && !exact.agree(&a, &b));
+            assert!(!davfs2.agree(&a, &Outcome::Err(2)));
+        }
+        let other = Outcome::Ok(Value::Text("text".to_owned()));
+        assert!(!davfs2.agree(&Outcome::Ok(Value::Time(1, 0)), &other));
         let fs = |kind| Outcome::Ok(Value::Fs { kind, name_max: 255 });
         assert!(loose.agree(&fs(1), &fs(2)) && !exact.agree(&fs(1), &fs(2)));
         assert!(!loose.agree(&Outcome::Err(2), &Outcome::Err(5)));

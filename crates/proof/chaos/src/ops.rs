@@ -303,6 +303,9 @@ pub struct Attr {
     pub ino_stable: Option<bool>,
 }
 
+/// What is said, as a [`Value::Text`], of a time that was set and is not shown.
+pub const ANOTHER_TIME: &str = "another time";
+
 /// What a successful operation gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {

@@ -69,6 +69,9 @@ pub struct Daemon {
     /// Further arguments for `belay run`.
     #[serde(default)]
     pub belay: Vec<String>,
+    /// Further arguments for `belay qualify`.
+    #[serde(default)]
+    pub qualify: Vec<String>,
     /// What may be done on its mount.
     pub work: Work,
     /// Its exit status at an ordinary end, bare.
@@ -99,7 +102,7 @@ pub struct Daemon {
     /// Names at the top of its mount that are the daemon's own books, which tests leave alone and do not compare.
     #[serde(default)]
     pub own_names: Vec<String>,
-    /// A time that is set is not the one that is shown.
+    /// A time that is set is not the one that is shown, or not after a kill.
     #[serde(default)]
     pub loose_times: bool,
     /// It does not store the modes of all directories, bare, and belay has it store while the mount is used.

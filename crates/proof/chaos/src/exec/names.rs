@@ -9,7 +9,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{Done, Executor, data};
-use crate::ops::{Attr, RenameHow, Value};
+use crate::ops::{ANOTHER_TIME, Attr, RenameHow, Value};
 
 /// Attribute names that a file system adds on its own are not compared.
 const OURS: &str = "user.";
@@ -109,7 +109,7 @@ impl Executor {
         let stat = statat(&self.root_fd, path, AtFlags::SYMLINK_NOFOLLOW)?;
         if stat.st_mtime != seconds {
             // Not set (sshfs: the times of a link), so it tells only when the file was made.
-            return Ok(Value::Text("another time".to_owned()));
+            return Ok(Value::Text(ANOTHER_TIME.to_owned()));
         }
         Ok(Value::Time(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(-1)))
     }

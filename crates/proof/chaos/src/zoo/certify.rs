@@ -108,6 +108,9 @@ fn qualify(kind: Kind, args: &CertifyArgs) -> Result<Certificate> {
     if let Some(line) = image::check_line(kind) {
         command.arg("--check").arg(line);
     }
+    if let Some(daemon) = kind.entry() {
+        command.args(&daemon.qualify);
+    }
     // One that is used was made for this.
     command.arg("--use-device");
     command.arg("--").args(scene.command()?).envs(scene.environment());
