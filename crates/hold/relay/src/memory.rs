@@ -32,6 +32,19 @@ impl Caller {
         Some(Self { thread, memory: memory.into() })
     }
 
+    /// Whether it may mount as the relay may: a daemon that has given up its privileges is not to have them by what the relay does
+    /// for it. What it waits in keeps it from changing its rights meanwhile.
+    pub(crate) fn may_mount_as_relay(&self) -> bool {
+        let own = (capabilities("self"), user_namespace("self"));
+        let its = self.thread.to_string();
+        match (own, (capabilities(&its), user_namespace(&its))) {
+            ((Some(own), Some(here)), (Some(its), Some(there))) => {
+                here == there && (own & !its) & CAP_SYS_ADMIN == 0
+            }
+            _ => false,
+        }
+    }
+
     /// The text at an address; `None` if there is none.
     pub(crate) fn text(&self, address: u64) -> Option<CString> {
         let (mut text, mut at) = (Vec::new(), address);
@@ -95,6 +108,20 @@ impl Caller {
     }
 }
 
+/// In the sets that /proc shows.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// The effective capabilities of a thread.
+fn capabilities(thread: &str) -> Option<u64> {
+    let facts = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let set = facts.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(set.trim(), 16).ok()
+}
+
+fn user_namespace(thread: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{thread}/ns/user")).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +147,11 @@ mod tests {
         assert_eq!(me().place(b"name"), Some(here.join("name")));
         assert_eq!(me().place(b"/proc/self/../x"), Some(PathBuf::from("/proc/x")));
         assert_eq!(me().place(b"/tmp/./y//"), Some(PathBuf::from("/tmp/y")));
+    }
+
+    #[test]
+    fn who_has_the_same_rights_may_mount() {
+        assert!(me().may_mount_as_relay());
     }
 
     #[test]

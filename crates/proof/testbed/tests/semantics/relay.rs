@@ -5,14 +5,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use belay_testbed::process::kill;
+use belay_testbed::process::{kill, run};
 use belay_testbed::{Signal, static_example};
 
-use crate::common::{call, content, names, until};
+use crate::common::{LIMIT, call, content, names, until};
 use crate::custom::{Custom, Place};
 use crate::unprivileged::work;
 
@@ -222,4 +223,21 @@ fn s116_other_policies_are_refused() {
     assert_eq!(mount.end().code(), Some(1));
     let log = mount.log();
     assert!(log.contains("linked statically") && log.contains("reconcile"), "{log}");
+}
+
+/// S116: a daemon that has given up its privileges cannot have the relay mount for it.
+#[test]
+fn s116_the_relay_gives_no_rights() {
+    let mut mount = Custom::start(&[], |place| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/semantics/lowly.c");
+        let program = place.dir.join("lowly");
+        let mut build = Command::new("cc");
+        build.args(["-static", "-O1", "-Wall", "-o"]).arg(&program).arg(source);
+        let output = run(build, LIMIT).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        vec![program.into(), place.mountpoint.into()]
+    });
+    assert_eq!(mount.end().code(), Some(3), "{}", mount.log());
+    assert!(mount.log().contains("lowly: mount: Operation not permitted"), "{}", mount.log());
+    assert!(!mount.is_mounted());
 }
