@@ -73,7 +73,12 @@ mod tests {
         std::fs::write(&file, "text").expect("write");
         symlink("file", &link).expect("link");
         let scouts = Scouts::default();
-        let at = |path: &Path, links| look(&scouts, None, path, links);
+        // While somebody renames something somewhere, the kernel may not know for a moment.
+        let patiently = |look: &dyn Fn() -> Found| {
+            let known = |found: &Found| !matches!(found, Found::Unknown);
+            (0..1000).map(|_| look()).find(known).unwrap_or(Found::Unknown)
+        };
+        let at = |path: &Path, links| patiently(&|| look(&scouts, None, path, links));
         let found = at(&link, Links::Followed).there().expect("there");
         assert_eq!((found.facts.size, found.facts.is_link()), (4, false));
         assert_eq!(Facts::asked(&found.place), Ok(found.facts));
@@ -83,7 +88,8 @@ mod tests {
         assert_eq!(link_known(&link).as_deref(), Some(Path::new("file")));
         assert_eq!(link_known(&file), None);
         let folder = std::fs::File::open(dir.path()).expect("open");
-        let found = look(&scouts, Some(folder.as_fd()), Path::new("file"), Links::Themselves);
+        let below = || look(&scouts, Some(folder.as_fd()), Path::new("file"), Links::Themselves);
+        let found = patiently(&below);
         assert_eq!(found.there().map(|there| there.facts.size), Some(4));
         // The kernel remembers what is not there once somebody has looked.
         let none = dir.path().join("none");
