@@ -12,7 +12,7 @@ use crate::overlay::{FURTHEST, Run, Sealed};
 const PIECES: usize = 64;
 
 /// Brings a sealed epoch to the image, durably. When this is done the caller notes it
-/// ([`crate::Overlay::set_committed`]), then calls [`mark_empty`].
+/// ([`crate::Overlay::set_committed`]), then calls [`super::mark_empty`].
 ///
 /// It may be done again, from the start, if it or its process has failed anywhere: it is done all over.
 ///

@@ -24,7 +24,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// That of a real mount: 256 MiB a side, all of it sparse. See [`Overlay::limited`].
+    /// That of a real mount: 256 MiB a side, all of it sparse. See [`super::Overlay::limited`].
     pub const MOUNT: Self = Self { pages: 1 << 16 };
 
     /// Words of memory that it takes: whole pages.

@@ -142,7 +142,7 @@ pub fn is_there(fact: &MountFact) -> bool {
 /// Finds the mount of the connection that `device` serves. `told` is where the daemon said that it
 /// mounted: only a hint, used on kernels that do not name the connection of a descriptor.
 ///
-/// `before`: the FUSE file systems that were there before the daemon's start (see [`fuse_devices`]).
+/// `before`: the FUSE file systems that were there before the daemon's start (see [`super::fuse_devices`]).
 pub fn find(device: BorrowedFd<'_>, told: &[u8], before: &[String]) -> Option<MountFact> {
     let table = table().ok()?;
     let fact = MountFact::of;

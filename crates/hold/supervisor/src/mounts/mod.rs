@@ -2,7 +2,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
-//! | [`table`] | what is mounted where |
+//! | [`mod@table`] | what is mounted where |
 //! | [`way`] | how the root of a mount is reached, and known |
 //! | [`held`] | which mount is the held one |
 //! | [`device`], `control` | what its device tells, and the control files of its connection |
