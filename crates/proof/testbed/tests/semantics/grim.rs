@@ -1,4 +1,4 @@
-//! S34, S38, S106, S107, S108, L48: daemons whose processes do not end as others do.
+//! S34, S38, S107, S108, L48: daemons whose processes do not end as others do.
 
 use std::ffi::OsString;
 use std::fs;
