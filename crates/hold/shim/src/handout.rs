@@ -58,8 +58,9 @@ impl Shim {
             }
             // From now on the shim's own device is that of the mount. The number stays, so nobody
             // who uses it has to know.
-            // SAFETY: both are open; dup3 puts the new description behind the number in one step.
-            unsafe { libc::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
+            // SAFETY: both are open; dup3 puts the new description behind the number in one step. libc's own: this library's keeps the
+            // daemon from that.
+            unsafe { real::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
             self.control().raise(flags::MOUNTED);
             self.tell();
         } else if self.host.is_ready() {
