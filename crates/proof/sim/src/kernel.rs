@@ -92,11 +92,15 @@ impl Kernel {
         self.background.insert(unique, nodeid);
     }
 
-    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless there is something to read. As
-    /// the supervisor has it, a few may wait at a time.
-    pub fn nudge(&mut self) {
+    /// Whether one more may ask for something as below: as the supervisor has it, a few may wait at a time.
+    pub fn has_room_for_nudge(&mut self) -> bool {
         self.nudges.retain(|unique| !self.answered.contains(unique));
-        if self.nudges.len() < 8 && !self.is_readable() {
+        self.nudges.len() < 8
+    }
+
+    /// Somebody who has nothing to do with all else asks for the attributes of the root, unless there is something to read.
+    pub fn nudge(&mut self) {
+        if !self.is_readable() {
             self.hold(ROOT_ID);
             self.issue_background(Opcode::GETATTR, ROOT_ID, &[GetattrIn::default().as_bytes()]);
             self.nudges.push(self.next_unique);

@@ -265,7 +265,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let mut nudges = 0;
     loop {
         // As the supervisor does it: it has the mount asked for something, if nobody could be woken otherwise.
-        if std::mem::replace(&mut nudges, supervisor.nudges_asked()) != supervisor.nudges_asked() {
+        if nudges != supervisor.nudges_asked() && kernel.borrow_mut().has_room_for_nudge() {
+            nudges = supervisor.nudges_asked();
             kernel.borrow_mut().nudge();
         }
         kernel.borrow_mut().trace.drain(..).for_each(|line| trace.borrow_mut().push(line));

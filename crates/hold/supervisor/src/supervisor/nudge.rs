@@ -73,9 +73,11 @@ impl Supervisor {
         // Else it has not come so far yet, or is about to be answered.
         match mounts::has_unread(self.device()) {
             true => self.helpers.nudge.end(),
-            false => self.deadlines.set(Due::NudgeLook, now.saturating_add(WAITS)),
+            false => {
+                self.deadlines.set(Due::NudgeLook, now.saturating_add(WAITS));
+                self.nudge_if_asked(); // when it asked there may have been no room
+            }
         }
-        self.helpers.nudge.asking();
     }
 
     /// The shim has work for the daemon, and could wake nobody.

@@ -89,6 +89,13 @@ fn random_operations_with_random_crashes() {
     all(Scenario::Crashes, 1000);
 }
 
+/// Seeds that have found something.
+#[test]
+fn random_operations_that_went_wrong_once() {
+    // Whoever was to wake a reader found no room beside those whose requests older lives had not answered.
+    Scenario::Crashes.run(3346);
+}
+
 #[test]
 fn random_operations_with_a_crash_at_every_step() {
     all(Scenario::EveryStep, 4);

@@ -42,9 +42,11 @@ impl Nudge {
         self.waker.was_refused()
     }
 
-    /// Whether the shim has asked for it since this was asked last. `asked`: how often it has so far.
+    /// Whether the shim has asked for it since this was asked last. `asked`: how often it has so far. As long as no more may ask the
+    /// mount, that is not heard, and comes out when one of them has ended.
     pub(crate) fn is_asked(&mut self, asked: u64) -> bool {
-        std::mem::replace(&mut self.asked, asked) != asked
+        self.look();
+        !self.is_enough() && std::mem::replace(&mut self.asked, asked) != asked
     }
 
     /// How long the daemon of `generation`, which is nudged now, has until the next time.
@@ -97,5 +99,29 @@ impl Nudge {
             // It may take a moment. Then it is reaped with all others.
             let _ = child.try_wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::process::Command;
+
+    #[test]
+    fn what_finds_no_room_is_heard_when_there_is_some() {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
+        let mut nudge = Nudge::new(Waker::start(&event).expect("a thread"));
+        assert!(nudge.is_asked(1) && !nudge.is_asked(1));
+        for _ in 0..MOST {
+            nudge.add(Command::new("sleep").arg("60").spawn().expect("sleep"));
+        }
+        assert!(!nudge.is_asked(2), "there is no room");
+        let mut one = nudge.children.remove(0);
+        let (killed, ended) = (one.kill(), one.wait());
+        assert!(nudge.is_asked(2), "one has ended");
+        assert!(!nudge.is_asked(2));
+        nudge.end();
+        killed.and(ended.map(drop)).expect("the end of it");
     }
 }
