@@ -117,9 +117,13 @@ pub struct Book {
     /// Lives in a row that have answered nobody.
     #[serde(default)]
     pub stalled: Row,
-    /// Other mounts of the daemon, of which the kernel has said that it serves them.
+    /// Other mounts of the daemon, of which the kernel has said that it serves them; and of those before, what is still to be
+    /// taken away.
     #[serde(default)]
     pub seconds: Vec<MountFact>,
+    /// Where the daemon has said that it has another one, which has not been found yet.
+    #[serde(default)]
+    pub unseen: Vec<String>,
 }
 
 /// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.

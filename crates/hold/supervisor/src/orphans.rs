@@ -137,13 +137,28 @@ fn server(mount: &MountFact) -> Option<u32> {
     have.into_iter().filter(|pid| !below.contains(pid)).max_by_key(|pid| started(*pid))
 }
 
-/// Whether the kernel says that nobody serves the mount. Asked by a process of its own: a daemon that hangs would hold up
-/// whoever asks, for good.
+/// What a mount says when it is asked for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nobody serves it: the kernel says so at once.
+    Dead,
+    /// Somebody does.
+    Served,
+    /// Nothing, for a second: who serves it hangs, or this machine is too busy to ask.
+    Silent,
+}
+
+/// Whether the kernel says that nobody serves the mount.
 pub(crate) fn is_dead(mount: &MountFact) -> bool {
+    ask(mount) == Answer::Dead
+}
+
+/// Asks the mount. By a process of its own: a daemon that hangs would hold up whoever asks, for good.
+pub(crate) fn ask(mount: &MountFact) -> Answer {
     let mut asker = asker::command(&mount.mountpoint.0);
     asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let Ok(mut child) = threads::patiently(threads::PATIENCE, || asker.spawn()) else {
-        return false;
+        return Answer::Silent;
     };
     let process = Watched::open(child.id());
     let ends = || process.as_ref().is_some_and(|process| process.wait_end(PATIENCE));
@@ -154,7 +169,7 @@ pub(crate) fn is_dead(mount: &MountFact) -> bool {
         if ends() {
             let _ = child.wait();
         }
-        return false;
+        return Answer::Silent;
     }
     let mut words = String::new();
     if let Some(output) = &mut child.stderr {
@@ -162,5 +177,8 @@ pub(crate) fn is_dead(mount: &MountFact) -> bool {
     }
     let _ = child.wait();
     // ENOTCONN; ECONNABORTED while the last of it ends.
-    words.contains("endpoint is not connected") || words.contains("caused connection abort")
+    match words.contains("endpoint is not connected") || words.contains("caused connection abort") {
+        true => Answer::Dead,
+        false => Answer::Served,
+    }
 }

@@ -20,6 +20,7 @@ impl Supervisor {
         if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
             self.book.mount = Some(fact);
+            self.find_unseen();
             // Who waits for the place is told at the next look, which is due.
             if self.deadlines.at(Due::Place).is_some() {
                 self.deadlines.set(Due::Place, 0);

@@ -3,12 +3,12 @@
 //!
 //! A dead one can keep the successor from starting, which finds its place without an answer (ENOTCONN). So it is taken away before;
 //! but only one of which the kernel has said that the daemon served it (or, where it does not say such, the daemon itself), and that is
-//! dead.
+//! dead. The kernel says so of a process that lives, and as soon as the held mount is known.
 
 use super::Supervisor;
 use crate::degraded::Kind;
 use crate::mounts::{self, Mount, MountFact};
-use crate::orphans;
+use crate::orphans::{self, Answer};
 use belay_sys::ChildSetup;
 use std::fs::File;
 
@@ -31,27 +31,42 @@ fn words(place: &str) -> String {
 impl Supervisor {
     /// The daemon says that it has another mount, and where, if it knows.
     pub(super) fn hear_of_second(&mut self, told: &str) {
-        let (mut places, mut found) = (Vec::new(), false);
+        let mut is_found = false;
         if self.looks.second.may() {
             // The device of the held mount may be on its way here still.
             self.find_mount();
-            for fact in self.seconds(told) {
-                found = true;
-                let is_known = self.book.seconds.contains(&fact);
-                if !is_known && self.book.seconds.len() < MOST {
-                    places.push(fact.mountpoint.show());
-                    self.book.seconds.push(fact);
-                }
+            is_found = self.learn_seconds(told);
+        }
+        if !is_found {
+            let unknown = "a place that belay cannot see";
+            self.lost(Kind::SecondMount, &words(if told.is_empty() { unknown } else { told }));
+            if self.book.unseen.len() < MOST {
+                self.book.unseen.push(told.to_owned());
             }
         }
-        if !found {
-            let unknown = "a place that belay cannot see";
-            places.push(if told.is_empty() { unknown } else { told }.to_owned());
-        }
-        for place in places {
-            self.lost(Kind::SecondMount, &words(&place));
-        }
         self.keep_book();
+    }
+
+    /// The held mount has been found: from now on the others can be told from it. Two threads may mount at once.
+    pub(super) fn find_unseen(&mut self) {
+        for told in std::mem::take(&mut self.book.unseen) {
+            if !self.learn_seconds(&told) {
+                self.book.unseen.push(told);
+            }
+        }
+    }
+
+    /// Notes the mounts that the daemon serves besides the held one, and tells of those that are new. Whether there is one.
+    fn learn_seconds(&mut self, told: &str) -> bool {
+        let found = self.seconds(told);
+        let is_found = !found.is_empty();
+        for fact in found {
+            if !self.book.seconds.contains(&fact) && self.book.seconds.len() < MOST {
+                self.lost(Kind::SecondMount, &words(&fact.mountpoint.show()));
+                self.book.seconds.push(fact);
+            }
+        }
+        is_found
     }
 
     /// The mounts that the daemon serves besides the held one, as far as the kernel tells. By kernels that do not, what has come
@@ -74,10 +89,13 @@ impl Supervisor {
         seconds.take(MOST).map(|mount| MountFact::of(&mount)).collect()
     }
 
-    /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come.
+    /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come. What does not say
+    /// whether it is dead is asked again before the start after that.
     pub(super) fn take_off_seconds(&mut self) {
         self.looks.second.reset();
-        if self.book.seconds.is_empty() {
+        // Of a dead process the kernel does not say any more what it served.
+        let unseen = std::mem::take(&mut self.book.unseen);
+        if self.book.seconds.is_empty() && unseen.is_empty() {
             return;
         }
         for fact in std::mem::take(&mut self.book.seconds) {
@@ -85,12 +103,21 @@ impl Supervisor {
             if !mounts::is_there(&fact) {
                 continue;
             }
-            if orphans::is_dead(&fact) && mounts::detach(&fact, None, &self.helpers.scouts) {
+            let answer = orphans::ask(&fact);
+            if answer == Answer::Dead && mounts::detach(&fact, None, &self.helpers.scouts) {
                 tracing::warn!("{place}: the second mount of the dead daemon is taken away");
-            } else {
-                tracing::warn!(
-                    "{place}: the second mount of the dead daemon is left there; unmount it with `umount -l` or `fusermount3 -uz`"
-                );
+                continue;
+            }
+            let why = match answer {
+                Answer::Dead => "it cannot be unmounted now",
+                Answer::Served => "somebody serves it",
+                Answer::Silent => "it does not say whether it is dead",
+            };
+            tracing::warn!(
+                "{place}: the second mount of the dead daemon is left there: {why}; unmount it with `umount -l` or `fusermount3 -uz`"
+            );
+            if answer != Answer::Served {
+                self.book.seconds.push(fact);
             }
         }
         self.keep_book();

@@ -3,7 +3,8 @@
  * HOW: "early", both are mounted before any is served; "late", the other one when the first has been asked for something;
  * "cloned", early, with threads that clone the device; "swapped", early, and the other one first in all lives but the first;
  * "racing", by two threads at once; "steps", early, and the other one by fsopen(2) and so on (root only);
- * "opened", both devices are opened before any is mounted (root only). It ends with 3 if it cannot have one of them. */
+ * "opened", both devices are opened before any is mounted (root only); "overtaken", early, and in the first life the other one while
+ * the first is in mount(2) (root only). It ends with 3 if it cannot have one of them. */
 #define FUSE_USE_VERSION 312
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -16,6 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -122,16 +126,47 @@ static void *serve_later(void *words) {
 }
 
 /* As two libraries do that know nothing of each other. */
-static struct fuse *mount_by(char *folder, const char *mountpoint, int device) {
+static struct fuse *mount_from(const char *source, char *folder, const char *mountpoint, int device) {
     char options[200], name[50];
     struct fuse *fuse = make(folder);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    if (mount("twice", mountpoint, "fuse.twice", MS_NODEV | MS_NOSUID, options))
+    if (mount(source, mountpoint, "fuse.twice", MS_NODEV | MS_NOSUID, options))
         fail("mount");
     snprintf(name, sizeof name, "/dev/fd/%d", device);
     if (fuse_mount(fuse, name))
         fail("fuse_mount");
     return fuse;
+}
+
+static struct fuse *mount_by(char *folder, const char *mountpoint, int device) {
+    return mount_from("twice", folder, mountpoint, device);
+}
+
+static int faults;
+static char *missing;
+
+/* The kernel is in mount(2), and waits for the page that the source is in. */
+static void *overtake(void *words) {
+    static char page[4096] = "twice";
+    char **argv = words;
+    struct uffd_msg fault;
+    if (read(faults, &fault, sizeof fault) != sizeof fault)
+        fail("no fault");
+    other = mount_at(argv[4], argv[5]);
+    usleep(300000); /* until who is told of it has looked */
+    struct uffdio_copy copy = {.dst = (unsigned long)missing, .src = (unsigned long)page, .len = sizeof page};
+    if (ioctl(faults, UFFDIO_COPY, &copy))
+        fail("UFFDIO_COPY");
+    return NULL;
+}
+
+static void leave_a_page_out(void) {
+    struct uffdio_api api = {.api = UFFD_API};
+    missing = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register range = {.range = {(unsigned long)missing, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+    if (faults < 0 || ioctl(faults, UFFDIO_API, &api) || ioctl(faults, UFFDIO_REGISTER, &range))
+        fail("userfaultfd");
 }
 
 /* Mounts in steps. */
@@ -185,6 +220,11 @@ int main(int argc, char **argv) {
         pthread_create(&thread, NULL, race, argv);
         pthread_barrier_wait(&start);
         first = mount_at(argv[2], argv[3]);
+        pthread_join(thread, NULL);
+    } else if (!strcmp(argv[1], "overtaken") && !again) {
+        leave_a_page_out();
+        pthread_create(&thread, NULL, overtake, argv);
+        first = mount_from(missing, argv[2], argv[3], open("/dev/fuse", O_RDWR));
         pthread_join(thread, NULL);
     } else if (!strcmp(argv[1], "steps")) {
         first = mount_at(argv[2], argv[3]);

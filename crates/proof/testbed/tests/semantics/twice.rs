@@ -149,6 +149,12 @@ fn l18_a_second_mount_in_steps() {
     both_serve("steps");
 }
 
+/// L18: the second is there before the held one is: which is which is known when both are.
+#[test]
+fn l18_a_second_mount_that_overtakes_the_held_one() {
+    both_serve("overtaken");
+}
+
 /// The daemon that mounts both at once: whichever is held, both show what they should, and go on to after a crash.
 fn one_of_two_is_held(
     says: impl Fn(&Path, &[&str]) -> bool,
