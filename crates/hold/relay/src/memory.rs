@@ -73,9 +73,8 @@ impl Caller {
 
     /// A duplicate of its descriptor `number`, if that is a socket of the kind that devices are here.
     pub(crate) fn socket(&self, number: u32) -> Option<OwnedFd> {
-        let facts = std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
-        let process = facts.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        let process = Pid::from_raw(process.trim().parse().ok()?)?;
+        let process = fact(&format!("{}/status", self.thread), "Tgid:")?;
+        let process = Pid::from_raw(process.parse().ok()?)?;
         let process = pidfd_open(process, PidfdFlags::empty()).ok()?;
         let number = i32::try_from(number).ok()?;
         let socket = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()?;
@@ -101,10 +100,8 @@ impl Caller {
         if link != Path::new("/dev/fuse") {
             return None;
         }
-        let facts =
-            std::fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.thread)).ok()?;
-        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        i32::from_str_radix(flags.trim(), 8).ok()
+        let flags = fact(&format!("{}/fdinfo/{number}", self.thread), "flags:")?;
+        i32::from_str_radix(&flags, 8).ok()
     }
 }
 
@@ -113,9 +110,15 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// The effective capabilities of a thread.
 fn capabilities(thread: &str) -> Option<u64> {
-    let facts = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let set = facts.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(set.trim(), 16).ok()
+    let set = fact(&format!("{thread}/status"), "CapEff:")?;
+    u64::from_str_radix(&set, 16).ok()
+}
+
+/// What a file of /proc says behind a word at the beginning of a line.
+fn fact(file: &str, word: &str) -> Option<String> {
+    let facts = std::fs::read_to_string(Path::new("/proc").join(file)).ok()?;
+    let said = facts.lines().find_map(|line| line.strip_prefix(word))?;
+    Some(said.trim().to_owned())
 }
 
 fn user_namespace(thread: &str) -> Option<PathBuf> {
