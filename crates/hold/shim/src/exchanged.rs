@@ -8,23 +8,9 @@
 use crate::image_box::{Identity, identity};
 use rustix::fs::stat;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-
-static NAMED: OnceLock<Named> = OnceLock::new();
-
-/// Makes `named` the image of this process. `false` if there is one.
-pub(crate) fn set(named: Named) -> bool {
-    NAMED.set(named).is_ok()
-}
-
-/// By what to open the image, if `path`, which the daemon names from the directory `dir`, is its name and leads to another file.
-#[cold]
-pub(crate) fn instead(dir: i32, path: &CStr) -> Option<CString> {
-    NAMED.get()?.instead(dir, path)
-}
 
 /// An image by its names.
 pub(crate) struct Named {
@@ -41,7 +27,14 @@ impl Named {
         Self { identity, names, place }
     }
 
-    fn instead(&self, dir: i32, path: &CStr) -> Option<CString> {
+    /// The number of its place.
+    pub(crate) fn number(&self) -> RawFd {
+        self.place.as_raw_fd()
+    }
+
+    /// By what to open the image, if `path`, which the daemon names from the directory `dir`, is its name and leads to another file.
+    #[cold]
+    pub(crate) fn instead(&self, dir: i32, path: &CStr) -> Option<CString> {
         let name = Path::new(OsStr::from_bytes(path.to_bytes()));
         if dir != libc::AT_FDCWD && !name.is_absolute() {
             return None;
@@ -54,7 +47,7 @@ impl Named {
         if stat(path).is_ok_and(same) {
             return None;
         }
-        let file = CString::new(format!("/proc/self/fd/{}", self.place.as_raw_fd())).ok()?;
+        let file = CString::new(format!("/proc/self/fd/{}", self.number())).ok()?;
         // Where there is no /proc the name stays what it is.
         stat(&file).is_ok_and(same).then_some(file)
     }

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::descriptors;
 use crate::effects::policy::Policy;
+use crate::exchanged::Named;
 use crate::image_box::ImageBox;
 use crate::mailbox::Mailbox;
 use crate::waiting::bell::Waiting;
@@ -28,6 +29,8 @@ pub(crate) struct Shim {
     pub(crate) mailbox: Mailbox,
     /// Where the daemon's image is left.
     pub(crate) image_box: ImageBox,
+    /// The image by its names, if the user has named one.
+    pub(crate) image: Option<Named>,
     /// The user's choices, as the supervisor has told them.
     pub(crate) options: u64,
     pub(crate) connection: Connection,
@@ -68,7 +71,7 @@ impl Shim {
     /// Has the daemon leave alone what this holds.
     pub(crate) fn reserve(&self) {
         let own = [&self.device, &self.event].into_iter().chain(&self.outer);
-        let own = own.map(AsRawFd::as_raw_fd);
+        let own = own.map(AsRawFd::as_raw_fd).chain(self.image.as_ref().map(Named::number));
         own.chain(self.mailbox.numbers())
             .chain(self.image_box.numbers())
             .for_each(descriptors::reserve);

@@ -7,7 +7,6 @@
 //! since before the mount: some daemons show just that. Where that is not known, they mean an empty directory (or file) of
 //! belay's. Paths are followed link by link, without ever touching the mount.
 
-use crate::exchanged;
 use crate::shim::shim;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -23,7 +22,7 @@ const MOST_LINKS: u32 = 40;
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
 /// The stand-in.
 const STANDIN: u8 = 1;
-/// The image, by whatever its name leads to ([`exchanged`]).
+/// The image, by whatever its name leads to ([`crate::exchanged`]).
 const IMAGE: u8 = 2;
 static PLACES: OnceLock<Places> = OnceLock::new();
 
@@ -47,10 +46,8 @@ pub(crate) fn use_for(mountpoint: Vec<u8>, mut standin: Vec<u8>) {
 }
 
 /// Has the names of the image mean what they meant at the start.
-pub(crate) fn use_image(named: exchanged::Named) {
-    if exchanged::set(named) {
-        ACTIVE.fetch_or(IMAGE, Relaxed);
-    }
+pub(crate) fn use_image() {
+    ACTIVE.fetch_or(IMAGE, Relaxed);
 }
 
 #[inline]
@@ -83,7 +80,10 @@ pub(crate) fn instead(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
 /// By what to open the image instead of `path`, if that is its name and leads to another file.
 #[inline]
 pub(crate) fn image(dir: i32, path: &CStr) -> Option<CString> {
-    if ACTIVE.load(Relaxed) & IMAGE != 0 { exchanged::instead(dir, path) } else { None }
+    if ACTIVE.load(Relaxed) & IMAGE == 0 {
+        return None;
+    }
+    shim()?.image.as_ref()?.instead(dir, path)
 }
 
 #[cold]

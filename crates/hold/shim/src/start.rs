@@ -17,7 +17,7 @@ use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,18 +40,17 @@ extern "C" fn begin() {
     }));
     let standin = std::env::var_os("BELAY_STANDIN").zip(std::env::var_os("BELAY_MOUNTPOINT"));
     let names = std::env::var_os("BELAY_IMAGE").zip(std::env::var_os("BELAY_IMAGE_AS"));
+    let names = names.map(|(path, given)| [PathBuf::from(path), PathBuf::from(given)]);
     clean_environment();
     crate::real::prepare();
     crate::descriptors::own_memory();
     crate::populate::watch_forks();
-    match attach(&setup) {
-        Ok((shim, place)) => {
-            let named = shim.image_box.named();
-            settle(Some(shim));
-            if let Some((((path, given), place), named)) = names.zip(place).zip(named) {
-                let names = [PathBuf::from(path), PathBuf::from(given)];
-                crate::standin::use_image(Named::new(named, names, place));
+    match attach(&setup, names) {
+        Ok(shim) => {
+            if shim.image.is_some() {
+                crate::standin::use_image();
             }
+            settle(Some(shim));
             if let Some((standin, mountpoint)) = standin {
                 crate::standin::use_for(mountpoint.into_vec(), standin.into_vec());
             }
@@ -88,8 +87,8 @@ fn clean_environment() {
     }
 }
 
-/// The shim, and the image's place if there is one.
-fn attach(setup: &OsStr) -> Result<(Shim, Option<OwnedFd>), String> {
+/// The shim, as `setup` says; `names` are those of the image.
+fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let setup = setup.to_str().ok_or("BELAY_SHIM is not text")?;
     let mut recorder = None;
     let mut device = None;
@@ -138,7 +137,10 @@ fn attach(setup: &OsStr) -> Result<(Shim, Option<OwnedFd>), String> {
     let (Some(image_post), Some(image_mail)) = (image_post, image_mail) else {
         return Err("BELAY_SHIM is incomplete".into());
     };
-    let image_box = ImageBox::new(image_post, image_mail, image_device.zip(image_inode));
+    let identity = image_device.zip(image_inode);
+    let image_box = ImageBox::new(image_post, image_mail, identity);
+    let known = identity.zip(names).zip(image);
+    let image = known.map(|((identity, names), place)| Named::new(identity, names, place));
     let layout = Layout::new(Capacity::MOUNT);
     let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(&recorder);
     let memory = Mapping::new(borrowed, layout.bytes())
@@ -179,6 +181,7 @@ fn attach(setup: &OsStr) -> Result<(Shim, Option<OwnedFd>), String> {
         outer,
         mailbox: Mailbox::new(post, mail, generation),
         image_box,
+        image,
         options: bits,
         connection: Connection::new(bits & options::ENDS_UNCONNECTED != 0),
         pid: AtomicU32::new(pid),
@@ -187,14 +190,11 @@ fn attach(setup: &OsStr) -> Result<(Shim, Option<OwnedFd>), String> {
         waiting: Waiting::default(),
     };
     shim.reserve();
-    if let Some(image) = &image {
-        descriptors::reserve(image.as_raw_fd());
-    }
     shim.restore_flags();
     if let Some(epoch) = shim.epoch() {
         epoch.open(bits)?;
     }
-    Ok((shim, image))
+    Ok(shim)
 }
 
 /// Takes over a descriptor that the supervisor left open for us.

@@ -1,6 +1,5 @@
 //! mlockall: belay's shared memory is not to be filled for it.
 
-use crate::real;
 use crate::shim::shim;
 use libc::c_int;
 
@@ -13,6 +12,5 @@ use libc::c_int;
 pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
     let flags = if shim().is_some() { flags | libc::MCL_ONFAULT } else { flags };
     // SAFETY: a number; no memory changes by it.
-    let done = unsafe { belay_sys::raw::syscall(libc::SYS_mlockall, flags) };
-    if done < 0 { real::fail(real::errno()) as c_int } else { 0 }
+    unsafe { belay_sys::raw::syscall(libc::SYS_mlockall, flags) as c_int }
 }
