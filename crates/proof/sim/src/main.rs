@@ -57,10 +57,8 @@ struct Results {
 #[derive(Debug, Default, Serialize)]
 struct Counts {
     seeds: u64,
-    simulations: u64,
-    operations: u64,
-    crashes: u64,
-    steps: u64,
+    #[serde(flatten)]
+    tally: Tally,
 }
 
 /// How far a scenario is.
@@ -143,19 +141,13 @@ fn run(cli: &Cli) -> Result<()> {
     let mut results = Results { schema_version: 1, first_seed: cli.seed, ..Results::default() };
     for share in work.shares().iter() {
         let (name, tally) = (share.scenario.name(), share.tally);
-        let counts = Counts {
-            seeds: share.next - cli.seed,
-            simulations: tally.runs,
-            operations: tally.operations,
-            crashes: tally.crashes,
-            steps: tally.steps,
-        };
+        let seeds = share.next - cli.seed;
         println!(
             "{name}: {} seeds, {} simulations, {} operations, {} crashes at one of {} steps",
-            counts.seeds, counts.simulations, counts.operations, counts.crashes, counts.steps
+            seeds, tally.simulations, tally.operations, tally.crashes, tally.steps
         );
-        results.operations += counts.operations;
-        results.scenarios.insert(name, counts);
+        results.operations += tally.operations;
+        results.scenarios.insert(name, Counts { seeds, tally });
     }
     if work.failed.load(Ordering::Relaxed) {
         bail!("what an application saw differs from what it would have seen without a crash");

@@ -8,6 +8,7 @@ use crate::ops::Op;
 use crate::world::{Ran, Setup, run};
 use belay_oplog::Capacity;
 use belay_recorder::control::FlushBy;
+use serde::Serialize;
 
 /// Daemons of several kinds: with inode numbers of their own, without, and without links.
 pub const FLAVOURS: [Flavour; 3] = [
@@ -187,10 +188,10 @@ fn at_every_step(mut setup: Setup, run: fn(&Setup) -> Ran, tally: &mut Tally) {
 }
 
 /// What was simulated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Simulations.
-    pub runs: u64,
+    /// So many were run.
+    pub simulations: u64,
     /// Operations of applications whose results were compared.
     pub operations: u64,
     /// Deaths of the daemon, and ends for a checkpoint.
@@ -201,7 +202,7 @@ pub struct Tally {
 
 impl Tally {
     fn add(&mut self, setup: &Setup, ran: &Ran) {
-        self.runs += 1;
+        self.simulations += 1;
         self.operations += setup.clients.iter().map(|ops| ops.len() as u64).sum::<u64>();
         self.crashes += u64::from(ran.crashes);
         self.steps += ran.ticks;
@@ -209,7 +210,7 @@ impl Tally {
 
     /// Adds another one.
     pub fn join(&mut self, other: Self) {
-        self.runs += other.runs;
+        self.simulations += other.simulations;
         self.operations += other.operations;
         self.crashes += other.crashes;
         self.steps += other.steps;
