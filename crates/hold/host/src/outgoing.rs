@@ -61,6 +61,7 @@ impl<M: Memory> Host<M> {
         let unique = get_u64(head, 8).unwrap_or(0);
         let taken = self.direct.take(unique);
         if let Some(expected) = taken
+            && expected.is_settled_by(head)
             && !self.pending.load(Acquire)
             && self.replied.load(Relaxed)
         {

@@ -44,27 +44,68 @@ pub(crate) const CHANGE_FILES: OpcodeSet = OpcodeSet::new(&[
     Opcode::COPY_FILE_RANGE_64,
 ]);
 
+/// What a reply that needs no session may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    /// One that is not needed again.
+    Read,
+    /// One that is recorded.
+    Recorded,
+    /// Attributes, which have rules of their own.
+    Attributes,
+    /// An error. Anything else needs the session.
+    Failure,
+}
+
+impl Reply {
+    /// That to a request of this kind: to GETATTR, if the kernel is to have what the daemon says; to LOOKUP, if nothing is known by
+    /// that name.
+    #[inline]
+    fn to(opcode: Opcode) -> Option<Self> {
+        match opcode {
+            Opcode::GETATTR => Some(Self::Attributes),
+            Opcode::LOOKUP => Some(Self::Failure),
+            _ if CHANGE_FILES.has(opcode) => Some(Self::Recorded),
+            _ if READS.has(opcode) => Some(Self::Read),
+            _ => None,
+        }
+    }
+
+    /// As a part of a word.
+    #[inline]
+    fn to_bits(self) -> u64 {
+        (self as u64) << KIND
+    }
+
+    #[inline]
+    fn from_bits(word: u64) -> Self {
+        match word >> KIND {
+            0 => Self::Read,
+            1 => Self::Recorded,
+            2 => Self::Attributes,
+            _ => Self::Failure,
+        }
+    }
+}
+
 /// A request that the daemon has and whose reply needs no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     pub(crate) unique: u64,
     pub(crate) slot: Slot,
-    pub(crate) recorded: bool,
-    /// It asks for attributes, which have rules of their own.
-    attributes: bool,
+    reply: Reply,
     pub(crate) shape: Shape,
-}
-
-/// Whether the reply to a request of that kind needs no session: to GETATTR, if the kernel is to have what the daemon says.
-#[inline]
-fn needs_no_session(opcode: Opcode) -> bool {
-    CHANGE_FILES.has(opcode) || READS.has(opcode) || opcode == Opcode::GETATTR
 }
 
 impl Expected {
     pub(crate) fn new(unique: u64, slot: Slot, opcode: Opcode, shape: Shape) -> Option<Self> {
-        let (recorded, attributes) = (CHANGE_FILES.has(opcode), opcode == Opcode::GETATTR);
-        needs_no_session(opcode).then_some(Self { unique, slot, recorded, attributes, shape })
+        Reply::to(opcode).map(|reply| Self { unique, slot, reply, shape })
+    }
+
+    /// Whether the reply with this header needs no session.
+    #[inline]
+    pub fn is_settled_by(&self, head: &[u8]) -> bool {
+        self.reply != Reply::Failure || head.get(4..8).is_some_and(|error| error != [0; 4])
     }
 
     /// Which rule the reply breaks, if one.
@@ -72,7 +113,7 @@ impl Expected {
     pub fn broken(&self, head: &[u8], body: &[u8]) -> Option<Rule> {
         let header: OutHeader = crate::message::read(head)?;
         let broken = self.shape.broken(&header, body);
-        if broken.is_none() && self.attributes && header.error == 0 {
+        if broken.is_none() && self.reply == Reply::Attributes && header.error == 0 {
             return broken_attr_reply(body, None);
         }
         broken
@@ -82,7 +123,7 @@ impl Expected {
     #[inline]
     pub fn replying<M: Memory>(&self, memory: &M, layout: &Layout, head: &[u8], body: &[u8]) {
         let header = head.get(..size_of::<OutHeader>()).unwrap_or(head);
-        if self.recorded {
+        if self.is_recorded() {
             // One that is too long is not recorded.
             record_reply(memory, layout, self.slot, header, body);
         }
@@ -91,7 +132,7 @@ impl Expected {
     /// Whether [`Self::replying`] wants to see the reply.
     #[inline]
     pub fn is_recorded(&self) -> bool {
-        self.recorded
+        self.reply == Reply::Recorded
     }
 
     /// To be called once the kernel has the reply. The session must be told before it is asked for
@@ -104,10 +145,8 @@ impl Expected {
 
 /// How many requests are expected at a time, at most. A further one is settled by the session.
 const ENTRIES: usize = 64;
-/// The bit of an entry's second word that says that the reply is recorded.
-const RECORDED: u64 = 1 << 32;
-/// That which says that it has attributes.
-const ATTRIBUTES: u64 = 1 << 33;
+/// Where an entry's second word says what the reply may be.
+const KIND: u32 = 32;
 
 /// The requests that are expected back.
 #[derive(Debug)]
@@ -115,7 +154,7 @@ pub struct Direct {
     entries: [Entry; ENTRIES],
 }
 
-/// `unique`, or 0 if the entry is free; slot, and [`RECORDED`] and [`ATTRIBUTES`]; what its reply may be like.
+/// `unique`, or 0 if the entry is free; slot, and what the reply may be; its shape.
 type Entry = (AtomicU64, AtomicU64, AtomicU64);
 
 impl Default for Direct {
@@ -139,9 +178,7 @@ impl Direct {
         let Some((unique, slot, shape)) = self.entry(expected.unique) else { return false };
         let free = unique.load(Acquire) == 0;
         if free {
-            let recorded = if expected.recorded { RECORDED } else { 0 };
-            let attributes = if expected.attributes { ATTRIBUTES } else { 0 };
-            slot.store(u64::from(expected.slot.0) | recorded | attributes, Relaxed);
+            slot.store(u64::from(expected.slot.0) | expected.reply.to_bits(), Relaxed);
             shape.store(expected.shape.to_word(), Relaxed);
             unique.store(expected.unique, Release);
         }
@@ -155,7 +192,7 @@ impl Direct {
             return false;
         };
         // In this order: the slot's word is there before the entry is, and stays until it is taken.
-        entry.load(Acquire) == unique && slot.load(Relaxed) & (RECORDED | ATTRIBUTES) == 0
+        entry.load(Acquire) == unique && Reply::from_bits(slot.load(Relaxed)) == Reply::Read
     }
 
     /// Takes the request `unique` out, for whoever has its reply: one caller gets it, however many
@@ -168,8 +205,7 @@ impl Direct {
         }
         let (slot, shape) = (slot.load(Relaxed), Shape::from_word(shape.load(Relaxed)));
         entry.compare_exchange(unique, 0, Release, Relaxed).ok()?;
-        let (recorded, attributes) = (slot & RECORDED != 0, slot & ATTRIBUTES != 0);
-        Some(Expected { unique, slot: Slot(slot as u32), recorded, attributes, shape })
+        Some(Expected { unique, slot: Slot(slot as u32), reply: Reply::from_bits(slot), shape })
     }
 }
 
@@ -185,8 +221,12 @@ impl<M: Memory> Session<M> {
         let logged = self.logged.is_kept() && (!READS.has(opcode) || request.changes() || stores);
         let expects = !self.keeps_copies()
             && !logged
-            && needs_no_session(opcode)
-            && (opcode != Opcode::GETATTR || self.passes_attributes(request.header.nodeid))
+            && match Reply::to(opcode) {
+                None => false,
+                Some(Reply::Read | Reply::Recorded) => true,
+                Some(Reply::Attributes) => self.passes_attributes(request.header.nodeid),
+                Some(Reply::Failure) => self.knows_nothing(request),
+            }
             && !self.life.dialect().shortens_reply(opcode);
         self.slots.expect(expects.then(|| Shape::of(request)));
     }
@@ -196,6 +236,17 @@ impl<M: Memory> Session<M> {
     #[inline]
     fn passes_attributes(&self, key: u64) -> bool {
         !self.life.owns_types() && self.store.node_by_key(key).is_some_and(|node| !self.shows(node))
+    }
+
+    /// Whether nothing is known by the name that is looked up, so that nothing changes if it is not there. A successor notes which
+    /// names it was asked for.
+    #[inline]
+    fn knows_nothing(&self, request: &Request<'_>) -> bool {
+        !self.restored.is_successor()
+            && request.names().first.is_some_and(|name| {
+                let parent = self.store.node_by_key(request.header.nodeid);
+                parent.is_some_and(|parent| self.store.dentry_find(parent, name).is_none())
+            })
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be
@@ -230,10 +281,34 @@ mod tests {
                 "SETXATTR",
                 "FSYNC",
                 "GETATTR",
+                "LOOKUP",
             ];
             assert!(!changes || !names.contains(&opcode.name()), "{opcode}");
-            let names = ["LOOKUP", "SETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
+            let names = ["SETATTR", "OPEN", "FLUSH", "SETLK", "READDIR", "POLL", "INIT"];
             assert!(changes || !names.contains(&opcode.name()), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn of_lookups_those_that_fail_need_no_session() {
+        let (found, absent) = ([16, 0, 0, 0, 0, 0, 0, 0], [16, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]);
+        let lookup = expected(2, 1, Opcode::LOOKUP);
+        assert!(lookup.is_settled_by(&absent) && !lookup.is_settled_by(&found));
+        assert!(!lookup.is_settled_by(&[]));
+        for opcode in [Opcode::READ, Opcode::WRITE, Opcode::GETATTR] {
+            let other = expected(2, 1, opcode);
+            assert!(other.is_settled_by(&absent) && other.is_settled_by(&found));
+        }
+    }
+
+    #[test]
+    fn each_kind_of_reply_is_kept_with_its_entry() {
+        let direct = Direct::default();
+        for opcode in [Opcode::READ, Opcode::WRITE, Opcode::GETATTR, Opcode::LOOKUP] {
+            let expected = expected(2, u32::MAX >> 1, opcode);
+            assert!(direct.expect(expected));
+            assert_eq!(direct.is_read(2), opcode == Opcode::READ);
+            assert_eq!(direct.take(2), Some(expected));
         }
     }
 
