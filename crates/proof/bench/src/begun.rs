@@ -56,14 +56,7 @@ impl Begun {
 
     /// Machine, build, time and command in a few words, for the foot of a table.
     pub fn describe(&self) -> String {
-        let Machine { kernel, cpu_model, cpus, memory_bytes, profile, .. } = &self.machine;
-        format!(
-            "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, back ends in memory; {}; {profile} build; {}; `{}`",
-            *memory_bytes as f64 / f64::from(1 << 30),
-            self.placement,
-            self.started,
-            command_line(std::env::args())
-        )
+        describe(&self.machine, self.placement, &self.started, &command_line(std::env::args()))
     }
 
     /// Writes the results, also half of them.
@@ -79,6 +72,15 @@ impl Begun {
         };
         file.write(&self.path)
     }
+}
+
+/// Where, how and when something was measured, for the foot of a table.
+pub fn describe(machine: &Machine, placement: Placement, started: &str, command: &str) -> String {
+    let Machine { kernel, cpu_model, cpus, memory_bytes, profile, .. } = machine;
+    format!(
+        "{cpus} CPUs ({cpu_model}), {:.0} GiB, Linux {kernel}, back ends in memory; {placement}; {profile} build; {started}; `{command}`",
+        *memory_bytes as f64 / f64::from(1 << 30),
+    )
 }
 
 /// The command line as a reader can repeat it: the program's name without its directory, words quoted where needed.

@@ -10,6 +10,7 @@ use crate::beds::Beds;
 use crate::begun::{Begun, Common};
 use crate::model::{BlackoutBed, BlackoutRun, CostRun, Failure, MemoryRun, Results};
 use crate::ops::Op;
+use crate::path::{self, CountedArgs, PathArgs};
 use crate::recovery::{self, RecoveryArgs};
 use crate::refuse::membrane::{self, MembraneArgs};
 use crate::refuse::{self, RefuseArgs};
@@ -27,6 +28,11 @@ struct Cli {
 enum Command {
     /// Time of each operation, held against bare, in pairs of samples
     Cost(CostArgs),
+    /// What belay itself adds to a request, without kernel and daemon: nanoseconds and instructions
+    Path(PathArgs),
+    /// Do nothing but some operations (started by `path`)
+    #[command(hide = true)]
+    Counted(CountedArgs),
     /// Memory per cached node, fixed, and per open file
     Memory(MemoryArgs),
     /// The pause that an application sees when the daemon is killed
@@ -132,6 +138,8 @@ struct ReportArgs {
 pub fn run() -> Result<bool> {
     match Cli::parse().command {
         Command::Cost(args) => run_cost(args),
+        Command::Path(args) => path::run(&args),
+        Command::Counted(args) => path::run_counted(&args),
         Command::Memory(args) => run_memory(&args),
         Command::Blackout(args) => run_blackout(&args),
         Command::Refuse(args) => refuse::run(&args),
@@ -280,6 +288,8 @@ mod tests {
             "belay-bench cost --beds passthrough_ll,bindfs --rounds 3 --pin none --ops stat,seq-read-4k --quick --aa",
             "belay-bench memory --nodes 1000 --files 10",
             "belay-bench blackout --beds all --kills 5 --nodes 1000000 --open-files 10000",
+            "belay-bench path --count 1000 --no-instructions --pin 0",
+            "belay-bench counted negative-lookup held 100",
             "belay-bench report --in a --out b",
             "belay-bench refuse --beds sshfs --rounds 2 --macro-rounds 0 --file-mib 4 --no-control",
             "belay-bench refuse --workloads sort,openssh,postmark --scale paper --pin none",

@@ -1,6 +1,7 @@
 //! `belay-bench`: what belay costs and how long a crash is felt, measured against the bare daemon in the same run.
 //!
 //! - `cost`: time of each operation, held against bare, in pairs ([`cost`]).
+//! - `path`: what belay itself adds to a request, without a kernel ([`path`]).
 //! - `memory`: memory per cached node and fixed ([`memory`]).
 //! - `blackout`: the pause that an application sees when the daemon is killed ([`blackout`]).
 //! - `refuse`: time of whole programs, as in the paper's Tables 6 and 7 ([`refuse`]).
@@ -24,6 +25,7 @@ mod model;
 mod nodes;
 mod ops;
 mod pairs;
+mod path;
 mod probe;
 mod procmem;
 mod recovery;

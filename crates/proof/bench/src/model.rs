@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::path::model::PathRun;
 use crate::recovery::model::RecoveryRun;
 use crate::refuse::model::RefuseRun;
 use crate::restart::model::RestartRun;
@@ -42,6 +43,8 @@ pub struct RunFile {
 pub enum Results {
     /// `belay-bench cost`.
     Cost(CostRun),
+    /// `belay-bench path`.
+    Path(PathRun),
     /// `belay-bench memory`.
     Memory(MemoryRun),
     /// `belay-bench blackout`.

@@ -6,7 +6,7 @@
 
 pub mod model;
 mod state;
-mod table;
+pub mod table;
 
 use std::fs;
 use std::time::Instant;
@@ -90,10 +90,10 @@ pub fn run(args: &RecoveryArgs) -> Result<bool> {
         run.beds.push(bed);
         begun.write(Results::Recovery(run.clone()))?;
         let page = args.common.out().join("recovery.md");
-        fs::write(&page, table::markdown(&run, &begun))
+        fs::write(&page, table::markdown(&run, &begun.describe()))
             .with_context(|| format!("write {}", page.display()))?;
     }
-    println!("{}\nresults: {}", table::markdown(&run, &begun), begun.path().display());
+    println!("{}\nresults: {}", table::markdown(&run, &begun.describe()), begun.path().display());
     Ok(run.failures.is_empty())
 }
 

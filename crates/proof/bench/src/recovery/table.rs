@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::model::{RecoveryBed, RecoveryCase, RecoveryRun, Series};
-use crate::begun::Begun;
 use crate::stats::median;
 
 fn ms(us: Option<f64>) -> String {
@@ -37,7 +36,7 @@ pub fn line(case: &RecoveryCase, bare_start: &[f64]) -> String {
 }
 
 /// All tables.
-pub fn markdown(run: &RecoveryRun, begun: &Begun) -> String {
+pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
     let mut text = format!(
         "### Recovery time (Membrane's Table 6)\n\n\
          The daemon dies, {} times for each line, with so much that is not part of a checkpoint (policy `{}`, none by \
@@ -56,7 +55,7 @@ pub fn markdown(run: &RecoveryRun, begun: &Begun) -> String {
     for failure in &run.failures {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
     }
-    let _ = writeln!(text, "{}", begun.describe());
+    let _ = writeln!(text, "{}", foot);
     text
 }
 

@@ -10,7 +10,7 @@ pub mod cold;
 pub mod membrane;
 pub mod micro;
 pub mod model;
-mod table;
+pub mod table;
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -211,10 +211,10 @@ impl Study<'_> {
             run.beds.push(bed);
             begun.write((self.results)(run.clone()))?;
             let page = common.out().join(format!("{}.md", self.name));
-            fs::write(&page, table::markdown(self.paper, &run, &begun))
+            fs::write(&page, table::markdown(self.paper, &run, &begun.describe()))
                 .with_context(|| format!("write {}", page.display()))?;
         }
-        let page = table::markdown(self.paper, &run, &begun);
+        let page = table::markdown(self.paper, &run, &begun.describe());
         println!("{page}\nresults: {}", begun.path().display());
         Ok(run.beds.iter().all(|bed| bed.failures.is_empty()))
     }

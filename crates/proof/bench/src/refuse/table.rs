@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::model::{RefuseCase, RefuseRun};
-use crate::begun::Begun;
 use crate::model::CostCase;
 use crate::stats::geometric_mean;
 
@@ -108,7 +107,7 @@ pub fn line(case: &RefuseCase) -> String {
 }
 
 /// Both tables.
-pub fn markdown(paper: &Paper, run: &RefuseRun, begun: &Begun) -> String {
+pub fn markdown(paper: &Paper, run: &RefuseRun, foot: &str) -> String {
     let mut text = paper.note.to_owned();
     for (table, what) in [(paper.micro, "Micro-benchmarks"), (paper.whole, "Macro-benchmarks")] {
         let cases: Vec<(&str, &RefuseCase)> = run
@@ -152,7 +151,7 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, begun: &Begun) -> String {
         text += "Belay's own process, a thread of which commits in the background, could run on any CPU, as the kernel's own \
                  writeback can; all else as below.\n\n";
     }
-    let _ = writeln!(text, "{}", begun.describe());
+    let _ = writeln!(text, "{}", foot);
     text
 }
 

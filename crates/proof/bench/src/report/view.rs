@@ -7,10 +7,13 @@ use serde::Serialize;
 
 use super::cost_view::{CostView, cost_view, noise_of};
 use super::{Named, goals, plot};
+use crate::begun::describe;
 use crate::blackout::PROBED;
 use crate::machine;
 use crate::model::{BlackoutBed, BlackoutRun, Failure, Load, Machine, MemoryBed, Results, RunFile};
+use crate::path::model::PathRun;
 use crate::stats::Spread;
+use crate::{recovery, refuse};
 
 /// Everything that the templates show.
 #[derive(Debug, Serialize)]
@@ -22,8 +25,10 @@ pub struct View {
     runs: Vec<RunView>,
     warnings: Vec<String>,
     cost: Vec<CostView>,
+    path: Vec<PathView>,
     memory: Vec<MemoryView>,
     blackout: Vec<BlackoutView>,
+    sections: Vec<SectionView>,
     failures: Vec<FailureView>,
 }
 
@@ -52,6 +57,29 @@ struct FailureView {
     file: String,
     what: String,
     error: String,
+}
+
+/// What comes with its own tables.
+#[derive(Debug, Serialize)]
+struct SectionView {
+    title: &'static str,
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct PathView {
+    file: String,
+    cases: Vec<PathCaseView>,
+}
+
+#[derive(Debug, Serialize)]
+struct PathCaseView {
+    operation: String,
+    requests: u32,
+    instructions: String,
+    ns: String,
+    interval: String,
+    range: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -154,8 +182,10 @@ impl View {
             runs: Vec::new(),
             warnings: Vec::new(),
             cost: Vec::new(),
+            path: Vec::new(),
             memory: Vec::new(),
             blackout: Vec::new(),
+            sections: Vec::new(),
             failures: Vec::new(),
         };
         for named in runs {
@@ -180,6 +210,7 @@ impl View {
             finished: run.finished.clone(),
             placement: run.placement.to_string(),
         });
+        let foot = describe(&run.machine, run.placement, &run.started, &run.command);
         match &run.results {
             Results::Cost(cost) => {
                 let noise = noise_of(run, cost, all);
@@ -194,6 +225,10 @@ impl View {
                     self.fail(name, &bed.failures);
                 }
                 self.cost.push(cost_view(name, run, cost, noise));
+            }
+            Results::Path(path) => {
+                self.fail(name, &path.failures);
+                self.path.push(path_view(name, path));
             }
             Results::Memory(memory) => {
                 self.fail(name, &memory.failures);
@@ -215,10 +250,16 @@ impl View {
                 }
                 self.blackout.push(blackout_view(name, run, blackout));
             }
-            // These have tables of their own, written with them.
-            Results::Refuse(refuse) | Results::Membrane(refuse) => {
+            // Its tables are a part of another page, that of the fault study.
+            Results::Refuse(refuse) => {
                 self.warn_of_load(name, refuse.beds.iter().map(|b| b.load), run.machine.cpus);
                 refuse.beds.iter().for_each(|bed| self.fail(name, &bed.failures));
+            }
+            Results::Membrane(membrane) => {
+                self.warn_of_load(name, membrane.beds.iter().map(|b| b.load), run.machine.cpus);
+                let title = "Cost of holding daemons that buffer (Membrane's Tables 4 and 5)";
+                let text = refuse::table::markdown(&refuse::table::MEMBRANE, membrane, &foot);
+                self.sections.push(SectionView { title, text });
             }
             Results::Restart(restart) => {
                 self.warn_of_load(name, restart.beds.iter().map(|b| b.load), run.machine.cpus);
@@ -226,7 +267,9 @@ impl View {
             }
             Results::Recovery(recovery) => {
                 self.warn_of_load(name, recovery.beds.iter().map(|b| b.load), run.machine.cpus);
-                self.fail(name, &recovery.failures);
+                let title = "Recovery of daemons that buffer (Membrane's Table 6)";
+                let text = recovery::table::markdown(recovery, &foot);
+                self.sections.push(SectionView { title, text });
             }
         }
     }
@@ -248,6 +291,18 @@ impl View {
             error: headline(&f.error),
         }));
     }
+}
+
+fn path_view(file: &str, run: &PathRun) -> PathView {
+    let cases = run.cases.iter().map(|case| PathCaseView {
+        operation: case.operation.clone(),
+        requests: case.requests,
+        instructions: or_dash(case.instructions, 0),
+        ns: format!("{:.0}", case.ns.median),
+        interval: format!("{:.0}–{:.0}", case.ns.ci_low, case.ns.ci_high),
+        range: format!("{:.0}–{:.0}", case.ns.min, case.ns.max),
+    });
+    PathView { file: file.to_owned(), cases: cases.collect() }
 }
 
 fn memory_bed_view(bed: &MemoryBed) -> MemoryBedView {

@@ -85,10 +85,10 @@ pub fn run(args: &RestartArgs) -> Result<bool> {
         }
         begun.write(Results::Restart(run.clone()))?;
         let page = args.common.out().join("restart.md");
-        fs::write(&page, table::markdown(&run, &begun))
+        fs::write(&page, table::markdown(&run, &begun.describe()))
             .with_context(|| format!("write {}", page.display()))?;
     }
-    println!("{}\nresults: {}", table::markdown(&run, &begun), begun.path().display());
+    println!("{}\nresults: {}", table::markdown(&run, &begun.describe()), begun.path().display());
     Ok(run.failures.is_empty())
 }
 

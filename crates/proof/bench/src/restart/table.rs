@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::model::{PHASES, RestartBed, RestartRun};
-use crate::begun::Begun;
 use crate::stats::median;
 
 /// The paper's figures: seconds without Re-FUSE, seconds with Re-FUSE and one crash, milliseconds of the restart.
@@ -43,7 +42,7 @@ pub fn line(bed: &RestartBed) -> String {
 }
 
 /// The table, and where the time goes.
-pub fn markdown(run: &RestartRun, begun: &Begun) -> String {
+pub fn markdown(run: &RestartRun, foot: &str) -> String {
     let mut text = format!(
         "### Restart time (Table 8)\n\n\
          A sort of {} MB, crashed once, at a random moment in its middle half; {} such sorts for each daemon.\n\n\
@@ -92,6 +91,6 @@ pub fn markdown(run: &RestartRun, begun: &Begun) -> String {
     for failure in &run.failures {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
     }
-    let _ = writeln!(text, "{}", begun.describe());
+    let _ = writeln!(text, "{}", foot);
     text
 }

@@ -1,0 +1,141 @@
+//! What the host stands on here: a device that has nothing and takes all, and a daemon that has no effects.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use belay_host::{Device, Effects, Fault, Process, Readiness};
+use belay_recorder::Slot;
+use belay_session::Session;
+use belay_sys::Mapping;
+use belay_wire::{EntryOut, Opcode, get_u64};
+
+use super::driver::Got;
+
+/// `EAGAIN`.
+const NOTHING: i32 = 11;
+/// Where the body of a reply is.
+const BODY: usize = 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Still {
+    /// What the kernel has got last.
+    got: Cell<Got>,
+}
+
+impl Still {
+    /// The kernel gets this reply, unless it gets another instead.
+    #[inline]
+    pub fn wrote(&self, reply: &[u8]) {
+        let number = |at| get_u64(reply, at).unwrap_or(0);
+        self.got.set(Got { first: number(BODY), handle: number(BODY + size_of::<EntryOut>()) });
+    }
+
+    /// What the kernel has got last.
+    pub fn got(&self) -> Got {
+        self.got.get()
+    }
+}
+
+impl Device for Still {
+    type Buffer = Vec<u8>;
+
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        vec![0; len]
+    }
+
+    fn read(&self, _buffer: &mut [u8]) -> Result<usize, i32> {
+        Err(NOTHING)
+    }
+
+    fn read_into_recorder(&self, _at: usize, _max: usize) -> Result<usize, i32> {
+        Err(NOTHING)
+    }
+
+    fn write(&self, message: &[u8]) -> i32 {
+        self.wrote(message);
+        0
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::default()
+    }
+}
+
+impl Process for Still {
+    fn now(&self) -> u64 {
+        1
+    }
+
+    fn tell(&self) {}
+
+    fn serve_from_here(&self) {}
+
+    fn ready(&self) {}
+
+    fn reads_wait(&self) -> bool {
+        true
+    }
+
+    fn doze(&self, _ns: i64) -> bool {
+        true
+    }
+
+    fn nap(&self) {}
+
+    fn pause(&self) {}
+
+    fn fault(&self, fault: &Fault<'_>) -> ! {
+        panic!("a sound daemon: {}", fault.rule);
+    }
+
+    fn unrecordable(&self) -> ! {
+        panic!("nothing is to be logged");
+    }
+}
+
+impl Effects<Arc<Mapping>> for Still {
+    type Turn = ();
+
+    fn turn(&self, _message: &[u8]) {}
+
+    fn begin(&self, _session: &Session<Arc<Mapping>>, _message: &[u8]) -> Option<Slot> {
+        None
+    }
+
+    fn assign(&self, (): (), _slot: Option<Slot>) {}
+
+    fn leave(&self, (): ()) {}
+
+    fn replied(&self, _unique: u64, _failed: bool) -> Option<i32> {
+        None
+    }
+
+    fn decided(&self, _unique: u64) {}
+
+    fn inherit(&self, _session: &mut Session<Arc<Mapping>>) {}
+
+    fn keeps_epochs(&self) -> bool {
+        false
+    }
+
+    fn arriving(&self, _session: &mut Session<Arc<Mapping>>, _opcode: Opcode) {}
+
+    fn arrived(&self, _session: &Session<Arc<Mapping>>, _opcode: Opcode) {}
+
+    fn trim(&self) {}
+
+    fn look_at_epoch(&self, _session: &mut Session<Arc<Mapping>>) {}
+
+    fn seal(&self, _session: &mut Session<Arc<Mapping>>) {}
+
+    fn logged(&self, _session: &Session<Arc<Mapping>>) {}
+
+    fn forwarded(&self) {}
+
+    fn answered(&self) {}
+
+    fn is_due(&self) -> bool {
+        false
+    }
+}
