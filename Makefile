@@ -26,11 +26,11 @@ SIZE_MB ?= 100
 # make soak: for how long, or how many kills, or both; SEED repeats a run
 DURATION ?=
 SEED ?=
-BEDS ?=
+FIXTURES ?=
 SOAK_FLAGS ?=
 
 # make bench
-BENCH_BEDS ?= all
+BENCH_FIXTURES ?= all
 BENCH_NODES ?= 1000000
 BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
@@ -41,7 +41,7 @@ RECOVERY_FLAGS ?= --crashes 30
 
 # make study: with these flags, the costs (Tables 6 and 7) take about an hour
 STUDY_OUT ?= target/study
-STUDY_BEDS ?=
+STUDY_FIXTURES ?=
 STUDY_CRASHES ?= 100
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
@@ -59,14 +59,14 @@ AWAY_FLAGS ?=
 SUITE_FLAGS ?=
 
 # The soak that is part of `make test`.
-TEST_SOAK_BEDS ?= passthrough-ll,passthrough-hl,bindfs,mergerfs,sshfs,ntfs-3g,avfs
+TEST_SOAK_FIXTURES ?= passthrough-ll,passthrough-hl,bindfs,mergerfs,sshfs,ntfs-3g,avfs
 TEST_SOAK_DURATION ?= 120s
 TEST_SOAK_SEED ?= 20
 # And the fault study: the operations with most effects.
-TEST_STUDY_BEDS ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
+TEST_STUDY_FIXTURES ?= ntfs-3g,bindfs,mergerfs,avfs,sshfs
 TEST_STUDY_OPS ?= create,mkdir,rename-over,unlink,append,chmod
 # The same on disk images whose daemons buffer, in little: every so many of the points.
-TEST_MEMBRANE_BEDS ?= fuse2fs-ext2,fuse2fs-ext4
+TEST_MEMBRANE_FIXTURES ?= fuse2fs-ext2,fuse2fs-ext4
 TEST_MEMBRANE_ROWS ?= create,mkdir:accesses,rename-over:accesses,release:accesses,append,flush:FSYNCDIR,commit:supervisor,commit:both
 TEST_MEMBRANE_EVERY ?= 5
 
@@ -84,7 +84,7 @@ help: ## This list
 	@echo
 	@echo '  examples:'
 	@echo '    make demo KILLS=200'
-	@echo '    make soak DURATION=1h SEED=7 BEDS=sshfs,bindfs'
+	@echo '    make soak DURATION=1h SEED=7 FIXTURES=sshfs,bindfs'
 	@echo '    make soak KILLS=10000'
 	@echo '    make install PREFIX=/usr DESTDIR=/tmp/package'
 
@@ -143,14 +143,14 @@ doc: ## Build the documentation of all crates, without warnings
 
 .PHONY: soak-short
 soak-short:
-	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) --beds $(TEST_SOAK_BEDS) \
+	@scripts/guarded $(CHECKED)/belay-chaos soak --duration $(TEST_SOAK_DURATION) --seed $(TEST_SOAK_SEED) --fixtures $(TEST_SOAK_FIXTURES) \
 	  --every 150ms
 
 .PHONY: soak
-soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, BEDS)
+soak: setup build ## Random operations under fire, compared with the bare daemon (DURATION, KILLS, SEED, FIXTURES)
 	@scripts/guarded $(RELEASE)/belay-chaos soak \
 	  $(if $(DURATION),--duration $(DURATION)) $(if $(KILLS),--kills $(KILLS)) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) $(SOAK_FLAGS)
+	  $(if $(SEED),--seed $(SEED)) $(if $(FIXTURES),--fixtures $(FIXTURES)) $(SOAK_FLAGS)
 
 .PHONY: zoo
 zoo: setup build ## The same on further daemons, for reading, archives, encryption, object stores and more (KILLS, ZOO)
@@ -173,31 +173,31 @@ daemons-page-check:
 	@$(CHECKED)/belay-chaos zoo-page --check
 
 .PHONY: powercuts
-powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, BEDS)
+powercuts: setup build ## Kill everything at once, 2,000 times, and lose what was not synced (CUTS, SEED, FIXTURES)
 	@mkdir -p $(STUDY_OUT)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts $(or $(CUTS),2000) --also 1 $(if $(SEED),--seed $(SEED)) \
-	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-random.md $(POWER_FLAGS)
+	  $(if $(FIXTURES),--fixtures $(FIXTURES)) --page $(STUDY_OUT)/powercut-random.md $(POWER_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut --cuts 12 --also 0 --steps 12 $(if $(SEED),--seed $(SEED)) \
-	  $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-every.md $(POWER_FLAGS)
+	  $(if $(FIXTURES),--fixtures $(FIXTURES)) --page $(STUDY_OUT)/powercut-every.md $(POWER_FLAGS)
 
 .PHONY: powercuts-vm
-powercuts-vm: setup build ## Cut the power of an emulated machine, 50 times (CUTS, SEED, BEDS)
+powercuts-vm: setup build ## Cut the power of an emulated machine, 50 times (CUTS, SEED, FIXTURES)
 	@mkdir -p $(STUDY_OUT)
 	@scripts/setup-vm target/vm $(RELEASE)
 	@scripts/guarded $(RELEASE)/belay-chaos powercut-vm --machine target/vm --cuts $(or $(CUTS),50) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(BEDS),--beds $(BEDS)) --page $(STUDY_OUT)/powercut-vm.md $(POWER_VM_FLAGS)
+	  $(if $(SEED),--seed $(SEED)) $(if $(FIXTURES),--fixtures $(FIXTURES)) --page $(STUDY_OUT)/powercut-vm.md $(POWER_VM_FLAGS)
 
 .PHONY: powercuts-short
 powercuts-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut $(TEST_POWER_FLAGS)
 
 .PHONY: bench
-bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/ (BENCH_BEDS, BENCH_FLAGS, ...)
+bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/ (BENCH_FIXTURES, BENCH_FLAGS, ...)
 	@mkdir -p $(BENCH_OUT)
-	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT) --beds $(BENCH_BEDS) $(BENCH_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT) --fixtures $(BENCH_FIXTURES) $(BENCH_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench memory --out $(BENCH_OUT) --nodes $(BENCH_NODES)
 	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --kills $(BENCH_KILLS)
-	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --beds bindfs --kills $(BENCH_KILLS) \
+	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --fixtures bindfs --kills $(BENCH_KILLS) \
 	  --nodes $(BENCH_NODES) --open-files 10000
 	@scripts/setup-study
 	@scripts/guarded $(RELEASE)/belay-bench membrane --out $(BENCH_OUT) $(MEMBRANE_FLAGS)
@@ -205,27 +205,27 @@ bench: setup build ## Cost, memory and blackout against the bare daemon, into do
 	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
 
 .PHONY: suites
-suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (BEDS, SUITE_FLAGS)
-	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
-	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(BEDS),--beds $(BEDS)) $(SUITE_FLAGS)
+suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (FIXTURES, SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest $(if $(FIXTURES),--fixtures $(FIXTURES)) $(SUITE_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-chaos suite --suite fsx $(if $(FIXTURES),--fixtures $(FIXTURES)) $(SUITE_FLAGS)
 
 .PHONY: study
-study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-study.md (STUDY_BEDS, STUDY_CRASHES, STUDY_FLAGS, ...)
+study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-study.md (STUDY_FIXTURES, STUDY_CRASHES, STUDY_FLAGS, ...)
 	@scripts/setup-study
 	@mkdir -p $(STUDY_OUT)
-	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/guarded $(RELEASE)/belay-chaos study random --crashes $(STUDY_CRASHES) --out $(STUDY_OUT) \
-	  $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	  $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/guarded $(RELEASE)/belay-chaos study membrane --no-verdict --out $(STUDY_OUT)
-	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS)) $(STUDY_FLAGS)
-	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_BEDS),--beds $(STUDY_BEDS))
+	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES)) $(STUDY_FLAGS)
+	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/fault-study $(STUDY_OUT)
 
 .PHONY: study-short
 study-short:
-	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --beds $(TEST_STUDY_BEDS) --ops $(TEST_STUDY_OPS) \
+	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --fixtures $(TEST_STUDY_FIXTURES) --ops $(TEST_STUDY_OPS) \
 	  --signals KILL --out $(CHECKED)/study
-	@scripts/guarded $(CHECKED)/belay-chaos study membrane --columns belay --beds $(TEST_MEMBRANE_BEDS) --rows $(TEST_MEMBRANE_ROWS) \
+	@scripts/guarded $(CHECKED)/belay-chaos study membrane --columns belay --fixtures $(TEST_MEMBRANE_FIXTURES) --rows $(TEST_MEMBRANE_ROWS) \
 	  --every $(TEST_MEMBRANE_EVERY) --signals SEGV --out $(CHECKED)/study
 
 .PHONY: scribble

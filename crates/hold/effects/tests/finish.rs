@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
-struct Bed {
+struct Fixture {
     _dir: tempfile::TempDir,
     path: std::path::PathBuf,
     memory: Arc<Mapping>,
@@ -23,7 +23,7 @@ struct Bed {
     opened: Option<File>,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -74,72 +74,72 @@ impl Bed {
 
 #[test]
 fn what_was_answered_or_committed_is_carried_out_once_and_nothing_else() {
-    let bed = Bed::new();
-    bed.write(0, &[(0, b"ab"), (1, b"cd")]);
-    bed.write(1, &[(5, b"xx")]);
-    bed.write(2, &[(8, b"ef")]).raise(COMMITTED);
+    let fixture = Fixture::new();
+    fixture.write(0, &[(0, b"ab"), (1, b"cd")]);
+    fixture.write(1, &[(5, b"xx")]);
+    fixture.write(2, &[(8, b"ef")]).raise(COMMITTED);
     let states = [SlotState::Replied, SlotState::Started, SlotState::Started];
-    assert_eq!(bed.finish(&states), Ok(2));
-    assert_eq!(bed.image(), "acd.....ef......");
-    assert_eq!(bed.finish(&states), Ok(0));
+    assert_eq!(fixture.finish(&states), Ok(2));
+    assert_eq!(fixture.image(), "acd.....ef......");
+    assert_eq!(fixture.finish(&states), Ok(0));
 }
 
 /// Whatever has its name by now.
 #[test]
 fn what_is_committed_goes_to_the_file_that_the_daemon_had_and_to_no_other() {
-    let mut bed = Bed::new();
-    bed.write(0, &[(0, b"ab")]);
-    let opened = bed.opened.take();
-    assert!(bed.finish(&[SlotState::Replied]).unwrap_err().contains("had opened no image"));
-    bed.opened = opened;
-    let aside = bed.path.with_extension("aside");
-    std::fs::rename(&bed.path, &aside).unwrap();
-    std::fs::write(&bed.path, "another").unwrap();
-    assert_eq!(bed.finish(&[SlotState::Replied]), Ok(1));
-    assert_eq!(bed.image(), "another");
+    let mut fixture = Fixture::new();
+    fixture.write(0, &[(0, b"ab")]);
+    let opened = fixture.opened.take();
+    assert!(fixture.finish(&[SlotState::Replied]).unwrap_err().contains("had opened no image"));
+    fixture.opened = opened;
+    let aside = fixture.path.with_extension("aside");
+    std::fs::rename(&fixture.path, &aside).unwrap();
+    std::fs::write(&fixture.path, "another").unwrap();
+    assert_eq!(fixture.finish(&[SlotState::Replied]), Ok(1));
+    assert_eq!(fixture.image(), "another");
     assert_eq!(std::fs::read_to_string(&aside).unwrap(), "ab..............");
 }
 
 /// A write by root leaves a set-uid bit in place, one by the daemon would not have.
 #[test]
 fn it_is_carried_out_without_privileges() {
-    let bed = Bed::new();
-    std::fs::set_permissions(&bed.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let fixture = Fixture::new();
+    std::fs::set_permissions(&fixture.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
     for round in 0..2 {
-        bed.write(0, &[(0, b"ab")]);
-        assert_eq!(bed.finish(&[SlotState::Replied]), Ok(1));
-        assert_eq!(std::fs::metadata(&bed.path).unwrap().mode() & 0o7777, 0o755, "{round}");
+        fixture.write(0, &[(0, b"ab")]);
+        assert_eq!(fixture.finish(&[SlotState::Replied]), Ok(1));
+        assert_eq!(std::fs::metadata(&fixture.path).unwrap().mode() & 0o7777, 0o755, "{round}");
     }
     // And has all rights again afterwards.
     if rustix::process::geteuid().is_root() {
-        std::fs::set_permissions(&bed.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
-        std::fs::write(&bed.path, "by root").unwrap();
-        assert_eq!(std::fs::metadata(&bed.path).unwrap().mode() & 0o7777, 0o4755);
+        std::fs::set_permissions(&fixture.path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        std::fs::write(&fixture.path, "by root").unwrap();
+        assert_eq!(std::fs::metadata(&fixture.path).unwrap().mode() & 0o7777, 0o4755);
     }
 }
 
 /// A request that was too long: its log was written to the image when it was full, and what came later went there at once.
 #[test]
 fn what_was_written_since_is_not_written_over() {
-    let bed = Bed::new();
-    let log = bed.write(0, &[(0, b"old")]);
+    let fixture = Fixture::new();
+    let log = fixture.write(0, &[(0, b"old")]);
     log.raise(TORN);
-    std::fs::write(&bed.path, "new.............").unwrap();
+    std::fs::write(&fixture.path, "new.............").unwrap();
     log.raise(COMMITTED);
-    assert_eq!(bed.finish(&[SlotState::Replied]), Ok(0));
-    assert_eq!(bed.image(), "new.............");
+    assert_eq!(fixture.finish(&[SlotState::Replied]), Ok(0));
+    assert_eq!(fixture.image(), "new.............");
 }
 
 /// A read that writes access times: its answer is not recorded, and its slot is free by the time that the
 /// transaction is committed.
 #[test]
 fn a_committed_transaction_is_carried_out_though_its_slot_is_free() {
-    let bed = Bed::new();
-    bed.write(1, &[(0, b"lost"), (9, b"lost")]);
-    assert_eq!(bed.finish(&[]), Ok(0));
-    assert_eq!(bed.image(), "................");
-    bed.write(1, &[(0, b"time"), (9, b"time")]).raise(COMMITTED);
-    assert_eq!(bed.finish(&[]), Ok(1));
-    assert_eq!(bed.image(), "time.....time...");
-    assert_eq!(bed.finish(&[]), Ok(0));
+    let fixture = Fixture::new();
+    fixture.write(1, &[(0, b"lost"), (9, b"lost")]);
+    assert_eq!(fixture.finish(&[]), Ok(0));
+    assert_eq!(fixture.image(), "................");
+    fixture.write(1, &[(0, b"time"), (9, b"time")]).raise(COMMITTED);
+    assert_eq!(fixture.finish(&[]), Ok(1));
+    assert_eq!(fixture.image(), "time.....time...");
+    assert_eq!(fixture.finish(&[]), Ok(0));
 }

@@ -14,14 +14,14 @@ use std::path::PathBuf;
 const CAPACITY: Capacity = Capacity { pages: 2048 };
 const AT: usize = 512;
 
-struct Bed {
+struct Fixture {
     dir: tempfile::TempDir,
     path: PathBuf,
     image: File,
     memory: Mapping,
 }
 
-impl Bed {
+impl Fixture {
     fn new(length: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -32,9 +32,9 @@ impl Bed {
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(len as u64).unwrap();
         let memory = Mapping::new(memory.as_fd(), len).unwrap();
-        let bed = Self { dir, path, image, memory };
-        bed.overlay().discard_current(length as u64).unwrap();
-        bed
+        let fixture = Self { dir, path, image, memory };
+        fixture.overlay().discard_current(length as u64).unwrap();
+        fixture
     }
 
     fn overlay(&self) -> Overlay<'_, Mapping> {
@@ -65,8 +65,8 @@ impl Bed {
 
 #[test]
 fn checkpoints_get_to_the_image_and_the_journal_goes_in_the_end() {
-    let bed = Bed::new(3 << 20);
-    let mut expected = bed.bytes();
+    let fixture = Fixture::new(3 << 20);
+    let mut expected = fixture.bytes();
     let mut seed = 7u64;
     for round in 1..=3 {
         for i in 0..300usize {
@@ -74,106 +74,111 @@ fn checkpoints_get_to_the_image_and_the_journal_goes_in_the_end() {
             let at = (seed >> 33) as usize % (3 << 20);
             let at = if i % 3 == 0 { at } else { at & !511 };
             let bytes = vec![i as u8 ^ round as u8; 1 + (seed >> 20) as usize % 9000];
-            bed.write(at as u64, &bytes);
+            fixture.write(at as u64, &bytes);
             expected.resize(expected.len().max(at + bytes.len()), 0);
             expected[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         let long = vec![round as u8; 2 << 20];
-        bed.write(100_000 + round * 512, &long);
+        fixture.write(100_000 + round * 512, &long);
         let at = 100_000 + round as usize * 512;
         expected[at..at + long.len()].copy_from_slice(&long);
         if round == 2 {
-            bed.overlay().set_length(1_000_001).unwrap();
+            fixture.overlay().set_length(1_000_001).unwrap();
             expected.truncate(1_000_001);
-            bed.overlay().set_length(2_500_000).unwrap();
+            fixture.overlay().set_length(2_500_000).unwrap();
             expected.resize(2_500_000, 0);
         }
-        assert!(bed.view() == expected);
-        let before = bed.bytes();
-        assert_eq!(bed.overlay().seal(), Ok(Some(round)));
-        assert!(bed.bytes() == before && bed.view() == expected);
+        assert!(fixture.view() == expected);
+        let before = fixture.bytes();
+        assert_eq!(fixture.overlay().seal(), Ok(Some(round)));
+        assert!(fixture.bytes() == before && fixture.view() == expected);
         // The next epoch is under way meanwhile.
-        bed.write(4096, b"meanwhile");
-        let sealed = bed.overlay().sealed().unwrap().unwrap();
-        let (journal, image) = bed.files();
+        fixture.write(4096, b"meanwhile");
+        let sealed = fixture.overlay().sealed().unwrap().unwrap();
+        let (journal, image) = fixture.files();
         let mut last = None;
-        commit(&journal, &image, &bed.memory, &sealed, &mut |progress| last = Some(progress))
+        commit(&journal, &image, &fixture.memory, &sealed, &mut |progress| last = Some(progress))
             .unwrap();
         let last = last.unwrap();
         assert_eq!(
             (last.stage, last.done, last.total),
             (Stage::Image, sealed.bytes(), sealed.bytes())
         );
-        assert!(bed.bytes() == expected);
+        assert!(fixture.bytes() == expected);
         assert!(matches!(inspect(&journal, &mut |_| {}), Ok(Found::Whole(_))));
-        bed.overlay().set_committed(round).unwrap();
+        fixture.overlay().set_committed(round).unwrap();
         mark_empty(&journal).unwrap();
         expected[4096..4105].copy_from_slice(b"meanwhile");
-        assert!(bed.view() == expected);
-        for range in bed.overlay().spare().unwrap().into_iter().filter(|range| !range.is_empty()) {
-            bed.memory.discard(range.start, range.len()).unwrap();
+        assert!(fixture.view() == expected);
+        for range in
+            fixture.overlay().spare().unwrap().into_iter().filter(|range| !range.is_empty())
+        {
+            fixture.memory.discard(range.start, range.len()).unwrap();
         }
-        assert!(bed.view() == expected);
+        assert!(fixture.view() == expected);
     }
-    let (journal, image) = bed.files();
-    assert_eq!(std::fs::metadata(beside(&bed.path)).unwrap().permissions().mode() & 0o7777, 0o600);
+    let (journal, image) = fixture.files();
+    assert_eq!(
+        std::fs::metadata(beside(&fixture.path)).unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
     journal.remove_journal(&image).unwrap();
-    assert!(!beside(&bed.path).exists());
-    assert!(HostFile::journal(&beside(&bed.path)).unwrap().is_none());
-    assert_eq!(std::fs::read_dir(bed.dir.path()).unwrap().count(), 1);
+    assert!(!beside(&fixture.path).exists());
+    assert!(HostFile::journal(&beside(&fixture.path)).unwrap().is_none());
+    assert_eq!(std::fs::read_dir(fixture.dir.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn what_a_journal_holds_is_applied_to_the_file_that_it_is_of() {
-    let bed = Bed::new(100_000);
-    let before = bed.bytes();
-    bed.write(700, &[0xaa; 30_000]);
-    bed.write(99_990, &[0xbb; 20]);
-    let expected = bed.view();
-    bed.overlay().seal().unwrap();
-    let sealed = bed.overlay().sealed().unwrap().unwrap();
-    let (journal, image) = bed.files();
-    commit(&journal, &image, &bed.memory, &sealed, &mut |_| {}).unwrap();
+    let fixture = Fixture::new(100_000);
+    let before = fixture.bytes();
+    fixture.write(700, &[0xaa; 30_000]);
+    fixture.write(99_990, &[0xbb; 20]);
+    let expected = fixture.view();
+    fixture.overlay().seal().unwrap();
+    let sealed = fixture.overlay().sealed().unwrap().unwrap();
+    let (journal, image) = fixture.files();
+    commit(&journal, &image, &fixture.memory, &sealed, &mut |_| {}).unwrap();
     // As if the image had only been written in part.
     std::fs::OpenOptions::new()
         .write(true)
-        .open(&bed.path)
+        .open(&fixture.path)
         .unwrap()
         .write_all_at(&before[..20_000], 0)
         .unwrap();
     assert!(matches!(journal.remove_journal(&image), Err(Error::InUse { .. })));
-    let (journal, image) = bed.files();
+    let (journal, image) = fixture.files();
     // A copy is another file.
-    let copy = bed.dir.path().join("copy");
-    std::fs::copy(&bed.path, &copy).unwrap();
+    let copy = fixture.dir.path().join("copy");
+    std::fs::copy(&fixture.path, &copy).unwrap();
     let other = HostFile::image(&copy).unwrap();
     let refused = recover(&journal, &other, How::default(), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
     let done = recover(&journal, &image, How::default(), &mut |_| {}).unwrap();
     let Recovered::Applied(contents) = done else { panic!("{done:?}") };
-    assert_eq!(contents.inode, std::fs::metadata(&bed.path).unwrap().ino());
-    assert!(bed.bytes() == expected);
+    assert_eq!(contents.inode, std::fs::metadata(&fixture.path).unwrap().ino());
+    assert!(fixture.bytes() == expected);
     assert_eq!(recover(&journal, &image, How::default(), &mut |_| {}).unwrap(), Recovered::Nothing);
 }
 
 #[test]
 fn journals_of_strangers_and_what_is_no_file_are_refused() {
-    let bed = Bed::new(5000);
-    bed.write(1000, b"new");
-    bed.overlay().seal().unwrap();
-    let sealed = bed.overlay().sealed().unwrap().unwrap();
-    let (journal, image) = bed.files();
-    let path = beside(&bed.path);
+    let fixture = Fixture::new(5000);
+    fixture.write(1000, b"new");
+    fixture.overlay().seal().unwrap();
+    let sealed = fixture.overlay().sealed().unwrap().unwrap();
+    let (journal, image) = fixture.files();
+    let path = beside(&fixture.path);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
-    let refused = commit(&journal, &image, &bed.memory, &sealed, &mut |_| {}).unwrap_err();
+    let refused = commit(&journal, &image, &fixture.memory, &sealed, &mut |_| {}).unwrap_err();
     assert!(matches!(refused, Error::Untrusted { .. }), "{refused}");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
     std::fs::remove_file(&path).unwrap();
-    symlink(&bed.path, &path).unwrap();
+    symlink(&fixture.path, &path).unwrap();
     assert!(matches!(HostFile::create_journal(&path), Err(Error::NotAJournal { .. })));
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(HostFile::journal(&path).is_err());
-    let missing = HostFile::image(&bed.dir.path().join("nothing")).unwrap_err().to_string();
+    let missing = HostFile::image(&fixture.dir.path().join("nothing")).unwrap_err().to_string();
     assert!(missing.contains("nothing") && missing.contains("No such file"), "{missing}");
 }

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use belay_testbed::process::{self, Process};
-use belay_testbed::{Bed, Kind, Signal, mounts};
+use belay_fixtures::process::{self, Process};
+use belay_fixtures::{Fixture, Kind, Signal, mounts};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use crate::beds;
+use crate::fixtures;
 use crate::machine;
-use crate::model::{BlackoutBed, Failure, Load};
+use crate::model::{BlackoutFixture, Failure, Load};
 use crate::nodes::{NodeTree, SAMPLE};
 use crate::probe::{Kill, Probe, Seen, gaps, make_file};
 use crate::stats::Spread;
@@ -48,17 +48,17 @@ pub fn measure(
     plan: &Plan,
     held: bool,
     failures: &mut Vec<Failure>,
-) -> Result<BlackoutBed> {
-    let (nodes, open_files) = beds::capped(kind, plan.nodes, plan.open_files)?;
+) -> Result<BlackoutFixture> {
+    let (nodes, open_files) = fixtures::capped(kind, plan.nodes, plan.open_files)?;
     // Files that are open are nodes too.
     let tree = NodeTree::of_nodes(nodes.max(open_files + open_files.div_ceil(500)));
     let tree = if nodes == 0 && open_files == 0 { NodeTree::of_nodes(0) } else { tree };
-    let mut result = BlackoutBed {
-        bed: kind.to_string(),
+    let mut result = BlackoutFixture {
+        fixture: kind.to_string(),
         nodes: NodeTree::nodes_with(tree.files()),
         open_files,
         load: Load { before: machine::load(), after: 0.0 },
-        ..BlackoutBed::default()
+        ..BlackoutFixture::default()
     };
     // Half of the starts before the kills and half after, so that a change of the machine shows in both.
     let half = plan.starts.div_ceil(2);
@@ -83,12 +83,12 @@ pub fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let bed = beds::start(kind, false, 0)?;
-    let pid = bed.daemon_pid()?;
-    let words = bed.daemon_command();
-    let (program, arguments) = words.split_first().context("the bed has no daemon")?;
+    let fixture = fixtures::start(kind, false, 0)?;
+    let pid = fixture.daemon_pid()?;
+    let words = fixture.daemon_command();
+    let (program, arguments) = words.split_first().context("the fixture has no daemon")?;
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| program.into());
-    unmount(&bed, pid)?;
+    unmount(&fixture, pid)?;
     let logs = tempfile::tempdir().context("make a directory for the daemon's output")?;
     let mut times = Vec::new();
     for _ in 0..count {
@@ -96,20 +96,20 @@ pub fn bare_starts(kind: Kind, count: usize) -> Result<Vec<f64>> {
         command.args(arguments);
         let start = Instant::now();
         let mut daemon = Process::start(command, &logs.path().join("log"))?;
-        mounts::wait(bed.mountpoint(), true, LIMIT, || daemon.must_run())?;
-        let entries = fs::read_dir(bed.root())
-            .with_context(|| format!("list {}", bed.root().display()))?
+        mounts::wait(fixture.mountpoint(), true, LIMIT, || daemon.must_run())?;
+        let entries = fs::read_dir(fixture.root())
+            .with_context(|| format!("list {}", fixture.root().display()))?
             .count();
         times.push(us(start.elapsed()));
         std::hint::black_box(entries);
-        unmount(&bed, daemon.pid())?;
+        unmount(&fixture, daemon.pid())?;
     }
-    // Its own daemon is gone, so the bed is dropped and not stopped.
+    // Its own daemon is gone, so the fixture is dropped and not stopped.
     Ok(times)
 }
 
-fn unmount(bed: &Bed, daemon: u32) -> Result<()> {
-    mounts::unmount_clean(bed.mountpoint(), LIMIT)?;
+fn unmount(fixture: &Fixture, daemon: u32) -> Result<()> {
+    mounts::unmount_clean(fixture.mountpoint(), LIMIT)?;
     ensure!(
         process::wait_for_exit(daemon, LIMIT)?,
         "the daemon did not end within {LIMIT:?} after the unmount"
@@ -118,47 +118,47 @@ fn unmount(bed: &Bed, daemon: u32) -> Result<()> {
 }
 
 /// Kills the held daemon again and again while the probe asks.
-fn kill_held(kind: Kind, plan: &Plan, tree: NodeTree, result: &mut BlackoutBed) -> Result<()> {
-    let bed = beds::start(kind, true, result.nodes)?;
-    tree.build(if kind.backed_by_directory() { bed.backing() } else { bed.root() })?;
-    NodeTree::look_up(bed.root(), 0, tree.files())?;
-    let open = NodeTree::open(bed.root(), result.open_files)?;
-    let probe = Probe::start(probed_files(&bed, tree)?)?;
-    let kills = match kill_often(&bed, plan, &probe) {
+fn kill_held(kind: Kind, plan: &Plan, tree: NodeTree, result: &mut BlackoutFixture) -> Result<()> {
+    let fixture = fixtures::start(kind, true, result.nodes)?;
+    tree.build(if kind.backed_by_directory() { fixture.backing() } else { fixture.root() })?;
+    NodeTree::look_up(fixture.root(), 0, tree.files())?;
+    let open = NodeTree::open(fixture.root(), result.open_files)?;
+    let probe = Probe::start(probed_files(&fixture, tree)?)?;
+    let kills = match kill_often(&fixture, plan, &probe) {
         Ok(kills) => kills,
         Err(error) => {
             // A mount that hangs holds the probe: take it away before anything waits for it.
-            let words = bed.last_words();
-            drop(bed);
+            let words = fixture.last_words();
+            drop(fixture);
             drop(open);
             return Err(anyhow!("{error:#}{words}"));
         }
     };
     let seen = probe.finish()?;
-    result.belay = Some(beds::own_figures(&bed)?);
+    result.belay = Some(fixtures::own_figures(&fixture)?);
     drop(open);
     record(&seen, &kills, result);
-    bed.stop()
+    fixture.stop()
 }
 
-fn probed_files(bed: &Bed, tree: NodeTree) -> Result<Vec<PathBuf>> {
+fn probed_files(fixture: &Fixture, tree: NodeTree) -> Result<Vec<PathBuf>> {
     let candidates = tree.files().min(SAMPLE);
     if candidates == 0 {
-        return Ok(vec![make_file(bed.root())?]);
+        return Ok(vec![make_file(fixture.root())?]);
     }
     let step = candidates.div_ceil(PROBED).max(1);
     Ok((0..candidates)
         .step_by(usize::try_from(step)?)
-        .map(|i| bed.root().join(NodeTree::path(i)))
+        .map(|i| fixture.root().join(NodeTree::path(i)))
         .collect())
 }
 
-fn kill_often(bed: &Bed, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
+fn kill_often(fixture: &Fixture, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
     let mut random = StdRng::seed_from_u64(plan.seed);
     let mut kills = Vec::new();
     for number in 1..=plan.kills {
         // Asking belay costs time on the same CPU, so it is done while nothing is measured.
-        let daemon = bed.daemon_pid()?;
+        let daemon = fixture.daemon_pid()?;
         probe
             .wait_for_answers(probe.now(), ANSWERS, LIMIT)
             .with_context(|| format!("before kill {number}"))?;
@@ -174,22 +174,22 @@ fn kill_often(bed: &Bed, plan: &Plan, probe: &Probe) -> Result<Vec<Kill>> {
             .wait_for_answers(dead, ANSWERS, LIMIT)
             .with_context(|| format!("after kill {number}"))?;
         kills.push(Kill { at, until: probe.now() });
-        wait_for_crash(bed, number).with_context(|| format!("after kill {number}"))?;
+        wait_for_crash(fixture, number).with_context(|| format!("after kill {number}"))?;
     }
     Ok(kills)
 }
 
 /// Waits until belay has counted this many crashes: only then is its `daemon.pid` that of the successor.
-fn wait_for_crash(bed: &Bed, number: usize) -> Result<()> {
+fn wait_for_crash(fixture: &Fixture, number: usize) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
-    while beds::crashes(bed)? < number as u64 {
+    while fixtures::crashes(fixture)? < number as u64 {
         ensure!(Instant::now() < deadline, "belay did not count crash {number} within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-fn record(seen: &Seen, kills: &[Kill], result: &mut BlackoutBed) {
+fn record(seen: &Seen, kills: &[Kill], result: &mut BlackoutFixture) {
     let found = gaps(&seen.answers, kills);
     result.pause_us = found.around_kills.iter().copied().map(us).collect();
     result.pause = Spread::of(&result.pause_us);
@@ -216,7 +216,7 @@ mod tests {
         let ms = Duration::from_millis;
         let seen =
             Seen { answers: [0, 1, 2, 9, 10, 11].map(ms).to_vec(), errors: 0, first_error: None };
-        let mut result = BlackoutBed::default();
+        let mut result = BlackoutFixture::default();
         record(&seen, &[Kill { at: Duration::from_micros(2_500), until: ms(10) }], &mut result);
         assert_eq!(result.pause_us, [7_000.0]);
         assert_eq!(result.answers, 6);

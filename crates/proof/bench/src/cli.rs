@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::beds::Beds;
 use crate::begun::{Begun, Common};
-use crate::model::{BlackoutBed, BlackoutRun, CostRun, Failure, MemoryRun, Results};
+use crate::fixtures::Fixtures;
+use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun, Results};
 use crate::ops::Op;
 use crate::path::{self, CountedArgs, PathArgs};
 use crate::recovery::{self, RecoveryArgs};
@@ -54,8 +54,8 @@ struct CostArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, default_value = "passthrough-ll,bindfs")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "passthrough-ll,bindfs")]
+    fixtures: Fixtures,
     /// Operations, separated by commas; all if not given
     #[arg(long, value_delimiter = ',')]
     ops: Vec<Op>,
@@ -84,8 +84,8 @@ struct MemoryArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, default_value = "bindfs")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "bindfs")]
+    fixtures: Fixtures,
     /// Nodes to be looked up
     #[arg(long, default_value_t = 1_000_000)]
     nodes: u64,
@@ -102,8 +102,8 @@ struct BlackoutArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, default_value = "all")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "all")]
+    fixtures: Fixtures,
     /// Kills of each held daemon
     #[arg(long, default_value_t = 100)]
     kills: usize,
@@ -173,38 +173,38 @@ fn run_cost(args: CostArgs) -> Result<bool> {
         rounds: plan.rounds,
         sessions: plan.sessions,
         batch_ms: u64::try_from(plan.batch.as_millis()).unwrap_or(u64::MAX),
-        beds: Vec::new(),
+        fixtures: Vec::new(),
     };
-    for kind in args.beds.0 {
-        let bed = cost::measure(kind, &plan);
-        match bed.geometric_mean {
+    for kind in args.fixtures.0 {
+        let fixture = cost::measure(kind, &plan);
+        match fixture.geometric_mean {
             Some(mean) => println!(
                 "{kind}: geometric mean {mean:.4} over {} cases; daemons on CPUs {} (bare) and {} ({})",
-                bed.cases.len(),
-                bed.daemon_cpus[0],
-                bed.daemon_cpus[1],
+                fixture.cases.len(),
+                fixture.daemon_cpus[0],
+                fixture.daemon_cpus[1],
                 if args.aa { "bare too" } else { "held" },
             ),
             None => println!("{kind}: nothing was measured"),
         }
-        run.beds.push(bed);
+        run.fixtures.push(fixture);
         begun.write(Results::Cost(run.clone()))?;
     }
     println!("results: {}", begun.path().display());
-    Ok(run.beds.iter().all(|b| b.failures.is_empty()))
+    Ok(run.fixtures.iter().all(|b| b.failures.is_empty()))
 }
 
 fn run_memory(args: &MemoryArgs) -> Result<bool> {
     let begun = Begun::new(&args.common, if args.aa { "memory-aa" } else { "memory" })?;
-    let mut run = MemoryRun { aa: args.aa, beds: Vec::new(), failures: Vec::new() };
-    for kind in &args.beds.0 {
+    let mut run = MemoryRun { aa: args.aa, fixtures: Vec::new(), failures: Vec::new() };
+    for kind in &args.fixtures.0 {
         match memory::measure(*kind, args.nodes, args.files, args.aa) {
-            Ok(bed) => {
-                let s = &bed.summary;
+            Ok(fixture) => {
+                let s = &fixture.summary;
                 println!(
                     "{kind}: {} nodes: belay {:.1} bytes/node, {} bytes fixed; daemon {:+.1} bytes/node (bare {:.1}), \
                      {:+} bytes fixed; {} bytes per open file",
-                    bed.nodes,
+                    fixture.nodes,
                     s.belay_per_node,
                     s.belay_fixed,
                     s.daemon_per_node,
@@ -212,7 +212,7 @@ fn run_memory(args: &MemoryArgs) -> Result<bool> {
                     s.daemon_fixed,
                     s.per_open_file.map_or("-".to_owned(), |b| format!("{b:+.1}")),
                 );
-                run.beds.push(bed);
+                run.fixtures.push(fixture);
             }
             Err(error) => run.failures.push(Failure::new(kind, &error)),
         }
@@ -239,24 +239,24 @@ fn run_blackout(args: &BlackoutArgs) -> Result<bool> {
         nodes: args.nodes,
         open_files: args.open_files,
         kills: args.kills,
-        beds: Vec::new(),
+        fixtures: Vec::new(),
         failures: Vec::new(),
     };
-    for kind in &args.beds.0 {
+    for kind in &args.fixtures.0 {
         match blackout::measure(*kind, &plan, !args.bare_only, &mut run.failures) {
-            Ok(bed) => {
-                print_blackout(&bed);
-                run.beds.push(bed);
+            Ok(fixture) => {
+                print_blackout(&fixture);
+                run.fixtures.push(fixture);
             }
             Err(error) => run.failures.push(Failure::new(kind, &error)),
         }
         begun.write(Results::Blackout(run.clone()))?;
     }
     println!("results: {}", begun.path().display());
-    Ok(run.failures.is_empty() && run.beds.iter().all(|b| b.errors == 0))
+    Ok(run.failures.is_empty() && run.fixtures.iter().all(|b| b.errors == 0))
 }
 
-fn print_blackout(bed: &BlackoutBed) {
+fn print_blackout(fixture: &BlackoutFixture) {
     let show = |spread: &Option<crate::stats::Spread>| {
         spread.as_ref().map_or("-".to_owned(), |s| {
             format!("{:.2} / {:.2} / {:.2} ms", s.median / 1e3, s.p99 / 1e3, s.max / 1e3)
@@ -265,14 +265,14 @@ fn print_blackout(bed: &BlackoutBed) {
     println!(
         "{:<15} {} nodes, {} open files: bare start {}; pause {} ({} kills, {} errors in {} answers); \
          median / p99 / max",
-        bed.bed,
-        bed.nodes,
-        bed.open_files,
-        show(&bed.bare_start),
-        show(&bed.pause),
-        bed.pause_us.len(),
-        bed.errors,
-        bed.answers,
+        fixture.fixture,
+        fixture.nodes,
+        fixture.open_files,
+        show(&fixture.bare_start),
+        show(&fixture.pause),
+        fixture.pause_us.len(),
+        fixture.errors,
+        fixture.answers,
     );
 }
 
@@ -285,17 +285,17 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
         for line in [
-            "belay-bench cost --beds passthrough_ll,bindfs --rounds 3 --pin none --ops stat,seq-read-4k --quick --aa",
+            "belay-bench cost --fixtures passthrough_ll,bindfs --rounds 3 --pin none --ops stat,seq-read-4k --quick --aa",
             "belay-bench memory --nodes 1000 --files 10",
-            "belay-bench blackout --beds all --kills 5 --nodes 1000000 --open-files 10000",
+            "belay-bench blackout --fixtures all --kills 5 --nodes 1000000 --open-files 10000",
             "belay-bench path --count 1000 --no-instructions --pin 0",
             "belay-bench counted negative-lookup held 100",
             "belay-bench report --in a --out b",
-            "belay-bench refuse --beds sshfs --rounds 2 --macro-rounds 0 --file-mib 4 --no-control",
+            "belay-bench refuse --fixtures sshfs --rounds 2 --macro-rounds 0 --file-mib 4 --no-control",
             "belay-bench refuse --workloads sort,openssh,postmark --scale paper --pin none",
-            "belay-bench membrane --beds fuse2fs-ext2,fusefat --rounds 2 --workloads sort --scale tiny --policy epoch",
-            "belay-bench recovery --beds fusefat --crashes 5 --series dirty,changes --records 10,100 --dirty-mb 1",
-            "belay-bench restart --beds avfs --crashes 5 --plain 2 --size-mb 10 --signal KILL",
+            "belay-bench membrane --fixtures fuse2fs-ext2,fusefat --rounds 2 --workloads sort --scale tiny --policy epoch",
+            "belay-bench recovery --fixtures fusefat --crashes 5 --series dirty,changes --records 10,100 --dirty-mb 1",
+            "belay-bench restart --fixtures avfs --crashes 5 --plain 2 --size-mb 10 --signal KILL",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }

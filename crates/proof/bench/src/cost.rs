@@ -12,12 +12,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use belay_testbed::{Bed, Kind};
+use belay_fixtures::{Fixture, Kind};
 
-use crate::beds;
 use crate::clients::{Worker, sample};
+use crate::fixtures;
 use crate::machine;
-use crate::model::{CostBed, CostCase, Failure, Load, Pair};
+use crate::model::{CostCase, CostFixture, Failure, Load, Pair};
 use crate::ops::{Op, SharedBuffer, buffers};
 use crate::pairs::summarise;
 use crate::procmem::io_calls;
@@ -51,9 +51,9 @@ struct Case {
 }
 
 /// Measures one daemon. What fails is part of the result.
-pub fn measure(kind: Kind, plan: &Plan) -> CostBed {
-    let mut bed = CostBed {
-        bed: kind.to_string(),
+pub fn measure(kind: Kind, plan: &Plan) -> CostFixture {
+    let mut fixture = CostFixture {
+        fixture: kind.to_string(),
         daemon_cpus: [String::new(), String::new()],
         load: Load { before: machine::load(), after: 0.0 },
         geometric_mean: None,
@@ -74,15 +74,15 @@ pub fn measure(kind: Kind, plan: &Plan) -> CostBed {
         })
         .collect();
     for number in 0..plan.sessions {
-        if let Err(error) = session(kind, plan, number, &mut cases, &mut bed) {
-            bed.failures.push(Failure::new(format!("{kind}, session {}", number + 1), &error));
+        if let Err(error) = session(kind, plan, number, &mut cases, &mut fixture) {
+            fixture.failures.push(Failure::new(format!("{kind}, session {}", number + 1), &error));
         }
     }
-    bed.load.after = machine::load();
-    bed.cases = cases.into_iter().filter_map(finish).collect();
-    let ratios: Vec<f64> = bed.cases.iter().map(|c| c.estimate.ratio).collect();
-    bed.geometric_mean = geometric_mean(&ratios);
-    bed
+    fixture.load.after = machine::load();
+    fixture.cases = cases.into_iter().filter_map(finish).collect();
+    let ratios: Vec<f64> = fixture.cases.iter().map(|c| c.estimate.ratio).collect();
+    fixture.geometric_mean = geometric_mean(&ratios);
+    fixture
 }
 
 fn finish(case: Case) -> Option<CostCase> {
@@ -101,15 +101,15 @@ fn session(
     plan: &Plan,
     number: usize,
     cases: &mut [Case],
-    result: &mut CostBed,
+    result: &mut CostFixture,
 ) -> Result<()> {
     // Whoever starts first may get the better place in memory: take turns.
     let (bare, held) = if number.is_multiple_of(2) {
-        let bare = beds::start(kind, false, 0)?;
-        (bare, beds::start(kind, !plan.aa, 0)?)
+        let bare = fixtures::start(kind, false, 0)?;
+        (bare, fixtures::start(kind, !plan.aa, 0)?)
     } else {
-        let held = beds::start(kind, !plan.aa, 0)?;
-        (beds::start(kind, false, 0)?, held)
+        let held = fixtures::start(kind, !plan.aa, 0)?;
+        (fixtures::start(kind, false, 0)?, held)
     };
     result.daemon_cpus =
         [machine::allowed_cpus(bare.daemon_pid()?), machine::allowed_cpus(held.daemon_pid()?)];
@@ -126,7 +126,7 @@ fn session(
             print_case(kind, case);
         }
     }
-    let crashes = beds::crashes(&held)?;
+    let crashes = fixtures::crashes(&held)?;
     ensure!(
         crashes == 0,
         "belay counted {crashes} crashes of the daemon in the course of the measurement"
@@ -158,7 +158,7 @@ fn print_case(kind: Kind, case: &Case) {
     );
 }
 
-fn measure_case(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) -> Result<()> {
+fn measure_case(case: &mut Case, plan: &Plan, number: usize, sides: [&Fixture; 2]) -> Result<()> {
     let result = measure_sides(case, plan, number, sides);
     // Keeps the number of nodes small: some daemons hold a descriptor for each.
     for side in sides {
@@ -173,7 +173,7 @@ fn measure_case(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) -
     result
 }
 
-fn measure_sides(case: &mut Case, plan: &Plan, number: usize, sides: [&Bed; 2]) -> Result<()> {
+fn measure_sides(case: &mut Case, plan: &Plan, number: usize, sides: [&Fixture; 2]) -> Result<()> {
     // Whose files are made first is as much a matter of turns as whose daemon is.
     let held_first = number % 2 == 1;
     let buffers = buffers(case.threads);
@@ -239,8 +239,12 @@ fn calibrate(workers: &mut [Box<dyn Worker>], aim: Duration, limit: u64) -> Resu
 }
 
 /// The daemon's `read` and `write` calls for one operation of the first worker's.
-fn calls_per_op(workers: &mut [Box<dyn Worker>], batch: u64, bed: &Bed) -> Result<Option<f64>> {
-    let pid = bed.daemon_pid()?;
+fn calls_per_op(
+    workers: &mut [Box<dyn Worker>],
+    batch: u64,
+    fixture: &Fixture,
+) -> Result<Option<f64>> {
+    let pid = fixture.daemon_pid()?;
     let worker = workers.first_mut().context("a case needs a worker")?;
     worker.prepare(batch)?;
     let before = io_calls(pid);

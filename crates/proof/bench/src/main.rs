@@ -13,12 +13,12 @@
 //! All but the last each write one results file, whose format [`model`] documents.
 #![forbid(unsafe_code)]
 
-mod beds;
 mod begun;
 mod blackout;
 mod cli;
 mod clients;
 mod cost;
+mod fixtures;
 mod machine;
 mod memory;
 mod model;

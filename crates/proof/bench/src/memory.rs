@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use belay_testbed::{Bed, Kind};
+use belay_fixtures::{Fixture, Kind};
 
-use crate::beds::{self, belay_processes};
-use crate::model::{MemoryBed, MemoryPoint, MemorySummary, ProcessMemory};
+use crate::fixtures::{self, belay_processes};
+use crate::model::{MemoryFixture, MemoryPoint, MemorySummary, ProcessMemory};
 use crate::nodes::NodeTree;
 use crate::procmem::{memfd_bytes, memory};
 use crate::stats::fit_line;
@@ -18,20 +18,20 @@ const STEPS: u64 = 4;
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// Measures one daemon with up to `nodes` nodes and `open_files` open files; `aa` compares bare with bare.
-pub fn measure(kind: Kind, nodes: u64, open_files: u64, aa: bool) -> Result<MemoryBed> {
-    let (nodes, open_files) = beds::capped(kind, nodes, open_files)?;
+pub fn measure(kind: Kind, nodes: u64, open_files: u64, aa: bool) -> Result<MemoryFixture> {
+    let (nodes, open_files) = fixtures::capped(kind, nodes, open_files)?;
     let tree = NodeTree::of_nodes(nodes);
     let open_files = open_files.min(tree.files());
     // Both are up at the same time: what the two daemons share is then divided alike.
-    let bare = beds::start(kind, false, nodes)?;
-    let held = beds::start(kind, !aa, nodes)?;
-    let points = |bed: &Bed| climb(bed, tree, open_files);
+    let bare = fixtures::start(kind, false, nodes)?;
+    let held = fixtures::start(kind, !aa, nodes)?;
+    let points = |fixture: &Fixture| climb(fixture, tree, open_files);
     let bare_points = points(&bare).context("on the bare mount")?;
     let held_points = points(&held).context("on the held mount")?;
     bare.stop()?;
     held.stop()?;
-    Ok(MemoryBed {
-        bed: kind.to_string(),
+    Ok(MemoryFixture {
+        fixture: kind.to_string(),
         nodes: NodeTree::nodes_with(tree.files()),
         open_files,
         summary: summarise(&bare_points, &held_points),
@@ -41,36 +41,36 @@ pub fn measure(kind: Kind, nodes: u64, open_files: u64, aa: bool) -> Result<Memo
 }
 
 /// Measures while more and more nodes are looked up, and then with files open.
-fn climb(bed: &Bed, tree: NodeTree, open_files: u64) -> Result<Vec<MemoryPoint>> {
+fn climb(fixture: &Fixture, tree: NodeTree, open_files: u64) -> Result<Vec<MemoryPoint>> {
     // Where the tree must be made through the mount, making it caches its nodes, and there is no climb to watch.
-    let behind = bed.kind().backed_by_directory();
-    let mut points = vec![settled(bed, 0, 0)?];
-    tree.build(if behind { bed.backing() } else { bed.root() })?;
+    let behind = fixture.kind().backed_by_directory();
+    let mut points = vec![settled(fixture, 0, 0)?];
+    tree.build(if behind { fixture.backing() } else { fixture.root() })?;
     let mut done = 0;
     for step in 1..=STEPS {
         let next = tree.files() * step / STEPS;
-        NodeTree::look_up(bed.root(), done, next)?;
+        NodeTree::look_up(fixture.root(), done, next)?;
         done = next;
         if behind || step == STEPS {
-            points.push(settled(bed, NodeTree::nodes_with(done), 0)?);
+            points.push(settled(fixture, NodeTree::nodes_with(done), 0)?);
         }
     }
     if open_files > 0 {
-        let files = NodeTree::open(bed.root(), open_files)?;
-        points.push(settled(bed, NodeTree::nodes_with(done), open_files)?);
+        let files = NodeTree::open(fixture.root(), open_files)?;
+        points.push(settled(fixture, NodeTree::nodes_with(done), open_files)?);
         drop(files);
     }
     Ok(points)
 }
 
 /// The memory once it no longer changes.
-fn settled(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
+fn settled(fixture: &Fixture, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
     let deadline = Instant::now() + SETTLE;
-    let mut last = point(bed, nodes, open_files)?;
+    let mut last = point(fixture, nodes, open_files)?;
     let mut calm = 0;
     while calm < 3 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(100));
-        let next = point(bed, nodes, open_files)?;
+        let next = point(fixture, nodes, open_files)?;
         let (a, b) = (total(&last), total(&next));
         calm = if (a - b).abs() <= a / 1_000 { calm + 1 } else { 0 };
         last = next;
@@ -78,9 +78,9 @@ fn settled(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
     Ok(last)
 }
 
-fn point(bed: &Bed, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
-    let daemon = bed.daemon_pid()?;
-    let belay = belay_processes(bed)?;
+fn point(fixture: &Fixture, nodes: u64, open_files: u64) -> Result<MemoryPoint> {
+    let daemon = fixture.daemon_pid()?;
+    let belay = belay_processes(fixture)?;
     let pids: Vec<u32> =
         [Some(daemon), belay.supervisor, belay.keeper].into_iter().flatten().collect();
     Ok(MemoryPoint {

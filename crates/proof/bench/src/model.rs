@@ -118,14 +118,14 @@ pub struct CostRun {
     /// Aimed length of one sample.
     pub batch_ms: u64,
     /// One entry for each daemon.
-    pub beds: Vec<CostBed>,
+    pub fixtures: Vec<CostFixture>,
 }
 
 /// Cost of holding one daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CostBed {
+pub struct CostFixture {
     /// Name of the daemon.
-    pub bed: String,
+    pub fixture: String,
     /// CPUs that the daemons themselves were found to be allowed, bare and held.
     pub daemon_cpus: [String; 2],
     /// Load of the machine.
@@ -192,16 +192,16 @@ pub struct MemoryRun {
     /// Bare against bare.
     pub aa: bool,
     /// One entry for each daemon.
-    pub beds: Vec<MemoryBed>,
+    pub fixtures: Vec<MemoryFixture>,
     /// What failed.
     pub failures: Vec<Failure>,
 }
 
 /// Memory that holding one daemon takes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MemoryBed {
+pub struct MemoryFixture {
     /// Name of the daemon.
-    pub bed: String,
+    pub fixture: String,
     /// Nodes looked up in the end, directories included.
     pub nodes: u64,
     /// Files held open besides.
@@ -273,16 +273,16 @@ pub struct BlackoutRun {
     /// Kills for each daemon.
     pub kills: usize,
     /// One entry for each daemon.
-    pub beds: Vec<BlackoutBed>,
+    pub fixtures: Vec<BlackoutFixture>,
     /// What failed.
     pub failures: Vec<Failure>,
 }
 
 /// How long applications wait for one daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BlackoutBed {
+pub struct BlackoutFixture {
     /// Name of the daemon.
-    pub bed: String,
+    pub fixture: String,
     /// Nodes that were cached while the daemon was killed.
     pub nodes: u64,
     /// Files that were open.

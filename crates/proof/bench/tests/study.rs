@@ -26,14 +26,14 @@ fn json(path: &Path) -> serde_json::Value {
 #[test]
 fn tables_come_out_of_short_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let refuse = "refuse --beds avfs --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
+    let refuse = "refuse --fixtures avfs --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
                   --workloads sort --scale tiny --pin none";
     if bench(refuse, dir.path()).is_none() {
         return;
     }
     let run = json(&dir.path().join("refuse-unpinned.json"));
-    for bed in run["results"]["beds"].as_array().unwrap() {
-        let cases = bed["cases"].as_array().unwrap();
+    for fixture in run["results"]["fixtures"].as_array().unwrap() {
+        let cases = fixture["cases"].as_array().unwrap();
         let ops: Vec<_> = cases.iter().map(|case| case["result"]["op"].as_str().unwrap()).collect();
         assert_eq!(
             ops,
@@ -54,16 +54,17 @@ fn tables_come_out_of_short_runs() {
             }
         }
     }
-    let restart = "restart --beds bindfs --crashes 3 --plain 2 --size-mb 3 --starts 2 --pin none";
+    let restart =
+        "restart --fixtures bindfs --crashes 3 --plain 2 --size-mb 3 --starts 2 --pin none";
     bench(restart, dir.path());
     let run = json(&dir.path().join("restart-unpinned.json"));
-    let bed = &run["results"]["beds"][0];
-    let count = |name: &str| bed[name].as_array().unwrap().len();
+    let fixture = &run["results"]["fixtures"][0];
+    let count = |name: &str| fixture[name].as_array().unwrap().len();
     assert_eq!(
         (count("crashes"), count("crashed_s"), count("bare_s"), count("held_s")),
         (3, 3, 2, 2)
     );
-    for crash in bed["crashes"].as_array().unwrap() {
+    for crash in fixture["crashes"].as_array().unwrap() {
         let phases = &crash["phases_us"];
         let at = |name: &str| phases[name].as_f64().unwrap();
         // Not `spawned`: that is when the supervisor came back from the start, and the successor may be quicker.
@@ -71,15 +72,15 @@ fn tables_come_out_of_short_runs() {
         assert!(crash["blackout_us"].as_f64().unwrap() >= at("ready"), "{crash}");
     }
     // Daemons that buffer.
-    let membrane = "membrane --beds fuse2fs-ext2 --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
+    let membrane = "membrane --fixtures fuse2fs-ext2 --sessions 2 --rounds 2 --file-mib 1 --files 2 --macro-rounds 2 \
                     --workloads sort --scale tiny --pin none";
     bench(membrane, dir.path());
     let run = json(&dir.path().join("membrane-unpinned.json"));
-    assert_eq!(run["results"]["beds"][0]["cases"].as_array().unwrap().len(), 7, "{run}");
-    let recovery = "recovery --beds fuse2fs-ext2 --crashes 2 --starts 2 --dirty-mb 2 --sessions 5 --records 300 --pin none";
+    assert_eq!(run["results"]["fixtures"][0]["cases"].as_array().unwrap().len(), 7, "{run}");
+    let recovery = "recovery --fixtures fuse2fs-ext2 --crashes 2 --starts 2 --dirty-mb 2 --sessions 5 --records 300 --pin none";
     bench(recovery, dir.path());
     let run = json(&dir.path().join("recovery-unpinned.json"));
-    let cases = run["results"]["beds"][0]["cases"].as_array().unwrap();
+    let cases = run["results"]["fixtures"][0]["cases"].as_array().unwrap();
     let records = |series: &str| -> Vec<u64> {
         let case = cases.iter().find(|case| case["series"] == series).unwrap();
         case["crashes"].as_array().unwrap().iter().map(|c| c["records"].as_u64().unwrap()).collect()

@@ -1,6 +1,6 @@
 //! When two outcomes count as the same.
 
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 
 use crate::generate::Scope;
 use crate::ops::{ANOTHER_TIME, Outcome, Value};

@@ -1,11 +1,11 @@
-//! Kills a bed's daemon at moments of its choice.
+//! Kills a fixture's daemon at moments of its choice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::{Bed, Mode, Signal, process};
+use belay_fixtures::{Fixture, Mode, Signal, process};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -55,7 +55,7 @@ impl Toll {
     }
 }
 
-/// A bed held by belay, with these arguments, for somebody who kills its daemon: however often it
+/// A fixture held by belay, with these arguments, for somebody who kills its daemon: however often it
 /// dies, that is not its own fault, so belay is not to give it up, unless the arguments say so.
 pub fn held(belay_args: &[String]) -> Mode {
     let mut extra_args = belay_args.to_vec();
@@ -66,20 +66,20 @@ pub fn held(belay_args: &[String]) -> Mode {
 }
 
 /// Kills until it is stopped or has killed enough. Meant for a thread of its own; failures are left in the toll.
-pub fn run(bed: &Bed, plan: &Plan, toll: &Toll) {
-    if let Err(error) = hunt(bed, plan, toll) {
+pub fn run(fixture: &Fixture, plan: &Plan, toll: &Toll) {
+    if let Err(error) = hunt(fixture, plan, toll) {
         *toll.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{error:#}"));
     }
 }
 
-fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
+fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x6b69_6c6c);
-    let mut victim = bed.daemon_pid()?;
+    let mut victim = fixture.daemon_pid()?;
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
         // One in ten dies as soon as it is seen: probably while it recovers. Most are waited for until they serve: how long
         // that takes changes with what else the machine does.
         if rng.random_bool(0.8) {
-            serving(bed, plan.start, &toll.stop)?;
+            serving(fixture, plan.start, &toll.stop)?;
         }
         let pause = pause(plan.every, &mut rng);
         if !rng.random_bool(0.1) && toll.stop.wait(pause) || toll.stop.asked() {
@@ -92,30 +92,30 @@ fn hunt(bed: &Bed, plan: &Plan, toll: &Toll) -> Result<()> {
             aim(progress, Duration::from_micros(rng.random_range(0..300)));
         }
         if let Err(error) = process::kill(victim, signal) {
-            bed.check()?;
-            if bed.daemon_pid()? == victim {
+            fixture.check()?;
+            if fixture.daemon_pid()? == victim {
                 return Err(error);
             }
         } else {
             toll.kills.fetch_add(1, Ordering::Relaxed);
-            if !bed.is_held() {
+            if !fixture.is_held() {
                 return Ok(());
             }
         }
-        victim = successor(bed, victim, &toll.stop)?;
+        victim = successor(fixture, victim, &toll.stop)?;
     }
     Ok(())
 }
 
 /// Waits until the daemon serves; of a bare one, for as long as a start takes.
-fn serving(bed: &Bed, start: Duration, stop: &Stop) -> Result<()> {
-    if !bed.is_held() {
+fn serving(fixture: &Fixture, start: Duration, stop: &Stop) -> Result<()> {
+    if !fixture.is_held() {
         stop.wait(start);
         return Ok(());
     }
     let deadline = Instant::now() + SUCCESSOR;
     let mut wait = Duration::from_millis(2);
-    while bed.belay_status()?["state"] != "serving" {
+    while fixture.belay_status()?["state"] != "serving" {
         if stop.asked() || Instant::now() > deadline {
             return Ok(());
         }
@@ -145,13 +145,13 @@ fn aim(progress: &AtomicU64, delay: Duration) {
 }
 
 /// Waits for a daemon other than `old`. When a stop is asked for meanwhile, it is still waited for.
-fn successor(bed: &Bed, old: u32, stop: &Stop) -> Result<u32> {
+fn successor(fixture: &Fixture, old: u32, stop: &Stop) -> Result<u32> {
     let begin = Instant::now();
     let deadline = begin + SUCCESSOR;
     let mut wait = Duration::from_millis(1);
     let mut insisted = false;
     loop {
-        let seen = bed.daemon_pid();
+        let seen = fixture.daemon_pid();
         if matches!(seen, Ok(pid) if pid == old) && begin.elapsed() > SURVIVED && !insisted {
             insisted = true;
             let _ = process::kill(old, Signal::KILL);
@@ -164,7 +164,7 @@ fn successor(bed: &Bed, old: u32, stop: &Stop) -> Result<u32> {
             }
             Err(_) => return seen.with_context(|| format!("no successor within {SUCCESSOR:?}")),
         }
-        bed.check()?;
+        fixture.check()?;
         if stop.asked() {
             std::thread::sleep(wait);
         } else {

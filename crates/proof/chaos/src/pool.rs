@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::Bed;
-use belay_testbed::process::Process;
+use belay_fixtures::Fixture;
+use belay_fixtures::process::Process;
 
 use crate::ops::{Batch, Op};
 use crate::worker::{Answer, Order};
@@ -30,11 +30,16 @@ struct Worker {
 }
 
 impl Pool {
-    /// Starts so many workers on `bed`. An operation that takes longer than `limit` counts as hanging.
-    pub fn start(name: &'static str, bed: &Bed, count: usize, limit: Duration) -> Result<Self> {
+    /// Starts so many workers on `fixture`. An operation that takes longer than `limit` counts as hanging.
+    pub fn start(
+        name: &'static str,
+        fixture: &Fixture,
+        count: usize,
+        limit: Duration,
+    ) -> Result<Self> {
         let done = Arc::new(AtomicU64::new(0));
         let workers = (0..count)
-            .map(|_| Worker::start(bed, Arc::clone(&done)))
+            .map(|_| Worker::start(fixture, Arc::clone(&done)))
             .collect::<Result<_>>()
             .with_context(|| format!("starting the workers on {name}"))?;
         Ok(Self { name, workers, limit, done })
@@ -77,14 +82,14 @@ impl Pool {
 }
 
 impl Worker {
-    fn start(bed: &Bed, done: Arc<AtomicU64>) -> Result<Self> {
+    fn start(fixture: &Fixture, done: Arc<AtomicU64>) -> Result<Self> {
         let mut command =
             Command::new(std::env::current_exe().context("finding this program's own path")?);
-        command.arg("worker").arg("--root").arg(bed.root());
-        if bed.kind().has_own_numbers() {
+        command.arg("worker").arg("--root").arg(fixture.root());
+        if fixture.kind().has_own_numbers() {
             command.arg("--own-numbers");
         }
-        if bed.kind().numbers_directories_by_path() {
+        if fixture.kind().numbers_directories_by_path() {
             command.arg("--directories-by-path");
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use belay_testbed::{Kind, find_number};
+use belay_fixtures::{Kind, find_number};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -72,10 +72,10 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// What became of one bed.
+/// What became of one fixture.
 #[derive(Clone, Debug, Serialize)]
-pub struct BedReport {
-    pub bed: Kind,
+pub struct FixtureReport {
+    pub fixture: Kind,
     pub oracle: Oracle,
     pub seed: u64,
     pub processes: usize,
@@ -96,12 +96,12 @@ pub struct BedReport {
     pub status: Option<Value>,
 }
 
-impl fmt::Display for BedReport {
+impl fmt::Display for FixtureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{:<15} {} ops, {} kills, {} divergences, {} errors in {:.1} s",
-            self.bed, self.ops, self.kills, self.divergences, self.errors, self.seconds
+            self.fixture, self.ops, self.kills, self.divergences, self.errors, self.seconds
         )?;
         if self.status.is_some() {
             write!(f, "; blackout median / p99 / max {}", self.blackout)?;
@@ -110,7 +110,7 @@ impl fmt::Display for BedReport {
     }
 }
 
-/// All beds of a soak.
+/// All fixtures of a soak.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Of this format.
@@ -119,19 +119,19 @@ pub struct Report {
     pub kills: u64,
     pub divergences: u64,
     pub errors: u64,
-    pub beds: Vec<BedReport>,
+    pub fixtures: Vec<FixtureReport>,
 }
 
 impl Report {
     /// Sums up.
-    pub fn new(beds: Vec<BedReport>) -> Self {
+    pub fn new(fixtures: Vec<FixtureReport>) -> Self {
         Self {
             version: 1,
-            ops: beds.iter().map(|b| b.ops).sum(),
-            kills: beds.iter().map(|b| b.kills).sum(),
-            divergences: beds.iter().map(|b| b.divergences).sum(),
-            errors: beds.iter().map(|b| b.errors).sum(),
-            beds,
+            ops: fixtures.iter().map(|b| b.ops).sum(),
+            kills: fixtures.iter().map(|b| b.kills).sum(),
+            divergences: fixtures.iter().map(|b| b.divergences).sum(),
+            errors: fixtures.iter().map(|b| b.errors).sum(),
+            fixtures,
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, process};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, process};
 use clap::ValueEnum;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -112,15 +112,15 @@ pub fn run(args: &ScribbleArgs) -> Result<bool> {
 /// One mount, from its start to its end.
 fn scribble(held: Held, rng: &mut ChaCha12Rng, toll: &mut Toll) -> Result<()> {
     let kind = held.kind()?;
-    let options = BedOptions { image_mib: 32, ..BedOptions::default() };
+    let options = FixtureOptions { image_mib: 32, ..FixtureOptions::default() };
     let policy = ["--policy".to_owned(), held.name(), "--max-crashes=5".to_owned()];
-    let bed = Bed::start(kind, &Mode::Held { extra_args: policy.to_vec() }, &options)?;
+    let fixture = Fixture::start(kind, &Mode::Held { extra_args: policy.to_vec() }, &options)?;
     toll.mounts += 1;
-    let first = bed.belay_status()?;
+    let first = fixture.belay_status()?;
     let pids = ["/supervisor/pid", "/keeper/pid"].map(|path| pid(&first, path));
     let [Some(supervisor), Some(keeper)] = pids else { bail!("no processes in {first}") };
     let recorder = recorder(supervisor)?;
-    let mut pool = Pool::start("the mount", &bed, 2, ANSWER)?;
+    let mut pool = Pool::start("the mount", &fixture, 2, ANSWER)?;
     let mut generator =
         Generator::new(rng.random(), 2, Rules::scope(kind, Oracle::Bare), &Names::default());
     work(&mut pool, &generator.prologue());
@@ -134,12 +134,12 @@ fn scribble(held: Held, rng: &mut ChaCha12Rng, toll: &mut Toll) -> Result<()> {
             toll.words += 1;
         }
         if rng.random_bool(0.5)
-            && let Ok(victim) = bed.daemon_pid()
+            && let Ok(victim) = fixture.daemon_pid()
         {
             let signal = *[Signal::KILL, Signal::SEGV].choose(rng).unwrap_or(&Signal::KILL);
             toll.kills += u64::from(process::kill(victim, signal).is_ok());
         }
-        let Some(status) = ask(&bed)? else { break };
+        let Some(status) = ask(&fixture)? else { break };
         ensure!(
             pid(&status, "/supervisor/pid") == Some(supervisor),
             "the supervisor died: {status}"
@@ -149,18 +149,18 @@ fn scribble(held: Held, rng: &mut ChaCha12Rng, toll: &mut Toll) -> Result<()> {
         ensure!(peak.is_none_or(|peak| peak < MEMORY), "the supervisor took {peak:?} bytes");
     }
     drop(pool);
-    let words = bed.last_words();
+    let words = fixture.last_words();
     ensure!(!words.contains("panicked"), "a panic{words}");
-    toll.given_up += u64::from(bed.check().is_err());
-    bed.end(ANSWER)
+    toll.given_up += u64::from(fixture.check().is_err());
+    fixture.end(ANSWER)
 }
 
 /// The status; `None` if belay has given the mount up and ended.
-fn ask(bed: &Bed) -> Result<Option<Value>> {
+fn ask(fixture: &Fixture) -> Result<Option<Value>> {
     let begin = Instant::now();
-    match bed.belay_status() {
+    match fixture.belay_status() {
         Ok(status) => Ok(Some(status)),
-        Err(_) if bed.check().is_err() => Ok(None),
+        Err(_) if fixture.check().is_err() => Ok(None),
         Err(why) if begin.elapsed() > ANSWER => Err(why.context("belay hangs")),
         Err(why) => Err(why),
     }

@@ -20,7 +20,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn a_daemon_equals_itself() {
     let output = chaos(
-        "soak --subject bare --kills 0 --ops 3000 --seed 11 --beds passthrough-ll,passthrough-hl,ntfs-3g",
+        "soak --subject bare --kills 0 --ops 3000 --seed 11 --fixtures passthrough-ll,passthrough-hl,ntfs-3g",
     );
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains(" 0 divergences"), "{}", text(&output));
@@ -29,19 +29,19 @@ fn a_daemon_equals_itself() {
 #[test]
 fn a_plain_directory_is_an_oracle() {
     let output = chaos(
-        "soak --subject bare --kills 0 --ops 5000 --seed 12 --oracle dir --procs 3 --beds passthrough-ll",
+        "soak --subject bare --kills 0 --ops 5000 --seed 12 --oracle dir --procs 3 --fixtures passthrough-ll",
     );
     assert!(output.status.success(), "{}", text(&output));
 }
 
 #[test]
 fn an_unprotected_crash_is_noticed() {
-    let output = chaos("soak --subject bare --kills 1 --every 5ms --seed 13 --beds bindfs");
+    let output = chaos("soak --subject bare --kills 1 --every 5ms --seed 13 --fixtures bindfs");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let text = text(&output);
     assert!(
         text.contains("DIVERGENCE")
-            && text.contains("replay: belay-chaos soak --seed 13 --beds bindfs"),
+            && text.contains("replay: belay-chaos soak --seed 13 --fixtures bindfs"),
         "{text}"
     );
 }
@@ -50,9 +50,9 @@ fn an_unprotected_crash_is_noticed() {
 fn kills_are_dealt_out_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("report.json");
-    for (bed, kills) in [("passthrough-ll", 12), ("ntfs-3g", 5)] {
+    for (fixture, kills) in [("passthrough-ll", 12), ("ntfs-3g", 5)] {
         let output = chaos(&format!(
-            "soak --kills {kills} --every 10ms --seed 14 --beds {bed} --json {}",
+            "soak --kills {kills} --every 10ms --seed 14 --fixtures {fixture} --json {}",
             json.display()
         ));
         assert!(output.status.success(), "{}", text(&output));
@@ -60,7 +60,7 @@ fn kills_are_dealt_out_and_counted() {
             serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert_eq!(report["kills"], kills);
         assert_eq!(report["divergences"], 0);
-        assert_eq!(report["beds"][0]["blackout"]["max_us"], 1100.0);
+        assert_eq!(report["fixtures"][0]["blackout"]["max_us"], 1100.0);
     }
 }
 
@@ -74,7 +74,7 @@ fn the_demo_counts_crashes_and_finds_no_difference() {
 
 #[test]
 fn bad_input_is_explained() {
-    let output = chaos("soak --beds zfs");
+    let output = chaos("soak --fixtures zfs");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("sshfs"), "{}", text(&output));
 }

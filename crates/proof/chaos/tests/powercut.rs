@@ -19,7 +19,7 @@ fn a_disk_that_lies_is_noticed() {
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
     command.args(["powercut", "--cuts", "10", "--also", "0", "--seed", "4"]);
-    let output = command.args(["--beds", "fuse2fs-ext4", "--lying-disk"]).output().unwrap();
+    let output = command.args(["--fixtures", "fuse2fs-ext4", "--lying-disk"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(

@@ -43,7 +43,7 @@ fn a_bare_daemon_survives_nothing() {
         return;
     }
     let out = tempfile::tempdir().unwrap();
-    let args = "--beds bindfs --ops mkdir,stat --columns bare --signals KILL,SEGV";
+    let args = "--fixtures bindfs --ops mkdir,stat --columns bare --signals KILL,SEGV";
     let (output, study) = study(args, out.path());
     // Nothing here speaks against belay.
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -74,7 +74,7 @@ fn a_restart_alone_repeats_what_was_done() {
         return;
     }
     let out = tempfile::tempdir().unwrap();
-    let args = "--beds bindfs --ops rename,append --columns restart,belay";
+    let args = "--fixtures bindfs --ops rename,append --columns restart,belay";
     let (output, study) = study(args, out.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(which(&study, |e| e["reached"] == false), Vec::<String>::new());
@@ -97,7 +97,7 @@ fn a_restart_alone_repeats_what_was_done() {
 #[test]
 fn bad_names_are_explained() {
     for (args, word) in [
-        ("--only bindfs/rename/after-1", "BED/OPERATION/POINT/SIGNAL"),
+        ("--only bindfs/rename/after-1", "FIXTURE/OPERATION/POINT/SIGNAL"),
         ("--only bindfs/sync/received/KILL", "rename-exchange"),
         ("--ops sync", "rename-exchange"),
     ] {
@@ -122,7 +122,7 @@ fn checkpoints_keep_what_daemons_buffer() {
     }
     let out = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay-chaos"));
-    let args = "study membrane --beds fuse2fs-ext2 --every 8 \
+    let args = "study membrane --fixtures fuse2fs-ext2 --every 8 \
                 --rows rename,rename:accesses,flush:FSYNCDIR,commit:supervisor,commit:both";
     command.args(args.split_whitespace()).arg("--out").arg(out.path());
     let output = command.output().unwrap();

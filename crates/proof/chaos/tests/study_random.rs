@@ -20,7 +20,7 @@ fn study(args: &str, out: &Path) -> Option<(Output, serde_json::Value)> {
 #[test]
 fn crashes_are_survived_held_and_not_bare() {
     let dir = tempfile::tempdir().unwrap();
-    let args = "--beds bindfs,avfs --workloads sort,openssh --scale tiny --crashes 5 --seed 3";
+    let args = "--fixtures bindfs,avfs --workloads sort,openssh --scale tiny --crashes 5 --seed 3";
     let Some((output, json)) = study(args, dir.path()) else { return };
     assert!(output.status.success(), "{output:?}");
     let cells = json["cells"].as_array().unwrap();
@@ -45,7 +45,7 @@ fn crashes_are_survived_held_and_not_bare() {
 #[test]
 fn what_is_not_survived_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let args = "--beds bindfs --workloads openssh --scale tiny --crashes 40 --seed 3 --no-control \
+    let args = "--fixtures bindfs --workloads openssh --scale tiny --crashes 40 --seed 3 --no-control \
                 --patience 1 --signals TERM";
     let Some((output, json)) = study(args, dir.path()) else { return };
     assert_eq!(output.status.code(), Some(1), "{output:?}");

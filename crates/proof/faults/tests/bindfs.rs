@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use belay_faults::{Fault, FaultSignal, Plan, Point, Report, Target, Tracer};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, mounts};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, mounts};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -20,13 +20,13 @@ fn can_mount() -> bool {
     ok
 }
 
-fn bed() -> Bed {
-    bed_of(Kind::Bindfs)
+fn fixture() -> Fixture {
+    fixture_of(Kind::Bindfs)
 }
 
-fn bed_of(kind: Kind) -> Bed {
-    let options = BedOptions { repeatable: true, ..BedOptions::default() };
-    Bed::start(kind, &Mode::Bare, &options).unwrap()
+fn fixture_of(kind: Kind) -> Fixture {
+    let options = FixtureOptions { repeatable: true, ..FixtureOptions::default() };
+    Fixture::start(kind, &Mode::Bare, &options).unwrap()
 }
 
 fn mkdir() -> Target {
@@ -34,15 +34,15 @@ fn mkdir() -> Target {
 }
 
 /// Makes a directory by the mount while the daemon is traced; the call's error and what was seen.
-fn make(bed: &Bed, name: &str, plan: Plan) -> (Option<i32>, Report) {
-    let tracer = Tracer::attach(bed.daemon_pid().unwrap(), plan).unwrap();
-    let path = bed.root().join(name);
+fn make(fixture: &Fixture, name: &str, plan: Plan) -> (Option<i32>, Report) {
+    let tracer = Tracer::attach(fixture.daemon_pid().unwrap(), plan).unwrap();
+    let path = fixture.root().join(name);
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(std::fs::create_dir(path)));
     let result = told.recv_timeout(LIMIT);
     if result.is_err() {
         // So that nobody hangs, this test included.
-        mounts::unmount_by_force(bed.mountpoint());
+        mounts::unmount_by_force(fixture.mountpoint());
     }
     let report = tracer.finish().unwrap();
     (result.expect("it hangs").err().and_then(|e| e.raw_os_error()), report)
@@ -53,10 +53,10 @@ fn a_dry_run_tells_the_effects() {
     if !can_mount() {
         return;
     }
-    let bed = bed();
+    let fixture = fixture();
     for round in 0..3 {
         let plan = Plan { target: mkdir(), fault: None };
-        let (error, report) = make(&bed, &format!("new{round}"), plan);
+        let (error, report) = make(&fixture, &format!("new{round}"), plan);
         assert_eq!(error, None);
         assert!(!report.crashed && report.end.is_none(), "{report:?}");
         let request = report.request.unwrap();
@@ -68,8 +68,8 @@ fn a_dry_run_tells_the_effects() {
         assert!(request.effects.iter().all(|e| e.result == Some(0)), "{:?}", request.effects);
     }
     // It was let go: it serves, and ends as asked.
-    assert!(bed.backing().join("new0").is_dir());
-    bed.stop().unwrap();
+    assert!(fixture.backing().join("new0").is_dir());
+    fixture.stop().unwrap();
 }
 
 #[test]
@@ -77,13 +77,13 @@ fn others_requests_pass() {
     if !can_mount() {
         return;
     }
-    let bed = bed();
+    let fixture = fixture();
     let fault = Some(Fault { point: Point::Received, signal: FaultSignal::Kill });
-    let (error, report) = make(&bed, "other", Plan { target: mkdir(), fault });
+    let (error, report) = make(&fixture, "other", Plan { target: mkdir(), fault });
     assert_eq!(error, None);
     assert!(!report.crashed && report.request.is_none());
     assert!(report.opcodes.iter().any(|o| o == "MKDIR"), "{report:?}");
-    bed.stop().unwrap();
+    fixture.stop().unwrap();
 }
 
 #[test]
@@ -99,17 +99,20 @@ fn each_point_is_where_it_says() {
             (Point::BeforeReply, true, true),
             (Point::AfterReply, true, false),
         ] {
-            let bed = bed();
+            let fixture = fixture();
             let plan = Plan { target: mkdir(), fault: Some(Fault { point, signal }) };
-            let (error, report) = make(&bed, "new", plan);
+            let (error, report) = make(&fixture, "new", plan);
             let what = format!("{point} {signal}: {error:?} {report:?}");
             assert!(report.crashed, "{what}");
             assert_eq!(report.end, Some(format!("signal SIG{signal}")), "{what}");
             assert_eq!(error.is_some(), failed, "{what}");
-            let there: PathBuf = bed.backing().join("new");
+            let there: PathBuf = fixture.backing().join("new");
             assert_eq!(there.is_dir(), made, "{what}");
             // Nobody else took note of its end, so its owner can.
-            assert!(bed.daemon_pid().unwrap_err().to_string().contains("ended early"), "{what}");
+            assert!(
+                fixture.daemon_pid().unwrap_err().to_string().contains("ended early"),
+                "{what}"
+            );
         }
     }
 }
@@ -120,12 +123,12 @@ fn a_blocked_signal_does_not_help() {
     if !can_mount() {
         return;
     }
-    let bed = bed_of(Kind::Mergerfs);
+    let fixture = fixture_of(Kind::Mergerfs);
     let fault = Fault { point: Point::AfterEffect(1), signal: FaultSignal::Segv };
-    let (error, report) = make(&bed, "new", Plan { target: mkdir(), fault: Some(fault) });
+    let (error, report) = make(&fixture, "new", Plan { target: mkdir(), fault: Some(fault) });
     assert!(error.is_some(), "{report:?}");
     assert_eq!(report.end.as_deref(), Some("signal SIGSEGV"), "{report:?}");
-    assert!(bed.backing().join("new").is_dir());
+    assert!(fixture.backing().join("new").is_dir());
 }
 
 #[test]
@@ -133,13 +136,13 @@ fn a_dropped_tracer_lets_go() {
     if !can_mount() {
         return;
     }
-    let bed = bed();
+    let fixture = fixture();
     let plan = Plan { target: mkdir(), fault: None };
-    drop(Tracer::attach(bed.daemon_pid().unwrap(), plan.clone()).unwrap());
-    std::fs::create_dir(bed.root().join("new")).unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", bed.daemon_pid().unwrap()));
+    drop(Tracer::attach(fixture.daemon_pid().unwrap(), plan.clone()).unwrap());
+    std::fs::create_dir(fixture.root().join("new")).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.daemon_pid().unwrap()));
     assert!(status.unwrap().contains("TracerPid:\t0"));
-    bed.stop().unwrap();
+    fixture.stop().unwrap();
     let error = Tracer::attach(u32::MAX, plan).unwrap_err().to_string();
     assert!(error.contains("no process id"), "{error}");
 }

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use belay_testbed::process::run_ok;
+use belay_fixtures::process::run_ok;
 use tempfile::TempDir;
 use walkdir::WalkDir;
 
 use crate::outcome::{Outcome, forget_pages, hash};
 use crate::program::{self, Watch};
 
-/// Where `scripts/setup-study` leaves OpenSSH's sources, below the directory of the testbed's other things.
+/// Where `scripts/setup-study` leaves OpenSSH's sources, below the directory of the fixtures's other things.
 pub const OPENSSH: &str = "openssh.tar.gz";
 
 /// A date for what asks for one while it is built.
@@ -41,7 +41,7 @@ impl Source {
     /// # Errors
     /// When it is not there.
     pub fn openssh() -> Result<Self> {
-        let archive = belay_testbed::cache_dir()?.join(OPENSSH);
+        let archive = belay_fixtures::cache_dir()?.join(OPENSSH);
         ensure!(
             archive.is_file(),
             "{} is missing: run scripts/setup-study, which gets OpenSSH's sources",

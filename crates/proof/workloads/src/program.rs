@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::process::{Process, describe};
+use belay_fixtures::process::{Process, describe};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How often it is looked whether the run is to end early.
@@ -103,7 +103,7 @@ mod tests {
         assert!(format!("{error:#}").contains("as asked for"), "{error:#}");
         let child: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
         assert!(
-            belay_testbed::process::wait_for_exit(child, Duration::from_secs(20)).unwrap(),
+            belay_fixtures::process::wait_for_exit(child, Duration::from_secs(20)).unwrap(),
             "the grandchild still runs"
         );
     }

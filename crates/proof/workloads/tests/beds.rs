@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use belay_testbed::{Bed, BedOptions, Kind, Mode};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode};
 use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 
 /// Whether daemons can be mounted here; says so if not.
@@ -18,14 +18,14 @@ fn can_mount() -> bool {
     can
 }
 
-fn bed(kind: Kind) -> Bed {
-    Bed::start(kind, &Mode::Bare, &BedOptions::default()).unwrap()
+fn fixture(kind: Kind) -> Fixture {
+    Fixture::start(kind, &Mode::Bare, &FixtureOptions::default()).unwrap()
 }
 
-fn done_on(bed: &Bed, workload: &Workload) -> Outcome {
-    workload.setup(bed.root()).unwrap();
-    let done = workload.work(bed.root(), &Watch::limit(Duration::from_secs(120))).unwrap();
-    let outcome = workload.look(bed.root(), &done).unwrap();
+fn done_on(fixture: &Fixture, workload: &Workload) -> Outcome {
+    workload.setup(fixture.root()).unwrap();
+    let done = workload.work(fixture.root(), &Watch::limit(Duration::from_secs(120))).unwrap();
+    let outcome = workload.look(fixture.root(), &done).unwrap();
     workload.verify(&outcome).unwrap();
     assert!(!outcome.is_empty());
     outcome
@@ -43,7 +43,7 @@ fn a_mount_gives_what_a_directory_gives() {
             continue;
         }
         let workload = Workload::new(name, Scale::Tiny, 5, 2).unwrap();
-        let (plain, mounted) = (bed(Kind::Dir), bed(Kind::Bindfs));
+        let (plain, mounted) = (fixture(Kind::Dir), fixture(Kind::Bindfs));
         let expected = done_on(&plain, &workload);
         let differences = expected.differences(&done_on(&mounted, &workload));
         assert!(differences.is_empty(), "{name}: {differences:?}");
@@ -63,18 +63,18 @@ fn what_is_corrupt_behind_the_mount_is_noticed() {
         return;
     }
     let workload = Workload::sort(2_000_000, 5).unwrap();
-    let bed = bed(Kind::Bindfs);
-    workload.setup(bed.root()).unwrap();
-    let done = workload.work(bed.root(), &Watch::limit(Duration::from_secs(120))).unwrap();
-    workload.verify(&workload.look(bed.root(), &done).unwrap()).unwrap();
-    let output = bed.backing().join("sort/output");
+    let fixture = fixture(Kind::Bindfs);
+    workload.setup(fixture.root()).unwrap();
+    let done = workload.work(fixture.root(), &Watch::limit(Duration::from_secs(120))).unwrap();
+    workload.verify(&workload.look(fixture.root(), &done).unwrap()).unwrap();
+    let output = fixture.backing().join("sort/output");
     let file = File::options().read(true).write(true).open(output).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, 1_000_000).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 1_000_000).unwrap();
-    let corrupt = workload.look(bed.root(), &done).unwrap();
+    let corrupt = workload.look(fixture.root(), &done).unwrap();
     assert!(workload.verify(&corrupt).is_err());
-    bed.stop().unwrap();
+    fixture.stop().unwrap();
 }
 
 #[test]
@@ -83,16 +83,16 @@ fn a_daemon_that_dies_at_work_is_an_error() {
         return;
     }
     let workload = Workload::new(Name::Openssh, Scale::Tiny, 1, 2).unwrap();
-    let bed = bed(Kind::Bindfs);
-    workload.setup(bed.root()).unwrap();
-    let configured = bed.backing().join("build/program-1.0/config.h");
+    let fixture = fixture(Kind::Bindfs);
+    workload.setup(fixture.root()).unwrap();
+    let configured = fixture.backing().join("build/program-1.0/config.h");
     // Killed when it has come so far.
     let stop = || {
         if configured.exists() {
-            let _ = bed.kill_daemon(belay_testbed::Signal::KILL);
+            let _ = fixture.kill_daemon(belay_fixtures::Signal::KILL);
         }
         false
     };
     let deadline = std::time::Instant::now() + Duration::from_secs(120);
-    assert!(workload.work(bed.root(), &Watch { deadline, stop: &stop }).is_err());
+    assert!(workload.work(fixture.root(), &Watch { deadline, stop: &stop }).is_err());
 }

@@ -12,19 +12,19 @@ use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal, process};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, parse_signal, process};
 use clap::Args;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde_json::Value;
 
-use crate::beds::Beds;
 use crate::begun::{Begun, Common};
 use crate::blackout;
+use crate::fixtures::Fixtures;
 use crate::machine;
 use crate::model::{Failure, Load, Results};
 use crate::nodes::raise_open_file_limit;
 use crate::restart;
-use model::{Crash, RecoveryBed, RecoveryCase, RecoveryRun, Series};
+use model::{Crash, RecoveryCase, RecoveryFixture, RecoveryRun, Series};
 use state::State;
 
 /// Arguments of `recovery`.
@@ -33,8 +33,8 @@ pub struct RecoveryArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas
-    #[arg(long, default_value = "fuse2fs-ext2,fusefat,fuse2fs-ext3,fuse2fs-ext4")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "fuse2fs-ext2,fusefat,fuse2fs-ext3,fuse2fs-ext4")]
+    fixtures: Fixtures,
     /// Crashes of each kind
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     crashes: u32,
@@ -74,20 +74,20 @@ pub fn run(args: &RecoveryArgs) -> Result<bool> {
     let mut run = RecoveryRun {
         policy: args.policy.clone(),
         crashes: args.crashes,
-        beds: Vec::new(),
+        fixtures: Vec::new(),
         failures: Vec::new(),
     };
-    for kind in &args.beds.0 {
-        let mut bed = RecoveryBed {
-            bed: kind.to_string(),
+    for kind in &args.fixtures.0 {
+        let mut fixture = RecoveryFixture {
+            fixture: kind.to_string(),
             load: Load { before: machine::load(), after: 0.0 },
-            ..RecoveryBed::default()
+            ..RecoveryFixture::default()
         };
-        if let Err(error) = measure(*kind, args, &mut bed, &mut run.failures) {
+        if let Err(error) = measure(*kind, args, &mut fixture, &mut run.failures) {
             run.failures.push(Failure::new(kind, &error));
         }
-        bed.load.after = machine::load();
-        run.beds.push(bed);
+        fixture.load.after = machine::load();
+        run.fixtures.push(fixture);
         begun.write(Results::Recovery(run.clone()))?;
         let page = args.common.out().join("recovery.md");
         fs::write(&page, table::markdown(&run, &begun.describe()))
@@ -100,13 +100,13 @@ pub fn run(args: &RecoveryArgs) -> Result<bool> {
 fn measure(
     kind: Kind,
     args: &RecoveryArgs,
-    bed: &mut RecoveryBed,
+    fixture: &mut RecoveryFixture,
     failures: &mut Vec<Failure>,
 ) -> Result<()> {
     raise_open_file_limit()?;
     // Half of the starts before the crashes and half after, so that a change of the machine shows in both.
     let half = args.starts.div_ceil(2);
-    bed.bare_start_us = blackout::bare_starts(kind, half)?;
+    fixture.bare_start_us = blackout::bare_starts(kind, half)?;
     for series in &args.series {
         let sizes: &[u64] = match series {
             Series::Empty => &[0],
@@ -117,8 +117,8 @@ fn measure(
         for size in sizes {
             match case(kind, args, *series, *size) {
                 Ok(case) => {
-                    println!("{kind:<12} {}", table::line(&case, &bed.bare_start_us));
-                    bed.cases.push(case);
+                    println!("{kind:<12} {}", table::line(&case, &fixture.bare_start_us));
+                    fixture.cases.push(case);
                 }
                 Err(error) => {
                     failures
@@ -127,7 +127,7 @@ fn measure(
             }
         }
     }
-    bed.bare_start_us.extend(blackout::bare_starts(kind, args.starts - half)?);
+    fixture.bare_start_us.extend(blackout::bare_starts(kind, args.starts - half)?);
     Ok(())
 }
 
@@ -140,22 +140,26 @@ fn case(kind: Kind, args: &RecoveryArgs, series: Series, size: u64) -> Result<Re
         words.push("--checkpoint-early=0");
     }
     let mode = Mode::Held { extra_args: words.into_iter().map(str::to_owned).collect() };
-    let bed = Bed::start(kind, &mode, &BedOptions { repeatable: true, ..BedOptions::default() })?;
-    let mut state = State::new(bed.root(), series, size)?;
+    let fixture = Fixture::start(
+        kind,
+        &mode,
+        &FixtureOptions { repeatable: true, ..FixtureOptions::default() },
+    )?;
+    let mut state = State::new(fixture.root(), series, size)?;
     let mut crashes = Vec::new();
     for number in 1..=args.crashes {
         state.make()?;
-        let crash = crash(&bed, &mut state, args.signal, number);
+        let crash = crash(&fixture, &mut state, args.signal, number);
         crashes.push(crash.with_context(|| format!("crash {number}"))?);
         state.clear().with_context(|| format!("after crash {number}"))?;
     }
-    bed.stop()?;
+    fixture.stop()?;
     Ok(RecoveryCase { series, size, crashes })
 }
 
-fn crash(bed: &Bed, state: &mut State, signal: Signal, number: u32) -> Result<Crash> {
+fn crash(fixture: &Fixture, state: &mut State, signal: Signal, number: u32) -> Result<Crash> {
     // Asking belay takes time, so it is done before.
-    let daemon = bed.daemon_pid()?;
+    let daemon = fixture.daemon_pid()?;
     let probe = state.probe();
     let begin = Instant::now();
     process::kill(daemon, signal)?;
@@ -165,9 +169,9 @@ fn crash(bed: &Bed, state: &mut State, signal: Signal, number: u32) -> Result<Cr
         statx(CWD, &probe, flags, StatxFlags::BASIC_STATS).context("asking for an attribute")?;
     let pause_us = begin.elapsed().as_secs_f64() * 1e6;
     ensure!(stat.stx_size == 64, "the file that was asked for is another one");
-    let cpu_us = cpu_time(bed.daemon_pid()?)?;
+    let cpu_us = cpu_time(fixture.daemon_pid()?)?;
     let reopened_us = state.reopen()?;
-    let report = restart::report(bed, number)?;
+    let report = restart::report(fixture, number)?;
     let crash = understand(&report).with_context(|| format!("in report {number}"))?;
     Ok(Crash { pause_us, cpu_us, reopened_us, ..crash })
 }

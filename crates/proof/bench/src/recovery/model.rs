@@ -78,16 +78,16 @@ pub struct RecoveryRun {
     /// Crashes of each kind.
     pub crashes: u32,
     /// One entry for each daemon.
-    pub beds: Vec<RecoveryBed>,
+    pub fixtures: Vec<RecoveryFixture>,
     /// What failed.
     pub failures: Vec<Failure>,
 }
 
 /// One daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RecoveryBed {
+pub struct RecoveryFixture {
     /// Its name.
-    pub bed: String,
+    pub fixture: String,
     /// Load of the machine.
     pub load: Load,
     /// Bare daemon, from spawn to the first answered listing: samples.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::model::{RecoveryBed, RecoveryCase, RecoveryRun, Series};
+use super::model::{RecoveryCase, RecoveryFixture, RecoveryRun, Series};
 use crate::stats::median;
 
 fn ms(us: Option<f64>) -> String {
@@ -49,8 +49,8 @@ pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
          checkpoints, which by default come long before.\n\n",
         run.crashes, run.policy
     );
-    for bed in &run.beds {
-        table(&mut text, bed);
+    for fixture in &run.fixtures {
+        table(&mut text, fixture);
     }
     for failure in &run.failures {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
@@ -59,18 +59,18 @@ pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
     text
 }
 
-fn table(text: &mut String, bed: &RecoveryBed) {
-    let bare = median(&bed.bare_start_us);
+fn table(text: &mut String, fixture: &RecoveryFixture) {
+    let bare = median(&fixture.bare_start_us);
     let _ = write!(
         text,
         "#### {}\n\nStart of the bare daemon: {} ms.\n\n\
          | at the crash | pause: mean | median | p99 | until the shim is loaded | start | op-log and in flight | requests done again \
          | done again | belay's own | own, per request | CPU of the successor | files open again | paper |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-        bed.bed,
+        fixture.fixture,
         ms(bare)
     );
-    for case in &bed.cases {
+    for case in &fixture.cases {
         let pauses = case.samples(|c| c.pause_us);
         let amount = match case.series {
             Series::Empty => "nothing".to_owned(),
@@ -98,12 +98,12 @@ fn table(text: &mut String, bed: &RecoveryBed) {
     }
     text.push('\n');
     for series in Series::ALL {
-        let cases: Vec<_> = bed.cases.iter().filter(|case| case.series == series).collect();
+        let cases: Vec<_> = fixture.cases.iter().filter(|case| case.series == series).collect();
         if let Some(told) = growth(&cases, bare) {
             let _ = writeln!(text, "- {}: {told}", series.unit());
         }
     }
-    let over = bed.cases.iter().filter_map(|case| {
+    let over = fixture.cases.iter().filter_map(|case| {
         let (own, paper) = (case.own_us(bare?)? / 1e3, case.series.paper(case.size)?);
         (own > paper)
             .then(|| format!("{} {} ({own:.1} ms, paper {paper})", case.size, case.series.unit()))
@@ -173,14 +173,14 @@ mod tests {
              1900.00 us in the end"
         );
         assert!(growth(&[&one], None).is_none());
-        let bed = RecoveryBed {
-            bed: "fuse2fs-ext2".to_owned(),
+        let fixture = RecoveryFixture {
+            fixture: "fuse2fs-ext2".to_owned(),
             bare_start_us: vec![2_000.0],
             cases: vec![one, other],
-            ..RecoveryBed::default()
+            ..RecoveryFixture::default()
         };
         let mut text = String::new();
-        table(&mut text, &bed);
+        table(&mut text, &fixture);
         assert!(text.contains("| 10 MB of new files | 10.00 | 10.00 | 10.00 |"), "{text}");
         assert!(text.contains("40 MB of new files (18.0 ms, paper 16.1)"), "{text}");
     }

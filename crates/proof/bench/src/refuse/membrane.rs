@@ -1,12 +1,12 @@
 //! What holding a daemon costs that keeps changes in its memory, under the policy `epoch`: Membrane's Tables 4 and 5.
 
 use anyhow::Result;
-use belay_testbed::Mode;
+use belay_fixtures::Mode;
 use clap::Args;
 
 use super::{Study, Work, table};
-use crate::beds::Beds;
 use crate::begun::Common;
+use crate::fixtures::Fixtures;
 use crate::model::Results;
 
 /// Arguments of `membrane`.
@@ -15,8 +15,8 @@ pub struct MembraneArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas
-    #[arg(long, default_value = "fuse2fs-ext2,fuse2fs-ext3,fuse2fs-ext4,fusefat")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "fuse2fs-ext2,fuse2fs-ext3,fuse2fs-ext4,fusefat")]
+    fixtures: Fixtures,
     #[command(flatten)]
     work: Work,
     /// Keep belay's own process, a thread of which commits in the background, on the CPU of the others; without it that
@@ -38,5 +38,5 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         paper: &table::MEMBRANE,
         results: Results::Membrane,
     };
-    study.run(&args.common, &args.beds)
+    study.run(&args.common, &args.fixtures)
 }

@@ -16,18 +16,18 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::{Bed, BedOptions, Kind, Mode};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode};
 use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 use clap::Args;
 
-use crate::beds::{Beds, belay_processes};
 use crate::begun::{Begun, Common};
+use crate::fixtures::{Fixtures, belay_processes};
 use crate::machine;
 use crate::model::{Failure, Load, Pair, Results};
 use crate::nodes::raise_open_file_limit;
 use crate::pairs::summarise;
 use micro::{Micro, Sizes};
-use model::{RefuseBed, RefuseCase, RefuseRun};
+use model::{RefuseCase, RefuseFixture, RefuseRun};
 
 /// Longer than any workload should take: it hangs then.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
@@ -38,8 +38,8 @@ pub struct RefuseArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "ntfs-3g,sshfs,avfs")]
+    fixtures: Fixtures,
     #[command(flatten)]
     work: Work,
 }
@@ -172,11 +172,11 @@ pub fn run(args: &RefuseArgs) -> Result<bool> {
         paper: &table::REFUSE,
         results: Results::Refuse,
     };
-    study.run(&args.common, &args.beds)
+    study.run(&args.common, &args.fixtures)
 }
 
 impl Study<'_> {
-    fn run(&self, common: &Common, beds: &Beds) -> Result<bool> {
+    fn run(&self, common: &Common, fixtures: &Fixtures) -> Result<bool> {
         let args = self.work;
         let names =
             if args.workloads.is_empty() { Name::ALL.to_vec() } else { args.workloads.clone() };
@@ -193,22 +193,22 @@ impl Study<'_> {
             sessions: args.sessions.into(),
             macro_rounds: args.macro_rounds.into(),
             belay_anywhere: self.belay_anywhere,
-            beds: Vec::new(),
+            fixtures: Vec::new(),
         };
-        for kind in &beds.0 {
-            let mut bed = RefuseBed {
-                bed: kind.to_string(),
+        for kind in &fixtures.0 {
+            let mut fixture = RefuseFixture {
+                fixture: kind.to_string(),
                 load: Load { before: machine::load(), after: 0.0 },
                 cases: Vec::new(),
                 unable: Vec::new(),
                 failures: Vec::new(),
             };
-            if let Err(error) = self.measure(*kind, &workloads, &mut bed) {
-                bed.failures.push(Failure::new(kind, &error));
+            if let Err(error) = self.measure(*kind, &workloads, &mut fixture) {
+                fixture.failures.push(Failure::new(kind, &error));
             }
-            bed.load.after = machine::load();
-            bed.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
-            run.beds.push(bed);
+            fixture.load.after = machine::load();
+            fixture.cases.iter().for_each(|case| println!("{kind:<10} {}", table::line(case)));
+            run.fixtures.push(fixture);
             begun.write((self.results)(run.clone()))?;
             let page = common.out().join(format!("{}.md", self.name));
             fs::write(&page, table::markdown(self.paper, &run, &begun.describe()))
@@ -216,12 +216,17 @@ impl Study<'_> {
         }
         let page = table::markdown(self.paper, &run, &begun.describe());
         println!("{page}\nresults: {}", begun.path().display());
-        Ok(run.beds.iter().all(|bed| bed.failures.is_empty()))
+        Ok(run.fixtures.iter().all(|fixture| fixture.failures.is_empty()))
     }
 
-    fn measure(&self, kind: Kind, workloads: &[Workload], bed: &mut RefuseBed) -> Result<()> {
+    fn measure(
+        &self,
+        kind: Kind,
+        workloads: &[Workload],
+        fixture: &mut RefuseFixture,
+    ) -> Result<()> {
         if self.work.rounds > 0 {
-            self.measure_micro(kind, bed)?;
+            self.measure_micro(kind, fixture)?;
         }
         for workload in workloads {
             let what = format!("{kind}, {}", workload.name());
@@ -230,38 +235,38 @@ impl Study<'_> {
             let right = match self.once(kind, Side::Bare, workload).context("the first run, bare") {
                 Ok((_, right)) => right,
                 // There are daemons that do not do what every program takes for granted.
-                Err(error) if kind.work() == belay_testbed::zoo::Work::WholeFiles => {
-                    bed.unable.push(Failure::new(what, &error));
+                Err(error) if kind.work() == belay_fixtures::zoo::Work::WholeFiles => {
+                    fixture.unable.push(Failure::new(what, &error));
                     continue;
                 }
                 Err(error) => {
-                    bed.failures.push(Failure::new(what, &error));
+                    fixture.failures.push(Failure::new(what, &error));
                     continue;
                 }
             };
             match self.measure_macro(kind, rounds, workload, &right) {
-                Ok(case) => bed.cases.extend(case),
-                Err(error) => bed.failures.push(Failure::new(what, &error)),
+                Ok(case) => fixture.cases.extend(case),
+                Err(error) => fixture.failures.push(Failure::new(what, &error)),
             }
         }
         Ok(())
     }
 
-    fn start(&self, kind: Kind, side: Side, image_mib: u64) -> Result<Bed> {
+    fn start(&self, kind: Kind, side: Side, image_mib: u64) -> Result<Fixture> {
         raise_open_file_limit()?;
         // As users run it: with its own caches, and the kernel's.
-        let options = BedOptions { image_mib, ..BedOptions::default() };
+        let options = FixtureOptions { image_mib, ..FixtureOptions::default() };
         let mode = if side == Side::Held { self.held } else { &Mode::Bare };
-        let bed = Bed::start(kind, mode, &options)?;
+        let fixture = Fixture::start(kind, mode, &options)?;
         if self.belay_anywhere
-            && let Some(belay) = belay_processes(&bed)?.supervisor
+            && let Some(belay) = belay_processes(&fixture)?.supervisor
         {
             machine::unpin(belay)?;
         }
-        Ok(bed)
+        Ok(fixture)
     }
 
-    fn measure_micro(&self, kind: Kind, result: &mut RefuseBed) -> Result<()> {
+    fn measure_micro(&self, kind: Kind, result: &mut RefuseFixture) -> Result<()> {
         let args = self.work;
         let sizes = Sizes { file: args.file_mib << 20, files: args.files, each: 1_000_000 };
         let mut samples: Vec<(Micro, Samples)> =
@@ -269,7 +274,7 @@ impl Study<'_> {
         let (rounds, sessions) = (usize::from(args.rounds), usize::from(args.sessions));
         for session in 0..sessions {
             let order = Side::order(session, !args.no_control);
-            let beds: Vec<(Side, Bed)> = order
+            let fixtures: Vec<(Side, Fixture)> = order
                 .iter()
                 .map(|side| {
                     Ok((*side, self.start(kind, *side, 256 + (sizes.bytes() >> 20) * 5 / 4)?))
@@ -279,9 +284,9 @@ impl Study<'_> {
             for round in 0..=rounds * (session + 1) / sessions - rounds * session / sessions {
                 for (micro, samples) in &mut samples {
                     let mut times = Vec::new();
-                    for (side, bed) in &beds {
-                        cold::empty_caches(bed)?;
-                        let time = micro.run(bed.root(), sizes);
+                    for (side, fixture) in &fixtures {
+                        cold::empty_caches(fixture)?;
+                        let time = micro.run(fixture.root(), sizes);
                         times.push((
                             *side,
                             time.with_context(|| format!("{micro} on the {side:?} mount"))?,
@@ -292,10 +297,10 @@ impl Study<'_> {
                     }
                 }
             }
-            for (_, bed) in beds {
-                let crashes = crate::beds::crashes(&bed)?;
+            for (_, fixture) in fixtures {
+                let crashes = crate::fixtures::crashes(&fixture)?;
                 ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
-                bed.stop()?;
+                fixture.stop()?;
             }
         }
         let cases = samples.into_iter().filter_map(|(micro, samples)| {
@@ -343,17 +348,17 @@ impl Study<'_> {
     }
 
     fn once(&self, kind: Kind, side: Side, workload: &Workload) -> Result<(Duration, Outcome)> {
-        let bed = self.start(kind, side, workload.image_mib())?;
-        workload.setup(bed.root())?;
-        cold::empty_caches(&bed)?;
+        let fixture = self.start(kind, side, workload.image_mib())?;
+        workload.setup(fixture.root())?;
+        cold::empty_caches(&fixture)?;
         let begin = Instant::now();
-        let done = workload.work(bed.root(), &Watch::limit(LIMIT))?;
+        let done = workload.work(fixture.root(), &Watch::limit(LIMIT))?;
         let time = begin.elapsed();
-        let outcome = workload.look(bed.root(), &done)?;
+        let outcome = workload.look(fixture.root(), &done)?;
         workload.verify(&outcome)?;
-        let crashes = crate::beds::crashes(&bed)?;
+        let crashes = crate::fixtures::crashes(&fixture)?;
         ensure!(crashes == 0, "belay counted {crashes} crashes during the measurement");
-        bed.stop()?;
+        fixture.stop()?;
         Ok((time, outcome))
     }
 }

@@ -20,14 +20,14 @@ pub struct RefuseRun {
     #[serde(default)]
     pub belay_anywhere: bool,
     /// One entry for each daemon.
-    pub beds: Vec<RefuseBed>,
+    pub fixtures: Vec<RefuseFixture>,
 }
 
 /// One daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RefuseBed {
+pub struct RefuseFixture {
     /// Its name.
-    pub bed: String,
+    pub fixture: String,
     /// Load of the machine.
     pub load: Load,
     /// One entry for each benchmark.

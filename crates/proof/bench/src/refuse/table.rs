@@ -15,9 +15,9 @@ pub struct Paper {
     pub whole: u8,
     /// What its file systems are in, for a heading.
     with: &'static str,
-    /// Columns: beds.
-    beds: &'static [&'static str],
-    /// Seconds by benchmark, without and with, for each of the beds.
+    /// Columns: fixtures.
+    fixtures: &'static [&'static str],
+    /// Seconds by benchmark, without and with, for each of the fixtures.
     seconds: &'static [(&'static str, &'static [f64])],
     /// What is to be said of it.
     note: &'static str,
@@ -28,7 +28,7 @@ pub const REFUSE: Paper = Paper {
     micro: 6,
     whole: 7,
     with: "Re-FUSE",
-    beds: &["ntfs-3g", "sshfs", "avfs"],
+    fixtures: &["ntfs-3g", "sshfs", "avfs"],
     seconds: &[
         ("Sequential read", &[9.2, 9.2, 91.8, 91.9, 17.1, 17.2]),
         ("Sequential write", &[13.1, 14.2, 519.7, 519.8, 17.9, 17.9]),
@@ -48,7 +48,7 @@ pub const MEMBRANE: Paper = Paper {
     micro: 4,
     whole: 5,
     with: "Membrane",
-    beds: &["fuse2fs-ext3", "fusefat", "fuse2fs-ext2"],
+    fixtures: &["fuse2fs-ext3", "fusefat", "fuse2fs-ext2"],
     seconds: &[
         ("Sequential read", &[17.8, 17.8, 17.7, 17.7]),
         ("Sequential write", &[56.3, 56.3, 18.5, 20.2]),
@@ -66,9 +66,9 @@ pub const MEMBRANE: Paper = Paper {
 };
 
 impl Paper {
-    /// What it has for a bed and a benchmark: seconds without and with.
-    fn seconds(&self, bed: &str, benchmark: &str) -> Option<(f64, f64)> {
-        let column = 2 * self.beds.iter().position(|name| *name == bed)?;
+    /// What it has for a fixture and a benchmark: seconds without and with.
+    fn seconds(&self, fixture: &str, benchmark: &str) -> Option<(f64, f64)> {
+        let column = 2 * self.fixtures.iter().position(|name| *name == fixture)?;
         let (_, row) = self.seconds.iter().find(|(name, _)| *name == benchmark)?;
         Some((*row.get(column)?, *row.get(column + 1)?))
     }
@@ -111,9 +111,9 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, foot: &str) -> String {
     let mut text = paper.note.to_owned();
     for (table, what) in [(paper.micro, "Micro-benchmarks"), (paper.whole, "Macro-benchmarks")] {
         let cases: Vec<(&str, &RefuseCase)> = run
-            .beds
+            .fixtures
             .iter()
-            .flat_map(|bed| bed.cases.iter().map(|case| (bed.bed.as_str(), case)))
+            .flat_map(|fixture| fixture.cases.iter().map(|case| (fixture.fixture.as_str(), case)))
             .filter(|(_, case)| case.table == table)
             .collect();
         if cases.is_empty() {
@@ -127,8 +127,8 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, foot: &str) -> String {
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             paper.with
         );
-        for (bed, case) in &cases {
-            row(&mut text, paper, bed, case);
+        for (fixture, case) in &cases {
+            row(&mut text, paper, fixture, case);
         }
         let mut parameters: Vec<String> = Vec::new();
         for (_, case) in &cases {
@@ -140,11 +140,11 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, foot: &str) -> String {
         let _ = write!(text, "\n{}\n\n", parameters.join("\n"));
         let _ = writeln!(text, "{}\n", in_all(&cases));
     }
-    for unable in run.beds.iter().flat_map(|bed| &bed.unable) {
+    for unable in run.fixtures.iter().flat_map(|fixture| &fixture.unable) {
         let why = unable.error.lines().next().unwrap_or_default();
         let _ = writeln!(text, "The bare daemon cannot do it: {}: {why}\n", unable.what);
     }
-    for failure in run.beds.iter().flat_map(|bed| &bed.failures) {
+    for failure in run.fixtures.iter().flat_map(|fixture| &fixture.failures) {
         let _ = writeln!(text, "Not measured: {}: {}\n", failure.what, failure.error);
     }
     if run.belay_anywhere {
@@ -162,25 +162,25 @@ fn in_all(cases: &[(&str, &RefuseCase)]) -> String {
     let highest = cases.iter().max_by(|(_, one), (_, other)| {
         one.result.estimate.ratio.total_cmp(&other.result.estimate.ratio)
     });
-    let highest = highest.map_or(String::new(), |(bed, case)| {
+    let highest = highest.map_or(String::new(), |(fixture, case)| {
         let RefuseCase { result, .. } = case;
-        format!("; highest row: {bed}, {}, {}", result.op, percent(result.estimate.ratio))
+        format!("; highest row: {fixture}, {}, {}", result.op, percent(result.estimate.ratio))
     });
     format!("Geometric mean of the {} rows, held over bare: {mean}{highest}.", cases.len())
 }
 
-fn row(text: &mut String, paper: &Paper, bed: &str, case: &RefuseCase) {
+fn row(text: &mut String, paper: &Paper, fixture: &str, case: &RefuseCase) {
     let RefuseCase { result, control, .. } = case;
     let control = control.as_ref().map_or("-".to_owned(), |control| {
         format!("{} ({})", percent(control.estimate.ratio), interval(control))
     });
     let theirs =
-        paper.seconds(bed, &result.op).map_or("- | - | -".to_owned(), |(without, with)| {
+        paper.seconds(fixture, &result.op).map_or("- | - | -".to_owned(), |(without, with)| {
             format!("{without} s | {with} s | {}", percent(with / without))
         });
     let _ = writeln!(
         text,
-        "| {bed} | {} | {:.3} s | {:.3} s | {} | {} | {} to {} | {} | {control} | {theirs} |",
+        "| {fixture} | {} | {:.3} s | {:.3} s | {} | {} | {} to {} | {} | {control} | {theirs} |",
         result.op,
         result.bare_us / 1e6,
         result.held_us / 1e6,
@@ -203,14 +203,14 @@ mod tests {
         let names: Vec<String> =
             micro.chain(belay_workloads::Name::ALL.iter().map(ToString::to_string)).collect();
         for name in &names {
-            for (paper, bed) in [
+            for (paper, fixture) in [
                 (&REFUSE, "ntfs-3g"),
                 (&REFUSE, "sshfs"),
                 (&REFUSE, "avfs"),
                 (&MEMBRANE, "fusefat"),
             ] {
-                let (without, with) = paper.seconds(bed, name).unwrap();
-                assert!(with >= without, "{bed}, {name}");
+                let (without, with) = paper.seconds(fixture, name).unwrap();
+                assert!(with >= without, "{fixture}, {name}");
             }
             assert!(REFUSE.seconds("bindfs", name).is_none());
             assert!(MEMBRANE.seconds("fuse2fs-ext4", name).is_none());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::view::{or_dash, verdict};
 use super::{Named, goals, plot};
-use crate::model::{CostBed, CostCase, CostRun, Estimate, Results, RunFile};
+use crate::model::{CostCase, CostFixture, CostRun, Estimate, Results, RunFile};
 use crate::stats::geometric_mean;
 
 /// A run of `cost`, as text.
@@ -16,14 +16,14 @@ pub struct CostView {
     rounds: usize,
     sessions: usize,
     batch_ms: u64,
-    beds: Vec<CostBedView>,
+    fixtures: Vec<CostFixtureView>,
     mean_of_all: String,
     plot: String,
 }
 
 #[derive(Debug, Serialize)]
-struct CostBedView {
-    bed: String,
+struct CostFixtureView {
+    fixture: String,
     mean: String,
     mean_verdict: &'static str,
     above: Vec<String>,
@@ -75,7 +75,7 @@ pub fn noise_of<'a>(run: &RunFile, cost: &CostRun, all: &'a [Named]) -> Option<&
 /// Prepares one run; `noise` is the bare-against-bare run that belongs to it.
 pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostRun>) -> CostView {
     let ratios: Vec<f64> =
-        cost.beds.iter().flat_map(|b| &b.cases).map(|c| c.estimate.ratio).collect();
+        cost.fixtures.iter().flat_map(|b| &b.cases).map(|c| c.estimate.ratio).collect();
     CostView {
         file: name.to_owned(),
         aa: cost.aa,
@@ -84,20 +84,23 @@ pub fn cost_view(name: &str, run: &RunFile, cost: &CostRun, noise: Option<&CostR
         sessions: cost.sessions,
         batch_ms: cost.batch_ms,
         mean_of_all: or_dash(geometric_mean(&ratios), 3),
-        plot: plot::cost(&cost.beds),
-        beds: cost
-            .beds
+        plot: plot::cost(&cost.fixtures),
+        fixtures: cost
+            .fixtures
             .iter()
-            .map(|bed| {
-                cost_bed_view(bed, noise.and_then(|n| n.beds.iter().find(|b| b.bed == bed.bed)))
+            .map(|fixture| {
+                cost_fixture_view(
+                    fixture,
+                    noise.and_then(|n| n.fixtures.iter().find(|b| b.fixture == fixture.fixture)),
+                )
             })
             .collect(),
     }
 }
 
-fn cost_bed_view(bed: &CostBed, noise: Option<&CostBed>) -> CostBedView {
+fn cost_fixture_view(fixture: &CostFixture, noise: Option<&CostFixture>) -> CostFixtureView {
     let cases: Vec<CostCaseView> =
-        bed.cases.iter().map(|case| cost_case_view(case, noise)).collect();
+        fixture.cases.iter().map(|case| cost_case_view(case, noise)).collect();
     let above: Vec<String> = cases
         .iter()
         .filter(|c| c.verdict != "met")
@@ -105,20 +108,20 @@ fn cost_bed_view(bed: &CostBed, noise: Option<&CostBed>) -> CostBedView {
         .collect();
     let worst =
         ["not met", "undecided", "met"].into_iter().find(|v| cases.iter().any(|c| c.verdict == *v));
-    CostBedView {
-        bed: bed.bed.clone(),
-        mean: or_dash(bed.geometric_mean, 3),
-        mean_verdict: verdict(bed.geometric_mean, goals::COST_MEAN),
+    CostFixtureView {
+        fixture: fixture.fixture.clone(),
+        mean: or_dash(fixture.geometric_mean, 3),
+        mean_verdict: verdict(fixture.geometric_mean, goals::COST_MEAN),
         above,
         each_verdict: worst.unwrap_or("not measured"),
         noise_mean: or_dash(noise.and_then(|n| n.geometric_mean), 3),
-        daemon_cpus: format!("bare {}, held {}", bed.daemon_cpus[0], bed.daemon_cpus[1]),
-        load: format!("{:.2} → {:.2}", bed.load.before, bed.load.after),
+        daemon_cpus: format!("bare {}, held {}", fixture.daemon_cpus[0], fixture.daemon_cpus[1]),
+        load: format!("{:.2} → {:.2}", fixture.load.before, fixture.load.after),
         cases,
     }
 }
 
-fn cost_case_view(case: &CostCase, noise: Option<&CostBed>) -> CostCaseView {
+fn cost_case_view(case: &CostCase, noise: Option<&CostFixture>) -> CostCaseView {
     let (estimate, ratios) = (&case.estimate, &case.ratios);
     let same = |c: &&CostCase| c.op == case.op && c.threads == case.threads;
     CostCaseView {

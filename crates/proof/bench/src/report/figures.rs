@@ -11,7 +11,7 @@ struct CostLine<'a> {
     file: &'a str,
     comparison: &'a str,
     placement: &'a str,
-    bed: &'a str,
+    fixture: &'a str,
     op: &'a str,
     threads: usize,
     pairs: usize,
@@ -31,7 +31,7 @@ struct CostLine<'a> {
 #[derive(Serialize)]
 struct MemoryLine<'a> {
     file: &'a str,
-    bed: &'a str,
+    fixture: &'a str,
     mode: &'a str,
     nodes: u64,
     open_files: u64,
@@ -46,7 +46,7 @@ struct MemoryLine<'a> {
 #[derive(Serialize)]
 struct BlackoutLine<'a> {
     file: &'a str,
-    bed: &'a str,
+    fixture: &'a str,
     nodes: u64,
     open_files: u64,
     what: &'a str,
@@ -67,7 +67,7 @@ const COST_HEADER: &[&str] = &[
     "file",
     "comparison",
     "placement",
-    "bed",
+    "fixture",
     "op",
     "threads",
     "pairs",
@@ -85,7 +85,7 @@ const COST_HEADER: &[&str] = &[
 ];
 const MEMORY_HEADER: &[&str] = &[
     "file",
-    "bed",
+    "fixture",
     "mode",
     "nodes",
     "open_files",
@@ -96,7 +96,8 @@ const MEMORY_HEADER: &[&str] = &[
     "private",
     "memfd",
 ];
-const BLACKOUT_HEADER: &[&str] = &["file", "bed", "nodes", "open_files", "what", "sample", "us"];
+const BLACKOUT_HEADER: &[&str] =
+    &["file", "fixture", "nodes", "open_files", "what", "sample", "us"];
 
 fn csv<T: Serialize>(lines: Vec<T>, header: &[&str]) -> Result<String> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
@@ -114,8 +115,8 @@ fn cost(runs: &[Named]) -> Vec<CostLine<'_>> {
         let Results::Cost(cost) = &run.results else {
             continue;
         };
-        for bed in &cost.beds {
-            lines.extend(bed.cases.iter().map(|case| CostLine {
+        for fixture in &cost.fixtures {
+            lines.extend(fixture.cases.iter().map(|case| CostLine {
                 file: name,
                 comparison: if cost.aa { "bare/bare" } else { "held/bare" },
                 placement: if matches!(run.placement, crate::model::Placement::Free) {
@@ -123,7 +124,7 @@ fn cost(runs: &[Named]) -> Vec<CostLine<'_>> {
                 } else {
                     "pinned"
                 },
-                bed: &bed.bed,
+                fixture: &fixture.fixture,
                 op: &case.op,
                 threads: case.threads,
                 pairs: case.ratios.count,
@@ -150,8 +151,8 @@ fn memory(runs: &[Named]) -> Vec<MemoryLine<'_>> {
         let Results::Memory(memory) = &run.results else {
             continue;
         };
-        for bed in &memory.beds {
-            for (mode, points) in [("bare", &bed.bare), ("held", &bed.held)] {
+        for fixture in &memory.fixtures {
+            for (mode, points) in [("bare", &fixture.bare), ("held", &fixture.held)] {
                 for point in points {
                     let processes = [
                         ("daemon", Some(point.daemon)),
@@ -162,7 +163,7 @@ fn memory(runs: &[Named]) -> Vec<MemoryLine<'_>> {
                         processes.into_iter().filter_map(|(process, m)| Some((process, m?))).map(
                             |(process, m)| MemoryLine {
                                 file: name,
-                                bed: &bed.bed,
+                                fixture: &fixture.fixture,
                                 mode,
                                 nodes: point.nodes,
                                 open_files: point.open_files,
@@ -188,13 +189,15 @@ fn blackout(runs: &[Named]) -> Vec<BlackoutLine<'_>> {
         let Results::Blackout(blackout) = &run.results else {
             continue;
         };
-        for bed in &blackout.beds {
-            for (what, samples) in [("bare start", &bed.bare_start_us), ("pause", &bed.pause_us)] {
+        for fixture in &blackout.fixtures {
+            for (what, samples) in
+                [("bare start", &fixture.bare_start_us), ("pause", &fixture.pause_us)]
+            {
                 lines.extend(samples.iter().enumerate().map(|(sample, us)| BlackoutLine {
                     file: name,
-                    bed: &bed.bed,
-                    nodes: bed.nodes,
-                    open_files: bed.open_files,
+                    fixture: &fixture.fixture,
+                    nodes: fixture.nodes,
+                    open_files: fixture.open_files,
                     what,
                     sample,
                     us: *us,

@@ -140,7 +140,7 @@ mod tests {
         for expected in [
             "1.044",
             "1.080",
-            "belay-bench cost --beds bindfs",
+            "belay-bench cost --fixtures bindfs",
             "6.18.0-test",
             "not met",
             "pinned to CPU 1",

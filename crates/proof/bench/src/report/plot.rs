@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::goals;
-use crate::model::{BlackoutBed, CostBed, MemoryBed, MemoryPoint};
+use crate::model::{BlackoutFixture, CostFixture, MemoryFixture, MemoryPoint};
 use crate::stats::percentile;
 
 const WIDTH: u32 = 960;
@@ -50,9 +50,9 @@ fn range(values: impl Iterator<Item = f64>, must: [f64; 2]) -> (f64, f64) {
 }
 
 /// The ratio of each operation: estimate, and its confidence interval as a bar.
-pub fn cost(beds: &[CostBed]) -> String {
+pub fn cost(fixtures: &[CostFixture]) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
-    for case in beds.iter().flat_map(|b| &b.cases) {
+    for case in fixtures.iter().flat_map(|b| &b.cases) {
         let name = (case.op.clone(), case.threads);
         if !names.contains(&name) {
             names.push(name);
@@ -62,8 +62,10 @@ pub fn cost(beds: &[CostBed]) -> String {
         return String::new();
     }
     let rows = u32::try_from(names.len()).unwrap_or(u32::MAX / 64);
-    let intervals =
-        beds.iter().flat_map(|b| &b.cases).flat_map(|c| [c.estimate.ci_low, c.estimate.ci_high]);
+    let intervals = fixtures
+        .iter()
+        .flat_map(|b| &b.cases)
+        .flat_map(|c| [c.estimate.ci_low, c.estimate.ci_high]);
     let (low, high) = range(intervals, [0.98, goals::COST_EACH + 0.01]);
     svg(90 + 20 * rows, |area| {
         area.fill(&WHITE)?;
@@ -99,10 +101,10 @@ pub fn cost(beds: &[CostBed]) -> String {
         for (limit, style) in [(1.0, BLACK.mix(0.6)), (goals::COST_EACH, RED.mix(0.6))] {
             chart.draw_series(LineSeries::new([(limit, 0.0), (limit, last)], style))?;
         }
-        for (index, bed) in beds.iter().enumerate() {
+        for (index, fixture) in fixtures.iter().enumerate() {
             let c = colour(index);
-            let shift = (index as f64 + 1.0) / (beds.len() as f64 + 1.0);
-            for case in &bed.cases {
+            let shift = (index as f64 + 1.0) / (fixtures.len() as f64 + 1.0);
+            for case in &fixture.cases {
                 let row = names
                     .iter()
                     .position(|(op, threads)| *op == case.op && *threads == case.threads);
@@ -115,7 +117,7 @@ pub fn cost(beds: &[CostBed]) -> String {
             }
             chart
                 .draw_series(LineSeries::new(std::iter::empty(), c.stroke_width(3)))?
-                .label(bed.bed.clone())
+                .label(fixture.fixture.clone())
                 .legend(move |(x, y)| Circle::new((x + 10, y), 4, c.filled()));
         }
         chart
@@ -129,7 +131,7 @@ pub fn cost(beds: &[CostBed]) -> String {
 }
 
 /// Memory against cached nodes, bare and held, all processes together.
-pub fn memory(beds: &[MemoryBed]) -> String {
+pub fn memory(fixtures: &[MemoryFixture]) -> String {
     let mib = f64::from(1 << 20);
     let all = |p: &MemoryPoint| {
         let processes = [Some(p.daemon), p.supervisor, p.keeper];
@@ -141,7 +143,7 @@ pub fn memory(beds: &[MemoryBed]) -> String {
         points.iter().filter(|p| p.open_files == 0).map(|p| (p.nodes as f64, all(p))).collect()
     };
     let points: Vec<(f64, f64)> =
-        beds.iter().flat_map(|b| [line(&b.bare), line(&b.held)]).flatten().collect();
+        fixtures.iter().flat_map(|b| [line(&b.bare), line(&b.held)]).flatten().collect();
     if points.is_empty() {
         return String::new();
     }
@@ -161,14 +163,14 @@ pub fn memory(beds: &[MemoryBed]) -> String {
             .x_desc("nodes looked up")
             .y_desc("MiB, daemon and belay together")
             .draw()?;
-        for (index, bed) in beds.iter().enumerate() {
+        for (index, fixture) in fixtures.iter().enumerate() {
             let c = colour(index);
-            for (mode, points, width) in [("bare", &bed.bare, 1), ("held", &bed.held, 3)] {
+            for (mode, points, width) in [("bare", &fixture.bare, 1), ("held", &fixture.held, 3)] {
                 chart
                     .draw_series(
                         LineSeries::new(line(points), c.stroke_width(width)).point_size(3),
                     )?
-                    .label(format!("{} {mode}", bed.bed))
+                    .label(format!("{} {mode}", fixture.fixture))
                     .legend(move |(x, y)| {
                         PathElement::new([(x, y), (x + 18, y)], c.stroke_width(width))
                     });
@@ -185,11 +187,11 @@ pub fn memory(beds: &[MemoryBed]) -> String {
 }
 
 /// For each daemon all samples as dots with their median: the bare daemon's starts, and the pauses.
-pub fn blackout(beds: &[BlackoutBed]) -> String {
+pub fn blackout(fixtures: &[BlackoutFixture]) -> String {
     let mut rows: Vec<(String, &[f64], RGBColor)> = Vec::new();
-    for bed in beds {
-        rows.push((format!("{} bare start", bed.bed), &bed.bare_start_us, colour(5)));
-        rows.push((format!("{} pause", bed.bed), &bed.pause_us, colour(0)));
+    for fixture in fixtures {
+        rows.push((format!("{} bare start", fixture.fixture), &fixture.bare_start_us, colour(5)));
+        rows.push((format!("{} pause", fixture.fixture), &fixture.pause_us, colour(0)));
     }
     rows.retain(|row| !row.1.is_empty());
     if rows.is_empty() {

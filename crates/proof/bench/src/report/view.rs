@@ -10,7 +10,9 @@ use super::{Named, goals, plot};
 use crate::begun::describe;
 use crate::blackout::PROBED;
 use crate::machine;
-use crate::model::{BlackoutBed, BlackoutRun, Failure, Load, Machine, MemoryBed, Results, RunFile};
+use crate::model::{
+    BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture, Results, RunFile,
+};
 use crate::path::model::PathRun;
 use crate::stats::Spread;
 use crate::{recovery, refuse};
@@ -86,13 +88,13 @@ struct PathCaseView {
 struct MemoryView {
     file: String,
     aa: bool,
-    beds: Vec<MemoryBedView>,
+    fixtures: Vec<MemoryFixtureView>,
     plot: String,
 }
 
 #[derive(Debug, Serialize)]
-struct MemoryBedView {
-    bed: String,
+struct MemoryFixtureView {
+    fixture: String,
     nodes: u64,
     open_files: u64,
     belay_per_node: String,
@@ -112,13 +114,13 @@ struct BlackoutView {
     placement: String,
     nodes: u64,
     open_files: u64,
-    beds: Vec<BlackoutBedView>,
+    fixtures: Vec<BlackoutFixtureView>,
     plot: String,
 }
 
 #[derive(Debug, Serialize)]
-struct BlackoutBedView {
-    bed: String,
+struct BlackoutFixtureView {
+    fixture: String,
     nodes: u64,
     open_files: u64,
     kills: usize,
@@ -220,9 +222,9 @@ impl View {
                          the noise of its ratios is unknown."
                     ));
                 }
-                self.warn_of_load(name, cost.beds.iter().map(|b| b.load), run.machine.cpus);
-                for bed in &cost.beds {
-                    self.fail(name, &bed.failures);
+                self.warn_of_load(name, cost.fixtures.iter().map(|b| b.load), run.machine.cpus);
+                for fixture in &cost.fixtures {
+                    self.fail(name, &fixture.failures);
                 }
                 self.cost.push(cost_view(name, run, cost, noise));
             }
@@ -235,16 +237,17 @@ impl View {
                 self.memory.push(MemoryView {
                     file: name.clone(),
                     aa: memory.aa,
-                    beds: memory.beds.iter().map(memory_bed_view).collect(),
-                    plot: plot::memory(&memory.beds),
+                    fixtures: memory.fixtures.iter().map(memory_fixture_view).collect(),
+                    plot: plot::memory(&memory.fixtures),
                 });
             }
             Results::Blackout(blackout) => {
                 self.fail(name, &blackout.failures);
-                self.warn_of_load(name, blackout.beds.iter().map(|b| b.load), run.machine.cpus);
-                for bed in &blackout.beds {
-                    if let Some(error) = &bed.first_error {
-                        let what = format!("{}: the probe saw {} errors", bed.bed, bed.errors);
+                self.warn_of_load(name, blackout.fixtures.iter().map(|b| b.load), run.machine.cpus);
+                for fixture in &blackout.fixtures {
+                    if let Some(error) = &fixture.first_error {
+                        let what =
+                            format!("{}: the probe saw {} errors", fixture.fixture, fixture.errors);
                         self.fail(name, &[Failure { what, error: error.clone() }]);
                     }
                 }
@@ -252,21 +255,21 @@ impl View {
             }
             // Its tables are a part of another page, that of the fault study.
             Results::Refuse(refuse) => {
-                self.warn_of_load(name, refuse.beds.iter().map(|b| b.load), run.machine.cpus);
-                refuse.beds.iter().for_each(|bed| self.fail(name, &bed.failures));
+                self.warn_of_load(name, refuse.fixtures.iter().map(|b| b.load), run.machine.cpus);
+                refuse.fixtures.iter().for_each(|fixture| self.fail(name, &fixture.failures));
             }
             Results::Membrane(membrane) => {
-                self.warn_of_load(name, membrane.beds.iter().map(|b| b.load), run.machine.cpus);
+                self.warn_of_load(name, membrane.fixtures.iter().map(|b| b.load), run.machine.cpus);
                 let title = "Cost of holding daemons that buffer (Membrane's Tables 4 and 5)";
                 let text = refuse::table::markdown(&refuse::table::MEMBRANE, membrane, &foot);
                 self.sections.push(SectionView { title, text });
             }
             Results::Restart(restart) => {
-                self.warn_of_load(name, restart.beds.iter().map(|b| b.load), run.machine.cpus);
+                self.warn_of_load(name, restart.fixtures.iter().map(|b| b.load), run.machine.cpus);
                 self.fail(name, &restart.failures);
             }
             Results::Recovery(recovery) => {
-                self.warn_of_load(name, recovery.beds.iter().map(|b| b.load), run.machine.cpus);
+                self.warn_of_load(name, recovery.fixtures.iter().map(|b| b.load), run.machine.cpus);
                 let title = "Recovery of daemons that buffer (Membrane's Table 6)";
                 let text = recovery::table::markdown(recovery, &foot);
                 self.sections.push(SectionView { title, text });
@@ -305,12 +308,12 @@ fn path_view(file: &str, run: &PathRun) -> PathView {
     PathView { file: file.to_owned(), cases: cases.collect() }
 }
 
-fn memory_bed_view(bed: &MemoryBed) -> MemoryBedView {
-    let s = &bed.summary;
-    MemoryBedView {
-        bed: bed.bed.clone(),
-        nodes: bed.nodes,
-        open_files: bed.open_files,
+fn memory_fixture_view(fixture: &MemoryFixture) -> MemoryFixtureView {
+    let s = &fixture.summary;
+    MemoryFixtureView {
+        fixture: fixture.fixture.clone(),
+        nodes: fixture.nodes,
+        open_files: fixture.open_files,
         belay_per_node: format!("{:.1}", s.belay_per_node),
         belay_per_node_verdict: verdict(Some(s.belay_per_node), goals::BYTES_PER_NODE),
         belay_fixed: mib(s.belay_fixed),
@@ -329,29 +332,30 @@ fn blackout_view(name: &str, run: &RunFile, blackout: &BlackoutRun) -> BlackoutV
         placement: run.placement.to_string(),
         nodes: blackout.nodes,
         open_files: blackout.open_files,
-        beds: blackout.beds.iter().map(blackout_bed_view).collect(),
-        plot: plot::blackout(&blackout.beds),
+        fixtures: blackout.fixtures.iter().map(blackout_fixture_view).collect(),
+        plot: plot::blackout(&blackout.fixtures),
     }
 }
 
-fn blackout_bed_view(bed: &BlackoutBed) -> BlackoutBedView {
-    let loaded = bed.nodes > 0 || bed.open_files > 0;
+fn blackout_fixture_view(fixture: &BlackoutFixture) -> BlackoutFixtureView {
+    let loaded = fixture.nodes > 0 || fixture.open_files > 0;
     let limit = if loaded { goals::PAUSE_OVER_START_LOADED_US } else { goals::PAUSE_OVER_START_US };
-    let over = bed.pause.as_ref().zip(bed.bare_start.as_ref()).map(|(p, s)| p.median - s.median);
-    let own = bed.belay.unwrap_or_default();
+    let over =
+        fixture.pause.as_ref().zip(fixture.bare_start.as_ref()).map(|(p, s)| p.median - s.median);
+    let own = fixture.belay.unwrap_or_default();
     let own = [own.median_us, own.p99_us, own.max_us].map(|v| or_dash(v.map(|us| us / 1e3), 2));
-    BlackoutBedView {
-        bed: bed.bed.clone(),
-        nodes: bed.nodes,
-        open_files: bed.open_files,
-        kills: bed.pause_us.len(),
-        start: three_ms(bed.bare_start.as_ref()),
-        pause: three_ms(bed.pause.as_ref()),
-        quiet: three_ms(bed.quiet_us.as_ref()),
+    BlackoutFixtureView {
+        fixture: fixture.fixture.clone(),
+        nodes: fixture.nodes,
+        open_files: fixture.open_files,
+        kills: fixture.pause_us.len(),
+        start: three_ms(fixture.bare_start.as_ref()),
+        pause: three_ms(fixture.pause.as_ref()),
+        quiet: three_ms(fixture.quiet_us.as_ref()),
         over: or_dash(over.map(|us| us / 1e3), 2),
         verdict: verdict(over, limit),
         own: own.join(" / "),
-        answers: bed.answers,
-        errors: bed.errors,
+        answers: fixture.answers,
+        errors: fixture.errors,
     }
 }

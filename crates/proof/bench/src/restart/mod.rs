@@ -14,21 +14,23 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, find_number, parse_signal, process};
+use belay_fixtures::{
+    Fixture, FixtureOptions, Kind, Mode, Signal, find_number, parse_signal, process,
+};
 use belay_workloads::{Watch, Workload};
 use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
-use crate::beds::Beds;
 use crate::begun::{Begun, Common};
 use crate::blackout;
+use crate::fixtures::Fixtures;
 use crate::machine;
 use crate::model::{Failure, Load, Results};
 use crate::nodes::raise_open_file_limit;
 use crate::stats::{Spread, median};
-use model::{Crash, RestartBed, RestartRun};
+use model::{Crash, RestartFixture, RestartRun};
 
 /// How long a sort, or a report, may take.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -43,8 +45,8 @@ pub struct RestartArgs {
     #[command(flatten)]
     common: Common,
     /// Daemons, separated by commas, or `all`
-    #[arg(long, default_value = "ntfs-3g,sshfs,avfs")]
-    beds: Beds,
+    #[arg(long, alias = "beds", default_value = "ntfs-3g,sshfs,avfs")]
+    fixtures: Fixtures,
     /// Crashes of each daemon, each in a sort of its own
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     crashes: u32,
@@ -72,14 +74,14 @@ pub fn run(args: &RestartArgs) -> Result<bool> {
     let mut run = RestartRun {
         size_mb: args.size_mb,
         crashes: args.crashes,
-        beds: Vec::new(),
+        fixtures: Vec::new(),
         failures: Vec::new(),
     };
-    for kind in &args.beds.0 {
+    for kind in &args.fixtures.0 {
         match measure(*kind, args, &workload) {
-            Ok(bed) => {
-                println!("{}", table::line(&bed));
-                run.beds.push(bed);
+            Ok(fixture) => {
+                println!("{}", table::line(&fixture));
+                run.fixtures.push(fixture);
             }
             Err(error) => run.failures.push(Failure::new(kind, &error)),
         }
@@ -92,19 +94,19 @@ pub fn run(args: &RestartArgs) -> Result<bool> {
     Ok(run.failures.is_empty())
 }
 
-fn start(kind: Kind, mode: &Mode, workload: &Workload) -> Result<Bed> {
+fn start(kind: Kind, mode: &Mode, workload: &Workload) -> Result<Fixture> {
     raise_open_file_limit()?;
-    let options = BedOptions { image_mib: workload.image_mib(), ..BedOptions::default() };
-    let bed = Bed::start(kind, mode, &options)?;
-    workload.setup(bed.root())?;
-    Ok(bed)
+    let options = FixtureOptions { image_mib: workload.image_mib(), ..FixtureOptions::default() };
+    let fixture = Fixture::start(kind, mode, &options)?;
+    workload.setup(fixture.root())?;
+    Ok(fixture)
 }
 
-fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<RestartBed> {
-    let mut result = RestartBed {
-        bed: kind.to_string(),
+fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<RestartFixture> {
+    let mut result = RestartFixture {
+        fixture: kind.to_string(),
         load: Load { before: machine::load(), after: 0.0 },
-        ..RestartBed::default()
+        ..RestartFixture::default()
     };
     // Half of the starts before the crashes and half after, so that a change of the machine shows in both.
     let half = args.starts.div_ceil(2);
@@ -158,19 +160,19 @@ fn measure(kind: Kind, args: &RestartArgs, workload: &Workload) -> Result<Restar
     Ok(result)
 }
 
-fn plain_sort(bed: &Bed, workload: &Workload) -> Result<Duration> {
-    sort(bed, workload, None)?.context("nothing was to crash")
+fn plain_sort(fixture: &Fixture, workload: &Workload) -> Result<Duration> {
+    sort(fixture, workload, None)?.context("nothing was to crash")
 }
 
 /// Sorts, with a crash after so long, if any; says how long the sort took, or nothing if it ended before the crash. The
 /// output is checked and removed.
 fn sort(
-    bed: &Bed,
+    fixture: &Fixture,
     workload: &Workload,
     crash: Option<(Duration, Signal)>,
 ) -> Result<Option<Duration>> {
     // Asking belay takes time, so it is done before.
-    let daemon = bed.daemon_pid()?;
+    let daemon = fixture.daemon_pid()?;
     let (over, ended) = mpsc::channel::<()>();
     let begin = Instant::now();
     let (done, time, crashed) = std::thread::scope(|scope| {
@@ -182,7 +184,7 @@ fn sort(
                 _ => Ok(false),
             })
         });
-        let done = workload.work(bed.root(), &Watch::limit(LIMIT));
+        let done = workload.work(fixture.root(), &Watch::limit(LIMIT));
         let time = begin.elapsed();
         drop(over);
         let killed = killer.map(|killer| killer.join());
@@ -192,17 +194,17 @@ fn sort(
         Some(killed) => killed.map_err(|_| anyhow!("the killer panicked"))??,
         None => true,
     };
-    let done = done.with_context(|| format!("sorting{}", bed.last_words()))?;
-    workload.verify(&workload.look(bed.root(), &done)?)?;
-    workload.again(bed.root())?;
+    let done = done.with_context(|| format!("sorting{}", fixture.last_words()))?;
+    workload.verify(&workload.look(fixture.root(), &done)?)?;
+    workload.again(fixture.root())?;
     Ok(crashed.then_some(time))
 }
 
 /// What belay reports of the crash with this number.
-pub fn report(bed: &Bed, number: u32) -> Result<Value> {
+pub fn report(fixture: &Fixture, number: u32) -> Result<Value> {
     let deadline = Instant::now() + REPORT;
     let status = loop {
-        let status = bed.belay_status()?;
+        let status = fixture.belay_status()?;
         if find_number(&status, &["reports"]).is_some_and(|reports| reports >= f64::from(number)) {
             break status;
         }
@@ -227,7 +229,7 @@ fn understand(report: &Value) -> Result<Crash> {
     })
 }
 
-impl RestartBed {
+impl RestartFixture {
     fn summarise(&mut self) {
         let blackouts: Vec<f64> = self.crashes.iter().map(|crash| crash.blackout_us).collect();
         self.blackout_us = Spread::of(&blackouts);
@@ -265,10 +267,11 @@ mod tests {
         assert_eq!(crash.phases_us.get("attached"), Some(&1749.0));
         assert_eq!(crash.phases_us.get("first_reply"), None);
         assert!(understand(&report("interrupted")).is_err());
-        let mut bed = RestartBed { crashes: vec![crash.clone(), crash], ..RestartBed::default() };
-        bed.summarise();
-        assert_eq!(bed.blackout_mean_us, Some(2028.0));
-        let names: Vec<_> = bed.phases.iter().map(|(name, _)| name.as_str()).collect();
+        let mut fixture =
+            RestartFixture { crashes: vec![crash.clone(), crash], ..RestartFixture::default() };
+        fixture.summarise();
+        assert_eq!(fixture.blackout_mean_us, Some(2028.0));
+        let names: Vec<_> = fixture.phases.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["spawned", "attached"]);
     }
 

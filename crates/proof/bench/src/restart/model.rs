@@ -18,16 +18,16 @@ pub struct RestartRun {
     /// Crashes of each daemon.
     pub crashes: u32,
     /// One entry for each daemon.
-    pub beds: Vec<RestartBed>,
+    pub fixtures: Vec<RestartFixture>,
     /// What failed.
     pub failures: Vec<Failure>,
 }
 
 /// One daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RestartBed {
+pub struct RestartFixture {
     /// Its name.
-    pub bed: String,
+    pub fixture: String,
     /// Load of the machine.
     pub load: Load,
     /// Bare daemon, from spawn to the first answered listing: samples.

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::model::{PHASES, RestartBed, RestartRun};
+use super::model::{PHASES, RestartFixture, RestartRun};
 use crate::stats::median;
 
 /// The paper's figures: seconds without Re-FUSE, seconds with Re-FUSE and one crash, milliseconds of the restart.
-fn paper(bed: &str) -> Option<(f64, f64, f64)> {
-    match bed {
+fn paper(fixture: &str) -> Option<(f64, f64, f64)> {
+    match fixture {
         "ntfs-3g" => Some((133.5, 134.45, 65.54)),
         "sshfs" => Some((145.0, 145.4, 255.8)),
         "avfs" => Some((129.0, 130.7, 6.0)),
@@ -24,20 +24,20 @@ fn seconds(samples: &[f64]) -> String {
 }
 
 /// One daemon in a line, for the terminal.
-pub fn line(bed: &RestartBed) -> String {
-    let blackout = bed.blackout_us.as_ref();
+pub fn line(fixture: &RestartFixture) -> String {
+    let blackout = fixture.blackout_us.as_ref();
     format!(
         "{:<10} {} crashes: restart {} ms mean, {} median, {} p99; bare start {} ms; sort {} s bare, {} s held, \
          {} s with one crash (medians)",
-        bed.bed,
-        bed.crashes.len(),
-        ms(bed.blackout_mean_us),
+        fixture.fixture,
+        fixture.crashes.len(),
+        ms(fixture.blackout_mean_us),
         ms(blackout.map(|b| b.median)),
         ms(blackout.map(|b| b.p99)),
-        ms(bed.bare_start.as_ref().map(|s| s.median)),
-        seconds(&bed.bare_s),
-        seconds(&bed.held_s),
-        seconds(&bed.crashed_s),
+        ms(fixture.bare_start.as_ref().map(|s| s.median)),
+        seconds(&fixture.bare_s),
+        seconds(&fixture.held_s),
+        seconds(&fixture.crashed_s),
     )
 }
 
@@ -51,22 +51,23 @@ pub fn markdown(run: &RestartRun, foot: &str) -> String {
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         run.size_mb, run.crashes
     );
-    for bed in &run.beds {
-        let blackout = bed.blackout_us.as_ref();
-        let theirs = paper(&bed.bed).map_or("- | - | -".to_owned(), |(vanilla, with, restart)| {
-            format!("{vanilla} s | {with} s | {restart} ms")
-        });
+    for fixture in &run.fixtures {
+        let blackout = fixture.blackout_us.as_ref();
+        let theirs = paper(&fixture.fixture)
+            .map_or("- | - | -".to_owned(), |(vanilla, with, restart)| {
+                format!("{vanilla} s | {with} s | {restart} ms")
+            });
         let _ = writeln!(
             text,
             "| {} | {} s | {} s | {} s | {} ms | {} ms | {} ms | {} ms | {theirs} |",
-            bed.bed,
-            seconds(&bed.bare_s),
-            seconds(&bed.held_s),
-            seconds(&bed.crashed_s),
-            ms(bed.blackout_mean_us),
+            fixture.fixture,
+            seconds(&fixture.bare_s),
+            seconds(&fixture.held_s),
+            seconds(&fixture.crashed_s),
+            ms(fixture.blackout_mean_us),
             ms(blackout.map(|b| b.median)),
             ms(blackout.map(|b| b.p99)),
-            ms(bed.bare_start.as_ref().map(|s| s.median)),
+            ms(fixture.bare_start.as_ref().map(|s| s.median)),
         );
     }
     text += "\nTimes of sorts and of the bare start are medians. A restart lasts from the daemon's death to its \
@@ -76,10 +77,10 @@ pub fn markdown(run: &RestartRun, foot: &str) -> String {
     text += "\n|---|";
     PHASES.iter().for_each(|_| text += "---:|");
     text += "\n";
-    for bed in &run.beds {
-        let _ = write!(text, "| {} |", bed.bed);
+    for fixture in &run.fixtures {
+        let _ = write!(text, "| {} |", fixture.fixture);
         for name in PHASES {
-            let found = bed.phases.iter().find(|(phase, _)| phase == name);
+            let found = fixture.phases.iter().find(|(phase, _)| phase == name);
             let cell = found.map_or("-".to_owned(), |(_, spread)| {
                 format!("{}, {}", ms(Some(spread.median)), ms(Some(spread.p99)))
             });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, process};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, process};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
@@ -132,21 +132,22 @@ fn mount(
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     // Without it sshfs acknowledges writes that its server has not got yet, and a server that dies with sshfs takes them along.
     let daemon_opts = vec!["sshfs_sync".to_owned()];
-    let options = BedOptions { repeatable: true, daemon_opts, ..BedOptions::default() };
+    let options = FixtureOptions { repeatable: true, daemon_opts, ..FixtureOptions::default() };
     let patience = format!("--retry-for={}s", args.longest.as_secs().saturating_mul(2).max(600));
-    let mut bed = Bed::start(Kind::Sshfs, &Mode::Held { extra_args: vec![patience] }, &options)?;
+    let mut fixture =
+        Fixture::start(Kind::Sshfs, &Mode::Held { extra_args: vec![patience] }, &options)?;
     seen.mounts += 1;
-    let mut writer = Client::start(Role::Writer, bed.root(), seed)?;
-    await_work(&bed, &mut [&mut writer], 1)?;
-    let mut reader = Client::start(Role::Reader, bed.root(), seed)?;
+    let mut writer = Client::start(Role::Writer, fixture.root(), seed)?;
+    await_work(&fixture, &mut [&mut writer], 1)?;
+    let mut reader = Client::start(Role::Reader, fixture.root(), seed)?;
     for _ in 0..times {
-        await_work(&bed, &mut [&mut writer, &mut reader], rng.random_range(2..40))?;
+        await_work(&fixture, &mut [&mut writer, &mut reader], rng.random_range(2..40))?;
         let away = rng.random_range(args.shortest..=args.longest);
         let kind = [Outage::Both, Outage::Connection, Outage::Frozen][rng.random_range(0..3)];
-        outage(&mut bed, kind, away, interrupted, seen)?;
+        outage(&mut fixture, kind, away, interrupted, seen)?;
         let back = Instant::now();
-        await_work(&bed, &mut [&mut writer, &mut reader], 2).with_context(|| {
-            let behind = fs::metadata(bed.backing().join(client::LOG)).map(|meta| meta.len());
+        await_work(&fixture, &mut [&mut writer, &mut reader], 2).with_context(|| {
+            let behind = fs::metadata(fixture.backing().join(client::LOG)).map(|meta| meta.len());
             format!("after {away:?} without the server (whose log has {behind:?} bytes)")
         })?;
         let after = back.elapsed().as_secs_f64();
@@ -161,8 +162,8 @@ fn mount(
     let record = writer.finish(BACK)?;
     seen.reads += reader.finish(BACK)?.operations;
     seen.writes += record.operations;
-    seen.bytes_compared += check(&bed, seed, &record)?;
-    bed.stop()
+    seen.bytes_compared += check(&fixture, seed, &record)?;
+    fixture.stop()
 }
 
 /// What goes wrong.
@@ -178,39 +179,39 @@ enum Outage {
 
 /// Takes the server away, perhaps sshfs with it, and brings the server back.
 fn outage(
-    bed: &mut Bed,
+    fixture: &mut Fixture,
     kind: Outage,
     away: Duration,
     interrupted: &AtomicBool,
     seen: &mut Seen,
 ) -> Result<()> {
-    let daemon = bed.daemon_pid()?;
+    let daemon = fixture.daemon_pid()?;
     match kind {
         Outage::Both => {
-            bed.server().context("no server")?.freeze()?;
+            fixture.server().context("no server")?.freeze()?;
             process::kill(daemon, Signal::KILL)?;
         }
         Outage::Connection => seen.broken += 1,
         Outage::Frozen => {
-            bed.server().context("no server")?.freeze()?;
+            fixture.server().context("no server")?.freeze()?;
             std::thread::sleep(FROZEN); // requests come meanwhile
             seen.broken += 1;
         }
     }
-    bed.server().context("no server")?.stop()?;
+    fixture.server().context("no server")?.stop()?;
     let begin = Instant::now();
     while begin.elapsed() < away && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK.min(away.saturating_sub(begin.elapsed())));
     }
-    seen.waited += u64::from(bed.belay_status()?["state"] == "waiting");
+    seen.waited += u64::from(fixture.belay_status()?["state"] == "waiting");
     let begun = begin.elapsed().as_secs_f64();
     seen.away_s += begun;
     seen.longest_away_s = seen.longest_away_s.max(begun);
-    bed.server().context("no server")?.start_again()
+    fixture.server().context("no server")?.start_again()
 }
 
 /// Waits until each of the clients has done so many operations more.
-fn await_work(bed: &Bed, clients: &mut [&mut Client], more: u64) -> Result<()> {
+fn await_work(fixture: &Fixture, clients: &mut [&mut Client], more: u64) -> Result<()> {
     let end = Instant::now() + BACK;
     let wanted: Vec<u64> = clients.iter().map(|client| client.done() + more).collect();
     loop {
@@ -222,19 +223,19 @@ fn await_work(bed: &Bed, clients: &mut [&mut Client], more: u64) -> Result<()> {
         if all {
             return Ok(());
         }
-        bed.check()?;
+        fixture.check()?;
         if Instant::now() > end {
-            bail!("the mount does not answer: {}", bed.belay_status()?);
+            bail!("the mount does not answer: {}", fixture.belay_status()?);
         }
         std::thread::sleep(LOOK);
     }
 }
 
 /// Compares what is behind the mount with what the writer was told is written.
-fn check(bed: &Bed, seed: u64, record: &Record) -> Result<u64> {
+fn check(fixture: &Fixture, seed: u64, record: &Record) -> Result<u64> {
     let mut bytes = 0;
     let mut expect = |name: &str, wanted: Vec<u8>| -> Result<()> {
-        let path = bed.backing().join(name);
+        let path = fixture.backing().join(name);
         let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         bytes += wanted.len() as u64;
         let at = found.iter().zip(&wanted).position(|(a, b)| a != b);
@@ -250,7 +251,7 @@ fn check(bed: &Bed, seed: u64, record: &Record) -> Result<u64> {
     for index in 0..record.files {
         expect(&client::name(index), client::content(seed, index))?;
     }
-    let entries = fs::read_dir(bed.backing()).context("listing what is behind the mount")?;
+    let entries = fs::read_dir(fixture.backing()).context("listing what is behind the mount")?;
     ensure!(entries.count() as u64 == record.files + 1, "there are files that nobody has made");
     Ok(bytes)
 }

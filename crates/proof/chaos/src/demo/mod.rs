@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, parse_signal};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
@@ -26,7 +26,7 @@ pub struct DemoArgs {
     size_mb: u64,
     /// The daemon
     #[arg(long, default_value_t = Kind::Sshfs)]
-    bed: Kind,
+    fixture: Kind,
     /// Mean time between a successor's start and its death
     #[arg(long, value_parser = humantime::parse_duration, default_value = "250ms")]
     every: Duration,
@@ -112,23 +112,23 @@ fn taken(list: Mutex<Vec<String>>) -> Vec<String> {
 /// Runs the demo; true if nobody noticed anything.
 pub fn run(args: &DemoArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
-    let options = BedOptions { workdir: args.workdir.clone(), ..BedOptions::default() };
-    let kills = if args.bare && args.bed == Kind::Dir { 0 } else { args.kills };
+    let options = FixtureOptions { workdir: args.workdir.clone(), ..FixtureOptions::default() };
+    let kills = if args.bare && args.fixture == Kind::Dir { 0 } else { args.kills };
 
     println!("first on a plain directory: sort {} MB, pack and unpack a tree ...", args.size_mb);
-    let plain = Bed::start(Kind::Dir, &Mode::Bare, &options)?;
+    let plain = Fixture::start(Kind::Dir, &Mode::Bare, &options)?;
     work::prepare(plain.root(), args.size_mb, args.seed)
         .context("preparing the plain directory")?;
     let sorted = work::sort(plain.root()).context("sorting on a plain directory")?;
     let unpacked = work::tar(plain.root()).context("packing on a plain directory")?;
 
     let mode = if args.bare { Mode::Bare } else { killer::held(&args.belay_args) };
-    let bed = Bed::start(args.bed, &mode, &options)?;
+    let fixture = Fixture::start(args.fixture, &mode, &options)?;
     let how = if args.bare { "without belay" } else { "under belay" };
     println!(
         "now on {} {how}, mounted on {}: killed {kills} times at work",
-        args.bed,
-        bed.mountpoint().display()
+        args.fixture,
+        fixture.mountpoint().display()
     );
     let toll = Toll::default();
     let plan = Plan {
@@ -153,26 +153,26 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     let bar = bar(kills);
     std::thread::scope(|scope| {
         if kills > 0 {
-            scope.spawn(|| killer::run(&bed, &plan, &toll));
+            scope.spawn(|| killer::run(&fixture, &plan, &toll));
         }
         // Also the input is written to the mount, under fire.
         let busy = scope.spawn(|| {
-            if let Err(error) = work::prepare(bed.root(), args.size_mb, args.seed) {
+            if let Err(error) = work::prepare(fixture.root(), args.size_mb, args.seed) {
                 return floor.error("writing the input", &error);
             }
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    floor.repeat("sort", &floor.sorts, &sorted, || work::sort(bed.root()))
+                    floor.repeat("sort", &floor.sorts, &sorted, || work::sort(fixture.root()))
                 });
                 scope.spawn(|| {
-                    floor.repeat("tar", &floor.tars, &unpacked, || work::tar(bed.root()))
+                    floor.repeat("tar", &floor.tars, &unpacked, || work::tar(fixture.root()))
                 });
             });
         });
         let done = AtomicBool::new(false);
         std::thread::scope(|inner| {
             inner.spawn(|| {
-                let log = bed.root().join("log");
+                let log = fixture.root().join("log");
                 if let Err(error) = work::append(&log, &floor.lines, &done) {
                     floor.error("append", &error);
                 }
@@ -189,13 +189,13 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     bar.finish_and_clear();
     let seconds = began.elapsed().as_secs_f64();
     let lines = floor.lines.load(Ordering::Relaxed);
-    match work::appended(&bed.root().join("log"), lines) {
+    match work::appended(&fixture.root().join("log"), lines) {
         Ok(true) => {}
         Ok(false) => note(&floor.differences, "append: the file is not what was appended".into()),
         Err(error) => floor.error("reading the appended file", &error),
     }
-    let status = if bed.is_held() { bed.belay_status().ok() } else { None };
-    let words = bed.last_words();
+    let status = if fixture.is_held() { fixture.belay_status().ok() } else { None };
+    let words = fixture.last_words();
     let done = progress(&floor);
     let (errors, mut differences) = (taken(floor.errors), taken(floor.differences));
     differences.extend(toll.failure().map(|why| format!("the killer gave up: {why}")));
@@ -211,7 +211,7 @@ pub fn run(args: &DemoArgs) -> Result<bool> {
     }
     let good = errors.is_empty() && differences.is_empty();
     if good {
-        bed.stop()?;
+        fixture.stop()?;
     } else {
         println!("{}", words.trim_start_matches("; "));
     }

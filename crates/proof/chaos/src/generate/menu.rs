@@ -7,7 +7,7 @@ use rand_chacha::ChaCha12Rng;
 use super::model::{Class, Hands, Tree};
 use super::{Scope, plain, reading};
 use crate::ops::Op;
-use belay_testbed::zoo::Work;
+use belay_fixtures::zoo::Work;
 
 /// What an operation is chosen from.
 pub struct Context<'a> {

@@ -17,7 +17,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use belay_testbed::zoo::Work;
+use belay_fixtures::zoo::Work;
 
 use crate::ops::{Batch, Op, Round, Slot};
 use model::{Hands, Tree};

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 use tempfile::TempDir;
 
-const BEDS: [Kind; 4] = [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fusefat];
+const FIXTURES: [Kind; 4] =
+    [Kind::Fuse2fsExt4, Kind::Fuse2fsExt2, Kind::Fuse2fsExt3, Kind::Fusefat];
 
 /// On what, by whom and where.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,8 +16,8 @@ pub struct Common {
     #[arg(long)]
     seed: Option<u64>,
     /// Daemons on images, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = BEDS, value_parser = known)]
-    pub beds: Vec<Kind>,
+    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES, value_parser = known)]
+    pub fixtures: Vec<Kind>,
     /// Applications at work at once
     #[arg(long, default_value_t = 2)]
     pub clients: usize,
@@ -37,7 +38,7 @@ impl Common {
         self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()))
     }
 
-    /// A new directory for a bed, which goes when it is dropped unless it is to be kept.
+    /// A new directory for a fixture, which goes when it is dropped unless it is to be kept.
     pub fn directory(&self, prefix: &str) -> Result<TempDir> {
         let parent = self.workdir.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
         tempfile::Builder::new()
@@ -51,6 +52,6 @@ impl Common {
 /// A daemon whose image can be read without it.
 fn known(name: &str) -> Result<Kind> {
     let kind: Kind = name.parse()?;
-    anyhow::ensure!(BEDS.contains(&kind), "{kind} has no image that is known to be read here");
+    anyhow::ensure!(FIXTURES.contains(&kind), "{kind} has no image that is known to be read here");
     Ok(kind)
 }

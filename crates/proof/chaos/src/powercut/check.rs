@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use belay_testbed::{Kind, process};
+use belay_fixtures::{Kind, process};
 
 use super::work::{Node, Step, Tree};
 

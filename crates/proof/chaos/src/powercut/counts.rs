@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::repair::Done;
@@ -67,7 +67,7 @@ impl Counts {
         )
     }
 
-    /// Adds those of another bed.
+    /// Adds those of another fixture.
     pub fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
         self.ended += other.ended;

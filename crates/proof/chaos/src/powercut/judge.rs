@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 
 use super::check;
 use super::machine::{self, Told};

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use belay_testbed::process::{self, Process};
-use belay_testbed::{Kind, image};
+use belay_fixtures::process::{self, Process};
+use belay_fixtures::{Kind, image};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rustix::process::Signal;
@@ -62,7 +62,7 @@ impl<'a> Bench<'a> {
         seed: u64,
         interrupted: &'a AtomicBool,
     ) -> Result<Self> {
-        let dir = args.common.directory("belay-bed-power-")?;
+        let dir = args.common.directory("belay-fixture-power-")?;
         let folder = dir.path().join("disk");
         for path in [&folder, &dir.path().join("mnt"), &dir.path().join("state")] {
             std::fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::{Belay, Kind, image, mounts};
+use belay_fixtures::{Belay, Kind, image, mounts};
 
 use super::work::Script;
 

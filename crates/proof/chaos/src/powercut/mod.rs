@@ -14,7 +14,7 @@
 //! | [`repair`] | `belay repair` |
 //! | [`life`] | one life of a machine, its end, and what comes after it |
 //! | [`vm`] | the same with an emulated machine and its kernel |
-//! | [`series`] | one life after another on each bed |
+//! | [`series`] | one life after another on each fixture |
 //! | [`counts`] | the figures |
 //! | [`page`] | the figures as a page |
 
@@ -76,13 +76,13 @@ pub fn run(args: &PowercutArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
     println!("powercut: seed {seed}, {} applications", args.common.clients);
     let rows = series::run(
-        &args.common.beds,
+        &args.common.fixtures,
         args.cuts,
         &interrupted,
         |kind| Bench::new(args, kind, seed, &interrupted),
         |kind, counts, _| {
             format!(
-                "powercut --seed {seed} --beds {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
+                "powercut --seed {seed} --fixtures {kind} --cuts {} --also {} --clients {} --steps {} --lives {}",
                 counts.cuts.max(20),
                 args.also,
                 args.common.clients,

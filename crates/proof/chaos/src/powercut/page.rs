@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 
 use super::counts::Counts;
 
-/// Writes a page: how it was done, by which command, and a row for each bed.
+/// Writes a page: how it was done, by which command, and a row for each fixture.
 pub fn write(path: &Path, how: &str, command: &str, rows: &[(Kind, Counts)]) -> Result<()> {
     let mut text = format!("{how}\n\n    belay-chaos {command}\n\n");
     text += "| image | machines killed | of them after an orderly end | losses tried besides | of all, with writes not yet synced | \

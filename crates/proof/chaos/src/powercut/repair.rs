@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::{Belay, process};
+use belay_fixtures::{Belay, process};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,10 +1,10 @@
-//! One life after another on each bed, until its share of the cuts is made or something was wrong.
+//! One life after another on each fixture, until its share of the cuts is made or something was wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 
 use super::counts::{self, Counts};
 
@@ -20,13 +20,13 @@ pub trait Lives {
     fn counts(&mut self) -> &mut Counts;
 }
 
-/// Shares `cuts` among the beds. `bench` makes the place for one of them; `replay` gives the arguments that show again
-/// what was wrong, from the bed, its counts and its share.
+/// Shares `cuts` among the fixtures. `bench` makes the place for one of them; `replay` gives the arguments that show again
+/// what was wrong, from the fixture, its counts and its share.
 ///
 /// # Errors
 /// When there is no place to be had.
 pub fn run<B: Lives>(
-    beds: &[Kind],
+    fixtures: &[Kind],
     cuts: u64,
     interrupted: &AtomicBool,
     bench: impl Fn(Kind) -> Result<B>,
@@ -34,8 +34,8 @@ pub fn run<B: Lives>(
 ) -> Result<Vec<(Kind, Counts)>> {
     let mut total = Counts::default();
     let mut rows = Vec::new();
-    let (each, rest) = (cuts / beds.len().max(1) as u64, cuts % beds.len().max(1) as u64);
-    for (index, kind) in beds.iter().copied().enumerate() {
+    let (each, rest) = (cuts / fixtures.len().max(1) as u64, cuts % fixtures.len().max(1) as u64);
+    for (index, kind) in fixtures.iter().copied().enumerate() {
         let cuts = each + u64::from((index as u64) < rest);
         let started = Instant::now();
         let mut bench =
@@ -60,7 +60,7 @@ pub fn run<B: Lives>(
     Ok(rows)
 }
 
-/// Whether everything was right on all beds.
+/// Whether everything was right on all fixtures.
 pub fn is_right(rows: &[(Kind, Counts)]) -> bool {
     rows.iter().all(|(_, counts)| counts.wrong == 0)
 }

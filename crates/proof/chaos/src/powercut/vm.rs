@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_testbed::process::{self, Process};
-use belay_testbed::{Kind, image, mounts};
+use belay_fixtures::process::{self, Process};
+use belay_fixtures::{Kind, image, mounts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rustix::process::Signal;
@@ -70,11 +70,11 @@ pub fn run(args: &VmArgs) -> Result<bool> {
     let interrupted = interrupt::flag()?;
     println!("powercut-vm: seed {seed}, {} applications", args.common.clients);
     let rows = series::run(
-        &args.common.beds,
+        &args.common.fixtures,
         args.cuts,
         &interrupted,
         |kind| Bench::new(args, kind, seed),
-        |kind, _, cuts| format!("powercut-vm --seed {seed} --beds {kind} --cuts {cuts}"),
+        |kind, _, cuts| format!("powercut-vm --seed {seed} --fixtures {kind} --cuts {cuts}"),
     )?;
     if let Some(path) = &args.common.page {
         let command = format!("powercut-vm --cuts {} --seed {seed}", args.cuts);
@@ -106,7 +106,7 @@ impl Drop for Mounted {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a VmArgs, kind: Kind, seed: u64) -> Result<Self> {
-        let dir = args.common.directory("belay-bed-vm-")?;
+        let dir = args.common.directory("belay-fixture-vm-")?;
         for name in ["disk", "mnt", "content", "state"] {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use belay_testbed::{Bed, Kind};
+use belay_fixtures::{Fixture, Kind};
 
 use crate::compare::Rules;
 use crate::exec::listing::is_hidden;
@@ -218,22 +218,22 @@ fn victim(op: &Op) -> Option<&str> {
 }
 
 /// What a mount shows, without what a bare daemon may rightly have forgotten in it.
-fn look(bed: &Bed, links: bool) -> Result<Tree> {
-    let mut tree = Tree::read(bed.root(), links)?;
-    if !bed.is_held() && bed.kind().leaves_hidden_files() {
+fn look(fixture: &Fixture, links: bool) -> Result<Tree> {
+    let mut tree = Tree::read(fixture.root(), links)?;
+    if !fixture.is_held() && fixture.kind().leaves_hidden_files() {
         tree.0.retain(|path, _| !path.rsplit('/').next().is_some_and(is_hidden));
     }
-    if !bed.kind().keeps_directory_modes() {
+    if !fixture.kind().keeps_directory_modes() {
         let directories = tree.0.values_mut().filter(|node| node.is_directory());
         directories.for_each(|node| node.mode &= !0o777);
     }
-    let own = bed.kind().own_names();
+    let own = fixture.kind().own_names();
     tree.0.retain(|path, _| !own.iter().any(|name| path.split('/').next() == Some(name)));
     Ok(tree)
 }
 
 /// Compares the two sides' trees, as the mounts show them and as they are behind.
-pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>> {
+pub fn trees(oracle: &Fixture, subject: &Fixture, index: u64) -> Result<Option<Mismatch>> {
     let links = subject.kind().numbers_tell_links();
     let deadline = Instant::now() + Duration::from_secs(3);
     // Hidden files go when the kernel has released them, a moment after the last close.
@@ -251,7 +251,7 @@ pub fn trees(oracle: &Bed, subject: &Bed, index: u64) -> Result<Option<Mismatch>
     if !found.is_empty() {
         return Ok(Some(Mismatch::broken(index, "the trees at the end", &found)));
     }
-    let behind = |bed: &Bed| bed.kind().backed_by_directory();
+    let behind = |fixture: &Fixture| fixture.kind().backed_by_directory();
     if behind(oracle) && behind(subject) && subject.kind() != Kind::Dir {
         let theirs = Tree::read(oracle.backing(), true).context("reading behind the oracle")?;
         let ours = Tree::read(subject.backing(), true).context("reading behind the subject")?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal, signal_name};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, parse_signal, signal_name};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,7 +16,7 @@ use crate::generate::{Generator, Names};
 use crate::interrupt;
 use crate::killer::{self, Plan, Toll};
 use crate::pool::Pool;
-use crate::report::{BedReport, Blackout, Divergence, Report};
+use crate::report::{Blackout, Divergence, FixtureReport, Report};
 use drive::{Driver, Mismatch};
 
 /// What the operations are driven against.
@@ -31,21 +31,21 @@ pub enum Subject {
 /// Arguments of `soak`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SoakArgs {
-    /// How long altogether, shared out evenly among the beds [default: 60s unless --kills or --ops is given]
+    /// How long altogether, shared out evenly among the fixtures [default: 60s unless --kills or --ops is given]
     #[arg(long, value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
     /// How many kills altogether, shared out evenly; 0 for none at all
     #[arg(long)]
     kills: Option<u64>,
-    /// Operations per bed, at least
+    /// Operations per fixture, at least
     #[arg(long)]
     ops: Option<u64>,
     /// Seed of the operation sequence [default: random]
     #[arg(long)]
     seed: Option<u64>,
     /// Daemons, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = Kind::SIX)]
-    beds: Vec<Kind>,
+    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = Kind::SIX)]
+    fixtures: Vec<Kind>,
     /// Client processes
     #[arg(long, default_value_t = 2)]
     procs: usize,
@@ -67,10 +67,10 @@ pub struct SoakArgs {
     /// Write the results here, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Where to make the beds [default: /dev/shm]
+    /// Where to make the fixtures [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
-    /// Leave the beds' files behind
+    /// Leave the fixtures' files behind
     #[arg(long)]
     keep: bool,
     /// Further argument for `belay run` (repeatable)
@@ -96,7 +96,7 @@ impl SoakArgs {
             kills: Some(kills),
             ops: None,
             seed: Some(seed),
-            beds: vec![kind],
+            fixtures: vec![kind],
             procs: 2,
             oracle: Oracle::Bare,
             subject: Subject::Held,
@@ -113,7 +113,7 @@ impl SoakArgs {
 }
 
 /// Soaks the one daemon of `args`.
-pub fn run_one(args: &SoakArgs, kind: Kind, interrupted: &AtomicBool) -> Result<BedReport> {
+pub fn run_one(args: &SoakArgs, kind: Kind, interrupted: &AtomicBool) -> Result<FixtureReport> {
     Soak::new(args, kind, 0)?.run(interrupted).with_context(|| format!("soaking {kind}"))
 }
 
@@ -127,7 +127,7 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
     println!("soak: seed {seed}, {} processes, oracle {:?}", args.procs, args.oracle);
     let interrupted = interrupt::flag()?;
     let mut reports = Vec::new();
-    for (index, kind) in args.beds.iter().enumerate() {
+    for (index, kind) in args.fixtures.iter().enumerate() {
         if interrupted.load(Ordering::Relaxed) {
             break;
         }
@@ -150,7 +150,7 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
     Ok(report.divergences == 0)
 }
 
-/// One bed's soak.
+/// One fixture's soak.
 struct Soak<'a> {
     args: &'a SoakArgs,
     kind: Kind,
@@ -162,16 +162,16 @@ struct Soak<'a> {
 
 impl<'a> Soak<'a> {
     fn new(args: &'a SoakArgs, kind: Kind, index: usize) -> Result<Self> {
-        let beds = u32::try_from(args.beds.len().max(1)).unwrap_or(1);
-        // The first beds get one more where it does not come out even.
+        let fixtures = u32::try_from(args.fixtures.len().max(1)).unwrap_or(1);
+        // The first fixtures get one more where it does not come out even.
         let share = |total: u64| {
-            total / u64::from(beds) + u64::from((index as u64) < total % u64::from(beds))
+            total / u64::from(fixtures) + u64::from((index as u64) < total % u64::from(fixtures))
         };
         Ok(Self {
             args,
             kind,
             seed: args.seed.context("the seed is chosen before")?,
-            share: args.duration.unwrap_or(Duration::MAX) / beds,
+            share: args.duration.unwrap_or(Duration::MAX) / fixtures,
             kills: args.kills.map(share),
             rules: Rules::new(kind, args.oracle),
         })
@@ -182,7 +182,7 @@ impl<'a> Soak<'a> {
         let signals: Vec<_> = args.signals.iter().map(|s| signal_name(*s)).collect();
         let value = |v: &dyn Fn() -> Option<String>| v().unwrap_or_default();
         let mut line = format!(
-            "belay-chaos soak --seed {} --beds {} --procs {} --oracle {} --subject {} --signals {} --every {}",
+            "belay-chaos soak --seed {} --fixtures {} --procs {} --oracle {} --subject {} --signals {} --every {}",
             self.seed,
             self.kind,
             args.procs,
@@ -204,23 +204,24 @@ impl<'a> Soak<'a> {
         line
     }
 
-    fn run(&self, interrupted: &AtomicBool) -> Result<BedReport> {
+    fn run(&self, interrupted: &AtomicBool) -> Result<FixtureReport> {
         let args = self.args;
-        let options = BedOptions {
+        let options = FixtureOptions {
             workdir: args.workdir.clone(),
             daemon_opts: args.daemon_opts.clone(),
             repeatable: true,
             keep_files: args.keep,
-            ..BedOptions::default()
+            ..FixtureOptions::default()
         };
         let mode = match args.subject {
             Subject::Held => killer::held(&args.belay_args),
             Subject::Bare => Mode::Bare,
         };
         let oracle_kind = if args.oracle == Oracle::Dir { Kind::Dir } else { self.kind };
-        let oracle = Bed::start(oracle_kind, &Mode::Bare, &options)?;
-        let subject = Bed::start(self.kind, &mode, &options)?;
-        let pool = |name, bed: &Bed| Pool::start(name, bed, args.procs, args.op_timeout);
+        let oracle = Fixture::start(oracle_kind, &Mode::Bare, &options)?;
+        let subject = Fixture::start(self.kind, &mode, &options)?;
+        let pool =
+            |name, fixture: &Fixture| Pool::start(name, fixture, args.procs, args.op_timeout);
         let mut oracle_pool = pool("the oracle", &oracle)?;
         let mut subject_pool = pool("the subject", &subject)?;
 
@@ -275,8 +276,8 @@ impl<'a> Soak<'a> {
             subject.stop().context("after the soak")?;
             oracle.stop().context("after the soak")?;
         }
-        Ok(BedReport {
-            bed: self.kind,
+        Ok(FixtureReport {
+            fixture: self.kind,
             oracle: args.oracle,
             seed: self.seed,
             processes: args.procs,

@@ -17,7 +17,7 @@ pub struct Common {
     /// How long an operation may take before it counts as hanging
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s")]
     pub op_timeout: Duration,
-    /// Where to make the beds [default: /dev/shm]
+    /// Where to make the fixtures [default: /dev/shm]
     #[arg(long)]
     pub workdir: Option<PathBuf>,
     /// Succeed whatever is found

@@ -1,6 +1,6 @@
 //! The ways in which a study runs a daemon.
 
-use belay_testbed::Mode;
+use belay_fixtures::Mode;
 use serde::Serialize;
 
 /// How the daemon is run.
@@ -16,7 +16,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// How a bed is run for this column; `best` are the arguments with which it is held as it should be.
+    /// How a fixture is run for this column; `best` are the arguments with which it is held as it should be.
     pub fn mode(self, best: &[String]) -> Mode {
         match self {
             Self::Bare => Mode::Bare,

@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use belay_faults::{Fault, FaultSignal};
+use belay_fixtures::{Kind, mounts};
 use belay_study::{Names, OPERATIONS, Operation, Stock, Undisturbed};
-use belay_testbed::{Kind, mounts};
 use indicatif::ProgressBar;
 
 use super::arguments::Common;
 use super::column::Column;
 use super::results;
-use super::subject::Beds;
+use super::subject::Fixtures;
 use crate::interrupt;
 use model::{Experiment, Observed, Only, Study};
 
 /// Daemons of the study.
-const BEDS: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
+const FIXTURES: [Kind; 5] = [Kind::Sshfs, Kind::Ntfs3g, Kind::Avfs, Kind::Bindfs, Kind::Mergerfs];
 /// So many experiments that cannot be made end a study.
 const TROUBLES: usize = 5;
 
@@ -34,8 +34,8 @@ const TROUBLES: usize = 5;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ControlledArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = BEDS)]
-    beds: Vec<Kind>,
+    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES)]
+    fixtures: Vec<Kind>,
     /// Operations, by name, separated by commas [default: all]
     #[arg(long, value_delimiter = ',')]
     ops: Vec<String>,
@@ -43,7 +43,7 @@ pub struct ControlledArgs {
     #[arg(long, value_delimiter = ',', default_value = "SEGV,KILL")]
     signals: Vec<FaultSignal>,
     /// Just this experiment, in all of the columns
-    #[arg(long, value_name = "BED/OPERATION/POINT/SIGNAL")]
+    #[arg(long, value_name = "FIXTURE/OPERATION/POINT/SIGNAL")]
     only: Option<Only>,
     #[command(flatten)]
     common: Common,
@@ -53,9 +53,9 @@ pub struct ControlledArgs {
 pub fn run(args: &ControlledArgs) -> Result<bool> {
     let chosen = args.ops.iter().map(|name| Operation::parse(name));
     let mut ops: Vec<&'static Operation> = chosen.collect::<Result<_>>()?;
-    let mut beds = args.beds.clone();
+    let mut fixtures = args.fixtures.clone();
     if let Some(only) = &args.only {
-        beds = vec![only.bed];
+        fixtures = vec![only.fixture];
         ops = vec![only.operation];
     } else if ops.is_empty() {
         ops = OPERATIONS.iter().collect();
@@ -75,9 +75,9 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
             troubles: Vec::new(),
         },
     };
-    for kind in beds {
+    for kind in fixtures {
         lab.bar.set_prefix(kind.name());
-        if let Err(error) = lab.bed(kind) {
+        if let Err(error) = lab.fixture(kind) {
             lab.study.troubles.push(format!("{kind}: {error:#}"));
         }
     }
@@ -111,7 +111,7 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    fn bed(&mut self, kind: Kind) -> Result<()> {
+    fn fixture(&mut self, kind: Kind) -> Result<()> {
         let mut stock = self.stock(kind, Column::Bare);
         let mut expected = Vec::new();
         for op in self.ops.clone() {
@@ -137,20 +137,20 @@ impl Lab<'_> {
         Ok(())
     }
 
-    fn stock(&self, kind: Kind, column: Column) -> Stock<Beds> {
-        let beds = Beds {
+    fn stock(&self, kind: Kind, column: Column) -> Stock<Fixtures> {
+        let fixtures = Fixtures {
             kind,
             column,
             best: vec!["--policy".to_owned(), "auto".to_owned()],
             workdir: self.args.common.workdir.clone(),
             limit: self.args.common.op_timeout,
         };
-        Stock::new(beds, Names::default(), self.args.common.op_timeout)
+        Stock::new(fixtures, Names::default(), self.args.common.op_timeout)
     }
 
     /// A line for those who wait, also where no progress can be drawn.
     fn tell(&self, kind: Kind, column: Column) {
-        let of = |e: &&Experiment| e.bed == kind && e.column == column;
+        let of = |e: &&Experiment| e.fixture == kind && e.column == column;
         let all = self.study.experiments.iter().filter(of);
         let good = all.clone().filter(|e| e.crash.judged.is_all_right()).count();
         let line = format!(
@@ -163,7 +163,7 @@ impl Lab<'_> {
 
     fn operation(
         &mut self,
-        stock: &mut Stock<Beds>,
+        stock: &mut Stock<Fixtures>,
         op: &'static Operation,
         expected: &Undisturbed,
     ) -> Result<()> {
@@ -172,7 +172,7 @@ impl Lab<'_> {
         self.bar.tick();
         let run = stock.observed(op, expected)?;
         let points = run.points();
-        self.study.dry_runs.push(Observed { bed: kind, operation: op.name, column, run });
+        self.study.dry_runs.push(Observed { fixture: kind, operation: op.name, column, run });
         for (point, call) in points {
             for signal in self.args.signals.clone() {
                 let only = self.args.only.as_ref();
@@ -208,7 +208,7 @@ impl Lab<'_> {
 
     fn experiment(
         &mut self,
-        stock: &mut Stock<Beds>,
+        stock: &mut Stock<Fixtures>,
         op: &'static Operation,
         fault: Fault,
         call: Option<&'static str>,
@@ -223,6 +223,6 @@ impl Lab<'_> {
             fault.point,
             fault.signal
         );
-        Ok(Experiment { bed: kind, operation: op.name, column, crash, replay })
+        Ok(Experiment { fixture: kind, operation: op.name, column, crash, replay })
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use belay_fixtures::process::Process;
+use belay_fixtures::{Kind, image, mounts};
 use belay_study::{Look, Snapshot};
-use belay_testbed::process::Process;
-use belay_testbed::{Kind, image, mounts};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -20,20 +20,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use belay_faults::{Fault, FaultSignal};
+use belay_fixtures::{Kind, mounts};
 use belay_study::{Names, Stock, Undisturbed};
-use belay_testbed::{Kind, mounts};
 use indicatif::ProgressBar;
 
 use super::arguments::Common;
 use super::column::Column;
 use super::results;
-use super::subject::Beds;
+use super::subject::Fixtures;
 use crate::interrupt;
 use model::{Experiment, LeftOut, Observed, Only, Study};
 use rows::{Group, Row};
 
 /// The file systems of the study.
-const BEDS: [Kind; 4] = [Kind::Fuse2fsExt2, Kind::Fusefat, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
+const FIXTURES: [Kind; 4] =
+    [Kind::Fuse2fsExt2, Kind::Fusefat, Kind::Fuse2fsExt3, Kind::Fuse2fsExt4];
 /// So many experiments that cannot be made end a study.
 const TROUBLES: usize = 10;
 
@@ -41,8 +42,8 @@ const TROUBLES: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 pub struct MembraneArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_values_t = BEDS)]
-    beds: Vec<Kind>,
+    #[arg(long, alias = "beds", value_delimiter = ',', default_values_t = FIXTURES)]
+    fixtures: Vec<Kind>,
     /// What is crashed, separated by commas: names of operations, or `flush` and `commit` with a point
     /// [default: all; `--list` names them]
     #[arg(long, value_delimiter = ',')]
@@ -60,7 +61,7 @@ pub struct MembraneArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
     /// Just this experiment, in all of the columns
-    #[arg(long, value_name = "BED/ROW/POINT/SIGNAL")]
+    #[arg(long, value_name = "FIXTURE/ROW/POINT/SIGNAL")]
     only: Option<Only>,
     /// The policy with which belay holds them
     #[arg(long, default_value = "epoch")]
@@ -122,10 +123,11 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
             troubles: Vec::new(),
         },
     };
-    let beds = args.only.as_ref().map_or_else(|| args.beds.clone(), |only| vec![only.bed]);
-    for kind in beds {
+    let fixtures =
+        args.only.as_ref().map_or_else(|| args.fixtures.clone(), |only| vec![only.fixture]);
+    for kind in fixtures {
         lab.bar.set_prefix(kind.name());
-        if let Err(error) = lab.bed(kind) {
+        if let Err(error) = lab.fixture(kind) {
             lab.trouble(format!("{kind}: {error:#}"));
         }
         // Also half of them: the next file system may take an hour.
@@ -150,7 +152,7 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    fn bed(&mut self, kind: Kind) -> Result<()> {
+    fn fixture(&mut self, kind: Kind) -> Result<()> {
         let mut known: Vec<(Row, Undisturbed)> = Vec::new();
         for row in self.rows.clone().into_iter().filter(|row| row.is_for(kind)) {
             let same = known.iter().find(|(other, _)| other.op.name == row.op.name);
@@ -164,7 +166,7 @@ impl Lab<'_> {
                 Ok(expected) => known.push((row, expected)),
                 // What goes wrong without any crash cannot be judged.
                 Err(error) => self.study.left_out.push(LeftOut {
-                    bed: kind,
+                    fixture: kind,
                     row: row.name,
                     why: format!("{error:#}").lines().next().unwrap_or_default().to_owned(),
                 }),
@@ -194,9 +196,9 @@ impl Lab<'_> {
         Ok(())
     }
 
-    fn stock(&self, kind: Kind, column: Column) -> Stock<Beds> {
+    fn stock(&self, kind: Kind, column: Column) -> Stock<Fixtures> {
         let best = ["--policy", &self.args.policy, "--checkpoint-interval", "1h"];
-        let beds = Beds {
+        let fixtures = Fixtures {
             kind,
             column,
             // No checkpoint but those that the experiment brings about.
@@ -204,7 +206,7 @@ impl Lab<'_> {
             workdir: self.args.common.workdir.clone(),
             limit: self.args.common.op_timeout,
         };
-        Stock::new(beds, Names::default(), self.args.common.op_timeout).with_unsaved_changes()
+        Stock::new(fixtures, Names::default(), self.args.common.op_timeout).with_unsaved_changes()
     }
 
     fn say(&self, what: &str) {
@@ -223,7 +225,7 @@ impl Lab<'_> {
         let run = stock.observed_at(row.op, &row.aim, expected)?;
         let points = run.points();
         let wrong = run.differs();
-        self.study.dry_runs.push(Observed { bed: kind, row: row.name.clone(), column, run });
+        self.study.dry_runs.push(Observed { fixture: kind, row: row.name.clone(), column, run });
         ensure!(
             column != Column::Belay || !wrong,
             "undisturbed: {}",
@@ -249,7 +251,7 @@ impl Lab<'_> {
                     row.name,
                 );
                 let experiment = Experiment {
-                    bed: kind,
+                    fixture: kind,
                     row: row.name.clone(),
                     group: row.group,
                     column,

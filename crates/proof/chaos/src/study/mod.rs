@@ -8,7 +8,7 @@
 //! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
-//! | `subject`, `image` | beds as subjects of an experiment, and what is on an image without its daemon |
+//! | `subject`, `image` | fixtures as subjects of an experiment, and what is on an image without its daemon |
 
 mod arguments;
 mod column;

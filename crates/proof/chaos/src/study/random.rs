@@ -1,8 +1,8 @@
 //! Crashes at random moments of real programs' work: the paper's Table 5.
 //!
-//! For each bed and workload: the work is done on a bare mount that nobody disturbs, which gives the right outcome and
+//! For each fixture and workload: the work is done on a bare mount that nobody disturbs, which gives the right outcome and
 //! how long it takes. Then it is done on a held mount whose daemon is killed at random moments, again and again until
-//! there were enough crashes, each time on a fresh bed. A crash is survived if the work that it fell into came to its
+//! there were enough crashes, each time on a fresh fixture. A crash is survived if the work that it fell into came to its
 //! right end: no program failed, and what the daemon has afterwards is what the undisturbed run left. As a control, the
 //! bare daemon is killed once at the same work, which must not go unnoticed.
 
@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, find_number, parse_signal, signal_name};
+use belay_fixtures::{
+    Fixture, FixtureOptions, Kind, Mode, Signal, find_number, parse_signal, signal_name,
+};
 use belay_workloads::{Name, Outcome, Scale, Watch, Workload};
 
 use crate::interrupt;
@@ -30,12 +32,12 @@ const TOLD: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 pub struct RandomArgs {
     /// Daemons, by name, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "ntfs-3g,sshfs,avfs")]
-    beds: Vec<Kind>,
+    #[arg(long, alias = "beds", value_delimiter = ',', default_value = "ntfs-3g,sshfs,avfs")]
+    fixtures: Vec<Kind>,
     /// Workloads, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Name>,
-    /// Crashes for each bed and workload
+    /// Crashes for each fixture and workload
     #[arg(long, default_value_t = 100)]
     crashes: u64,
     /// How much work
@@ -65,7 +67,7 @@ pub struct RandomArgs {
     /// Where to write random.json and random.md
     #[arg(long, default_value = "target/study", value_name = "DIR")]
     out: PathBuf,
-    /// Where to make the beds [default: /dev/shm]
+    /// Where to make the fixtures [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
     /// Further argument for `belay run` (repeatable)
@@ -85,7 +87,7 @@ pub fn run(args: &RandomArgs) -> Result<bool> {
         })
         .collect::<Result<_>>()?;
     let mut table = Table::new(args.scale, args.crashes, args.seed, &args.policy);
-    for kind in &args.beds {
+    for kind in &args.fixtures {
         for workload in &workloads {
             if interrupted.load(Ordering::Relaxed) {
                 bail!("interrupted; what is done so far is in {}", args.out.display());
@@ -102,7 +104,7 @@ pub fn run(args: &RandomArgs) -> Result<bool> {
     Ok(table.cells.iter().all(Cell::is_good))
 }
 
-/// One bed with one workload.
+/// One fixture with one workload.
 struct Study<'a> {
     args: &'a RandomArgs,
     kind: Kind,
@@ -117,11 +119,11 @@ struct Oracle {
 }
 
 impl Study<'_> {
-    fn options(&self) -> BedOptions {
-        BedOptions {
+    fn options(&self) -> FixtureOptions {
+        FixtureOptions {
             workdir: self.args.workdir.clone(),
             image_mib: self.workload.image_mib(),
-            ..BedOptions::default()
+            ..FixtureOptions::default()
         }
     }
 
@@ -154,24 +156,24 @@ impl Study<'_> {
     }
 
     fn undisturbed(&self) -> Result<Oracle> {
-        let bed = Bed::start(self.kind, &Mode::Bare, &self.options())?;
-        self.workload.setup(bed.root())?;
+        let fixture = Fixture::start(self.kind, &Mode::Bare, &self.options())?;
+        self.workload.setup(fixture.root())?;
         let stop = || self.interrupted.load(Ordering::Relaxed);
         let begin = Instant::now();
         let limit = Duration::from_secs(3 * 3600);
         let done =
-            self.workload.work(bed.root(), &Watch { deadline: begin + limit, stop: &stop })?;
+            self.workload.work(fixture.root(), &Watch { deadline: begin + limit, stop: &stop })?;
         let took = begin.elapsed();
-        let outcome = self.workload.look(bed.root(), &done)?;
+        let outcome = self.workload.look(fixture.root(), &done)?;
         self.workload.verify(&outcome)?;
-        bed.stop()?;
+        fixture.stop()?;
         Ok(Oracle { outcome, took })
     }
 
     /// One run, with up to so many crashes spread over it.
     fn under_fire(&self, oracle: &Oracle, mode: Mode, crashes: u64, seed: u64) -> Result<Run> {
-        let bed = Bed::start(self.kind, &mode, &self.options())?;
-        self.workload.setup(bed.root())?;
+        let fixture = Fixture::start(self.kind, &mode, &self.options())?;
+        self.workload.setup(fixture.root())?;
         let toll = Toll::default();
         let spread = oracle.took / u32::try_from(crashes + 1).unwrap_or(u32::MAX);
         let plan = Plan {
@@ -187,15 +189,15 @@ impl Study<'_> {
         // Each crash may take its time; beyond that the work hangs.
         let deadline = begin + oracle.took * 10 + Duration::from_secs(120 + 2 * crashes);
         let worked = std::thread::scope(|scope| {
-            scope.spawn(|| killer::run(&bed, &plan, &toll));
-            let worked = self.workload.work(bed.root(), &Watch { deadline, stop: &stop });
+            scope.spawn(|| killer::run(&fixture, &plan, &toll));
+            let worked = self.workload.work(fixture.root(), &Watch { deadline, stop: &stop });
             toll.stop.ask();
             worked
         });
         let took = begin.elapsed();
         // A killed bare mount gives no more than errors, and asking it again would only add more.
         let compared = worked.and_then(|done| {
-            let outcome = self.workload.look(bed.root(), &done)?;
+            let outcome = self.workload.look(fixture.root(), &done)?;
             Ok(oracle.outcome.differences(&outcome))
         });
         let mut wrong = match compared {
@@ -203,13 +205,13 @@ impl Study<'_> {
             Err(error) => vec![format!("{error:#}")],
         };
         wrong.extend(toll.failure().map(|why| format!("the killer gave up: {why}")));
-        let status = if bed.is_held() { bed.belay_status().ok() } else { None };
-        let words = bed.last_words();
+        let status = if fixture.is_held() { fixture.belay_status().ok() } else { None };
+        let words = fixture.last_words();
         if wrong.is_empty() {
-            wrong.extend(bed.stop().err().map(|error| format!("{error:#}")));
+            wrong.extend(fixture.stop().err().map(|error| format!("{error:#}")));
         } else {
             // A mount that nobody serves has to be taken away by force.
-            drop(bed);
+            drop(fixture);
         }
         let differences = wrong.len();
         wrong.truncate(TOLD);
@@ -234,7 +236,7 @@ impl Study<'_> {
         let more: String =
             args.belay_args.iter().map(|arg| format!(" '--belay-arg={arg}'")).collect();
         format!(
-            "belay-chaos study random --beds {} --workloads {} --scale {} --crashes {crashes} --seed {seed} \
+            "belay-chaos study random --fixtures {} --workloads {} --scale {} --crashes {crashes} --seed {seed} \
              --data-seed {} --signals {} --jobs {} --policy {} --no-control{more}",
             self.kind,
             self.workload.name(),
@@ -272,7 +274,7 @@ mod tests {
         };
         let again = parse(&study.replay(77, 13));
         assert_eq!((again.seed, again.crashes, again.data_seed), (77, 13, 9));
-        assert_eq!((again.beds, again.workloads), (vec![Kind::Sshfs], vec![Name::Postmark]));
+        assert_eq!((again.fixtures, again.workloads), (vec![Kind::Sshfs], vec![Name::Postmark]));
         assert_eq!((again.signals, again.scale), (args.signals.clone(), args.scale));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-/// How far a study has come, for those who wait at a terminal: the bed in `width` columns, and what is done there.
+/// How far a study has come, for those who wait at a terminal: the fixture in `width` columns, and what is done there.
 pub fn spinner(width: usize) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template(&format!(

@@ -1,4 +1,4 @@
-//! Beds as subjects of the study.
+//! Fixtures as subjects of the study.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use belay_fixtures::process::wait_for_exit;
+use belay_fixtures::{Fixture, FixtureOptions, Kind, find_number, mounts};
 use belay_study::{Look, Snapshot, Source, Subject, User};
-use belay_testbed::process::wait_for_exit;
-use belay_testbed::{Bed, BedOptions, Kind, find_number, mounts};
 use serde_json::Value;
 
 use super::column::Column;
 use super::image;
 
-/// Beds of one kind, run in one way.
+/// Fixtures of one kind, run in one way.
 #[derive(Debug)]
-pub struct Beds {
+pub struct Fixtures {
     pub kind: Kind,
     pub column: Column,
     /// Arguments of `belay run` with which it is held as it should be.
@@ -27,23 +27,23 @@ pub struct Beds {
     pub limit: Duration,
 }
 
-impl Source for Beds {
+impl Source for Fixtures {
     type Subject = Mounted;
 
     fn start(&mut self) -> Result<Mounted> {
-        let options = BedOptions {
+        let options = FixtureOptions {
             workdir: self.workdir.clone(),
             repeatable: true,
             // Small, as it is made anew for each experiment.
             image_mib: 24,
-            ..BedOptions::default()
+            ..FixtureOptions::default()
         };
-        let bed = Bed::start(self.kind, &self.column.mode(&self.best), &options)?;
-        Ok(Mounted { bed, limit: self.limit, checked: Cell::new(None) })
+        let fixture = Fixture::start(self.kind, &self.column.mode(&self.best), &options)?;
+        Ok(Mounted { fixture, limit: self.limit, checked: Cell::new(None) })
     }
 
     fn stop(&mut self, subject: Mounted) -> Result<()> {
-        subject.bed.stop()
+        subject.fixture.stop()
     }
 
     /// The image must be looked at without its daemon.
@@ -56,10 +56,10 @@ impl Source for Beds {
     }
 }
 
-/// A bed that is mounted.
+/// A fixture that is mounted.
 #[derive(Debug)]
 pub struct Mounted {
-    bed: Bed,
+    fixture: Fixture,
     limit: Duration,
     /// What the checker said.
     checked: Cell<Option<bool>>,
@@ -71,7 +71,7 @@ const NOTICE: Duration = Duration::from_secs(5);
 impl Mounted {
     /// The journal by which belay brings checkpoints to the image, if there can be one.
     fn journal(&self) -> PathBuf {
-        let mut name = self.bed.backing().as_os_str().to_owned();
+        let mut name = self.fixture.backing().as_os_str().to_owned();
         name.push(".belay-journal");
         name.into()
     }
@@ -102,31 +102,31 @@ impl Mounted {
 
 impl Subject for Mounted {
     fn root(&self) -> &Path {
-        self.bed.root()
+        self.fixture.root()
     }
 
     fn daemon_pid(&self) -> Result<u32> {
-        self.bed.daemon_pid()
+        self.fixture.daemon_pid()
     }
 
     fn supervisor_pid(&self) -> Result<u32> {
-        let status = self.bed.belay_status()?;
+        let status = self.fixture.belay_status()?;
         let pid = status.pointer("/supervisor/pid").and_then(Value::as_u64);
         let pid = pid.and_then(|pid| u32::try_from(pid).ok());
         pid.with_context(|| format!("no supervisor.pid in belay's status: {status}"))
     }
 
     fn commit_files(&self) -> Vec<PathBuf> {
-        vec![self.bed.backing().to_owned(), self.journal()]
+        vec![self.fixture.backing().to_owned(), self.journal()]
     }
 
     fn noticed(&self) -> Option<String> {
-        if !self.bed.is_held() {
+        if !self.fixture.is_held() {
             return None;
         }
         let deadline = Instant::now() + NOTICE;
         loop {
-            let found = self.bed.belay_status().ok().and_then(|status| self.notice(&status));
+            let found = self.fixture.belay_status().ok().and_then(|status| self.notice(&status));
             if found.is_some() || Instant::now() > deadline {
                 return found;
             }
@@ -140,46 +140,47 @@ impl Subject for Mounted {
 
     /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's.
     fn user(&self) -> User {
-        let own = matches!(self.bed.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat);
+        let own = matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat);
         if own { User::Own } else { User::ORDINARY }
     }
 
     fn numbers_tell_links(&self) -> bool {
-        self.bed.kind().numbers_tell_links()
+        self.fixture.kind().numbers_tell_links()
     }
 
     fn is_idle(&self) -> bool {
-        !mounts::requests_waiting(self.bed.mountpoint()).is_ok_and(|n| n > 0) && self.is_committed()
+        !mounts::requests_waiting(self.fixture.mountpoint()).is_ok_and(|n| n > 0)
+            && self.is_committed()
     }
 
     fn abandon(&self) {
-        mounts::unmount_by_force(self.bed.mountpoint());
+        mounts::unmount_by_force(self.fixture.mountpoint());
     }
 
     /// For an image that is the end of the mount: another daemon tells what is on it, and how much is free, of which a
     /// daemon that has written to it has a view of its own.
     fn look_behind(&self, name: &str, look: Look) -> Result<Option<Snapshot>> {
-        let backing = self.bed.backing();
-        if self.bed.kind().backed_by_directory() {
+        let backing = self.fixture.backing();
+        if self.fixture.kind().backed_by_directory() {
             return Snapshot::read(&backing.join(name), look).map(Some);
         }
         // What becomes of it is seen in the image.
-        let last = self.bed.belay_pid().or_else(|| self.bed.daemon_pid().ok());
-        let _ = mounts::unmount_clean(self.bed.mountpoint(), self.limit);
-        mounts::unmount_by_force(self.bed.mountpoint());
+        let last = self.fixture.belay_pid().or_else(|| self.fixture.daemon_pid().ok());
+        let _ = mounts::unmount_clean(self.fixture.mountpoint(), self.limit);
+        mounts::unmount_by_force(self.fixture.mountpoint());
         if let Some(pid) = last {
             ensure!(wait_for_exit(pid, self.limit)?, "process {pid} does not end");
         }
-        let complaint = image::complaint(self.bed.kind(), backing);
+        let complaint = image::complaint(self.fixture.kind(), backing);
         self.checked.set(Some(complaint.is_none()));
         if let Some(complaint) = complaint {
             bail!("{complaint}");
         }
         let look = Look { free: true, ..look };
-        image::look_into(self.bed.kind(), backing, name, look).map(Some)
+        image::look_into(self.fixture.kind(), backing, name, look).map(Some)
     }
 
     fn has_server(&self) -> bool {
-        self.bed.kind() == Kind::Sshfs
+        self.fixture.kind() == Kind::Sshfs
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use belay_testbed::{Bed, BedOptions, Kind, Mode, Signal, parse_signal};
+use belay_fixtures::{Fixture, FixtureOptions, Kind, Mode, Signal, parse_signal};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -30,8 +30,8 @@ pub struct SuiteArgs {
     #[arg(long, value_enum)]
     suite: Suite,
     /// Daemons, by name, separated by commas
-    #[arg(long = "bed", visible_alias = "beds", value_delimiter = ',', default_values_t = Kind::SIX)]
-    beds: Vec<Kind>,
+    #[arg(long = "fixtures", aliases = ["fixture", "beds", "bed"], value_delimiter = ',', default_values_t = Kind::SIX)]
+    fixtures: Vec<Kind>,
     /// How often to run it on each side
     #[arg(long, default_value_t = 3)]
     repeat: u32,
@@ -56,7 +56,7 @@ pub struct SuiteArgs {
     /// How long one run may take
     #[arg(long, value_parser = humantime::parse_duration, default_value = "15m")]
     timeout: Duration,
-    /// Where to make the beds [default: /dev/shm]
+    /// Where to make the fixtures [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
     /// Further argument for `belay run` (repeatable)
@@ -70,21 +70,22 @@ const SECOND_LOOKS: u32 = 20;
 /// What each test came to, in each run.
 type Results = BTreeMap<String, BTreeSet<String>>;
 
-/// Runs a suite on both sides of each bed; true if they agree.
+/// Runs a suite on both sides of each fixture; true if they agree.
 pub fn run(args: &SuiteArgs) -> Result<bool> {
     let tools = tools::Tools::ready()?;
     let mut agree = true;
-    for kind in &args.beds {
-        let options = BedOptions { workdir: args.workdir.clone(), ..BedOptions::default() };
-        let bed = Bed::start(*kind, &Mode::Bare, &options)?;
-        let mut bare = repeat(args, &tools, &bed, "bare")?;
-        bed.stop()?;
+    for kind in &args.fixtures {
+        let options = FixtureOptions { workdir: args.workdir.clone(), ..FixtureOptions::default() };
+        let fixture = Fixture::start(*kind, &Mode::Bare, &options)?;
+        let mut bare = repeat(args, &tools, &fixture, "bare")?;
+        fixture.stop()?;
         let mode = if args.bare { Mode::Bare } else { killer::held(&args.belay_args) };
         let before = Instant::now();
-        let bed = Bed::start(*kind, &mode, &options)?;
-        let (held, toll) = under_fire(args, &tools, &bed, before.elapsed())?;
-        let blackout = bed.belay_status().map(|status| Blackout::of(&status)).unwrap_or_default();
-        let words = bed.last_words();
+        let fixture = Fixture::start(*kind, &mode, &options)?;
+        let (held, toll) = under_fire(args, &tools, &fixture, before.elapsed())?;
+        let blackout =
+            fixture.belay_status().map(|status| Blackout::of(&status)).unwrap_or_default();
+        let words = fixture.last_words();
         if args.suite == Suite::Pjdfstest {
             second_look(args, &tools, *kind, &options, &mut bare, &held)?;
         }
@@ -113,7 +114,7 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
             println!("  the killer gave up: {why}{words}");
         }
         if found.is_empty() && toll.failure().is_none() {
-            bed.stop()?;
+            fixture.stop()?;
         } else {
             agree = false;
         }
@@ -124,7 +125,7 @@ pub fn run(args: &SuiteArgs) -> Result<bool> {
 fn under_fire(
     args: &SuiteArgs,
     tools: &tools::Tools,
-    bed: &Bed,
+    fixture: &Fixture,
     start: Duration,
 ) -> Result<(Results, Toll)> {
     let plan = Plan {
@@ -138,9 +139,9 @@ fn under_fire(
     let toll = Toll::default();
     let results = std::thread::scope(|scope| {
         if !(args.no_kills || args.bare) {
-            scope.spawn(|| killer::run(bed, &plan, &toll));
+            scope.spawn(|| killer::run(fixture, &plan, &toll));
         }
-        let results = repeat(args, tools, bed, "held");
+        let results = repeat(args, tools, fixture, "held");
         toll.stop.ask();
         results
     });
@@ -148,17 +149,24 @@ fn under_fire(
 }
 
 /// Runs the suite as often as asked for.
-fn repeat(args: &SuiteArgs, tools: &tools::Tools, bed: &Bed, side: &str) -> Result<Results> {
+fn repeat(
+    args: &SuiteArgs,
+    tools: &tools::Tools,
+    fixture: &Fixture,
+    side: &str,
+) -> Result<Results> {
     let mut all = Results::new();
     let bar = ProgressBar::new(u64::from(args.repeat));
     let style = ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len} runs {elapsed}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(format!("{} {side}", bed.kind()));
+    bar.set_prefix(format!("{} {side}", fixture.kind()));
     for run in 0..args.repeat {
         bar.set_position(u64::from(run));
         let results = match args.suite {
-            Suite::Pjdfstest => tools.pjdfstest(bed.root(), None, args.timeout),
-            Suite::Fsx => tools.fsx(bed.root(), args.seed + u64::from(run), args.ops, args.timeout),
+            Suite::Pjdfstest => tools.pjdfstest(fixture.root(), None, args.timeout),
+            Suite::Fsx => {
+                tools.fsx(fixture.root(), args.seed + u64::from(run), args.ops, args.timeout)
+            }
         };
         for (test, result) in
             results.with_context(|| format!("running {:?} on the {side} daemon", args.suite))?
@@ -176,7 +184,7 @@ fn second_look(
     args: &SuiteArgs,
     tools: &tools::Tools,
     kind: Kind,
-    options: &BedOptions,
+    options: &FixtureOptions,
     bare: &mut Results,
     held: &Results,
 ) -> Result<()> {
@@ -184,15 +192,15 @@ fn second_look(
     if doubtful.is_empty() {
         return Ok(());
     }
-    let bed = Bed::start(kind, &Mode::Bare, options)?;
+    let fixture = Fixture::start(kind, &Mode::Bare, options)?;
     for (test, _) in &doubtful {
         for _ in 0..SECOND_LOOKS {
-            for (name, result) in tools.pjdfstest(bed.root(), Some(test), args.timeout)? {
+            for (name, result) in tools.pjdfstest(fixture.root(), Some(test), args.timeout)? {
                 bare.entry(name).or_default().insert(result);
             }
         }
     }
-    bed.stop()
+    fixture.stop()
 }
 
 /// Tests that came out on the held mount as they never did on the bare one.

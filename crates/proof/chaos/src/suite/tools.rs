@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use belay_testbed::process::{Process, run_ok};
+use belay_fixtures::process::{Process, run_ok};
 
 const PJDFSTEST: &str = "\
 [features]
@@ -39,7 +39,7 @@ pub struct Tools {
 impl Tools {
     /// Installs what is missing, into `target/tools`.
     pub fn ready() -> Result<Self> {
-        let cache = belay_testbed::cache_dir()?;
+        let cache = belay_fixtures::cache_dir()?;
         let root = cache.parent().unwrap_or(&cache).join("tools");
         let bin = root.join("bin");
         let missing: Vec<_> =

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use belay_testbed::scene::Scene;
-use belay_testbed::zoo::Work;
-use belay_testbed::{Belay, Kind, image};
+use belay_fixtures::scene::Scene;
+use belay_fixtures::zoo::Work;
+use belay_fixtures::{Belay, Kind, image};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use belay_testbed::Kind;
-use belay_testbed::zoo::{Work, Zoo, left_out};
+use belay_fixtures::Kind;
+use belay_fixtures::zoo::{Work, Zoo, left_out};
 use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +111,7 @@ fn render(folder: &Path, profiles: &Path) -> Result<String> {
         })
         .collect();
     // Those of the other tests, which have no row of their own.
-    let beds: Vec<(&str, &Certificate)> = Kind::all()
+    let fixtures: Vec<(&str, &Certificate)> = Kind::all()
         .filter_map(|kind| Some((kind.name(), certificates.get(kind.name())?)))
         .collect();
     let unlike = profiles::unlike(profiles, &certificates)?;
@@ -122,6 +122,6 @@ fn render(folder: &Path, profiles: &Path) -> Result<String> {
     environment.add_template("page", TEMPLATE).context("the page's template")?;
     let template = environment.get_template("page").context("the page's template")?;
     template
-        .render(context! { rows, beds, unlike, outages, left_out => left_out() })
+        .render(context! { rows, fixtures, unlike, outages, left_out => left_out() })
         .context("rendering the page")
 }

@@ -106,7 +106,7 @@ mod tests {
             date: String::new(),
         };
         let certificates = Certificates::from([
-            ("a-bed".to_owned(), certificate("one is certified", Some("journal"))),
+            ("a-fixture".to_owned(), certificate("one is certified", Some("journal"))),
             ("another".to_owned(), certificate("two is certified", Some("reconcile"))),
             ("a third".to_owned(), certificate("three is not certified", None)),
         ]);

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use belay_faults::{FaultSignal, Point};
+use belay_fixtures::Kind;
 use belay_study::{Crash, DryRun, Operation};
-use belay_testbed::Kind;
 use serde::Serialize;
 
 use crate::study::column::Column;
@@ -13,7 +13,7 @@ use crate::study::column::Column;
 /// One experiment, as it can be named on the command line.
 #[derive(Clone, Debug)]
 pub struct Only {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub operation: &'static Operation,
     pub point: Point,
     pub signal: FaultSignal,
@@ -24,9 +24,9 @@ impl FromStr for Only {
 
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split('/');
-        let mut next = || parts.next().context("an experiment is BED/OPERATION/POINT/SIGNAL");
+        let mut next = || parts.next().context("an experiment is FIXTURE/OPERATION/POINT/SIGNAL");
         Ok(Self {
-            bed: next()?.parse()?,
+            fixture: next()?.parse()?,
             operation: Operation::parse(next()?)?,
             point: next()?.parse()?,
             signal: next()?.parse()?,
@@ -37,7 +37,7 @@ impl FromStr for Only {
 /// What one crash led to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Experiment {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub operation: &'static str,
     pub column: Column,
     #[serde(flatten)]
@@ -49,7 +49,7 @@ pub struct Experiment {
 /// What an undisturbed run of an operation showed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Observed {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub operation: &'static str,
     pub column: Column,
     #[serde(flatten)]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn experiments_have_names() {
         let only: Only = "ntfs-3g/rename-over/after-12/SEGV".parse().unwrap();
-        assert_eq!(only.bed, Kind::Ntfs3g);
+        assert_eq!(only.fixture, Kind::Ntfs3g);
         assert_eq!(only.operation.name, "rename-over");
         assert_eq!((only.point, only.signal), (Point::AfterEffect(12), FaultSignal::Segv));
         for bad in ["", "sshfs", "sshfs/mkdir", "sshfs/mkdir/received", "sshfs/sync/received/KILL"]

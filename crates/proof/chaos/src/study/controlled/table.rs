@@ -13,7 +13,7 @@ const TOLD: usize = 50;
 const OK: &str = "√";
 const BAD: &str = "×";
 
-/// Tables in Markdown, one for each bed, and what was found wrong with belay.
+/// Tables in Markdown, one for each fixture, and what was found wrong with belay.
 pub fn markdown(study: &Study) -> String {
     let mut text = String::from("# Controlled faults\n\n");
     let _ = writeln!(
@@ -26,10 +26,10 @@ pub fn markdown(study: &Study) -> String {
          experiments. Linux {}.\n",
         study.kernel
     );
-    let mut beds: Vec<_> = study.dry_runs.iter().map(|run| run.bed).collect();
-    beds.dedup();
-    for bed in beds {
-        let _ = writeln!(text, "## {bed}\n");
+    let mut fixtures: Vec<_> = study.dry_runs.iter().map(|run| run.fixture).collect();
+    fixtures.dedup();
+    for fixture in fixtures {
+        let _ = writeln!(text, "## {fixture}\n");
         let mut head = "| operation | request |".to_owned();
         let mut rule = "| --- | --- |".to_owned();
         for column in &study.columns {
@@ -39,7 +39,8 @@ pub fn markdown(study: &Study) -> String {
         }
         let _ = writeln!(text, "{head}\n{rule}");
         for op in OPERATIONS {
-            let runs = || study.dry_runs.iter().filter(|r| r.bed == bed && r.operation == op.name);
+            let runs =
+                || study.dry_runs.iter().filter(|r| r.fixture == fixture && r.operation == op.name);
             if runs().next().is_none() {
                 continue;
             }
@@ -51,7 +52,9 @@ pub fn markdown(study: &Study) -> String {
                 let cell: Vec<_> = study
                     .experiments
                     .iter()
-                    .filter(|e| e.bed == bed && e.operation == op.name && e.column == *column)
+                    .filter(|e| {
+                        e.fixture == fixture && e.operation == op.name && e.column == *column
+                    })
                     .filter(|e| e.crash.reached)
                     .collect();
                 let cells = cells(&cell);
@@ -125,7 +128,8 @@ pub fn summary(study: &Study) -> String {
     }
     for o in study.dry_runs.iter().filter(|o| o.run.differs()) {
         let (op, column) = (o.operation, o.column.name());
-        let _ = writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", o.bed, o.run.differences);
+        let _ =
+            writeln!(text, "\n{} {op} {column}, undisturbed:\n{}", o.fixture, o.run.differences);
     }
     for trouble in &study.troubles {
         let _ = writeln!(text, "\ntrouble: {trouble}");
@@ -140,23 +144,23 @@ pub fn failed(experiment: &Experiment) -> bool {
 
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
-    let (bed, signal) = (e.bed.to_string(), e.crash.signal.to_string());
-    let title = table::title(&[&bed, e.operation, &e.crash.point], e.crash.call, &signal);
+    let (fixture, signal) = (e.fixture.to_string(), e.crash.signal.to_string());
+    let title = table::title(&[&fixture, e.operation, &e.crash.point], e.crash.call, &signal);
     format!("{title}:{}\n  replay: {}", e.crash.judged.account(), e.replay)
 }
 
 #[cfg(test)]
 mod tests {
     use belay_faults::FaultSignal;
+    use belay_fixtures::Kind;
     use belay_study::{Crash, DryRun, Judged, Told};
-    use belay_testbed::Kind;
 
     use super::*;
     use crate::study::controlled::model::Observed;
 
     fn experiment(column: Column, application: Application) -> Experiment {
         Experiment {
-            bed: Kind::Bindfs,
+            fixture: Kind::Bindfs,
             operation: "mkdir",
             column,
             crash: Crash {
@@ -183,7 +187,7 @@ mod tests {
     #[test]
     fn tables_count() {
         let run = Observed {
-            bed: Kind::Bindfs,
+            fixture: Kind::Bindfs,
             operation: "mkdir",
             column: Column::Belay,
             run: DryRun {

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use belay_faults::{FaultSignal, Point};
+use belay_fixtures::Kind;
 use belay_study::{Crash, DryRun};
-use belay_testbed::Kind;
 use serde::Serialize;
 
 use super::rows::{Group, Row};
@@ -14,7 +14,7 @@ use crate::study::column::Column;
 /// One experiment, as it can be named on the command line.
 #[derive(Clone, Debug)]
 pub struct Only {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub row: String,
     pub point: Point,
     pub signal: FaultSignal,
@@ -25,16 +25,16 @@ impl FromStr for Only {
 
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split('/');
-        let mut next = || parts.next().context("an experiment is BED/ROW/POINT/SIGNAL");
-        let (bed, row) = (next()?.parse()?, Row::parse(next()?)?.name);
-        Ok(Self { bed, row, point: next()?.parse()?, signal: next()?.parse()? })
+        let mut next = || parts.next().context("an experiment is FIXTURE/ROW/POINT/SIGNAL");
+        let (fixture, row) = (next()?.parse()?, Row::parse(next()?)?.name);
+        Ok(Self { fixture, row, point: next()?.parse()?, signal: next()?.parse()? })
     }
 }
 
 /// What one crash led to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Experiment {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub row: String,
     pub group: Group,
     pub column: Column,
@@ -67,7 +67,7 @@ impl Experiment {
 /// What an undisturbed run showed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Observed {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub row: String,
     pub column: Column,
     #[serde(flatten)]
@@ -77,7 +77,7 @@ pub struct Observed {
 /// What could not be studied.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeftOut {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub row: String,
     pub why: String,
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use belay_faults::Point;
+use belay_fixtures::Kind;
+use belay_fixtures::zoo::Work;
 use belay_study::{Aim, FURTHER, OPERATIONS, Operation, Victim};
-use belay_testbed::Kind;
-use belay_testbed::zoo::Work;
 use belay_wire::Opcode;
 use serde::Serialize;
 

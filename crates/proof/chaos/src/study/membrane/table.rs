@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use belay_fixtures::Kind;
 use belay_study::{Application, table};
-use belay_testbed::Kind;
 
 use super::model::{Experiment, Study};
 use super::rows::Group;
@@ -36,8 +36,8 @@ const LEGEND: &str = "A daemon dies at every point of an operation's request: wh
 pub fn markdown(study: &Study) -> String {
     let mut text =
         format!("# Crashes on disk images\n\n{LEGEND}\n\n{}\n{PAPER}\n\n", overview(study));
-    for bed in beds(study) {
-        let _ = writeln!(text, "## {bed}\n");
+    for fixture in fixtures(study) {
+        let _ = writeln!(text, "## {fixture}\n");
         let mut head = "| operation | request of the bare daemon |".to_owned();
         let mut rule = "| --- | --- |".to_owned();
         for column in &study.columns {
@@ -49,9 +49,9 @@ pub fn markdown(study: &Study) -> String {
             }
         }
         let _ = writeln!(text, "{head}\n{rule}");
-        for name in operations(study, bed) {
-            let of = |e: &&Experiment| e.bed == bed && operation(e) == name;
-            let request = request(study, bed, &name);
+        for name in operations(study, fixture) {
+            let of = |e: &&Experiment| e.fixture == fixture && operation(e) == name;
+            let request = request(study, fixture, &name);
             let _ = write!(text, "| {name} | {request} |");
             for column in &study.columns {
                 let all: Vec<_> =
@@ -65,10 +65,10 @@ pub fn markdown(study: &Study) -> String {
     text + &summary(study)
 }
 
-fn beds(study: &Study) -> Vec<Kind> {
-    let mut beds: Vec<_> = study.dry_runs.iter().map(|run| run.bed).collect();
-    beds.dedup();
-    beds
+fn fixtures(study: &Study) -> Vec<Kind> {
+    let mut fixtures: Vec<_> = study.dry_runs.iter().map(|run| run.fixture).collect();
+    fixtures.dedup();
+    fixtures
 }
 
 /// The row of the page that an experiment belongs to: points at system calls and at accesses are one.
@@ -80,9 +80,11 @@ fn base(row: &str) -> &str {
     row.strip_suffix(":accesses").unwrap_or(row)
 }
 
-fn operations(study: &Study, bed: Kind) -> Vec<String> {
+fn operations(study: &Study, fixture: Kind) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for run in study.dry_runs.iter().filter(|run| run.bed == bed && run.run.request.is_some()) {
+    for run in
+        study.dry_runs.iter().filter(|run| run.fixture == fixture && run.run.request.is_some())
+    {
         let name = base(&run.row);
         if !names.iter().any(|other| other == name) {
             names.push(name.to_owned());
@@ -94,9 +96,9 @@ fn operations(study: &Study, bed: Kind) -> Vec<String> {
 }
 
 /// What the bare daemon does for an operation; what belay has it do, where there is nothing of the kind.
-fn request(study: &Study, bed: Kind, name: &str) -> String {
+fn request(study: &Study, fixture: Kind, name: &str) -> String {
     let of = |column: Option<Column>| {
-        let mut runs = study.dry_runs.iter().filter(|r| r.bed == bed && r.row == name);
+        let mut runs = study.dry_runs.iter().filter(|r| r.fixture == fixture && r.row == name);
         runs.find(|r| column.is_none_or(|column| r.column == column)).and_then(|r| r.run.title())
     };
     of(Some(Column::Bare)).or_else(|| of(None)).unwrap_or_else(|| "none".to_owned())
@@ -137,9 +139,9 @@ fn overview(study: &Study) -> String {
     let mut text = "| file system | daemon | crashes | detected | unaware | checker | tree | usable | all of these |\n\
                     | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         .to_owned();
-    for bed in beds(study) {
+    for fixture in fixtures(study) {
         for column in &study.columns {
-            let of = |e: &&Experiment| e.bed == bed && e.column == *column;
+            let of = |e: &&Experiment| e.fixture == fixture && e.column == *column;
             let all: Vec<_> = study.experiments.iter().filter(of).collect();
             if all.is_empty() {
                 continue;
@@ -157,7 +159,7 @@ fn overview(study: &Study) -> String {
                 }
                 _ => cells,
             };
-            let _ = writeln!(text, "| {bed} | {how} | {cells} | {} |", good.count());
+            let _ = writeln!(text, "| {fixture} | {how} | {cells} | {} |", good.count());
         }
     }
     text
@@ -205,7 +207,7 @@ pub fn summary(study: &Study) -> String {
             "\nLeft out, as the bare daemon does not do it right without a crash:\n"
         );
         for out in study.left_out.iter().filter(|out| out.row == base(&out.row)) {
-            let _ = writeln!(text, "- {} {}: {}", out.bed, out.row, out.why);
+            let _ = writeln!(text, "- {} {}: {}", out.fixture, out.row, out.why);
         }
     }
     for trouble in &study.troubles {
@@ -217,8 +219,8 @@ pub fn summary(study: &Study) -> String {
 
 /// What went wrong in an experiment, and how to see it again.
 pub fn account(e: &Experiment) -> String {
-    let (bed, signal) = (e.bed.to_string(), e.crash.signal.to_string());
-    let title = table::title(&[&bed, &e.row, &e.crash.point], e.crash.call, &signal);
+    let (fixture, signal) = (e.fixture.to_string(), e.crash.signal.to_string());
+    let title = table::title(&[&fixture, &e.row, &e.crash.point], e.crash.call, &signal);
     let noticed = e.crash.told.noticed.as_deref().unwrap_or("nothing");
     let detection = if e.is_detected() { String::new() } else { format!("\n  noticed: {noticed}") };
     format!("{title}:{}{detection}\n  replay: {}", e.crash.judged.account(), e.replay)
@@ -236,7 +238,7 @@ mod tests {
         let differences =
             if consistent { String::new() } else { "new: only on found\n".to_owned() };
         Experiment {
-            bed: Kind::Fuse2fsExt2,
+            fixture: Kind::Fuse2fsExt2,
             row: row.to_owned(),
             group: Group::Calls,
             column,
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn tables_count() {
         let observed = |row: &str| Observed {
-            bed: Kind::Fuse2fsExt2,
+            fixture: Kind::Fuse2fsExt2,
             row: row.to_owned(),
             column: Column::Belay,
             run: DryRun {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use belay_testbed::Kind;
+use belay_fixtures::Kind;
 use belay_workloads::{Name, Scale, Workload};
 use serde::Serialize;
 
@@ -52,10 +52,10 @@ impl fmt::Display for Run {
     }
 }
 
-/// One bed with one workload.
+/// One fixture with one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    pub bed: Kind,
+    pub fixture: Kind,
     pub workload: Name,
     pub parameters: String,
     /// Of the undisturbed run on the bare mount.
@@ -66,9 +66,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    pub fn new(bed: Kind, workload: &Workload, bare: Duration) -> Self {
+    pub fn new(fixture: Kind, workload: &Workload, bare: Duration) -> Self {
         Self {
-            bed,
+            fixture,
             workload: workload.name(),
             parameters: workload.describe(),
             bare_seconds: bare.as_secs_f64(),
@@ -112,7 +112,7 @@ impl fmt::Display for Cell {
         write!(
             f,
             "{:<10} {:<9} survived {} of {} crashes in {} runs ({:.1} s undisturbed); bare with one crash: {}",
-            self.bed,
+            self.fixture,
             self.workload,
             self.survived(),
             self.injected(),
@@ -123,7 +123,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All beds and workloads.
+/// All fixtures and workloads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// Of this format.
@@ -156,18 +156,20 @@ impl Table {
         text += " the bare daemon, after one crash |\n|---|";
         names.iter().for_each(|_| text += "---:|---:|");
         text += "---|\n";
-        let mut beds: Vec<Kind> = self.cells.iter().map(|cell| cell.bed).collect();
-        beds.dedup();
-        for bed in beds {
-            text += &format!("| {bed} |");
+        let mut fixtures: Vec<Kind> = self.cells.iter().map(|cell| cell.fixture).collect();
+        fixtures.dedup();
+        for fixture in fixtures {
+            text += &format!("| {fixture} |");
             let find = |name: &Name| {
-                self.cells.iter().find(move |cell| cell.bed == bed && cell.workload == *name)
+                self.cells
+                    .iter()
+                    .find(move |cell| cell.fixture == fixture && cell.workload == *name)
             };
             for name in &names {
                 let ours = find(name).map_or("-".to_owned(), |cell| {
                     format!("{} of {}", cell.survived(), cell.injected())
                 });
-                let studied = matches!(bed, Kind::Ntfs3g | Kind::Sshfs | Kind::Avfs);
+                let studied = matches!(fixture, Kind::Ntfs3g | Kind::Sshfs | Kind::Avfs);
                 let theirs = if studied { format!("{PAPER} of {PAPER}") } else { "-".to_owned() };
                 text += &format!(" {ours} | {theirs} |");
             }
