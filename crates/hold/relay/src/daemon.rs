@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{WaitOptions, WaitStatus, waitpid};
+use rustix::process::{WaitOptions, WaitStatus, wait};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
@@ -99,7 +99,8 @@ fn follow(first: u32, life: &Life, woken: &UnixStream) -> io::Result<Infallible>
             tracing = Some(Tracing::begin(serving(life, first), &life.gone));
         }
         loop {
-            let (process, status) = match retry_on_intr(|| waitpid(None, options)) {
+            // Of any process group: a daemon in the background has one of its own.
+            let (process, status) = match retry_on_intr(|| wait(options)) {
                 Ok(Some((process, status))) => (process.as_raw_nonzero().get(), status),
                 Ok(None) => break,
                 // Nobody is left.
@@ -121,7 +122,7 @@ fn follow(first: u32, life: &Life, woken: &UnixStream) -> io::Result<Infallible>
             if process == server || process == first && server == 0 && !background {
                 end_as(how, life);
             }
-            if process == first {
+            if process == first || server == 0 {
                 last = Some(how);
             }
         }
