@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::machine::{self, Pin};
-use crate::model::{Machine, Placement, Results, RunFile, VERSION};
+use crate::model::{Machine, Placement};
+use crate::run_file::{Results, RunFile, VERSION};
 
 /// Arguments of every measurement.
 #[derive(Args, Clone, Debug)]

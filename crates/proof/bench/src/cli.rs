@@ -8,13 +8,14 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::begun::{Begun, Common};
 use crate::fixtures::Fixtures;
-use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun, Results};
+use crate::model::{BlackoutFixture, BlackoutRun, CostRun, Failure, MemoryRun};
 use crate::ops::Op;
 use crate::path::{self, CountedArgs, PathArgs};
 use crate::recovery::{self, RecoveryArgs};
 use crate::refuse::membrane::{self, MembraneArgs};
 use crate::refuse::{self, RefuseArgs};
 use crate::restart::{self, RestartArgs};
+use crate::run_file::Results;
 use crate::{blackout, cost, memory, report};
 
 #[derive(Parser)]

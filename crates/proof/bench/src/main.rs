@@ -10,7 +10,7 @@
 //! - `recovery`: how long a recovery takes by how much there is to be recovered, as in its Table 6 ([`recovery`]).
 //! - `report`: tables, plots and CSV from the results of the others ([`report`]).
 //!
-//! All but the last each write one results file, whose format [`model`] documents.
+//! All but the last each write one results file, whose format [`run_file`] documents.
 #![forbid(unsafe_code)]
 
 mod begun;
@@ -32,6 +32,7 @@ mod recovery;
 mod refuse;
 mod report;
 mod restart;
+mod run_file;
 mod stats;
 
 use std::process::ExitCode;

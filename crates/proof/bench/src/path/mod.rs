@@ -19,7 +19,8 @@ use self::driver::{Driver, Side};
 use self::model::{PathCase, PathRun};
 use self::requests::Kind;
 use crate::begun::{Begun, Common};
-use crate::model::{Failure, Results};
+use crate::model::Failure;
+use crate::run_file::Results;
 use crate::stats::Spread;
 
 /// How often the nanoseconds of each kind are measured, bare and held in turn.
@@ -68,7 +69,7 @@ pub fn run(args: &PathArgs) -> Result<bool> {
             false => match count::instructions(kind) {
                 Ok(instructions) => Some(instructions / f64::from(kind.requests())),
                 Err(error) => {
-                    run.failures.push(Failure::new(&kind, &error));
+                    run.failures.push(Failure::new(kind, &error));
                     None
                 }
             },

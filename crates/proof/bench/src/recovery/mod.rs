@@ -21,9 +21,10 @@ use crate::begun::{Begun, Common};
 use crate::blackout;
 use crate::fixtures::Fixtures;
 use crate::machine;
-use crate::model::{Failure, Load, Results};
+use crate::model::{Failure, Load};
 use crate::nodes::raise_open_file_limit;
 use crate::restart;
+use crate::run_file::Results;
 use model::{Crash, RecoveryCase, RecoveryFixture, RecoveryRun, Series};
 use state::State;
 

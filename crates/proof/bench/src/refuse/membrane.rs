@@ -7,7 +7,7 @@ use clap::Args;
 use super::{Study, Work, table};
 use crate::begun::Common;
 use crate::fixtures::Fixtures;
-use crate::model::Results;
+use crate::run_file::Results;
 
 /// Arguments of `membrane`.
 #[derive(Args, Clone, Debug)]

@@ -23,9 +23,10 @@ use clap::Args;
 use crate::begun::{Begun, Common};
 use crate::fixtures::{Fixtures, belay_processes};
 use crate::machine;
-use crate::model::{Failure, Load, Pair, Results};
+use crate::model::{Failure, Load, Pair};
 use crate::nodes::raise_open_file_limit;
 use crate::pairs::summarise;
+use crate::run_file::Results;
 use micro::{Micro, Sizes};
 use model::{RefuseCase, RefuseFixture, RefuseRun};
 

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::view::{or_dash, verdict};
 use super::{Named, goals, plot};
-use crate::model::{CostCase, CostFixture, CostRun, Estimate, Results, RunFile};
+use crate::model::{CostCase, CostFixture, CostRun, Estimate};
+use crate::run_file::{Results, RunFile};
 use crate::stats::geometric_mean;
 
 /// A run of `cost`, as text.

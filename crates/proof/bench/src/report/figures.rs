@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::Named;
-use crate::model::Results;
+use crate::run_file::Results;
 
 #[derive(Serialize)]
 struct CostLine<'a> {

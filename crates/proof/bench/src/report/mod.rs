@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 
-use crate::model::RunFile;
+use crate::run_file::RunFile;
 use view::View;
 
 /// A results file with its name.

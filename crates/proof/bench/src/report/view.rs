@@ -10,10 +10,9 @@ use super::{Named, goals, plot};
 use crate::begun::describe;
 use crate::blackout::PROBED;
 use crate::machine;
-use crate::model::{
-    BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture, Results, RunFile,
-};
+use crate::model::{BlackoutFixture, BlackoutRun, Failure, Load, Machine, MemoryFixture};
 use crate::path::model::PathRun;
+use crate::run_file::{Results, RunFile};
 use crate::stats::Spread;
 use crate::{recovery, refuse};
 

@@ -27,8 +27,9 @@ use crate::begun::{Begun, Common};
 use crate::blackout;
 use crate::fixtures::Fixtures;
 use crate::machine;
-use crate::model::{Failure, Load, Results};
+use crate::model::{Failure, Load};
 use crate::nodes::raise_open_file_limit;
+use crate::run_file::Results;
 use crate::stats::{Spread, median};
 use model::{Crash, RestartFixture, RestartRun};
 
