@@ -18,6 +18,7 @@ CHECKED := target/$(PROFILE)
 # make install
 PREFIX ?= /usr/local
 DESTDIR ?=
+TRAINED ?=
 
 # make demo
 KILLS ?=
@@ -34,7 +35,7 @@ BENCH_FIXTURES ?= all
 BENCH_NODES ?= 1000000
 BENCH_KILLS ?= 100
 BENCH_FLAGS ?=
-BENCH_OUT ?= target/bench
+BENCH_OUT ?= docs/benchmarks
 # Of daemons that buffer: sizes are a fraction of the paper's, see the page
 MEMBRANE_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --files 100 --macro-rounds 6 --build-rounds 4
 RECOVERY_FLAGS ?= --crashes 30
@@ -43,6 +44,7 @@ RECOVERY_FLAGS ?= --crashes 30
 STUDY_OUT ?= target/study
 STUDY_FIXTURES ?=
 STUDY_CRASHES ?= 100
+STUDY_KILLS ?= 10000
 STUDY_FLAGS ?= --sessions 12 --rounds 24 --file-mib 256 --macro-rounds 6 --build-rounds 4
 
 # make miri: crates without `belay-`; all if none is named
@@ -97,7 +99,7 @@ build: ## Build everything for use: belay, its shim, belay-chaos, belay-bench
 	$(CARGO) build --release --locked --workspace
 
 .PHONY: train
-train: setup build ## Build the shim by what daemons do with it, in place of the one that `make build` makes
+train: setup build ## Build the shim by what daemons do with it, in place of the one that `make build` makes; until the next build
 	@scripts/train $(RELEASE)
 
 .PHONY: demo
@@ -192,14 +194,15 @@ powercuts-short:
 	@scripts/guarded $(CHECKED)/belay-chaos powercut $(TEST_POWER_FLAGS)
 
 .PHONY: bench
-bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/ (BENCH_FIXTURES, BENCH_FLAGS, ...)
+bench: setup build ## Cost, memory and blackout against the bare daemon, into docs/benchmarks (BENCH_FIXTURES, BENCH_FLAGS, ...)
+	@scripts/setup-study
 	@mkdir -p $(BENCH_OUT)
+	@scripts/guarded $(RELEASE)/belay-bench path --out $(BENCH_OUT)
 	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT) --fixtures $(BENCH_FIXTURES) $(BENCH_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench memory --out $(BENCH_OUT) --nodes $(BENCH_NODES)
 	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --kills $(BENCH_KILLS)
 	@scripts/guarded $(RELEASE)/belay-bench blackout --out $(BENCH_OUT) --fixtures bindfs --kills $(BENCH_KILLS) \
 	  --nodes $(BENCH_NODES) --open-files 10000
-	@scripts/setup-study
 	@scripts/guarded $(RELEASE)/belay-bench membrane --out $(BENCH_OUT) $(MEMBRANE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench recovery --out $(BENCH_OUT) $(RECOVERY_FLAGS)
 	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
@@ -216,6 +219,9 @@ study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-
 	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/guarded $(RELEASE)/belay-chaos study random --crashes $(STUDY_CRASHES) --out $(STUDY_OUT) \
 	  $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
+	@scripts/guarded $(RELEASE)/belay-chaos soak --kills $(STUDY_KILLS) --every 30ms --belay-arg=--max-crashes=0 \
+	  --page $(STUDY_OUT)/soak.md $(if $(SEED),--seed $(SEED)) \
+	  --fixtures $(or $(STUDY_FIXTURES),$(TEST_SOAK_FIXTURES))
 	@scripts/guarded $(RELEASE)/belay-chaos study membrane --no-verdict --out $(STUDY_OUT)
 	@scripts/guarded $(RELEASE)/belay-bench refuse --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES)) $(STUDY_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
@@ -266,7 +272,7 @@ bless: ## Print the tables that come from the code into docs/ again
 	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-recorder --test document
 
 .PHONY: install
-install: build ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for packages
+install: $(if $(TRAINED),train,build) ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for packages (TRAINED=1: after make train)
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib/belay' '$(DESTDIR)$(PREFIX)/share/man/man1' \
 	  '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
 	  '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use belay_fixtures::{Kind, find_number};
@@ -139,5 +140,30 @@ impl Report {
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("encoding the report")?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Writes it as a page in Markdown. `every`: the mean time between a successor's first answer and its death.
+    pub fn write_page(&self, path: &Path, seed: u64, every: Duration) -> Result<()> {
+        let names: Vec<_> = self.fixtures.iter().map(|one| one.fixture.to_string()).collect();
+        let mut text = format!(
+            "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with a bare mount of \
+             the same daemon that nobody kills. SIGKILL, SIGSEGV and SIGABRT come at random instants, also in recoveries.\n\n\
+             \u{20}   belay-chaos soak --kills {} --seed {seed} --every {} --fixtures {}\n\n\
+             | daemon | operations | kills | divergences | errors | blackout median / p99 / max |\n|---|---:|---:|---:|---:|---:|\n",
+            self.kills,
+            humantime::format_duration(every),
+            names.join(",")
+        );
+        for one in &self.fixtures {
+            let FixtureReport { fixture, ops, kills, divergences, errors, blackout, .. } = one;
+            text += &format!(
+                "| {fixture} | {ops} | {kills} | {divergences} | {errors} | {blackout} |\n"
+            );
+        }
+        text += &format!(
+            "| total | {} | {} | {} | {} | |\n",
+            self.ops, self.kills, self.divergences, self.errors
+        );
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 }

@@ -67,6 +67,9 @@ pub struct SoakArgs {
     /// Write the results here, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Write the figures here, as a page in Markdown
+    #[arg(long)]
+    page: Option<PathBuf>,
     /// Where to make the fixtures [default: /dev/shm]
     #[arg(long)]
     workdir: Option<PathBuf>,
@@ -104,6 +107,7 @@ impl SoakArgs {
             every,
             op_timeout,
             json: None,
+            page: None,
             workdir: None,
             keep: false,
             belay_args: Vec::new(),
@@ -146,6 +150,9 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
     );
     if let Some(path) = &args.json {
         report.write(path)?;
+    }
+    if let Some(path) = &args.page {
+        report.write_page(path, seed, args.every)?;
     }
     Ok(report.divergences == 0)
 }
