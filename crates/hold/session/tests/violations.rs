@@ -54,7 +54,9 @@ impl Talk {
         let unique = belay_wire::get_u64(message, 8).unwrap();
         let (head, body) = message.split_at(16);
         let taken = self.direct.take(unique);
-        if let Some(expected) = taken {
+        if let Some(expected) = taken
+            && expected.is_settled_by(head)
+        {
             return match expected.broken(head, body) {
                 Some(rule) => Fate::Fault(rule),
                 None => {
@@ -65,7 +67,7 @@ impl Talk {
                 }
             };
         }
-        match self.session.on_reply(head, || body.into(), false) {
+        match self.session.on_reply(head, || body.into(), taken.is_some()) {
             Outgoing::Fault(rule) => Fate::Fault(rule),
             _ => {
                 if let Some(slot) = self.session.take_sending() {

@@ -87,7 +87,8 @@ impl Supervisor {
                 let signal_name = signal_name(*signal);
                 self.strike(*signal, Detection::Requested { signal: signal_name })
             }
-            Ask::Restart if self.hurry() => {
+            // A try that is under way by itself is as good as one that is made for the asking.
+            Ask::Restart if self.hurry() || self.is_trying_again() => {
                 // Of the daemon that is waited for the number is known already.
                 *wait = Wait::Restart(self.book.generation.wrapping_sub(1));
                 return None;

@@ -150,6 +150,11 @@ impl Supervisor {
         waits
     }
 
+    /// Whether a daemon is being started, after starts that have failed.
+    pub(super) fn is_trying_again(&self) -> bool {
+        self.waiting().is_some() && !self.life.serves()
+    }
+
     /// Whether the report of a failed start would say what another one has said already.
     pub(super) fn is_one_of_many(&self, crash: &Crash) -> bool {
         let tries = self.book.waiting.as_ref().map_or(0, |waiting| waiting.tries);

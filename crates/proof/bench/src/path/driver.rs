@@ -10,11 +10,15 @@ use belay_host::{After, Before, Host, Place};
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
-use belay_wire::{Ids, build};
+use belay_wire::put_u64;
 use clap::ValueEnum;
 
+use super::requests::Kind;
+use super::step::{Known, Step};
 use super::still::Still;
 
+/// Room for the longest message.
+const ROOM: usize = 8192;
 /// Bytes of a reply's header.
 const HEADER: usize = 16;
 
@@ -38,98 +42,115 @@ pub enum Side {
     Held,
 }
 
+/// Operations that differ by their names, after which the first comes again.
+const VARIANTS: u64 = 64;
+/// Where a request's number and its node are, and a reply's number.
+const UNIQUE: usize = 8;
+const NODE: usize = 16;
+
 /// See the module.
 pub struct Driver {
     host: Option<Host<Arc<Mapping>>>,
     still: Still,
+    operations: Vec<Vec<Step>>,
+    known: Known,
     unique: u64,
-    served: u64,
-    /// A file, by the kernel's number of it, and a handle of it.
-    pub file: u64,
-    pub handle: u64,
-}
-
-/// What the kernel has got.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Got {
-    /// The first number: a node, or a handle.
-    pub first: u64,
-    /// The handle of a file that was made.
-    pub handle: u64,
+    /// The request, and the answer, that are on their way.
+    message: Vec<u8>,
+    reply: Vec<u8>,
 }
 
 impl Driver {
-    /// A mount that nobody has used yet.
-    pub fn new(side: Side) -> Result<Self> {
-        let (host, still) = (None, Still::default());
-        let mut driver = Self { host, still, unique: 0, served: 0, file: 0, handle: 0 };
-        if side == Side::Held {
-            let layout = Layout::new(CAPACITY);
-            let file = rustix::fs::memfd_create("path", rustix::fs::MemfdFlags::CLOEXEC)?;
-            rustix::fs::ftruncate(&file, layout.bytes() as u64)?;
-            let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes())?);
-            let session = Session::attach(Store::new(memory.clone(), layout), 0)
-                .map_err(|error| anyhow!("{error:?}"))
-                .context("the recorder cannot be used")?;
-            let host = Host::new(session, memory, Place { layout, generation: 0 });
-            host.settled(&driver.still);
-            driver.host = Some(host);
+    /// A mount that is ready for operations of this kind.
+    pub fn new(kind: Kind, side: Side) -> Result<Self> {
+        let still = Still::default();
+        let host = match side {
+            Side::Bare => None,
+            Side::Held => Some(host(&still)?),
+        };
+        let operations = (0..VARIANTS).map(|number| kind.steps(number)).collect();
+        let (message, reply) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
+        let known = Known::default();
+        let mut driver = Self { host, still, operations, known, unique: 0, message, reply };
+        for step in Kind::preparation() {
+            driver.take(&step);
         }
         Ok(driver)
     }
 
-    /// The ids of the next request, about the node that the kernel knows by this number.
-    pub fn ids(&mut self, nodeid: u64) -> Ids {
+    /// Does one operation.
+    pub fn operate(&mut self, number: u64) {
+        let operations = std::mem::take(&mut self.operations);
+        for step in &operations[(number % VARIANTS) as usize] {
+            self.take(step);
+        }
+        self.operations = operations;
+    }
+
+    fn take(&mut self, step: &Step) {
         self.unique += 2;
-        Ids { unique: self.unique, nodeid, uid: 0, gid: 0, pid: 1 }
+        self.message.clear();
+        self.message.extend_from_slice(&step.message);
+        let _ = put_u64(&mut self.message, UNIQUE, self.unique);
+        let _ = put_u64(&mut self.message, NODE, self.known.node(step.of));
+        if let Some((at, handle)) = self.known.handle(step.names) {
+            let _ = put_u64(&mut self.message, at, handle);
+        }
+        self.deliver();
+        let Some(reply) = &step.reply else { return };
+        self.reply.clear();
+        self.reply.extend_from_slice(reply);
+        let _ = put_u64(&mut self.reply, UNIQUE, self.unique);
+        self.answer();
+        let (first, second) = self.still.got();
+        self.known.learn(step.learns, first, second);
     }
 
-    /// How many requests there were.
-    #[cfg(test)]
-    pub fn served(&self) -> u64 {
-        self.served
-    }
-
-    /// A request that nobody answers.
-    pub fn tell(&mut self, message: Vec<u8>) {
-        self.served += 1;
-        self.deliver(message);
-    }
-
-    /// A request, and the daemon's answer: what is behind its header, or an errno.
-    pub fn ask(&mut self, message: Vec<u8>, answer: Result<&[u8], i32>) -> Got {
-        self.served += 1;
-        self.deliver(message);
-        let reply = match answer {
-            Ok(body) => build::reply(self.unique, body),
-            Err(errno) => build::reply_error(self.unique, errno),
-        };
-        self.answer(&reply)
-    }
-
-    fn deliver(&mut self, mut message: Vec<u8>) {
+    fn deliver(&mut self) {
         let Some(host) = &self.host else {
-            black_box(&mut message);
+            black_box(&mut self.message);
             return;
         };
         let before = host.before_read(&self.still);
         assert!(matches!(before, Before::Read), "there is something else to do");
-        let after = host.after_read(&self.still, &mut message, None);
+        let after = host.after_read(&self.still, &mut self.message, None);
         // A FORGET that only belay cares for is taken.
         assert!(matches!(after, After::Deliver(_) | After::Again));
     }
 
-    fn answer(&self, reply: &[u8]) -> Got {
+    fn answer(&self) {
+        let reply = &self.reply;
         self.still.wrote(reply);
         if let Some(host) = &self.host {
             let (head, body) = reply.split_at(HEADER.min(reply.len()));
             let pass = || Ok(reply.len());
-            let written =
-                host.outgoing(&self.still, (head, reply.len()), || Cow::Borrowed(body), pass);
+            let body = || Cow::Borrowed(body);
+            let written = host.outgoing(&self.still, (head, reply.len()), body, pass);
             assert_eq!(written, Ok(reply.len()));
         } else {
             black_box(reply);
         }
-        self.still.got()
     }
+
+    /// How many requests there were, and how many of them the host has counted, if there is one.
+    #[cfg(test)]
+    pub fn served(&self) -> (u64, Option<u64>) {
+        let counted = |host: &Host<Arc<Mapping>>| {
+            host.control().counter(belay_recorder::control::Counter::Requests)
+        };
+        (self.unique / 2, self.host.as_ref().map(counted))
+    }
+}
+
+fn host(still: &Still) -> Result<Host<Arc<Mapping>>> {
+    let layout = Layout::new(CAPACITY);
+    let file = rustix::fs::memfd_create("path", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, layout.bytes() as u64)?;
+    let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes())?);
+    let session = Session::attach(Store::new(memory.clone(), layout), 0)
+        .map_err(|error| anyhow!("{error:?}"))
+        .context("the recorder cannot be used")?;
+    let host = Host::new(session, memory, Place { layout, generation: 0 });
+    host.settled(still);
+    Ok(host)
 }

@@ -7,19 +7,19 @@ use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, build};
 use clap::ValueEnum;
 use zerocopy::IntoBytes;
 
-use super::driver::Driver;
+use super::step::{Of, Step};
 
-/// The root's node.
-const ROOT: u64 = 1;
-/// `ENOENT`.
-const ABSENT: i32 = 2;
 /// Modes of a file and of a folder.
 const FILE: u32 = 0o100_644;
 const FOLDER: u32 = 0o040_755;
 /// What is read and written at once.
 const BLOCK: usize = 4096;
-/// Names that there are at a time.
-const NAMES: u64 = 1000;
+/// `ENOENT`.
+const ABSENT: i32 = 2;
+/// Where the handle is that a request names.
+const HANDLE: usize = 40;
+/// Of a request whose ids are put in later.
+const LATER: Ids = Ids { unique: 0, nodeid: 0, uid: 0, gid: 0, pid: 1 };
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,7 +40,7 @@ pub enum Kind {
     CreateUnlink,
     /// MKDIR, RMDIR, FORGET.
     MkdirRmdir,
-    /// RENAME.
+    /// RENAME there and back.
     Rename,
 }
 
@@ -59,97 +59,86 @@ impl Kind {
 
     /// How many requests an operation has.
     pub fn requests(self) -> u32 {
-        match self {
-            Self::OpenClose | Self::MkdirRmdir => 3,
-            Self::CreateUnlink => 5,
-            _ => 1,
-        }
+        u32::try_from(self.steps(0).len()).unwrap_or(u32::MAX)
     }
 
-    /// Makes what the operations are about.
-    pub fn prepare(self, driver: &mut Driver) {
-        let ids = driver.ids(ROOT);
-        driver.file = driver.ask(build::lookup(ids, b"file"), Ok(entry(FILE, 7).as_bytes())).first;
-        let ids = driver.ids(driver.file);
+    /// What there must be before: a file that is known, and open.
+    pub fn preparation() -> [Step; 2] {
         let open = OpenOut { fh: 70, ..OpenOut::default() };
-        driver.handle = driver.ask(build::open(ids, 2), Ok(open.as_bytes())).first;
+        [
+            Step::of(build::lookup(LATER, b"file"), Ok(entry(FILE, 7).as_bytes())).giving_file(),
+            Step::of(build::open(LATER, 2), Ok(open.as_bytes())).on(Of::File).giving_file_handle(),
+        ]
     }
 
-    /// Does one operation, of which each has a number of its own.
-    pub fn operate(self, driver: &mut Driver, number: u64) {
-        let (file, handle) = (driver.file, driver.handle);
-        let name = format!("name-{}", number % NAMES);
+    /// The requests of one operation, of those that differ by their names the one with this number.
+    pub fn steps(self, number: u64) -> Vec<Step> {
+        let name = format!("name-{number}");
         match self {
             Self::NegativeLookup => {
-                let ids = driver.ids(ROOT);
-                driver.ask(build::lookup(ids, name.as_bytes()), Err(ABSENT));
+                vec![Step::of(build::lookup(LATER, name.as_bytes()), Err(ABSENT))]
             }
             Self::Lookup => {
-                let ids = driver.ids(ROOT);
-                driver.ask(build::lookup(ids, b"file"), Ok(entry(FILE, 7).as_bytes()));
+                vec![Step::of(build::lookup(LATER, b"file"), Ok(entry(FILE, 7).as_bytes()))]
             }
             Self::Getattr => {
-                let ids = driver.ids(file);
                 let out = AttrOut { attr: entry(FILE, 7).attr, ..AttrOut::default() };
-                driver.ask(build::getattr(ids, None), Ok(out.as_bytes()));
+                vec![Step::of(build::getattr(LATER, None), Ok(out.as_bytes())).on(Of::File)]
             }
             Self::Read => {
-                let ids = driver.ids(file);
-                driver.ask(build::read(ids, handle, 0, BLOCK as u32), Ok(&[0; BLOCK]));
+                let message = build::read(LATER, 0, 0, BLOCK as u32);
+                vec![Step::of(message, Ok(&[0; BLOCK])).on(Of::File).with_handle(HANDLE)]
             }
             Self::Write => {
-                let ids = driver.ids(file);
-                let head = WriteIn { fh: handle, size: BLOCK as u32, ..WriteIn::default() };
-                let message = build::request(ids, Opcode::WRITE, &[head.as_bytes(), &[0; BLOCK]]);
+                let head = WriteIn { size: BLOCK as u32, ..WriteIn::default() };
+                let message = build::request(LATER, Opcode::WRITE, &[head.as_bytes(), &[0; BLOCK]]);
                 let out = WriteOut { size: BLOCK as u32, ..WriteOut::default() };
-                driver.ask(message, Ok(out.as_bytes()));
+                vec![Step::of(message, Ok(out.as_bytes())).on(Of::File).with_handle(HANDLE)]
             }
             Self::OpenClose => {
-                let ids = driver.ids(file);
                 let open = OpenOut { fh: 71, ..OpenOut::default() };
-                let opened = driver.ask(build::open(ids, 0), Ok(open.as_bytes())).first;
-                close(driver, file, opened);
+                let open = Step::of(build::open(LATER, 0), Ok(open.as_bytes())).on(Of::File);
+                [vec![open.giving_opened()], close(Of::File)].concat()
             }
             Self::CreateUnlink => {
                 let head = CreateIn { flags: 0o301, mode: FILE, ..CreateIn::default() };
-                let message = named(driver.ids(ROOT), Opcode::CREATE, head.as_bytes(), &name);
                 let open = OpenOut { fh: 72, ..OpenOut::default() };
                 let body = [entry(FILE, 8 + number).as_bytes(), open.as_bytes()].concat();
-                let made = driver.ask(message, Ok(&body));
-                close(driver, made.first, made.handle);
-                let ids = driver.ids(ROOT);
-                driver.ask(build::unlink(ids, name.as_bytes()), Ok(&[]));
-                let ids = driver.ids(made.first);
-                driver.tell(build::forget(ids, 1));
+                let create = Step::of(named(Opcode::CREATE, head.as_bytes(), &name), Ok(&body));
+                let unlink = Step::of(build::unlink(LATER, name.as_bytes()), Ok(&[]));
+                let made = vec![create.giving_made()];
+                [made, close(Of::Made), vec![unlink, forget()]].concat()
             }
             Self::MkdirRmdir => {
                 let head = MkdirIn { mode: FOLDER, umask: 0 };
-                let message = named(driver.ids(ROOT), Opcode::MKDIR, head.as_bytes(), &name);
-                let made = driver.ask(message, Ok(entry(FOLDER, 8 + number).as_bytes()));
-                let ids = driver.ids(ROOT);
-                driver.ask(build::rmdir(ids, name.as_bytes()), Ok(&[]));
-                let ids = driver.ids(made.first);
-                driver.tell(build::forget(ids, 1));
+                let made = entry(FOLDER, 8 + number);
+                let message = named(Opcode::MKDIR, head.as_bytes(), &name);
+                let mkdir = Step::of(message, Ok(made.as_bytes())).giving_made();
+                let rmdir = Step::of(build::rmdir(LATER, name.as_bytes()), Ok(&[]));
+                vec![mkdir, rmdir, forget()]
             }
             Self::Rename => {
-                let (from, to) =
-                    if number.is_multiple_of(2) { ("file", "moved") } else { ("moved", "file") };
-                let ids = driver.ids(ROOT);
-                driver.ask(build::rename(ids, ROOT, from.as_bytes(), to.as_bytes()), Ok(&[]));
+                let rename = |from: &[u8], to: &[u8]| {
+                    Step::of(build::rename(LATER, Of::ROOT, from, to), Ok(&[]))
+                };
+                vec![rename(b"file", name.as_bytes()), rename(name.as_bytes(), b"file")]
             }
         }
     }
 }
 
-fn close(driver: &mut Driver, file: u64, handle: u64) {
-    let ids = driver.ids(file);
-    driver.ask(build::flush(ids, handle), Ok(&[]));
-    let ids = driver.ids(file);
-    driver.ask(build::release(ids, handle, 0, false), Ok(&[]));
+fn close(file: Of) -> Vec<Step> {
+    let flush = Step::of(build::flush(LATER, 0), Ok(&[]));
+    let release = Step::of(build::release(LATER, 0, 0, false), Ok(&[]));
+    [flush, release].map(|step| step.on(file).with_opened(HANDLE)).to_vec()
 }
 
-fn named(ids: Ids, opcode: Opcode, head: &[u8], name: &str) -> Vec<u8> {
-    build::request(ids, opcode, &[head, name.as_bytes(), b"\0"])
+fn forget() -> Step {
+    Step::unanswered(build::forget(LATER, 1)).on(Of::Made)
+}
+
+fn named(opcode: Opcode, head: &[u8], name: &str) -> Vec<u8> {
+    build::request(LATER, opcode, &[head, name.as_bytes(), b"\0"])
 }
 
 /// What the daemon says of a file, which it knows by this number.

@@ -7,32 +7,29 @@ use belay_host::{Device, Effects, Fault, Process, Readiness};
 use belay_recorder::Slot;
 use belay_session::Session;
 use belay_sys::Mapping;
-use belay_wire::{EntryOut, Opcode, get_u64};
+use belay_wire::Opcode;
 
-use super::driver::Got;
+use super::step::numbers;
 
 /// `EAGAIN`.
 const NOTHING: i32 = 11;
-/// Where the body of a reply is.
-const BODY: usize = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Still {
-    /// What the kernel has got last.
-    got: Cell<Got>,
+    /// Of the reply that the kernel has got last, see [`numbers`].
+    got: Cell<(u64, u64)>,
 }
 
 impl Still {
     /// The kernel gets this reply, unless it gets another instead.
     #[inline]
     pub fn wrote(&self, reply: &[u8]) {
-        let number = |at| get_u64(reply, at).unwrap_or(0);
-        self.got.set(Got { first: number(BODY), handle: number(BODY + size_of::<EntryOut>()) });
+        self.got.set(numbers(reply));
     }
 
-    /// What the kernel has got last.
-    pub fn got(&self) -> Got {
+    /// Of that the first number, and the one behind an entry.
+    pub fn got(&self) -> (u64, u64) {
         self.got.get()
     }
 }
