@@ -64,7 +64,20 @@ pub fn link_known(path: &Path) -> Option<std::path::PathBuf> {
 mod tests {
     use super::*;
     use rustix::fd::AsFd;
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+    use rustix::time::{ClockId, clock_gettime};
     use std::os::unix::fs::symlink;
+
+    /// Has the kernel think that a link was read after it was made. Else it would note at the next read that it is, which it does not
+    /// without asking the file system.
+    fn is_read_later(link: &Path) {
+        let mut times = Timestamps {
+            last_access: clock_gettime(ClockId::Realtime),
+            last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        };
+        times.last_access.tv_sec += 3600;
+        utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW).expect("times");
+    }
 
     #[test]
     fn what_the_kernel_knows_is_looked_at_without_asking() {
@@ -72,6 +85,7 @@ mod tests {
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&file, "text").expect("write");
         symlink("file", &link).expect("link");
+        is_read_later(&link);
         let scouts = Scouts::default();
         // While somebody renames something somewhere, the kernel may not know for a moment.
         let patiently = |look: &dyn Fn() -> Found| {
