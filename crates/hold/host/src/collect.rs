@@ -76,6 +76,7 @@ impl<M: Memory> Host<M> {
                 return;
             };
             let Some(message) = buffer.get_mut(..got) else { return };
+            self.woken(message);
             let resent = belay_wire::Request::parse(message).is_ok_and(|r| r.is_resent());
             // Interrupts and forgets come from queues of their own, before and between the others.
             let aside = matches!(
