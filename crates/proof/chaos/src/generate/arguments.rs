@@ -228,7 +228,7 @@ impl Context<'_> {
     pub(super) fn purge(&mut self) -> Option<Op> {
         // In the shared tree another worker may be listing it.
         let path = self.tree.full(self.rng)?;
-        if self.hands.is_listing(&path) || self.tree.top() == SHARED {
+        if !self.scope.purges || self.hands.is_listing(&path) || self.tree.top() == SHARED {
             return None;
         }
         self.tree.drop_full(&path);

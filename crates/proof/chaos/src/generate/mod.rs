@@ -38,6 +38,8 @@ pub struct Scope {
     pub special_modes: bool,
     /// Extended attributes.
     pub xattrs: bool,
+    /// Removal of what a directory has while it is listed.
+    pub purges: bool,
     /// Files opened for writing alone. With a write-back cache the kernel must read what it changes, which
     /// `passthrough_ll` forgets for files that it creates.
     pub write_only: bool,
@@ -165,6 +167,7 @@ mod tests {
         links_are_one: true,
         special_modes: true,
         xattrs: true,
+        purges: true,
         write_only: true,
         beyond_ends: true,
         work: Work::All,
