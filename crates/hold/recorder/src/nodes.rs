@@ -89,22 +89,23 @@ impl<M: Memory> Store<M> {
         self.below_top(node.0, &self.tops.nodes, NODE_TOP, self.layout.capacity.nodes)
     }
 
-    /// What `generation` calls the node that the kernel calls `key`: [`Store::node_by_key`] and
+    /// The node that the kernel calls `key`, and what `generation` calls it: [`Store::node_by_key`] and
     /// [`Store::bound`] in one look at the record, for every request asks this.
     ///
     /// # Errors
     /// The node, if the generation does not know it; `None` if there is none of that key.
     #[inline]
-    pub fn id_by_key(&self, key: u64, generation: u32) -> Result<u64, Option<Node>> {
+    pub fn id_by_key(&self, key: u64, generation: u32) -> Result<(Node, u64), Option<Node>> {
         let node = Node(low(key));
         let [id, born, state] = self.memory.load_fields(self.node(node), [ID, BORN, STATE]);
         if !self.is_below_top(node) || low(state) & LIVE == 0 || low(born) != high(key) {
             return Err(None);
         }
         if node == Node::ROOT {
-            return Ok(1);
+            return Ok((node, 1));
         }
-        if low(state) & BOUND != 0 && high(born) == generation { Ok(id) } else { Err(Some(node)) }
+        let is_bound = low(state) & BOUND != 0 && high(born) == generation;
+        if is_bound { Ok((node, id)) } else { Err(Some(node)) }
     }
 
     /// The kernel's name of a node.

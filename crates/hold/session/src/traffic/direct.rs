@@ -8,7 +8,7 @@
 
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::{Layout, Slot, free_slot, record_reply};
+use belay_recorder::{Layout, Node, Slot, free_slot, record_reply};
 use belay_wire::abi::OutHeader;
 use belay_wire::rules::broken_attr_reply;
 use belay_wire::{Opcode, OpcodeSet, Request, Rule, Shape};
@@ -211,9 +211,9 @@ impl Direct {
 
 impl<M: Memory> Session<M> {
     /// The request that was recorded last has nothing to do with recovery; its reply may need no
-    /// session.
+    /// session. `node`: what it is about.
     #[inline]
-    pub(crate) fn expect_last(&mut self, request: &Request<'_>) {
+    pub(crate) fn expect_last(&mut self, request: &Request<'_>, node: Option<Node>) {
         // Where requests are copied, readers wait for slots, and must hear of each.
         // And what is to be logged is logged by the session.
         let opcode = request.opcode();
@@ -224,29 +224,26 @@ impl<M: Memory> Session<M> {
             && match Reply::to(opcode) {
                 None => false,
                 Some(Reply::Read | Reply::Recorded) => true,
-                Some(Reply::Attributes) => self.passes_attributes(request.header.nodeid),
-                Some(Reply::Failure) => self.knows_nothing(request),
+                Some(Reply::Attributes) => node.is_some_and(|node| self.passes_attributes(node)),
+                Some(Reply::Failure) => node.is_some_and(|node| self.knows_nothing(request, node)),
             }
             && !self.life.dialect().shortens_reply(opcode);
         self.slots.expect(expects.then(|| Shape::of(request)));
     }
 
-    /// Whether the kernel gets the attributes of the node with this key as the daemon tells them, and anything may be told: not where
+    /// Whether the kernel gets the attributes of a node as the daemon tells them, and anything may be told: not where
     /// its type is known for good. What makes that otherwise while the daemon is asked is under way together with this.
     #[inline]
-    fn passes_attributes(&self, key: u64) -> bool {
-        !self.life.owns_types() && self.store.node_by_key(key).is_some_and(|node| !self.shows(node))
+    fn passes_attributes(&self, node: Node) -> bool {
+        !self.life.owns_types() && !self.shows(node)
     }
 
     /// Whether nothing is known by the name that is looked up, so that nothing changes if it is not there. A successor notes which
     /// names it was asked for.
     #[inline]
-    fn knows_nothing(&self, request: &Request<'_>) -> bool {
-        !self.restored.is_successor()
-            && request.names().first.is_some_and(|name| {
-                let parent = self.store.node_by_key(request.header.nodeid);
-                parent.is_some_and(|parent| self.store.dentry_find(parent, name).is_none())
-            })
+    fn knows_nothing(&self, request: &Request<'_>, parent: Node) -> bool {
+        let is_unknown = |name| self.store.dentry_find(parent, name).is_none();
+        !self.restored.is_successor() && request.names().first.is_some_and(is_unknown)
     }
 
     /// Notes the request that was just let through in `direct`, if its reply needs no session. To be

@@ -4,7 +4,7 @@ use crate::flows::restore::missing::Missing;
 use crate::session::{KICK, Session};
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, InFlight, Slot, SlotState, handle_flags};
+use belay_recorder::{Handle, InFlight, Node, Slot, SlotState, handle_flags};
 use belay_wire::request::HEADER;
 use belay_wire::{
     Opcode, OpcodeSet, Request, UNIQUE_RESEND, get_u64, handle_fields, node_fields, put_u64,
@@ -43,9 +43,10 @@ impl Patches {
     }
 }
 
-/// What the usual ids become: that of the header's node, and of one handle with its offset.
+/// What the usual ids become: that of the header's node, with what it is, and of one handle with its offset.
 struct Usual {
-    node: u64,
+    node: Option<Node>,
+    id: u64,
     handle: Option<(usize, u64)>,
 }
 
@@ -111,8 +112,8 @@ impl<M: Memory> Session<M> {
             && let Some(ids) = self.usual_ids(&request)
             && self.start_request(&request, slot)
         {
-            self.expect_last(&request);
-            let _ = put_u64(message, NODEID, ids.node);
+            self.expect_last(&request, ids.node);
+            let _ = put_u64(message, NODEID, ids.id);
             if let Some((at, id)) = ids.handle {
                 let _ = put_u64(message, at, id);
             }
@@ -238,9 +239,12 @@ impl<M: Memory> Session<M> {
     /// missing.
     #[inline]
     fn usual_ids(&self, request: &Request<'_>) -> Option<Usual> {
-        let node = match request.header.nodeid {
-            0 => 0,
-            key => self.store.id_by_key(key, self.life.generation()).ok()?,
+        let (node, id) = match request.header.nodeid {
+            0 => (None, 0),
+            key => {
+                let (node, id) = self.store.id_by_key(key, self.life.generation()).ok()?;
+                (Some(node), id)
+            }
         };
         let place = handle_fields(request).iter().next();
         let key = place.and_then(|at| Some((at, get_u64(request.body, at - HEADER)?)));
@@ -250,7 +254,7 @@ impl<M: Memory> Session<M> {
                 Some((at, self.store.handle_id_by_key(key, self.life.generation()).ok()?))
             }
         };
-        Some(Usual { node, handle })
+        Some(Usual { node, id, handle })
     }
 
     fn resolve_ids(&self, request: &Request<'_>) -> Result<Patches, Missing> {
@@ -278,7 +282,8 @@ impl<M: Memory> Session<M> {
     fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
         if key != 0 {
             let id = self.store.id_by_key(key, self.life.generation());
-            patches.push(at, id.map_err(|node| node.map_or(Missing::Gone, Missing::Node))?);
+            let (_, id) = id.map_err(|node| node.map_or(Missing::Gone, Missing::Node))?;
+            patches.push(at, id);
         }
         Ok(())
     }
