@@ -61,19 +61,19 @@ pub struct Fault<'a> {
     pub body: &'a [u8],
 }
 
-/// The process that the host is in, and how its threads wait.
+/// The process that the host is in, and how its threads wait. Where nobody is told, and nothing waits, the defaults do.
 pub trait Process {
     /// CLOCK_MONOTONIC in nanoseconds.
     fn now(&self) -> u64;
 
     /// Has the supervisor look at the recorder. Does not wait.
-    fn tell(&self);
+    fn tell(&self) {}
 
     /// This process is the one that serves the mount from now on: the daemon may have gone into the background since it started.
-    fn serve_from_here(&self);
+    fn serve_from_here(&self) {}
 
     /// INIT is settled.
-    fn ready(&self);
+    fn ready(&self) {}
 
     /// Whether a read of the device waits until there is something.
     fn reads_wait(&self) -> bool;
@@ -83,7 +83,7 @@ pub trait Process {
     fn doze(&self, ns: i64) -> bool;
 
     /// Sleeps for about a millisecond, whatever comes.
-    fn nap(&self);
+    fn nap(&self) {}
 
     /// Lets another thread get on that is about to finish something.
     fn pause(&self);
@@ -141,34 +141,38 @@ pub trait Effects<M: Memory> {
     fn inherit(&self, session: &mut Session<M>);
 
     /// Whether what is acknowledged is kept until a checkpoint. If not, what follows is not asked.
-    fn keeps_epochs(&self) -> bool;
+    fn keeps_epochs(&self) -> bool {
+        false
+    }
 
     /// A request of this kind has come, and is about to be given to the session.
-    fn arriving(&self, session: &mut Session<M>, opcode: Opcode);
+    fn arriving(&self, _session: &mut Session<M>, _opcode: Opcode) {}
 
     /// It was, and goes to the daemon.
-    fn arrived(&self, session: &Session<M>, opcode: Opcode);
+    fn arrived(&self, _session: &Session<M>, _opcode: Opcode) {}
 
     /// Memory that is not needed any more is given back, if somebody wants that. The thread holds no lock.
-    fn trim(&self);
+    fn trim(&self) {}
 
     /// A thread looks for work: is there a checkpoint to be begun, or one that is done?
-    fn look_at_epoch(&self, session: &mut Session<M>);
+    fn look_at_epoch(&self, _session: &mut Session<M>) {}
 
     /// All that the daemon holds is written: the epoch ends.
-    fn seal(&self, session: &mut Session<M>);
+    fn seal(&self, _session: &mut Session<M>) {}
 
     /// A reply has come, and what it acknowledges is in the op-log.
-    fn logged(&self, session: &Session<M>);
+    fn logged(&self, _session: &Session<M>) {}
 
     /// The daemon is given a request of the roll-forward.
-    fn forwarded(&self);
+    fn forwarded(&self) {}
 
     /// It has answered a request of belay's own.
-    fn answered(&self);
+    fn answered(&self) {}
 
     /// Whether a checkpoint is to be begun.
-    fn is_due(&self) -> bool;
+    fn is_due(&self) -> bool {
+        false
+    }
 }
 
 /// All of it.

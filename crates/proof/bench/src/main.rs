@@ -34,6 +34,7 @@ mod report;
 mod restart;
 mod run_file;
 mod stats;
+mod words;
 
 use std::process::ExitCode;
 

@@ -103,12 +103,6 @@ impl Process for Surroundings<'_> {
         self.out.time.get()
     }
 
-    fn tell(&self) {}
-
-    fn serve_from_here(&self) {}
-
-    fn ready(&self) {}
-
     fn reads_wait(&self) -> bool {
         true
     }
@@ -117,8 +111,6 @@ impl Process for Surroundings<'_> {
         self.slept.set(true);
         true
     }
-
-    fn nap(&self) {}
 
     fn pause(&self) {
         panic!("one thread waits for another here, of which there is one at a time");
@@ -165,10 +157,6 @@ impl Effects<Words> for Surroundings<'_> {
         session.set_time(self.out.time.get());
     }
 
-    fn arrived(&self, _session: &Session<Words>, _opcode: Opcode) {}
-
-    fn trim(&self) {}
-
     fn look_at_epoch(&self, session: &mut Session<Words>) {
         let out = self.out;
         session.set_time(out.time.get());
@@ -192,12 +180,6 @@ impl Effects<Words> for Surroundings<'_> {
             session.sealed(self.out.epoch.get());
         }
     }
-
-    fn logged(&self, _session: &Session<Words>) {}
-
-    fn forwarded(&self) {}
-
-    fn answered(&self) {}
 
     fn is_due(&self) -> bool {
         self.due.get()

@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
 
 use super::driver::Side;
 use super::requests::Kind;
+use crate::words::of_choice;
 
 /// Operations of a short and of a long run: what both take to begin and to end is no part of their difference.
 const OPERATIONS: [u64; 2] = [2_000, 6_000];
@@ -25,14 +25,11 @@ fn a_side(kind: Kind, side: Side) -> Result<f64> {
 
 /// All instructions of a run of this program.
 fn collected(kind: Kind, side: Side, operations: u64) -> Result<f64> {
-    let word = |value: Option<clap::builder::PossibleValue>| {
-        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(std::env::current_exe()?)
         .arg("counted")
-        .args([word(kind.to_possible_value()), word(side.to_possible_value())])
+        .args([of_choice(&kind), of_choice(&side)])
         .arg(operations.to_string())
         .output()
         .context("valgrind cannot be started: install it (`apt-get install valgrind`), or use --no-instructions")?;

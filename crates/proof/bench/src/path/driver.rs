@@ -10,17 +10,16 @@ use belay_host::{After, Before, Host, Place};
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
+use belay_wire::fields::{NODEID_OFFSET, UNIQUE_OFFSET};
 use belay_wire::put_u64;
 use clap::ValueEnum;
 
 use super::requests::Kind;
-use super::step::{Known, Step};
+use super::step::{BODY, Known, Step};
 use super::still::Still;
 
 /// Room for the longest message.
 const ROOM: usize = 8192;
-/// Bytes of a reply's header.
-const HEADER: usize = 16;
 
 /// A mount's, but for room that is not needed here: valgrind has less address space to give.
 const CAPACITY: Capacity = Capacity {
@@ -44,9 +43,6 @@ pub enum Side {
 
 /// Operations that differ by their names, after which the first comes again.
 const VARIANTS: u64 = 64;
-/// Where a request's number and its node are, and a reply's number.
-const UNIQUE: usize = 8;
-const NODE: usize = 16;
 
 /// See the module.
 pub struct Driver {
@@ -91,8 +87,8 @@ impl Driver {
         self.unique += 2;
         self.message.clear();
         self.message.extend_from_slice(&step.message);
-        let _ = put_u64(&mut self.message, UNIQUE, self.unique);
-        let _ = put_u64(&mut self.message, NODE, self.known.node(step.of));
+        let _ = put_u64(&mut self.message, UNIQUE_OFFSET, self.unique);
+        let _ = put_u64(&mut self.message, NODEID_OFFSET, self.known.node(step.of));
         if let Some((at, handle)) = self.known.handle(step.names) {
             let _ = put_u64(&mut self.message, at, handle);
         }
@@ -100,7 +96,7 @@ impl Driver {
         let Some(reply) = &step.reply else { return };
         self.reply.clear();
         self.reply.extend_from_slice(reply);
-        let _ = put_u64(&mut self.reply, UNIQUE, self.unique);
+        let _ = put_u64(&mut self.reply, UNIQUE_OFFSET, self.unique);
         self.answer();
         let (first, second) = self.still.got();
         self.known.learn(step.learns, first, second);
@@ -122,7 +118,7 @@ impl Driver {
         let reply = &self.reply;
         self.still.wrote(reply);
         if let Some(host) = &self.host {
-            let (head, body) = reply.split_at(HEADER.min(reply.len()));
+            let (head, body) = reply.split_at(BODY.min(reply.len()));
             let pass = || Ok(reply.len());
             let body = || Cow::Borrowed(body);
             let written = host.outgoing(&self.still, (head, reply.len()), body, pass);

@@ -3,21 +3,22 @@
 use std::fmt;
 
 use belay_wire::abi::{AttrOut, CreateIn, MkdirIn, WriteIn, WriteOut};
-use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, build};
+use belay_wire::errno::ENOENT;
+use belay_wire::request::HEADER;
+use belay_wire::{Attr, EntryOut, Ids, Opcode, OpenOut, ROOT_ID, build};
 use clap::ValueEnum;
 use zerocopy::IntoBytes;
 
-use super::step::{Of, Step};
+use super::step::{Learns, Names, Of, Step};
+use crate::words::of_choice;
 
 /// Modes of a file and of a folder.
 const FILE: u32 = 0o100_644;
 const FOLDER: u32 = 0o040_755;
 /// What is read and written at once.
 const BLOCK: usize = 4096;
-/// `ENOENT`.
-const ABSENT: i32 = 2;
-/// Where the handle is that a request names.
-const HANDLE: usize = 40;
+/// Where the handle is that a request names: first in its body.
+const HANDLE: usize = HEADER;
 /// Of a request whose ids are put in later.
 const LATER: Ids = Ids { unique: 0, nodeid: 0, uid: 0, gid: 0, pid: 1 };
 
@@ -47,7 +48,7 @@ pub enum Kind {
 /// Shown as on the command line.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+        f.write_str(&of_choice(self))
     }
 }
 
@@ -66,8 +67,11 @@ impl Kind {
     pub fn preparation() -> [Step; 2] {
         let open = OpenOut { fh: 70, ..OpenOut::default() };
         [
-            Step::of(build::lookup(LATER, b"file"), Ok(entry(FILE, 7).as_bytes())).giving_file(),
-            Step::of(build::open(LATER, 2), Ok(open.as_bytes())).on(Of::File).giving_file_handle(),
+            Step::of(build::lookup(LATER, b"file"), Ok(entry(FILE, 7).as_bytes()))
+                .giving(Learns::File),
+            Step::of(build::open(LATER, 2), Ok(open.as_bytes()))
+                .on(Of::File)
+                .giving(Learns::FileHandle),
         ]
     }
 
@@ -76,7 +80,7 @@ impl Kind {
         let name = format!("name-{number}");
         match self {
             Self::NegativeLookup => {
-                vec![Step::of(build::lookup(LATER, name.as_bytes()), Err(ABSENT))]
+                vec![Step::of(build::lookup(LATER, name.as_bytes()), Err(ENOENT))]
             }
             Self::Lookup => {
                 vec![Step::of(build::lookup(LATER, b"file"), Ok(entry(FILE, 7).as_bytes()))]
@@ -87,18 +91,22 @@ impl Kind {
             }
             Self::Read => {
                 let message = build::read(LATER, 0, 0, BLOCK as u32);
-                vec![Step::of(message, Ok(&[0; BLOCK])).on(Of::File).with_handle(HANDLE)]
+                vec![Step::of(message, Ok(&[0; BLOCK])).on(Of::File).naming(Names::Handle(HANDLE))]
             }
             Self::Write => {
                 let head = WriteIn { size: BLOCK as u32, ..WriteIn::default() };
                 let message = build::request(LATER, Opcode::WRITE, &[head.as_bytes(), &[0; BLOCK]]);
                 let out = WriteOut { size: BLOCK as u32, ..WriteOut::default() };
-                vec![Step::of(message, Ok(out.as_bytes())).on(Of::File).with_handle(HANDLE)]
+                vec![
+                    Step::of(message, Ok(out.as_bytes()))
+                        .on(Of::File)
+                        .naming(Names::Handle(HANDLE)),
+                ]
             }
             Self::OpenClose => {
                 let open = OpenOut { fh: 71, ..OpenOut::default() };
                 let open = Step::of(build::open(LATER, 0), Ok(open.as_bytes())).on(Of::File);
-                [vec![open.giving_opened()], close(Of::File)].concat()
+                [vec![open.giving(Learns::Opened)], close(Of::File)].concat()
             }
             Self::CreateUnlink => {
                 let head = CreateIn { flags: 0o301, mode: FILE, ..CreateIn::default() };
@@ -106,20 +114,20 @@ impl Kind {
                 let body = [entry(FILE, 8 + number).as_bytes(), open.as_bytes()].concat();
                 let create = Step::of(named(Opcode::CREATE, head.as_bytes(), &name), Ok(&body));
                 let unlink = Step::of(build::unlink(LATER, name.as_bytes()), Ok(&[]));
-                let made = vec![create.giving_made()];
+                let made = vec![create.giving(Learns::Made)];
                 [made, close(Of::Made), vec![unlink, forget()]].concat()
             }
             Self::MkdirRmdir => {
                 let head = MkdirIn { mode: FOLDER, umask: 0 };
                 let made = entry(FOLDER, 8 + number);
                 let message = named(Opcode::MKDIR, head.as_bytes(), &name);
-                let mkdir = Step::of(message, Ok(made.as_bytes())).giving_made();
+                let mkdir = Step::of(message, Ok(made.as_bytes())).giving(Learns::Made);
                 let rmdir = Step::of(build::rmdir(LATER, name.as_bytes()), Ok(&[]));
                 vec![mkdir, rmdir, forget()]
             }
             Self::Rename => {
                 let rename = |from: &[u8], to: &[u8]| {
-                    Step::of(build::rename(LATER, Of::ROOT, from, to), Ok(&[]))
+                    Step::of(build::rename(LATER, ROOT_ID, from, to), Ok(&[]))
                 };
                 vec![rename(b"file", name.as_bytes()), rename(name.as_bytes(), b"file")]
             }
@@ -130,7 +138,7 @@ impl Kind {
 fn close(file: Of) -> Vec<Step> {
     let flush = Step::of(build::flush(LATER, 0), Ok(&[]));
     let release = Step::of(build::release(LATER, 0, 0, false), Ok(&[]));
-    [flush, release].map(|step| step.on(file).with_opened(HANDLE)).to_vec()
+    [flush, release].map(|step| step.on(file).naming(Names::Opened(HANDLE))).to_vec()
 }
 
 fn forget() -> Step {

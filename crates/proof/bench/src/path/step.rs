@@ -1,9 +1,9 @@
 //! A request and its answer, made before anything is measured: only what differs from one time to the next is put in then.
 
-use belay_wire::{EntryOut, build, get_u64};
+use belay_wire::{EntryOut, OutHeader, ROOT_ID, build, get_u64};
 
 /// Where the body of a reply is.
-const BODY: usize = 16;
+pub const BODY: usize = size_of::<OutHeader>();
 
 /// Which node a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +14,6 @@ pub enum Of {
     File,
     /// What was made last.
     Made,
-}
-
-impl Of {
-    /// The root's number.
-    pub const ROOT: u64 = 1;
 }
 
 /// Which handle it names, and where.
@@ -35,10 +30,15 @@ pub enum Names {
 /// What is learnt of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learns {
+    /// Nothing.
     Nothing,
+    /// The file.
     File,
+    /// The file's handle.
     FileHandle,
+    /// The last handle.
     Opened,
+    /// What was made last; of a file its handle as well.
     Made,
 }
 
@@ -75,34 +75,14 @@ impl Step {
         Self { of, ..self }
     }
 
-    /// It names the file's handle there.
-    pub fn with_handle(self, at: usize) -> Self {
-        Self { names: Names::Handle(at), ..self }
+    /// It names a handle.
+    pub fn naming(self, names: Names) -> Self {
+        Self { names, ..self }
     }
 
-    /// It names the last handle there.
-    pub fn with_opened(self, at: usize) -> Self {
-        Self { names: Names::Opened(at), ..self }
-    }
-
-    /// Its answer is the file.
-    pub fn giving_file(self) -> Self {
-        Self { learns: Learns::File, ..self }
-    }
-
-    /// Its answer is the file's handle.
-    pub fn giving_file_handle(self) -> Self {
-        Self { learns: Learns::FileHandle, ..self }
-    }
-
-    /// Its answer is the last handle.
-    pub fn giving_opened(self) -> Self {
-        Self { learns: Learns::Opened, ..self }
-    }
-
-    /// Its answer is what was made last; of a file its handle as well.
-    pub fn giving_made(self) -> Self {
-        Self { learns: Learns::Made, ..self }
+    /// Something is learnt of its answer.
+    pub fn giving(self, learns: Learns) -> Self {
+        Self { learns, ..self }
     }
 }
 
@@ -119,7 +99,7 @@ impl Known {
     /// The number of a node.
     pub fn node(&self, of: Of) -> u64 {
         match of {
-            Of::Root => Of::ROOT,
+            Of::Root => ROOT_ID,
             Of::File => self.file,
             Of::Made => self.made,
         }

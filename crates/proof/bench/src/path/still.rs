@@ -7,12 +7,9 @@ use belay_host::{Device, Effects, Fault, Process, Readiness};
 use belay_recorder::Slot;
 use belay_session::Session;
 use belay_sys::Mapping;
-use belay_wire::Opcode;
+use belay_wire::errno::EAGAIN;
 
 use super::step::numbers;
-
-/// `EAGAIN`.
-const NOTHING: i32 = 11;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -42,11 +39,11 @@ impl Device for Still {
     }
 
     fn read(&self, _buffer: &mut [u8]) -> Result<usize, i32> {
-        Err(NOTHING)
+        Err(EAGAIN)
     }
 
     fn read_into_recorder(&self, _at: usize, _max: usize) -> Result<usize, i32> {
-        Err(NOTHING)
+        Err(EAGAIN)
     }
 
     fn write(&self, message: &[u8]) -> i32 {
@@ -64,12 +61,6 @@ impl Process for Still {
         1
     }
 
-    fn tell(&self) {}
-
-    fn serve_from_here(&self) {}
-
-    fn ready(&self) {}
-
     fn reads_wait(&self) -> bool {
         true
     }
@@ -77,8 +68,6 @@ impl Process for Still {
     fn doze(&self, _ns: i64) -> bool {
         true
     }
-
-    fn nap(&self) {}
 
     fn pause(&self) {}
 
@@ -111,28 +100,4 @@ impl Effects<Arc<Mapping>> for Still {
     fn decided(&self, _unique: u64) {}
 
     fn inherit(&self, _session: &mut Session<Arc<Mapping>>) {}
-
-    fn keeps_epochs(&self) -> bool {
-        false
-    }
-
-    fn arriving(&self, _session: &mut Session<Arc<Mapping>>, _opcode: Opcode) {}
-
-    fn arrived(&self, _session: &Session<Arc<Mapping>>, _opcode: Opcode) {}
-
-    fn trim(&self) {}
-
-    fn look_at_epoch(&self, _session: &mut Session<Arc<Mapping>>) {}
-
-    fn seal(&self, _session: &mut Session<Arc<Mapping>>) {}
-
-    fn logged(&self, _session: &Session<Arc<Mapping>>) {}
-
-    fn forwarded(&self) {}
-
-    fn answered(&self) {}
-
-    fn is_due(&self) -> bool {
-        false
-    }
 }

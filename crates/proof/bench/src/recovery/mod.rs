@@ -25,6 +25,7 @@ use crate::model::{Failure, Load};
 use crate::nodes::raise_open_file_limit;
 use crate::restart;
 use crate::run_file::Results;
+use crate::words::of_choice;
 use model::{Crash, RecoveryCase, RecoveryFixture, RecoveryRun, Series};
 use state::State;
 
@@ -64,8 +65,7 @@ pub struct RecoveryArgs {
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use clap::ValueEnum;
-        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+        f.write_str(&of_choice(self))
     }
 }
 
