@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use belay_fixtures::{Kind, find_number};
@@ -111,6 +110,12 @@ impl fmt::Display for FixtureReport {
     }
 }
 
+/// The command line as a reader can repeat it.
+pub fn command_line() -> String {
+    let words = std::env::args().skip(1).collect::<Vec<_>>();
+    format!("belay-chaos {}", words.join(" "))
+}
+
 /// All fixtures of a soak.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -142,17 +147,14 @@ impl Report {
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Writes it as a page in Markdown. `every`: the mean time between a successor's first answer and its death.
-    pub fn write_page(&self, path: &Path, seed: u64, every: Duration) -> Result<()> {
-        let names: Vec<_> = self.fixtures.iter().map(|one| one.fixture.to_string()).collect();
+    /// Writes it as a page in Markdown.
+    pub fn write_page(&self, path: &Path, seed: u64) -> Result<()> {
         let mut text = format!(
             "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with a bare mount of \
-             the same daemon that nobody kills. SIGKILL, SIGSEGV and SIGABRT come at random instants, also in recoveries.\n\n\
-             \u{20}   belay-chaos soak --kills {} --seed {seed} --every {} --fixtures {}\n\n\
+             the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries.\n\n\
+             \u{20}   {}\n\nThe seed is {seed}.\n\n\
              | daemon | operations | kills | divergences | errors | blackout median / p99 / max |\n|---|---:|---:|---:|---:|---:|\n",
-            self.kills,
-            humantime::format_duration(every),
-            names.join(",")
+            command_line()
         );
         for one in &self.fixtures {
             let FixtureReport { fixture, ops, kills, divergences, errors, blackout, .. } = one;

@@ -152,7 +152,7 @@ pub fn run(args: &SoakArgs) -> Result<bool> {
         report.write(path)?;
     }
     if let Some(path) = &args.page {
-        report.write_page(path, seed, args.every)?;
+        report.write_page(path, seed)?;
     }
     Ok(report.divergences == 0)
 }

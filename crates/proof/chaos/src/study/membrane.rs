@@ -28,7 +28,7 @@ use super::arguments::Common;
 use super::column::Column;
 use super::results;
 use super::subject::Fixtures;
-use crate::interrupt;
+use crate::{interrupt, report};
 use model::{Experiment, LeftOut, Observed, Only, Study};
 use rows::{Group, Row};
 
@@ -115,7 +115,7 @@ pub fn run(args: &MembraneArgs) -> Result<bool> {
         study: Study {
             version: 1,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            command: model::command_line(),
+            command: report::command_line(),
             columns: args.common.columns.clone(),
             dry_runs: Vec::new(),
             experiments: Vec::new(),

@@ -109,9 +109,3 @@ impl Study {
             && !self.experiments.iter().any(Experiment::failed)
     }
 }
-
-/// The command line as a reader can repeat it.
-pub fn command_line() -> String {
-    let words = std::env::args().skip(1).collect::<Vec<_>>();
-    format!("belay-chaos {}", words.join(" "))
-}
