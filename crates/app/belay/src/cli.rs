@@ -161,6 +161,12 @@ pub enum Command {
         /// A descriptor that the program is found by.
         #[arg(long)]
         held: Option<i32>,
+        /// The mountpoint, if the daemon is to be led elsewhere until it has mounted.
+        #[arg(long, requires = "instead")]
+        mountpoint: Option<PathBuf>,
+        /// Where it is led to.
+        #[arg(long, requires = "mountpoint")]
+        instead: Option<PathBuf>,
         /// The daemon's program.
         program: PathBuf,
         /// The daemon's command line, its name first.

@@ -21,6 +21,7 @@ pub mod raw;
 mod seccomp;
 mod signals;
 mod spawn;
+mod way;
 
 pub use bare::without_descriptors;
 pub use directory::in_directory;
@@ -37,3 +38,4 @@ pub use place::Place;
 pub use seccomp::{Call, Listener, Verdict};
 pub use signals::unblock_signals;
 pub use spawn::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child, receive_listener};
+pub use way::follow_up_to;

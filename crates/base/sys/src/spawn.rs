@@ -51,6 +51,9 @@ pub struct ChildSetup {
     pub closed: Option<RawFd>,
     /// The socket through which the child sends the descriptor by which its calls are looked at ([`crate::Listener`]).
     pub watcher: Option<OwnedFd>,
+    /// Have the child traced by the thread that starts it (ptrace(2)): it stops before the first instruction of its program. Where
+    /// that is not allowed it is not traced, and does not stop.
+    pub traced: bool,
 }
 
 /// Registers `setup` to run in the child that `command` will start.
@@ -110,6 +113,10 @@ fn run_in_child(setup: &ChildSetup) -> io::Result<()> {
     }
     if setup.blocked_signals != 0 {
         crate::signals::set_mask(setup.blocked_signals)?;
+    }
+    if setup.traced {
+        // SAFETY: this request reads and writes no memory, and concerns this single-threaded child alone.
+        unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
     }
     Ok(())
 }

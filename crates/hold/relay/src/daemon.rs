@@ -2,8 +2,10 @@
 
 use crate::Daemon;
 use crate::ending::{Gone, Tracing};
+use crate::leading::Leading;
 use crate::mounting::Mounting;
 use crate::passing::Life;
+use crate::standin::Paths;
 use belay_sys::{ChildSetup, end_by, prepare_child, receive_listener, unblock_signals};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,7 +20,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -46,11 +48,13 @@ pub(crate) fn run(daemon: &Daemon) -> io::Result<Infallible> {
         command.arg0(name);
     }
     command.args(words);
+    let leading = daemon.standin.as_ref().map(Paths::new).transpose()?.map(Leading::new);
     let setup = ChildSetup {
         blocked_signals,
         at_end_of_parent: Some(rustix::process::Signal::KILL),
         watcher: Some(theirs),
         closed: daemon.held,
+        traced: daemon.standin.is_some(),
         ..ChildSetup::default()
     };
     prepare_child(&mut command, setup);
@@ -58,14 +62,19 @@ pub(crate) fn run(daemon: &Daemon) -> io::Result<Infallible> {
     let child = command.spawn()?;
     drop(command); // and with it the child's end of the socket
     let listener = receive_listener(&ours)?;
-    let life = Arc::new(Life { server: AtomicU32::new(0), gone, end: Mutex::new(None) });
-    let mounting = Mounting::new(listener, Arc::clone(&life));
+    let life = Arc::new(Life {
+        server: AtomicU32::new(0),
+        mounted: AtomicBool::new(false),
+        gone,
+        end: Mutex::new(None),
+    });
+    let mounting = Mounting::new(listener, Arc::clone(&life), daemon.standin.clone());
     thread::Builder::new().name("mounting".into()).spawn(move || mounting.run())?;
     let (target, first) = (Arc::clone(&life), child.id());
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || pass_on(signals, &target, first))?;
-    follow(first, &life, &woken)
+    follow(first, &life, &woken, leading)
 }
 
 /// Whoever signals the relay means the daemon. What comes from the terminal comes to the daemon as well.
@@ -89,7 +98,12 @@ fn serving(life: &Life, first: u32) -> u32 {
 }
 
 /// Waits for the end of who serves. Daemons that go into the background end before they do.
-fn follow(first: u32, life: &Life, woken: &UnixStream) -> io::Result<Infallible> {
+fn follow(
+    first: u32,
+    life: &Life,
+    woken: &UnixStream,
+    mut leading: Option<Leading>,
+) -> io::Result<Infallible> {
     let (mut last, mut tracing) = (None, None);
     // Threads that are traced as well: the end of such a one is no process's.
     let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WALL.cast_unsigned());
@@ -110,12 +124,20 @@ fn follow(first: u32, life: &Life, woken: &UnixStream) -> io::Result<Infallible>
                 },
                 Err(error) => return Err(error.into()),
             };
+            let thread = Pid::from_raw(process);
             let Some(how) = How::of(status) else {
-                if let Some(tracing) = &tracing {
-                    tracing.stopped(Pid::from_raw(process), status);
+                match (&tracing, &mut leading) {
+                    (Some(tracing), _) => tracing.stopped(thread, status),
+                    (_, Some(leading)) => {
+                        leading.stopped(thread, status, life.mounted.load(Relaxed));
+                    }
+                    (None, None) => {}
                 }
                 continue;
             };
+            if let Some(leading) = &mut leading {
+                leading.ended(thread);
+            }
             let process = process.unsigned_abs();
             let server = life.server.load(Relaxed);
             let background = process == first && how == How::Code(0);

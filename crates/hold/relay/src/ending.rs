@@ -7,6 +7,7 @@
 //!
 //! Invariant: all of this is done by the one thread that waits for the daemon, as a tracer has to.
 
+use crate::registers::{At, Registers, place};
 use belay_sys::GoesOn;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
@@ -28,7 +29,7 @@ const LOOKS: u32 = 8;
 
 /// The signal that a stopped thread is about to get; 0 if it has stopped for something else. Also one of those that the C library
 /// keeps to itself, with which libfuse ends its threads.
-fn signal_before(status: i32) -> i32 {
+pub(crate) fn signal_before(status: i32) -> i32 {
     let (signal, event) = (status >> 8 & 0xff, status >> 16);
     if event != 0 || signal == libc::SIGTRAP | 0x80 { 0 } else { signal }
 }
@@ -122,13 +123,15 @@ impl Tracing {
     /// Gives ENODEV to a thread whose read of the device has come to the end.
     #[cfg(target_arch = "x86_64")]
     fn answer(&self, thread: Pid) {
-        let Ok(mut registers) = ptrace::getregs(thread) else { return };
+        // A call that came to its end as its thread was interrupted stops elsewhere.
+        if place(thread) == Some(At::Begin) {
+            return;
+        }
+        let Some(registers) = Registers::of(thread) else { return };
         let reads = [libc::SYS_read, libc::SYS_readv, libc::SYS_recvfrom, libc::SYS_recvmsg];
-        let call = registers.orig_rax.cast_signed();
-        // Where a call begins the result is ENOSYS.
-        if reads.contains(&call) && registers.rax == 0 && self.is_device(thread, registers.rdi) {
-            registers.rax = (-i64::from(libc::ENODEV)).cast_unsigned();
-            let _ = ptrace::setregs(thread, registers);
+        let is_read = reads.contains(&registers.number()) && registers.result() == 0;
+        if is_read && self.is_device(thread, registers.arguments()[0]) {
+            registers.with_result(-i64::from(libc::ENODEV)).put(thread);
         }
     }
 

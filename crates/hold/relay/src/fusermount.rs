@@ -7,7 +7,7 @@
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::{OsStr, OsString, c_ulong};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,8 @@ const FLAGS: [(c_ulong, &[u8]); 6] = [
     (libc::MS_NODIRATIME, b"nodiratime"),
 ];
 
-/// Mounts. The shim holds the device from the instant in which fusermount3 has sent it (`mailbox.rs`).
+/// Mounts. The device that comes back is the one of the mount: fusermount3 opens it, and a device that somebody else has opened serves
+/// nothing. The shim holds it from the instant in which fusermount3 has sent it (`mailbox.rs`).
 ///
 /// # Errors
 /// `EPERM` if fusermount3 refuses; it has said why. Those of starting it.
@@ -35,7 +36,7 @@ pub(crate) fn mount(
     (source, kind): (&[u8], &[u8]),
     flags: c_ulong,
     data: &[u8],
-) -> io::Result<()> {
+) -> io::Result<OwnedFd> {
     let flag = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flag, None)?;
     let options = OsString::from_vec(options(source, kind, flags, data));
@@ -56,7 +57,7 @@ pub(crate) fn mount(
     // Who follows the daemon's end may have reaped it.
     let failed = child.wait().is_ok_and(|status| !status.success());
     match device {
-        Ok(Some(_)) if !failed => Ok(()),
+        Ok(Some(device)) if !failed => Ok(device),
         Err(error) => Err(error),
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EPERM)),
     }

@@ -13,6 +13,8 @@
 //! | [`mounting`] | what becomes of the daemon's calls to mount and unmount |
 //! | [`fusermount`] | how an ordinary user's is mounted |
 //! | [`view`] | what the daemon sees at its mountpoint once it has mounted |
+//! | [`standin`] | what an ordinary user's successor finds at its mountpoint before that |
+//! | [`leading`], [`registers`] | how it is led there |
 //! | [`ending`] | what the daemon sees when the mount has gone |
 //! | [`memory`] | what such a call points to |
 //! | [`passing`] | how messages come from the device to the daemon and back |
@@ -28,10 +30,15 @@ mod daemon;
 mod ending;
 mod fusermount;
 mod init;
+mod leading;
 mod memory;
 mod mounting;
 mod passing;
+mod registers;
+mod standin;
 mod view;
+
+pub use standin::Standin;
 
 use std::ffi::OsString;
 use std::io;
@@ -47,6 +54,8 @@ pub struct Daemon {
     pub held: Option<RawFd>,
     /// Its command line, its name first.
     pub command: Vec<OsString>,
+    /// What it is to find at its mountpoint until it has mounted, if that is not for its mount table to say.
+    pub standin: Option<Standin>,
 }
 
 /// Starts the daemon, and stands before it until it ends. Then this process has ended as well.

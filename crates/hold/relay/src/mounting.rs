@@ -8,6 +8,7 @@
 use crate::fusermount;
 use crate::memory::Caller;
 use crate::passing::{self, Life};
+use crate::standin::Standin;
 use crate::view;
 use belay_sys::{Call, Listener, Verdict};
 use nix::sys::signal::{SigSet, Signal};
@@ -20,6 +21,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What is mounted.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ struct Held {
 pub(crate) struct Mounting {
     listener: Listener,
     life: Arc<Life>,
+    standin: Option<Standin>,
     held: Option<Held>,
 }
 
@@ -53,8 +56,8 @@ struct Wish {
 
 impl Mounting {
     /// For a daemon whose calls are told there.
-    pub(crate) fn new(listener: Listener, life: Arc<Life>) -> Self {
-        Self { listener, life, held: None }
+    pub(crate) fn new(listener: Listener, life: Arc<Life>, standin: Option<Standin>) -> Self {
+        Self { listener, life, standin, held: None }
     }
 
     /// Answers calls until nobody is left to make one.
@@ -101,7 +104,13 @@ impl Mounting {
     }
 
     fn mount(&mut self, call: &Call, caller: &Caller) -> Verdict {
-        let Some(wish) = Wish::of(call, caller) else { return Verdict::GoesOn };
+        let Some(mut wish) = Wish::of(call, caller) else { return Verdict::GoesOn };
+        // fusermount3 goes to the mountpoint, and mounts where it is then.
+        if let Some(standin) = &self.standin
+            && wish.place == standin.instead
+        {
+            wish.place.clone_from(&standin.mountpoint);
+        }
         let again = Some((call.thread, wish.number));
         if let Some(held) = &self.held {
             // A signal has had the thread make its call once more: its device is what it was given before.
@@ -110,6 +119,7 @@ impl Mounting {
         }
         match self.make(call, &wish) {
             Ok(text) => {
+                self.life.mounted.store(true, Relaxed);
                 self.held = Some(Held { place: wish.place, text, untold: again });
                 Verdict::Gives(0)
             }
@@ -119,7 +129,7 @@ impl Mounting {
 
     /// Mounts the held device, and gives the caller its own.
     fn make(&self, call: &Call, wish: &Wish) -> io::Result<CString> {
-        let device = File::options().read(true).write(true).open("/dev/fuse")?;
+        let mut device = File::options().read(true).write(true).open("/dev/fuse")?;
         let (ours, theirs) = passing::pair()?;
         let place = CString::new(wish.place.as_os_str().as_bytes())?;
         let data = with_device(wish.data.to_bytes(), device.as_raw_fd());
@@ -127,7 +137,8 @@ impl Mounting {
         match belay_sys::mount(&wish.source, &place, &wish.kind, wish.flags, &data) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 let what = (wish.source.to_bytes(), wish.kind.to_bytes());
-                fusermount::mount(&wish.place, what, wish.flags, wish.data.to_bytes())?;
+                let options = wish.data.to_bytes();
+                device = fusermount::mount(&wish.place, what, wish.flags, options)?.into();
             }
             mounted => mounted?,
         }

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -49,6 +49,8 @@ pub(crate) struct Passing {
 pub(crate) struct Life {
     /// The process that has answered INIT; 0 as long as there is none.
     pub(crate) server: AtomicU32,
+    /// It has mounted.
+    pub(crate) mounted: AtomicBool,
     /// Tells that the mount has gone.
     pub(crate) gone: Gone,
     /// Tells when all that the daemon has said is at the kernel.

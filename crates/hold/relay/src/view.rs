@@ -35,7 +35,7 @@ fn is_mounted(table: &[u8], place: &Path) -> bool {
 }
 
 /// A path as the table has it.
-fn escaped(path: &[u8]) -> Vec<u8> {
+pub(crate) fn escaped(path: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for byte in path {
         match byte {

@@ -21,9 +21,14 @@ fn send(comm: c_int, device: BorrowedFd<'_>) -> bool {
         && sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL).is_ok()
 }
 impl Shim {
-    /// Waits for fusermount (`helper`) and passes on to the daemon, through `comm`, what it sent.
-    pub(crate) fn relay(&self, helper: &OwnedFd, comm: c_int) -> bool {
-        let Some(device) = self.mailbox.wait(helper) else { return false };
+    /// Waits for fusermount (`helper`; `None` if it has ended, and somebody has reaped it) and passes on to the daemon, through
+    /// `comm`, what it sent.
+    pub(crate) fn relay(&self, helper: Option<&OwnedFd>, comm: c_int) -> bool {
+        let device = match helper {
+            Some(helper) => self.mailbox.wait(helper),
+            None => self.mailbox.look(),
+        };
+        let Some(device) = device else { return false };
         self.control().raise(flags::MOUNTED);
         self.tell();
         send(comm, device.as_fd())

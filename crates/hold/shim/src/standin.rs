@@ -9,14 +9,9 @@
 
 use crate::shim::shim;
 use rustix::fs::FileType;
-use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-/// As many links as the kernel follows (MAXSYMLINKS).
-const MOST_LINKS: u32 = 40;
 
 /// What is in use: the one load that all other times cost.
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
@@ -110,57 +105,12 @@ impl Places {
     }
 }
 
-/// Follows `path` from `dir`, link by link, and stops to look where it enters `mountpoint`.
-/// `None` for what cannot be followed: then the call itself will tell why.
+/// `path` from `dir` on without links, up to where it enters `mountpoint`, and no further ([`belay_sys::follow_up_to`]).
 pub(crate) fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
-    if path.is_empty() {
-        return None;
-    }
-    let mut at = if path.starts_with(b"/") { Vec::new() } else { start(dir)? };
-    let mut names: VecDeque<Vec<u8>> = split(path).collect();
-    let mut links = 0;
-    let mut inside =
-        at.starts_with(mountpoint) && matches!(at.get(mountpoint.len()), None | Some(b'/'));
-    while let Some(name) = names.pop_front() {
-        if name == b".." {
-            let cut = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            at.truncate(cut);
-            inside &= at.len() >= mountpoint.len();
-            continue;
-        }
-        let before = at.len();
-        at.push(b'/');
-        at.extend_from_slice(&name);
-        inside |= at == mountpoint;
-        if inside || (names.is_empty() && !follow) {
-            continue;
-        }
-        let link = CString::new(at.as_slice()).ok()?;
-        match rustix::fs::readlink(&link, Vec::new()) {
-            Ok(target) => {
-                links += 1;
-                if links > MOST_LINKS {
-                    return None;
-                }
-                let target = target.to_bytes();
-                at.truncate(if target.starts_with(b"/") { 0 } else { before });
-                for name in split(target).collect::<Vec<_>>().into_iter().rev() {
-                    names.push_front(name);
-                }
-            }
-            Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(_) => return None,
-        }
-    }
-    Some(at)
+    belay_sys::follow_up_to(mountpoint, path, follow, || start(dir))
 }
 
-fn split(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
-    let names = path.split(|byte| *byte == b'/');
-    names.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec)
-}
-
-/// The path of the directory that relative paths begin at; the root is empty.
+/// The path of the directory that relative paths begin at.
 fn start(dir: i32) -> Option<Vec<u8>> {
     let path = if dir == libc::AT_FDCWD {
         rustix::process::getcwd(Vec::new()).ok()?
@@ -168,12 +118,7 @@ fn start(dir: i32) -> Option<Vec<u8>> {
         let link = CString::new(format!("/proc/self/fd/{dir}")).ok()?;
         rustix::fs::readlink(&link, Vec::new()).ok()?
     };
-    let path = path.into_bytes();
-    match path.as_slice() {
-        b"/" => Some(Vec::new()),
-        [b'/', ..] => Some(path),
-        _ => None,
-    }
+    Some(path.into_bytes())
 }
 
 #[cfg(test)]

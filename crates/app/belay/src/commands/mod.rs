@@ -35,8 +35,11 @@ pub fn run(command: Command) -> Result<i32> {
         Command::Supervise(_) => Ok(belay_supervisor::supervisor::run()?),
         Command::Autopsy => Ok(belay_supervisor::autopsy::apart::run()?),
         Command::Scout => Ok(belay_supervisor::scout::errand::run()?),
-        Command::Relay { held, program, command } => {
-            match belay_relay::run(&belay_relay::Daemon { program, held, command })? {}
+        Command::Relay { held, mountpoint, instead, program, command } => {
+            let standin = mountpoint.zip(instead);
+            let standin =
+                standin.map(|(mountpoint, instead)| belay_relay::Standin { mountpoint, instead });
+            match belay_relay::run(&belay_relay::Daemon { program, held, command, standin })? {}
         }
         Command::Ask { parent, mount } => {
             belay_supervisor::asker::ask(parent, &mount)?;

@@ -87,7 +87,8 @@ fn tracing() -> Finding {
             Level::Note,
             format!(
                 "Yama forbids holding a daemon's (ptrace_scope {scope}): what sshfs acknowledged and \
-                 the server has not done when it crashes may be lost"
+                 the server has not done when it crashes may be lost; and a successor that is \
+                 linked statically, or written in Go, waits for itself if it looks at its mountpoint"
             ),
             "sysctl kernel.yama.ptrace_scope=1 (from 3 it takes a reboot)",
         ),

@@ -167,7 +167,7 @@ impl Shim {
             0 => {
                 // SAFETY: as above.
                 if unsafe { libc::fork() } == 0 {
-                    let relayed = self.relay(&helper, mounting.comm);
+                    let relayed = self.relay(Some(&helper), mounting.comm);
                     if !relayed {
                         self.control().change_helper(own, 0);
                     }
@@ -223,10 +223,8 @@ impl Shim {
                 // SAFETY: not null, so the place of an id, by the caller's contract.
                 unsafe { *pid = child };
             }
-            if let Some(helper) = watch(child) {
-                // The library would wait for the same message next.
-                self.relay(&helper, mounting.comm);
-            }
+            // The library would wait for the same message next. Its process may have been quick, and reaped by who reaps all.
+            self.relay(watch(child).as_ref(), mounting.comm);
         }
         result
     }

@@ -164,7 +164,7 @@ impl Supervisor {
             true => Command::new("/proc/self/exe"), // what belay was started with, whatever is installed by now
             false => Command::new(&started),
         };
-        let (mut has_covered, mut has_outer) = (false, false);
+        let (mut has_covered, mut has_outer, mut led) = (false, false, None);
         if self.book.generation > 0
             && let Some(mount) = &self.book.mount
         {
@@ -176,15 +176,16 @@ impl Supervisor {
             } else {
                 // A mount table of its own is not for everybody: the shim sees to it.
                 let is_file = mounted_on_file(&self.control().mount_data());
-                if !is_file && self.covers(mount) {
+                let instead = if !is_file && self.covers(mount) {
                     setup.descriptors.push((dup_cloexec(as_fd(&self.fds.covered))?, covered));
-                    command.env("BELAY_STANDIN", own_descriptor(covered));
                     has_covered = true;
+                    own_descriptor(covered).into()
                 } else {
-                    let standin = standin(&self.folder, is_file).map_err(Error::into_io)?;
-                    command.env("BELAY_STANDIN", standin);
-                }
+                    standin(&self.folder, is_file).map_err(Error::into_io)?
+                };
+                command.env("BELAY_STANDIN", &instead);
                 command.env("BELAY_MOUNTPOINT", &mount.mountpoint.0);
+                led = Some((mount.mountpoint.0.clone(), instead));
             }
         }
         let mut words = self.config.command.iter().map(|word| &word.0);
@@ -192,6 +193,9 @@ impl Supervisor {
             command.arg0("belay").arg("relay");
             if held {
                 command.arg(format!("--held={program}"));
+            }
+            if let Some((mountpoint, instead)) = led {
+                command.arg("--mountpoint").arg(mountpoint).arg("--instead").arg(instead);
             }
             command.arg(&started).arg("--");
         } else if let Some(name) = words.next() {
