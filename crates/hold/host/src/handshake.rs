@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::host::Host;
 use belay_memory::Memory;
-use belay_recorder::control::{Decision, InitState, Instant, Loss, flags};
+use belay_recorder::control::{Decision, Flags, InitState, Instant, Loss};
 use belay_session::handshake;
 use belay_wire::{Opcode, UNIQUE_RESEND, get_u64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -80,8 +80,8 @@ impl<M: Memory> Host<M> {
                 let differences = handshake::differences(&control.init_reply(), reply);
                 if !differences.is_empty() {
                     let differences = differences.join(", ");
-                    if !control.has(flags::INIT_MISMATCH) {
-                        control.raise(flags::INIT_MISMATCH);
+                    if !control.has(Flags::INIT_MISMATCH) {
+                        control.raise(Flags::INIT_MISMATCH);
                         let what = format!("a successor negotiates other options: {differences}");
                         control.lose(Loss::Options, &what);
                     }

@@ -3,7 +3,7 @@
 use crate::environment::{Environment, Fault};
 use crate::host::Host;
 use belay_memory::Memory;
-use belay_recorder::control::{Loss, flags};
+use belay_recorder::control::{Flags, Loss};
 use belay_recorder::{Slot, free_slot};
 use belay_session::{Expected, Outgoing, Phase};
 use belay_wire::errno::ENOENT;
@@ -164,8 +164,8 @@ impl<M: Memory> Host<M> {
     /// The recorder is full: what happens from now on may not survive a crash, and that is said.
     #[cold]
     fn degraded(&self, env: &impl Environment<M>) {
-        if !self.control().has(flags::DEGRADED) {
-            self.control().raise(flags::DEGRADED);
+        if !self.control().has(Flags::DEGRADED) {
+            self.control().raise(Flags::DEGRADED);
             self.control().lose(
                 Loss::Record,
                 "not everything is on record: a further crash cannot be hidden exactly",

@@ -7,6 +7,7 @@ use crate::solo::Blame;
 use belay_memory::Memory;
 use belay_memory::words::{high, low, pair};
 
+mod bits;
 mod block;
 mod checkpoints;
 mod decisions;
@@ -15,6 +16,7 @@ mod faults;
 mod kept;
 mod losses;
 mod words;
+pub use bits::{Flags, Options};
 pub use block::Control;
 pub use checkpoints::{Checkpoints, FlushBy};
 pub use decisions::Decision;
@@ -32,69 +34,6 @@ use words::{
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"belayrec");
 /// Layout version of the recorder.
 pub const VERSION: u64 = 10;
-
-/// Things that happened, set by the shim and never taken back within a mount.
-pub mod flags {
-    /// mount(2) was done, or the device came from fusermount.
-    pub const MOUNTED: u64 = 1 << 0;
-    /// The recorder is full or was found damaged: a further crash cannot be held exactly.
-    pub const DEGRADED: u64 = 1 << 2;
-    /// A successor negotiated other options than generation 0.
-    pub const INIT_MISMATCH: u64 = 1 << 3;
-    /// The device gave ENODEV: the mount is gone.
-    pub const DISCONNECTED: u64 = 1 << 4;
-    /// The daemon gives each hard link of a file a node of its own.
-    pub const LINKS_APART: u64 = 1 << 5;
-    /// The daemon gave an inode number that is not its node id, so its numbers are the files' own.
-    pub const OWN_INODES: u64 = 1 << 6;
-    /// The daemon has answered a WRITE, or a change of names, of which nothing was seen to leave it.
-    pub const KEEPS_WRITES: u64 = 1 << 7;
-    /// The daemon has changed something in a way that is not seen to be part of a request (by a thread without one, by a
-    /// shared mapping of a file): what is not seen of a request may have happened all the same.
-    pub const UNSEEN: u64 = 1 << 8;
-    /// The daemon opens what a CREATE with O_APPEND makes without that flag: what it writes there goes where the kernel says.
-    pub const CREATES_PLAIN: u64 = 1 << 9;
-    /// The daemon was seen to count the links of a file wrongly after a rename over one of them.
-    pub const MISCOUNTS: u64 = 1 << 10;
-    /// The daemon has made other mounts besides the held one.
-    pub const SEVERAL: u64 = 1 << 11;
-}
-
-/// Choices of the user that the shim must know. They are not in the recorder, where a daemon could change them: a shim is
-/// given them by the supervisor when it is started.
-pub mod options {
-    /// Do not use RESEND: keep copies of requests and serve them again.
-    pub const NO_RESEND: u64 = 1 << 0;
-    /// Re-issue everything blindly, for comparison studies only.
-    pub const BLIND_REPLAY: u64 = 1 << 1;
-    /// The daemon's inode numbers change between its lives.
-    pub const VOLATILE_INODES: u64 = 1 << 2;
-    /// Log the effectful calls of requests, and take them up again after a crash.
-    pub const JOURNAL: u64 = 1 << 3;
-    /// Collect a request's writes to the image, and carry them out when its reply is decided.
-    pub const TRANSACTION: u64 = 1 << 4;
-    /// Collect all writes to the image until a checkpoint.
-    pub const EPOCH: u64 = 1 << 5;
-    /// What was done since the last checkpoint cannot be done again: show what that holds, and change nothing.
-    pub const READ_ONLY: u64 = 1 << 6;
-    /// Nobody has said that all of the daemon's calls are seen: where none is on record there may have been some.
-    pub const UNPROVEN: u64 = 1 << 7;
-    /// With [`EPOCH`]: there is no image. What was acknowledged is done again until the daemon has stored it, which it
-    /// does at its end.
-    pub const BUFFER: u64 = 1 << 8;
-    /// With [`BUFFER`]: it stores the content of a file when that is flushed, and all else at once.
-    pub const BUFFER_FILES: u64 = 1 << 9;
-    /// With [`BUFFER_FILES`]: when its last handle is released, and not by a flush.
-    pub const BUFFER_CLOSE: u64 = 1 << 10;
-    /// The daemon ends with its connection, and answers EIO before: what it says then is no answer.
-    pub const ENDS_UNCONNECTED: u64 = 1 << 11;
-    /// Not with [`EPOCH`]: what the daemon answers and keeps to itself is looked for.
-    pub const WATCHED: u64 = 1 << 12;
-    /// What the daemon answers to a write may be lost with its connection, until it has carried out a flush or an fsync.
-    pub const LOSES_UNCONNECTED: u64 = 1 << 13;
-    /// With [`BUFFER_CLOSE`]: it stores nothing when a file is synced, nor when its length is changed by no handle.
-    pub const BUFFER_RELEASE: u64 = 1 << 14;
-}
 
 /// How far the negotiation with the kernel (FUSE_INIT) has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,13 +159,14 @@ impl<M: Memory> Control<'_, M> {
         self.memory.compare_exchange(W_LEASE, from.word(), to.word()).is_ok()
     }
 
-    /// Whether all bits of `bits` (see [`flags`]) are set.
-    pub fn has(&self, bits: u64) -> bool {
-        self.memory.load(W_FLAGS) & bits == bits
+    /// Whether all of these are set.
+    pub fn has(&self, flags: Flags) -> bool {
+        Flags::from_bits_retain(self.memory.load(W_FLAGS)).contains(flags)
     }
 
-    /// Sets `bits` of the flags.
-    pub fn raise(&self, bits: u64) {
+    /// Sets them.
+    pub fn raise(&self, flags: Flags) {
+        let bits = flags.bits();
         let mut old = self.memory.load(W_FLAGS);
         while old & bits != bits {
             match self.memory.compare_exchange(W_FLAGS, old, old | bits) {

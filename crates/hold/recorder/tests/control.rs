@@ -5,8 +5,8 @@ mod common;
 
 use belay_memory::Memory;
 use belay_recorder::control::{
-    COUNTER_NAMES, Checkpoints, Counter, Decision, FlushBy, InitState, Instant, Kept, Lease, Loss,
-    MAGIC, ending, flags,
+    COUNTER_NAMES, Checkpoints, Counter, Decision, Flags, FlushBy, InitState, Instant, Kept, Lease,
+    Loss, MAGIC, ending,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
 use belay_recorder::{Blame, Capacity, Control, Layout};
@@ -222,7 +222,7 @@ fn flags_and_counters_lose_nothing_among_threads() {
         for i in 0..4 {
             scope.spawn(move || {
                 for bit in 0..16 {
-                    control.raise(1 << (16 * i + bit));
+                    control.raise(Flags::from_bits_retain(1 << (16 * i + bit)));
                 }
                 for _ in 0..1000 {
                     control.count(Counter::Reissued, 1);
@@ -233,7 +233,7 @@ fn flags_and_counters_lose_nothing_among_threads() {
             });
         }
     });
-    assert!(control.has(u64::MAX));
+    assert!(control.has(Flags::from_bits_retain(u64::MAX)));
     assert_eq!(control.counter(Counter::Reissued), 4000);
     assert_eq!(control.decision_top(), 200);
     assert_eq!(control.decisions_since(0).len(), 200);
@@ -345,8 +345,8 @@ fn words_are_where_the_document_has_them() {
     assert_eq!((memory.load(0), memory.load(1)), (MAGIC, 10));
     assert!(control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 3, pid: 4 }));
     assert_eq!(memory.load(2), 3 << 32 | 4);
-    control.raise(flags::DEGRADED);
-    assert!(control.has(flags::DEGRADED) && !control.has(flags::DEGRADED | flags::MOUNTED));
+    control.raise(Flags::DEGRADED);
+    assert!(control.has(Flags::DEGRADED) && !control.has(Flags::DEGRADED | Flags::MOUNTED));
     assert_eq!(memory.load(3), 4);
     control.set_max_write(6);
     assert_eq!((memory.load(5), control.max_write()), (6, 6));
@@ -431,9 +431,9 @@ fn words_about_checkpoints_are_where_the_document_has_them() {
 fn a_memory_that_is_too_small_is_harmless() {
     let memory = Sim::new(1);
     let control = Control::new(&memory, LAYOUT);
-    control.raise(flags::MOUNTED);
+    control.raise(Flags::MOUNTED);
     control.decide(&decision(1));
-    assert!(!control.has(flags::MOUNTED));
+    assert!(!control.has(Flags::MOUNTED));
     assert!(
         !control.change_lease(Lease { generation: 0, pid: 0 }, Lease { generation: 0, pid: 1 })
     );
@@ -453,8 +453,8 @@ proptest! {
         memory.store(128, random.next() % 1000);
         let control = Control::new(&memory, LAYOUT);
         prop_assert!(!control.is_valid());
-        control.raise(flags::DISCONNECTED);
-        prop_assert!(control.has(flags::DISCONNECTED));
+        control.raise(Flags::DISCONNECTED);
+        prop_assert!(control.has(Flags::DISCONNECTED));
         let _ = (control.lease(), control.max_write(), control.init_state());
         prop_assert!(control.init_request().len() <= 248);
         prop_assert!(control.mountpoint().len() <= 4088);

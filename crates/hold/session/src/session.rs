@@ -17,7 +17,7 @@ use crate::parts::stores::Stores;
 use crate::parts::streams::Streams;
 use crate::work::Work;
 use belay_memory::{Memory, Overflow};
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_recorder::{Control, Slot, SlotState, Store};
 use belay_wire::Opcode;
 use std::collections::HashMap;
@@ -52,14 +52,18 @@ impl<M: Memory> Session<M> {
     /// # Errors
     /// If a change of the dead generation is cut off and not on record as a whole.
     pub fn attach(store: Store<M>, generation: u32) -> Result<Self, Overflow> {
-        Self::attach_with(store, generation, 0)
+        Self::attach_with(store, generation, Options::empty())
     }
 
-    /// Like [`Session::attach`], with these [`options`].
+    /// Like [`Session::attach`], with these [`Options`].
     ///
     /// # Errors
     /// As [`Session::attach`].
-    pub fn attach_with(store: Store<M>, generation: u32, options: u64) -> Result<Self, Overflow> {
+    pub fn attach_with(
+        store: Store<M>,
+        generation: u32,
+        options: Options,
+    ) -> Result<Self, Overflow> {
         Self::attach_knowing(store, generation, options, |_| HashMap::new())
     }
 
@@ -71,7 +75,7 @@ impl<M: Memory> Session<M> {
     pub fn attach_knowing(
         store: Store<M>,
         generation: u32,
-        options: u64,
+        options: Options,
         learn: impl FnOnce(&Store<M>) -> HashMap<u64, Progress>,
     ) -> Result<Self, Overflow> {
         store.recover()?;
@@ -138,7 +142,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether requests are copied because the kernel cannot send them again.
     pub fn keeps_copies(&self) -> bool {
-        self.life.has(options::NO_RESEND)
+        self.life.has(Options::NO_RESEND)
     }
 
     /// INIT has shown that the kernel cannot send requests again: they are copied from now on.

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use belay_memory::Memory;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_recorder::{Blame, Capacity, Layout, SlotState, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
@@ -64,7 +64,7 @@ impl Talk {
     fn attach(&mut self) {
         self.generation += 1;
         let store = Store::new(Arc::clone(&self.memory), self.layout);
-        let options = if self.copies { options::NO_RESEND } else { 0 };
+        let options = if self.copies { Options::NO_RESEND } else { Options::empty() };
         self.session = Session::attach_with(store, self.generation, options).expect("whole");
     }
 

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use belay_memory::Memory;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::{Incoming, Phase, Session, Work};
 use belay_sys::Mapping;
@@ -17,9 +17,10 @@ fn session(
     memory: &Arc<Mapping>,
     layout: Layout,
     generation: u32,
-    bits: u64,
+    options: Options,
 ) -> Session<Arc<Mapping>> {
-    Session::attach_with(Store::new(Arc::clone(memory), layout), generation, bits).expect("whole")
+    Session::attach_with(Store::new(Arc::clone(memory), layout), generation, options)
+        .expect("whole")
 }
 
 fn mkdir(ids: Ids) -> Vec<u8> {
@@ -53,14 +54,14 @@ fn nothing_is_changed_and_all_is_shown() {
     let file = rustix::fs::memfd_create("readonly", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
     let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-    let mut first = session(&memory, layout, 0, options::EPOCH);
+    let mut first = session(&memory, layout, 0, Options::EPOCH);
     // In flight at the crash: one that changes something, and one that does not.
     let in_flight = [mkdir(ids(2)), build::getattr(ids(4), None)];
     for message in &in_flight {
         assert_eq!(first.on_request(&mut message.clone(), None, 0), Incoming::Deliver);
     }
     drop(first);
-    let mut second = session(&memory, layout, 1, options::EPOCH | options::READ_ONLY);
+    let mut second = session(&memory, layout, 1, Options::EPOCH | Options::READ_ONLY);
     second.keep_no_log();
     for message in &in_flight {
         let mut message = message.clone();
@@ -117,7 +118,7 @@ fn what_was_in_flight_is_answered_from_its_copy() {
     let file = rustix::fs::memfd_create("readonly", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
     let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-    let bits = options::EPOCH | options::NO_RESEND;
+    let bits = Options::EPOCH | Options::NO_RESEND;
     let mut first = session(&memory, layout, 0, bits);
     for mut message in [mkdir(ids(2)), build::getattr(ids(4), None)] {
         let slot = first.claim_slot().unwrap();
@@ -125,7 +126,7 @@ fn what_was_in_flight_is_answered_from_its_copy() {
         assert_eq!(first.on_request(&mut message, Some(slot), 0), Incoming::Deliver);
     }
     drop(first);
-    let mut second = session(&memory, layout, 1, bits | options::READ_ONLY);
+    let mut second = session(&memory, layout, 1, bits | Options::READ_ONLY);
     second.keep_no_log();
     assert_eq!(answered(&mut second), Some((2, EROFS)));
     let Some(Work::Deliver(message)) = second.work(0) else { panic!("GETATTR is for the daemon") };

@@ -1,7 +1,7 @@
 //! Replies that break the protocol are faults of the daemon, and none of them comes through; those that are only odd do.
 #![forbid(unsafe_code)]
 
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_recorder::{Capacity, Layout, SlotState, Store};
 use belay_session::{Direct, Incoming, Outgoing, Session};
 use belay_sys::Mapping;
@@ -31,13 +31,13 @@ enum Fate {
 }
 
 impl Talk {
-    fn new(bits: u64) -> Self {
+    fn new(options: Options) -> Self {
         let layout = Layout::new(Capacity::SMALL);
         let file = rustix::fs::memfd_create("violations", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), layout.bytes()).unwrap());
-        let session =
-            Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, bits).expect("whole");
+        let session = Session::attach_with(Store::new(Arc::clone(&memory), layout), 0, options)
+            .expect("whole");
         Self { session, direct: Direct::default(), memory, layout, unique: 0 }
     }
 
@@ -137,7 +137,7 @@ fn lengths_that_no_such_reply_has() {
     let rule = Fate::Fault(Rule::Length);
     for extra in [-8_i64, 8] {
         let sized = |right: usize| vec![0; (right as i64 + extra).max(0) as usize];
-        let mut talk = Talk::new(0);
+        let mut talk = Talk::new(Options::empty());
         let lookup = |ids| build::lookup(ids, b"x");
         assert_eq!(talk.exchange(lookup, &sized(128)), rule);
         assert_eq!(talk.exchange(mkdir, &sized(128)), rule);
@@ -148,7 +148,7 @@ fn lengths_that_no_such_reply_has() {
         assert_eq!(talk.exchange(statfs, &sized(80)), rule);
         assert_eq!(talk.exchange(|ids| build::getxattr(ids, b"user.a", 0), &sized(8)), rule);
     }
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     let unlink = |ids| build::request(ids, Opcode::UNLINK, &[b"x\0"]);
     assert_eq!(talk.exchange(unlink, &[0; 8]), rule);
     assert_eq!(talk.exchange(|ids| build::getxattr(ids, b"user.a", 4), &[0; 5]), rule);
@@ -157,7 +157,7 @@ fn lengths_that_no_such_reply_has() {
 
 #[test]
 fn more_than_was_asked_for() {
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     assert_eq!(talk.exchange(read(Opcode::READ, 4096), &[1; 4097]), Fate::Fault(Rule::Length));
     assert_eq!(talk.exchange(read(Opcode::READDIR, 64), &[1; 65]), Fate::Fault(Rule::Length));
     for size in [0, 4095, 4096] {
@@ -174,20 +174,20 @@ fn error_numbers() {
     let failing = |unique, error| OutHeader { len: 16, error, unique }.as_bytes().to_vec();
     for (make, what) in [(mkdir as fn(Ids) -> Vec<u8>, "MKDIR"), (write, "WRITE")] {
         for error in [1, 17, i32::MAX, -512, -4095, i32::MIN] {
-            let mut talk = Talk::new(0);
+            let mut talk = Talk::new(Options::empty());
             let unique = talk.ask(ROOT_ID, make);
             let fate = talk.reply(&failing(unique, error));
             assert_eq!(fate, Fate::Fault(Rule::Errno), "{what}: {error}");
             assert_eq!(talk.states(), [SlotState::Started], "it is not answered");
         }
         for error in [-1, -38, -511] {
-            let mut talk = Talk::new(0);
+            let mut talk = Talk::new(Options::empty());
             let unique = talk.ask(ROOT_ID, make);
             assert_eq!(talk.reply(&failing(unique, error)), Fate::Passed, "{what}: {error}");
             assert_eq!(talk.states(), []);
         }
     }
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     let unique = talk.ask(ROOT_ID, mkdir);
     let mut long = OutHeader { len: 24, error: -5, unique }.as_bytes().to_vec();
     long.extend([0; 8]);
@@ -196,7 +196,7 @@ fn error_numbers() {
 
 #[test]
 fn a_header_that_says_another_length() {
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     let unique = talk.ask(ROOT_ID, mkdir);
     let mut message = build::reply(unique, entry(9, DIR | 0o755).as_bytes());
     message.truncate(100);
@@ -212,37 +212,42 @@ fn what_was_made_has_a_node_of_its_own_and_of_the_right_type() {
         (9, 0, Rule::Type),
         (9, 0o170_000, Rule::Type),
     ] {
-        let mut talk = Talk::new(0);
+        let mut talk = Talk::new(Options::empty());
         let fate = talk.exchange(mkdir, entry(id, mode).as_bytes());
         assert_eq!(fate, Fate::Fault(rule), "node {id} mode {mode:o}");
     }
-    let made = |asked, got| Talk::new(0).exchange(mknod(asked), entry(9, got).as_bytes());
+    let made =
+        |asked, got| Talk::new(Options::empty()).exchange(mknod(asked), entry(9, got).as_bytes());
     assert_eq!(made(FILE, DIR), Fate::Fault(Rule::Asked));
     assert_eq!(made(0o010_644, FILE), Fate::Fault(Rule::Asked));
     assert_eq!(made(0o644, FILE), Fate::Passed, "no type is a file");
     assert_eq!(made(0o010_644, 0o010_644), Fate::Passed);
     let mut endless = entry(9, DIR);
     endless.attr.size = 1 << 63;
-    assert_eq!(Talk::new(0).exchange(mkdir, endless.as_bytes()), Fate::Fault(Rule::Size));
+    assert_eq!(
+        Talk::new(Options::empty()).exchange(mkdir, endless.as_bytes()),
+        Fate::Fault(Rule::Size)
+    );
 }
 
 #[test]
 fn a_name_may_be_absent_or_of_any_type() {
     for found in [entry(0, 0), entry(ROOT_ID, DIR), entry(9, 0o060_000)] {
         let lookup = |ids| build::lookup(ids, b"x");
-        assert_eq!(Talk::new(0).exchange(lookup, found.as_bytes()), Fate::Passed);
+        assert_eq!(Talk::new(Options::empty()).exchange(lookup, found.as_bytes()), Fate::Passed);
     }
-    let typeless = Talk::new(0).exchange(|ids| build::lookup(ids, b"x"), entry(9, 7).as_bytes());
+    let typeless = Talk::new(Options::empty())
+        .exchange(|ids| build::lookup(ids, b"x"), entry(9, 7).as_bytes());
     assert_eq!(typeless, Fate::Fault(Rule::Type));
 }
 
 /// Where the daemon has its image to itself, a file stays a file; elsewhere somebody may have put a directory there.
 #[test]
 fn a_node_of_another_type() {
-    for bits in [options::TRANSACTION, 0, options::JOURNAL] {
+    for options in [Options::TRANSACTION, Options::empty(), Options::JOURNAL] {
         let wanted =
-            if bits == options::TRANSACTION { Fate::Fault(Rule::Known) } else { Fate::Passed };
-        let mut talk = Talk::new(bits);
+            if options == Options::TRANSACTION { Fate::Fault(Rule::Known) } else { Fate::Passed };
+        let mut talk = Talk::new(options);
         let key = talk.file();
         let unique = talk.ask(key, |ids| build::getattr(ids, None));
         assert_eq!(talk.reply(&build::reply(unique, &attr(FILE | 0o600))), Fate::Passed);
@@ -270,7 +275,8 @@ fn entries_of_listings() {
     };
     let mut good = Vec::new();
     assert!(push_dirent(&mut good, 4096, 5, 1, 8, b"name"));
-    let listing = |body: &[u8]| Talk::new(0).exchange(read(Opcode::READDIR, 4096), body);
+    let listing =
+        |body: &[u8]| Talk::new(Options::empty()).exchange(read(Opcode::READDIR, 4096), body);
     for bad in [record(b"", 0), record(b"a/b", 3), record(&[b'a'; 2000], 1025), record(b"a", !0)] {
         assert_eq!(listing(&bad), Fate::Fault(Rule::Entry));
         assert_eq!(listing(&[good.clone(), bad].concat()), Fate::Fault(Rule::Entry));
@@ -284,7 +290,8 @@ fn entries_of_listings() {
     }
     let mut plus = Vec::new();
     assert!(push_direntplus(&mut plus, 4096, &entry(9, FILE), 5, 1, 8, b"name"));
-    let listing = |body: &[u8]| Talk::new(0).exchange(read(Opcode::READDIRPLUS, 4096), body);
+    let listing =
+        |body: &[u8]| Talk::new(Options::empty()).exchange(read(Opcode::READDIRPLUS, 4096), body);
     assert_eq!(listing(&plus), Fate::Passed);
     let bad = [EntryOut::default().as_bytes(), &record(b"/", 1)].concat();
     assert_eq!(listing(&bad), Fate::Fault(Rule::Entry));
@@ -293,7 +300,7 @@ fn entries_of_listings() {
 /// Second answers and answers to INTERRUPT are for the kernel to refuse; what it has not asked yet nobody can answer.
 #[test]
 fn requests_that_there_are_not() {
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     let unique = talk.ask(ROOT_ID, mkdir);
     let interrupt = InterruptIn { unique };
     let mut message = build::request(
@@ -314,7 +321,7 @@ fn requests_that_there_are_not() {
 
 #[test]
 fn the_request_is_named() {
-    let mut talk = Talk::new(0);
+    let mut talk = Talk::new(Options::empty());
     let unique = talk.ask(ROOT_ID, mkdir);
     let text = talk.session.describe_in_hand(unique);
     assert!(text.contains("MKDIR") && text.contains("name=\"new\""), "{text}");

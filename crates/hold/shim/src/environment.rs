@@ -9,7 +9,7 @@ use crate::shim::{Shim, now};
 use crate::waiting::doze;
 use belay_host::{Device, Effects, Fault, Process, Readiness};
 use belay_recorder::Slot;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_session::{Session, describe_reply};
 use belay_sys::Mapping;
 use belay_wire::{Opcode, OutHeader};
@@ -122,7 +122,7 @@ impl Process for Shim {
 
     #[inline]
     fn answering(&self) {
-        if self.options & options::ENDS_UNCONNECTED != 0 {
+        if self.options.contains(Options::ENDS_UNCONNECTED) {
             self.end_unconnected();
         }
     }

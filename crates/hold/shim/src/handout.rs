@@ -3,7 +3,7 @@
 
 use crate::shim::Shim;
 use crate::{descriptors, real};
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use libc::c_int;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::IoSlice;
@@ -29,7 +29,7 @@ impl Shim {
             None => self.mailbox.look(),
         };
         let Some(device) = device else { return false };
-        self.control().raise(flags::MOUNTED);
+        self.control().raise(Flags::MOUNTED);
         self.tell();
         send(comm, device.as_fd())
     }
@@ -66,7 +66,7 @@ impl Shim {
             // SAFETY: both are open; dup3 puts the new description behind the number in one step. libc's own: this library's keeps the
             // daemon from that.
             unsafe { real::dup3(fd, self.device.as_raw_fd(), libc::O_CLOEXEC) };
-            self.control().raise(flags::MOUNTED);
+            self.control().raise(Flags::MOUNTED);
             self.tell();
         } else if self.host.is_ready() {
             real::set_errno(errno);

@@ -9,7 +9,7 @@ use crate::mailbox::Mailbox;
 use crate::waiting::bell::Waiting;
 use belay_host::Host;
 use belay_recorder::Control;
-use belay_recorder::control::{Lease, flags};
+use belay_recorder::control::{Flags, Lease, Options};
 use belay_sys::Mapping;
 use rustix::fs::OFlags;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -32,7 +32,7 @@ pub(crate) struct Shim {
     /// The image by its names, if the user has named one.
     pub(crate) image: Option<Named>,
     /// The user's choices, as the supervisor has told them.
-    pub(crate) options: u64,
+    pub(crate) options: Options,
     pub(crate) connection: Connection,
     /// The process that holds the lease, as far as this one knows.
     pub(crate) pid: AtomicU32,
@@ -109,7 +109,7 @@ impl Shim {
     pub(crate) fn is_starting(&self) -> bool {
         let own = Lease { generation: self.host.generation(), pid: std::process::id() };
         self.control().lease() == own
-            && !self.control().has(flags::MOUNTED)
+            && !self.control().has(Flags::MOUNTED)
             && !self.host.is_ready()
     }
 
@@ -145,6 +145,6 @@ pub(crate) fn end_superseded() -> ! {
 /// The kernel told this daemon that the mount is gone.
 pub(crate) fn disconnected() {
     if let Some(shim) = shim() {
-        shim.control().raise(flags::DISCONNECTED);
+        shim.control().raise(Flags::DISCONNECTED);
     }
 }

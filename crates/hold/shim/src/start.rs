@@ -12,7 +12,7 @@ use crate::shim::{Shim, end_superseded, settle};
 use crate::waiting::bell::Waiting;
 use belay_effects::area::{Area, Tally};
 use belay_host::{Host, Place};
-use belay_recorder::control::{Instant, Lease, options};
+use belay_recorder::control::{Instant, Lease, Options};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
@@ -98,7 +98,8 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let mut mail = None;
     let mut generation = None;
     let (mut image_post, mut image_mail) = (None, None);
-    let (mut bits, mut image_device, mut image_inode) = (0, None, None);
+    let mut options = Options::empty();
+    let (mut image_device, mut image_inode) = (None, None);
     let mut image = None;
     let mut fields = setup.split(':');
     if fields.next() != Some("v2") {
@@ -118,7 +119,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
             "image_mail" => image_mail = Some(take(value)?),
             "image" => image = Some(take(value)?),
             "generation" => generation = u32::try_from(value).ok(),
-            "options" => bits = value,
+            "options" => options = Options::from_bits_retain(value),
             "image_device" => image_device = Some(value),
             "image_inode" => image_inode = Some(value),
             // What the loader and the kernel have needed: closed, as nobody needs it any more.
@@ -157,8 +158,8 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     }
     let mut problem = None;
     let store = Store::new(memory.clone(), layout);
-    let mut session = Session::attach_knowing(store, generation, bits, |store| {
-        after::learn(store, bits, &image_box).unwrap_or_else(|why| {
+    let mut session = Session::attach_knowing(store, generation, options, |store| {
+        after::learn(store, options, &image_box).unwrap_or_else(|why| {
             problem = Some(why);
             Default::default()
         })
@@ -173,7 +174,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     session.set_owner(user.as_raw(), group.as_raw());
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
-    let policy = Policy::new(bits, &Control::new(&memory, layout));
+    let policy = Policy::new(options, &Control::new(&memory, layout));
     let shim = Shim {
         host: Host::new(session, memory, Place { layout, generation }),
         device,
@@ -182,8 +183,8 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
         mailbox: Mailbox::new(post, mail, generation),
         image_box,
         image,
-        options: bits,
-        connection: Connection::new(bits & options::ENDS_UNCONNECTED != 0),
+        options,
+        connection: Connection::new(options.contains(Options::ENDS_UNCONNECTED)),
         pid: AtomicU32::new(pid),
         handed_over: AtomicBool::new(handed_over),
         policy,
@@ -192,7 +193,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     shim.reserve();
     shim.restore_flags();
     if let Some(epoch) = shim.epoch() {
-        epoch.open(bits)?;
+        epoch.open(options)?;
     }
     Ok(shim)
 }

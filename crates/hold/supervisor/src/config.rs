@@ -8,6 +8,7 @@ pub use medium::Medium;
 
 use crate::image::Image;
 use crate::text::OsText;
+use belay_recorder::control::Options;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -172,34 +173,33 @@ impl Config {
         crate::text::command_line(self.command.iter().map(|word| word.0.as_os_str()))
     }
 
-    /// The bits for [`belay_recorder::control::options`].
-    pub fn option_bits(&self) -> u64 {
-        use belay_recorder::control::options;
-        let mut bits = 0;
+    /// What the shim is told of the user's choices.
+    pub fn options(&self) -> Options {
+        let mut options = Options::empty();
         if self.no_resend {
-            bits |= options::NO_RESEND;
+            options |= Options::NO_RESEND;
         }
-        bits |= match self.policy {
-            Policy::Blind => options::BLIND_REPLAY,
-            Policy::Journal => options::JOURNAL,
-            Policy::Transaction => options::TRANSACTION,
-            Policy::Epoch => options::EPOCH,
+        options |= match self.policy {
+            Policy::Blind => Options::BLIND_REPLAY,
+            Policy::Journal => Options::JOURNAL,
+            Policy::Transaction => Options::TRANSACTION,
+            Policy::Epoch => Options::EPOCH,
             Policy::Buffer => {
-                options::EPOCH
-                    | options::BUFFER
+                Options::EPOCH
+                    | Options::BUFFER
                     | match self.until {
-                        Until::End => 0,
-                        Until::Flush => options::BUFFER_FILES,
-                        Until::Close => options::BUFFER_FILES | options::BUFFER_CLOSE,
+                        Until::End => Options::empty(),
+                        Until::Flush => Options::BUFFER_FILES,
+                        Until::Close => Options::BUFFER_FILES | Options::BUFFER_CLOSE,
                         Until::Release => {
-                            options::BUFFER_FILES | options::BUFFER_CLOSE | options::BUFFER_RELEASE
+                            Options::BUFFER_FILES | Options::BUFFER_CLOSE | Options::BUFFER_RELEASE
                         }
                     }
             }
-            Policy::Auto | Policy::Reconcile => 0,
+            Policy::Auto | Policy::Reconcile => Options::empty(),
         };
         if self.unproven {
-            bits |= options::UNPROVEN;
+            options |= Options::UNPROVEN;
         }
         // Under the others what is acknowledged is on record.
         let unrecorded = matches!(
@@ -207,17 +207,17 @@ impl Config {
             Policy::Auto | Policy::Reconcile | Policy::Journal | Policy::Transaction
         );
         if self.watched && unrecorded {
-            bits |= options::WATCHED;
+            options |= Options::WATCHED;
         }
         if self.loses_unconnected && unrecorded {
-            bits |= options::LOSES_UNCONNECTED;
+            options |= Options::LOSES_UNCONNECTED;
         }
         if self.ends_unconnected {
-            bits |= options::ENDS_UNCONNECTED;
+            options |= Options::ENDS_UNCONNECTED;
         }
         if self.volatile_inodes {
-            bits |= options::VOLATILE_INODES;
+            options |= Options::VOLATILE_INODES;
         }
-        bits
+        options
     }
 }

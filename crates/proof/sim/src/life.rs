@@ -7,7 +7,7 @@ use super::memory::{Clock, Ended, Rng, Words};
 use super::surroundings::{Sabotage, Surroundings};
 use belay_host::{After, Before, Device, Host, Place};
 use belay_oplog::{Capacity, Oplog};
-use belay_recorder::control::{Instant, options};
+use belay_recorder::control::{Instant, Options};
 use belay_recorder::{Layout, Slot, Store};
 use belay_session::Session;
 use belay_wire::errno::ENODEV;
@@ -23,7 +23,7 @@ const ROOM: usize = 1 << 17;
 
 /// What outlives a daemon.
 pub struct Outside {
-    pub options: u64,
+    pub options: Options,
     pub kernel: Rc<RefCell<Kernel>>,
     pub disk: Rc<RefCell<Disk>>,
     pub memory: Words,
@@ -84,7 +84,7 @@ impl Life {
         let store = Store::new(out.memory.clone(), out.layout);
         let mut session = Session::attach_with(store, generation, out.options).expect("whole");
         session.set_epochs(out.epoch.get(), out.durable.get());
-        if out.options & options::EPOCH != 0 {
+        if out.options.contains(Options::EPOCH) {
             let log = Oplog::open(out.memory.clone(), out.layout.words, out.oplog, out.epoch.get());
             session.keep_log(log.expect("the op-log")).expect("the op-log");
         }

@@ -3,7 +3,7 @@
 use super::life::Outside;
 use super::memory::{Died, Words};
 use belay_host::{Device, Effects, Fault, Process, Readiness};
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_recorder::{Blame, Slot};
 use belay_session::Session;
 use belay_wire::errno::EAGAIN;
@@ -150,7 +150,7 @@ impl Effects<Words> for Surroundings<'_> {
     fn inherit(&self, _session: &mut Session<Words>) {}
 
     fn keeps_epochs(&self) -> bool {
-        self.out.options & options::EPOCH != 0
+        self.out.options.contains(Options::EPOCH)
     }
 
     fn arriving(&self, session: &mut Session<Words>, _opcode: Opcode) {

@@ -10,7 +10,7 @@ use super::memory::{Clock, Died, Ended, OPLOG, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
 use super::surroundings::Sabotage;
-use belay_recorder::control::{Checkpoints, Counter, Decision, FlushBy, options};
+use belay_recorder::control::{Checkpoints, Counter, Decision, FlushBy, Options};
 use belay_recorder::{Blame, Capacity, Control, Layout};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -217,8 +217,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
     let clock = Clock::new(&setup.plan);
     let disk = if setup.epochs { Disk::reusing() } else { Disk::new() };
     let kernel = Rc::new(RefCell::new(Kernel::new(setup.seed, setup.resend)));
-    let resend = if setup.resend { 0 } else { options::NO_RESEND };
-    let epoch = if setup.epochs { options::EPOCH } else { 0 };
+    let resend = if setup.resend { Options::empty() } else { Options::NO_RESEND };
+    let epoch = if setup.epochs { Options::EPOCH } else { Options::empty() };
     let out = Outside {
         options: resend | epoch,
         kernel: kernel.clone(),

@@ -6,7 +6,7 @@ use crate::parts::hidden::is_hidden_name;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use belay_recorder::{Dentry, Node};
 use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In};
 use belay_wire::{EntryOut, Opcode, Request};
@@ -95,10 +95,10 @@ impl<M: Memory> Session<M> {
     /// The number of the file that a node is, the same for all of its links: its inode number, if the daemon has such.
     fn file_of(&self, key: u64) -> [u64; 2] {
         let node = self.store.node_by_key(key).filter(|node| !self.is_pinned(*node));
-        match node.filter(|_| self.control().has(flags::OWN_INODES)) {
+        match node.filter(|_| self.control().has(Flags::OWN_INODES)) {
             Some(node) => [self.store.ino(node) | INODE, 0],
             // Another node may be the same file: what is between is not to be passed over.
-            None if self.control().has(flags::LINKS_APART) => [key, EVERY_FILE],
+            None if self.control().has(Flags::LINKS_APART) => [key, EVERY_FILE],
             None => [key, 0],
         }
     }

@@ -1,7 +1,7 @@
 //! What holds for one life of the daemon, and how far that life is.
 
 use super::caller::Caller;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_wire::Dialect;
 
 /// How far this generation is.
@@ -19,7 +19,7 @@ pub enum Phase {
 #[derive(Debug)]
 pub(crate) struct Life {
     generation: u32,
-    options: u64,
+    options: Options,
     phase: Phase,
     dialect: Dialect,
     owner: Caller,
@@ -27,7 +27,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// The first life starts open, others start settling.
-    pub(crate) fn new(generation: u32, options: u64) -> Self {
+    pub(crate) fn new(generation: u32, options: Options) -> Self {
         Self {
             generation,
             options,
@@ -43,21 +43,21 @@ impl Life {
         self.generation
     }
 
-    /// Whether all of these [`options`] are set.
+    /// Whether all of these are chosen.
     #[inline]
-    pub(crate) fn has(&self, options: u64) -> bool {
-        self.options & options == options
+    pub(crate) fn has(&self, options: Options) -> bool {
+        self.options.contains(options)
     }
 
     /// Requests are copied from now on, as the kernel cannot send them again.
     pub(crate) fn keep_copies(&mut self) {
-        self.options |= options::NO_RESEND;
+        self.options |= Options::NO_RESEND;
     }
 
     /// Whether nobody but the daemon changes what is behind the mount, so that a node's type is known for good.
     #[inline]
     pub(crate) fn owns_types(&self) -> bool {
-        self.options & (options::TRANSACTION | options::EPOCH) != 0
+        self.options.intersects(Options::TRANSACTION | Options::EPOCH)
     }
 
     /// How far it is.

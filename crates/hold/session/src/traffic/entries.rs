@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::{Counter, flags};
+use belay_recorder::control::{Counter, Flags};
 use belay_recorder::{Node, node_flags};
 use belay_wire::abi::Statx;
 use belay_wire::reply::{ino_offset, nlink_offset};
@@ -90,7 +90,7 @@ impl<M: Memory> Session<M> {
         // Not where another link is another node, also for the kernel: it would take the two for one inode, and
         // leave out what it has to do about one of them (a rename over the other, say). Nor where a number of an earlier life
         // may be another file's now.
-        let links_are_one = !self.control().has(flags::LINKS_APART) && !self.volatile();
+        let links_are_one = !self.control().has(Flags::LINKS_APART) && !self.volatile();
         if node.is_none() && !created && has_links && !numbered && links_are_one {
             node = self.store.unbound_by_ino(self.life.generation(), entry.attr.ino, kind);
         }
@@ -128,9 +128,9 @@ impl<M: Memory> Session<M> {
     /// Whether the daemon has no inode numbers but its node ids. One other number tells that it has: from then on a
     /// number that is the id is so by chance, as happens where both are small (ntfs-3g).
     fn is_numbered(&self, entry: &EntryOut) -> bool {
-        let own = self.control().has(flags::OWN_INODES);
+        let own = self.control().has(Flags::OWN_INODES);
         if !own && entry.attr.ino != entry.nodeid {
-            self.control().raise(flags::OWN_INODES);
+            self.control().raise(Flags::OWN_INODES);
         }
         !own && entry.attr.ino == entry.nodeid
     }
@@ -138,8 +138,8 @@ impl<M: Memory> Session<M> {
     /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
     pub(crate) fn learn_of_link(&self, node: Node, id: u64) {
         let apart = self.store.bound(node, self.life.generation()).is_some_and(|bound| bound != id);
-        if apart && !self.control().has(flags::LINKS_APART) {
-            self.control().raise(flags::LINKS_APART);
+        if apart && !self.control().has(Flags::LINKS_APART) {
+            self.control().raise(Flags::LINKS_APART);
         }
     }
 

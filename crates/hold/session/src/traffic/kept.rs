@@ -9,7 +9,7 @@
 use crate::message::header_of;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::{Kept, Loss, flags};
+use belay_recorder::control::{Flags, Kept, Loss};
 use belay_recorder::{Node, Slot, node_flags};
 use belay_wire::abi::{Rename2In, RenameIn, SetattrIn, fattr};
 use belay_wire::{Opcode, OpcodeSet, Request};
@@ -182,7 +182,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether the daemon was seen to keep something to itself.
     fn keeps(&self) -> bool {
-        self.control().has(flags::KEEPS_WRITES)
+        self.control().has(Flags::KEEPS_WRITES)
     }
 
     pub(crate) fn path_below(&self, dir: u64, name: &[u8]) -> Vec<u8> {

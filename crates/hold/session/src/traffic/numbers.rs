@@ -3,7 +3,7 @@
 //!
 //! A daemon without numbers of its own (its numbers are its node ids) is given the keys of the
 //! nodes. Numbers of others are passed on. Where they mean nothing to the next life
-//! ([`options::VOLATILE_INODES`]), a node that has another one there is *pinned*: applications go
+//! ([`Options::VOLATILE_INODES`]), a node that has another one there is *pinned*: applications go
 //! on seeing what they saw last. Then the daemon knows nothing of a number that is in use, and may
 //! give it to another file, which is given one that is in nobody's use instead.
 
@@ -14,7 +14,7 @@ use crate::message::read;
 use crate::session::Session;
 use crate::traffic::entries::{kind_of, may_have_links};
 use belay_memory::Memory;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_recorder::{InFlight, Node, Slot, node_flags};
 use belay_wire::{EntryOut, Ids, build};
 
@@ -26,7 +26,7 @@ const LAST_SPARE: u64 = 1 << 61;
 impl<M: Memory> Session<M> {
     /// Whether numbers of one life mean nothing in the next.
     pub(crate) fn volatile(&self) -> bool {
-        self.life.has(options::VOLATILE_INODES)
+        self.life.has(Options::VOLATILE_INODES)
     }
 
     /// Whether applications see the recorded number of `node`, and not the daemon's.

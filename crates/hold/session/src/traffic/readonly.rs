@@ -17,7 +17,7 @@ use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::SlotState;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_wire::abi::{OpenIn, SetattrIn, fattr};
 use belay_wire::errno::{ENOSYS, EROFS};
 use belay_wire::request::HEADER;
@@ -39,7 +39,7 @@ impl<M: Memory> Session<M> {
     /// Whether nothing may be changed.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
-        self.life.has(options::READ_ONLY)
+        self.life.has(Options::READ_ONLY)
     }
 
     /// To be called instead of [`Session::keep_log`], right after the session was attached: of what was in flight at the

@@ -5,7 +5,7 @@
 
 use belay_memory::Memory;
 use belay_oplog::Oplog;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
@@ -26,55 +26,55 @@ pub struct Talk {
     pub unique: u64,
     epochs: bool,
     copies: bool,
-    chosen: u64,
+    chosen: Options,
 }
 
 impl Talk {
     pub fn new() -> Self {
-        Self::with(0)
+        Self::with(Options::empty())
     }
 
     /// Under the policy `epoch`.
     pub fn logged() -> Self {
-        Self::with(options::EPOCH)
+        Self::with(Options::EPOCH)
     }
 
     /// Under the policy `buffer`, of a daemon that stores a file when that is flushed.
     pub fn buffered() -> Self {
-        Self::with(options::EPOCH | options::BUFFER | options::BUFFER_FILES)
+        Self::with(Options::EPOCH | Options::BUFFER | Options::BUFFER_FILES)
     }
 
     /// Of one that stores it when it is closed; with `release`, by nothing else.
     pub fn buffered_by_close(release: bool) -> Self {
-        let by_close = options::BUFFER_FILES | options::BUFFER_CLOSE;
-        let more = if release { options::BUFFER_RELEASE } else { 0 };
-        Self::with(options::EPOCH | options::BUFFER | by_close | more)
+        let by_close = Options::BUFFER_FILES | Options::BUFFER_CLOSE;
+        let more = if release { Options::BUFFER_RELEASE } else { Options::empty() };
+        Self::with(Options::EPOCH | Options::BUFFER | by_close | more)
     }
 
     /// Of a daemon whose inode numbers mean nothing to its next life.
     pub fn volatile() -> Self {
-        Self::with(options::VOLATILE_INODES)
+        Self::with(Options::VOLATILE_INODES)
     }
 
     /// Under the policy `epoch` with a kernel that cannot send requests again.
     pub fn logged_with_copies() -> Self {
-        Self::with(options::EPOCH | options::NO_RESEND)
+        Self::with(Options::EPOCH | Options::NO_RESEND)
     }
 
     /// With room for a mount that is much used.
     pub fn large() -> Self {
         let large =
             Capacity { nodes: 1 << 14, handles: 1 << 11, heap_words: 1 << 20, ..Capacity::SMALL };
-        Self::within(0, large)
+        Self::within(Options::empty(), large)
     }
 
-    fn with(chosen: u64) -> Self {
+    fn with(chosen: Options) -> Self {
         Self::within(chosen, Capacity::SMALL)
     }
 
-    fn within(chosen: u64, capacity: Capacity) -> Self {
-        let epochs = chosen & options::EPOCH != 0;
-        let copies = chosen & options::NO_RESEND != 0;
+    fn within(chosen: Options, capacity: Capacity) -> Self {
+        let epochs = chosen.contains(Options::EPOCH);
+        let copies = chosen.contains(Options::NO_RESEND);
         let epoch_bytes = if epochs { OPLOG.words() * 8 } else { 0 };
         let copy_bytes = if copies { 4096 } else { 0 };
         let layout = Layout::new(Capacity { epoch_bytes, copy_bytes, ..capacity });

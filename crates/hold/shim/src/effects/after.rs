@@ -8,7 +8,7 @@
 use crate::image_box::ImageBox;
 use belay_effects::area::{Area, Left, Tally};
 use belay_effects::finish::finish;
-use belay_recorder::control::{Control, Decision, options};
+use belay_recorder::control::{Control, Decision, Options};
 use belay_recorder::{InFlight, SlotState, Store};
 use belay_session::decision::Progress;
 use belay_sys::Mapping;
@@ -22,30 +22,32 @@ use std::sync::Arc;
 /// If a committed transaction cannot be carried out: no daemon may start on that image.
 pub(crate) fn learn(
     store: &Store<Arc<Mapping>>,
-    bits: u64,
+    options: Options,
     image_box: &ImageBox,
 ) -> Result<HashMap<u64, Progress>, String> {
     let area = Area::new(store.memory(), *store.layout());
-    if bits & options::TRANSACTION != 0 {
+    if options.contains(Options::TRANSACTION) {
         finish(store, image_box.image().as_ref().map(AsFd::as_fd))?;
     }
     let mut known = HashMap::new();
     // A daemon that had no image when it should have one did something else.
-    let told = bits & options::JOURNAL != 0
-        || (bits & options::TRANSACTION != 0 && image_box.image().is_some());
+    let told = options.contains(Options::JOURNAL)
+        || (options.contains(Options::TRANSACTION) && image_box.image().is_some());
     if !told {
         return Ok(known);
     }
     // Once requests were handed between threads, an empty log says nothing.
     let trusted = area.tally(Tally::HandedOver) == 0;
-    let unproven = bits & options::UNPROVEN != 0;
+    let unproven = options.contains(Options::UNPROVEN);
     let requests = store.slot_requests();
     for (slot, request) in requests.filter(|(_, request)| request.state == SlotState::Started) {
         let left = area.left(slot, request.unique);
         let progress = match left {
             // What has left no record may have been done in a way that is not seen.
             Left::Nothing if trusted && !unproven => Some(Progress::Untouched),
-            Left::Journal if trusted && bits & options::JOURNAL != 0 => Some(Progress::Logged),
+            Left::Journal if trusted && options.contains(Options::JOURNAL) => {
+                Some(Progress::Logged)
+            }
             Left::Nothing | Left::Journal | Left::Unknown => None,
             Left::Torn => {
                 torn(store, &request);

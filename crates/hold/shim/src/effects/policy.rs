@@ -4,7 +4,7 @@ use super::epoch::state::Epochs;
 use super::transaction::state::Transactions;
 use belay_memory::Memory;
 use belay_recorder::Control;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 
 /// What is done about effects.
 #[derive(Debug)]
@@ -22,13 +22,15 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// That of the recorder's [`options`].
-    pub(crate) fn new<M: Memory>(bits: u64, control: &Control<'_, M>) -> Self {
-        match bits {
-            _ if bits & options::EPOCH != 0 => Self::Epoch(Box::new(Epochs::new(control))),
-            _ if bits & options::TRANSACTION != 0 => Self::Transaction(Transactions::default()),
-            _ if bits & options::JOURNAL != 0 => Self::Journal,
-            _ if bits & (options::WATCHED | options::LOSES_UNCONNECTED) != 0 => Self::Watched,
+    /// The one that is chosen.
+    pub(crate) fn new<M: Memory>(options: Options, control: &Control<'_, M>) -> Self {
+        match options {
+            _ if options.contains(Options::EPOCH) => Self::Epoch(Box::new(Epochs::new(control))),
+            _ if options.contains(Options::TRANSACTION) => {
+                Self::Transaction(Transactions::default())
+            }
+            _ if options.contains(Options::JOURNAL) => Self::Journal,
+            _ if options.intersects(Options::WATCHED | Options::LOSES_UNCONNECTED) => Self::Watched,
             _ => Self::None,
         }
     }

@@ -9,7 +9,7 @@ use crate::mailbox::watch;
 use crate::patience::patiently;
 use crate::real::{self, Strings};
 use crate::shim::{Shim, shim};
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
@@ -117,7 +117,7 @@ impl Shim {
         let settled = self.mailbox.is_settled() || {
             let mounted = self.mailbox.look().is_some();
             if mounted {
-                self.control().raise(flags::MOUNTED); // who relays it is about to say so
+                self.control().raise(Flags::MOUNTED); // who relays it is about to say so
             }
             mounted
         };

@@ -7,7 +7,7 @@ use crate::descriptors::is_device;
 use crate::patience::patiently;
 use crate::real::{errno, set_errno};
 use crate::shim::{Shim, shim};
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -368,7 +368,7 @@ impl Shim {
         }
         let control = self.control();
         control.set_mount(place, options);
-        control.raise(flags::MOUNTED);
+        control.raise(Flags::MOUNTED);
         self.mailbox.settle();
         self.tell();
     }

@@ -5,7 +5,7 @@ use super::second::{device_in, mount_at, unmounts_another};
 use crate::argument::Text;
 use crate::real;
 use crate::shim::{Shim, shim};
-use belay_recorder::control::{ending, flags};
+use belay_recorder::control::{Flags, ending};
 use libc::{c_char, c_int, c_ulong, c_void};
 use std::ffi::CStr;
 
@@ -54,7 +54,7 @@ impl Shim {
     /// supervisor's to say (`verdict.rs`): a daemon that cannot start, or has lost its server, unmounts as well.
     pub(super) fn gives_up(&self, target: &[u8]) -> bool {
         let control = self.control();
-        if !control.has(flags::MOUNTED) || control.mountpoint() != target {
+        if !control.has(Flags::MOUNTED) || control.mountpoint() != target {
             return false;
         }
         // One that is only told so, to have it write what it holds, is not to unmount anything.

@@ -6,7 +6,7 @@
 
 use crate::shim::{Shim, shim};
 use crate::{descriptors, real, renumbered, standin};
-use belay_recorder::control::{Loss, flags};
+use belay_recorder::control::{Flags, Loss};
 use belay_sys::raw::syscall;
 use libc::{c_int, c_long, c_ulong, c_void};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -126,7 +126,7 @@ impl Shim {
         if self.host.generation() > 0 {
             CLAIMED.load(Relaxed)
         } else {
-            self.control().has(flags::MOUNTED)
+            self.control().has(Flags::MOUNTED)
         }
     }
 
@@ -134,7 +134,7 @@ impl Shim {
     pub(super) fn is_another(&self, target: &[u8], fd: Option<c_int>) -> bool {
         let control = self.control();
         let has_mount = self.has_mount();
-        let may_be = has_mount || self.host.generation() > 0 && control.has(flags::SEVERAL);
+        let may_be = has_mount || self.host.generation() > 0 && control.has(Flags::SEVERAL);
         if !may_be || has_mount && fd.is_some_and(|fd| fd == MADE_WITH.load(Relaxed)) {
             return false;
         }
@@ -196,7 +196,7 @@ impl Shim {
     /// The daemon has another mount; where, as far as it is known.
     pub(crate) fn tell_another(&self, place: &[u8]) {
         let control = self.control();
-        control.raise(flags::SEVERAL);
+        control.raise(Flags::SEVERAL);
         control.lose(Loss::Second, &String::from_utf8_lossy(place));
         self.tell();
     }
@@ -249,7 +249,7 @@ impl Shim {
 /// umount2(2) by a successor of what may be another mount of its daemon: where everybody sees it. Whether that was done.
 pub(super) fn unmounts_another(target: &CStr, how: c_int) -> bool {
     let Some(shim) = shim().filter(|shim| shim.outer.is_some()) else { return false };
-    if !shim.control().has(flags::SEVERAL) || !target.to_bytes().starts_with(b"/") {
+    if !shim.control().has(Flags::SEVERAL) || !target.to_bytes().starts_with(b"/") {
         return false;
     }
     let away = || {

@@ -8,19 +8,19 @@ use crate::process::Exit;
 use crate::stores::{Folders, Seen};
 use crate::text::OsText;
 use belay_image::overlay::Overlay;
-use belay_recorder::control::{ending, flags, options};
+use belay_recorder::control::{Flags, Options, ending};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 impl Supervisor {
     /// Whether the policy is `buffer`.
     pub(super) fn buffers(&self) -> bool {
-        self.config.option_bits() & options::BUFFER != 0
+        self.config.options().contains(Options::BUFFER)
     }
 
     /// Whether the daemon stores the content of files one by one, and all else at once.
     pub(super) fn buffers_files(&self) -> bool {
-        self.config.option_bits() & options::BUFFER_FILES != 0
+        self.config.options().contains(Options::BUFFER_FILES)
     }
 
     fn nothing_written(&self) -> Overlay<'_, std::sync::Arc<belay_sys::Mapping>> {
@@ -106,7 +106,7 @@ impl Supervisor {
         let ends = told
             || exit == Exit::Code(0)
             || self.control().ending(self.book.generation) & ending::UNMOUNTS != 0
-            || self.control().has(flags::DISCONNECTED);
+            || self.control().has(Flags::DISCONNECTED);
         let stored = ends && (told && exit == Exit::Code(0) || self.has_stored());
         if stored && exit != Exit::Code(0) {
             tracing::warn!(

@@ -12,7 +12,7 @@ use crate::protocol::Answer;
 use crate::status::{Epoch, Forward};
 use belay_image::overlay::{Capacity, Overlay};
 use belay_oplog::Oplog;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_sys::Mapping;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const LOOKS: u32 = 3;
 
 impl Supervisor {
     pub(super) fn has_epochs(&self) -> bool {
-        self.config.option_bits() & options::EPOCH != 0
+        self.config.options().contains(Options::EPOCH)
     }
 
     /// Asks for a checkpoint if the last is long enough ago and somebody has done something since.

@@ -13,7 +13,7 @@ use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
 use crate::text::count;
-use belay_recorder::control::{ending, options};
+use belay_recorder::control::{Options, ending};
 use rustix::fd::AsFd;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl Supervisor {
 
     /// No generation is to come that could carry out what the last one had committed.
     fn finish_effects(&self) {
-        if self.options() & options::TRANSACTION == 0 {
+        if !self.options().contains(Options::TRANSACTION) {
             return;
         }
         let process = self.process();

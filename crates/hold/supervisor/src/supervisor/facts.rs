@@ -12,7 +12,7 @@ use crate::status::{
 };
 use crate::text::OsText;
 use belay_effects::area::Tally;
-use belay_recorder::control::{Counter, Loss, flags, options};
+use belay_recorder::control::{Counter, Flags, Loss, Options};
 
 /// What is said once of a daemon that was seen to do that.
 const KEEPS_WRITES: &str = "this daemon answers changes and keeps them to itself: they are lost if it dies before it stores them; use --policy \
@@ -124,7 +124,7 @@ impl Supervisor {
 
     /// Carries over what shims have told of.
     pub(super) fn hear_losses(&mut self) {
-        if !self.book.keeps_writes && self.control().has(flags::KEEPS_WRITES) {
+        if !self.book.keeps_writes && self.control().has(Flags::KEEPS_WRITES) {
             self.book.keeps_writes = true;
             tracing::warn!("{KEEPS_WRITES}");
             self.keep_book();
@@ -205,7 +205,7 @@ impl Supervisor {
             degraded: !self.book.degraded.list().is_empty(),
             degraded_reasons: self.book.degraded.list().to_vec(),
             degraded_unlisted: self.book.degraded.unlisted(),
-            resend: self.options() & options::NO_RESEND == 0,
+            resend: !self.options().contains(Options::NO_RESEND),
             read_only: self.book.read_only.clone(),
             failed_starts: self.book.failed_starts,
             waiting: self.waiting().map(|waiting| self.wait_facts(waiting)),

@@ -7,7 +7,7 @@ use crate::committer::{Committer, Failing};
 use crate::detection::Detection;
 use crate::process::Exit;
 use crate::text::count;
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Supervisor {
         exit == Exit::Code(0)
             && (self.buffers_files()
                 || !forwards
-                    && (!self.control().has(flags::DISCONNECTED)
+                    && (!self.control().has(Flags::DISCONNECTED)
                         || self.control().retiring() == Some(generation))
                 || self.unsaved() == Some(0))
     }

@@ -19,7 +19,7 @@ use crate::process::{Watched, children_of_thread, started};
 use crate::text::OsText;
 use crate::threads::Bounded;
 use crate::unmount;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_sys::{ChildSetup, PrivateMountNamespace, dup_cloexec, prepare_child};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -209,11 +209,16 @@ impl Supervisor {
         }
         command.env("LD_PRELOAD", self.preload(shim));
         command.env("BELAY_PRELOAD", &self.config.preload.0);
+        let mut options = self.options();
+        options.set(
+            Options::VOLATILE_INODES,
+            options.contains(Options::VOLATILE_INODES) || self.is_same_medium(),
+        );
         let mut told = format!(
             "v2:recorder={recorder}:device={device}:event={event}:post={post}:mail={mail}:\
              image_post={image_post}:image_mail={image_mail}:shim={shim}:generation={}:options={}",
             self.book.generation,
-            self.options() | if self.is_same_medium() { options::VOLATILE_INODES } else { 0 }
+            options.bits()
         );
         if held && !self.config.relay {
             let _ = write!(told, ":program={program}");
@@ -322,15 +327,15 @@ impl Supervisor {
 
     /// The choices for a generation: what the user chose, and what was learnt since. Of none of it the recorder is asked, which
     /// daemons can write to.
-    pub(super) fn options(&self) -> u64 {
-        let mut bits = self.config.option_bits();
+    pub(super) fn options(&self) -> Options {
+        let mut options = self.config.options();
         if self.book.resend == Some(false) {
-            bits |= options::NO_RESEND;
+            options |= Options::NO_RESEND;
         }
         if self.book.read_only.is_some() {
-            bits |= options::READ_ONLY;
+            options |= Options::READ_ONLY;
         }
-        bits
+        options
     }
 
     /// The shim by its descriptor in the child, which leads to what belay was started with, whatever is installed by now.

@@ -13,7 +13,7 @@ use crate::detection::Detection;
 use crate::text;
 use belay_effects::Area;
 use belay_recorder::Store;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use std::ops::Range;
 use std::time::Duration;
@@ -93,7 +93,7 @@ impl Supervisor {
         let view = self.requests().view();
         let store = Store::new(view, self.recorder.layout());
         let area = Area::new(&view, self.recorder.layout());
-        let mut spare = store.spare(self.options() & options::NO_RESEND != 0);
+        let mut spare = store.spare(self.options().contains(Options::NO_RESEND));
         spare.extend(store.spare_of_logs(|slot| area.log(slot).wanted()));
         if !self.has_epochs() {
             spare.push(self.recorder.layout().epochs..self.recorder.layout().words);

@@ -19,7 +19,7 @@ use crate::process::{Exit, Watched};
 use crate::report::{self, Decided, Outcome, Phases, Report, SCHEMA_VERSION};
 use crate::verdict::{self, Next, Worth, blame, worth};
 use belay_effects::remains::{self, Remains};
-use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, options};
+use belay_recorder::control::{COUNTER_NAMES, Counter, Instant, Lease, Options};
 use belay_recorder::{Blame, Layout};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -221,7 +221,7 @@ impl Supervisor {
 
     /// Has the kernel hand out again what the dead generation had read and not answered.
     pub(super) fn resend(&mut self) {
-        if self.options() & options::NO_RESEND != 0 {
+        if self.options().contains(Options::NO_RESEND) {
             return;
         }
         match mounts::resend(self.device()) {
@@ -359,7 +359,7 @@ impl Supervisor {
     }
 
     fn keeps_logs(&self) -> bool {
-        self.options() & (options::JOURNAL | options::TRANSACTION) != 0
+        self.options().intersects(Options::JOURNAL | Options::TRANSACTION)
     }
 
     /// Whether somebody else sent the signal that the daemon died of, if that is known.

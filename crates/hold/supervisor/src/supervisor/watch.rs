@@ -14,7 +14,7 @@ use crate::process::{
 };
 use crate::scout::Sent;
 use crate::verdict::{Facts, Verdict, decide};
-use belay_recorder::control::{InitState, flags};
+use belay_recorder::control::{Flags, InitState};
 use belay_sys::mailbox::has_mail;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::thread;
@@ -177,7 +177,7 @@ impl Supervisor {
         let control = self.control();
         let facts = Facts {
             exit,
-            mounted: self.book.mount.is_some() || control.has(flags::MOUNTED),
+            mounted: self.book.mount.is_some() || control.has(Flags::MOUNTED),
             disconnected: mounts::is_disconnected(self.device()),
             served: matches!(control.init_state(), InitState::Replying | InitState::Done),
             noted: control.ending(self.book.generation),

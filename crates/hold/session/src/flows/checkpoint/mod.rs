@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::work::Work;
 use belay_memory::Memory;
 use belay_recorder::Node;
-use belay_recorder::control::{FlushBy, options};
+use belay_recorder::control::{FlushBy, Options};
 use belay_wire::abi::OutHeader;
 use belay_wire::errno::{EIO, EROFS};
 use belay_wire::{Opcode, OpcodeSet, OpenOut, Request, build};
@@ -49,17 +49,17 @@ fn clears_up(task: &Task) -> bool {
 impl<M: Memory> Session<M> {
     /// Whether the policy is `epoch`.
     pub(crate) fn has_epochs(&self) -> bool {
-        self.life.has(options::EPOCH)
+        self.life.has(Options::EPOCH)
     }
 
     /// Whether there is an image, so that what asks for data to be safe waits for a checkpoint.
     pub(crate) fn holds_syncs(&self) -> bool {
-        self.life.has(options::EPOCH) && !self.life.has(options::BUFFER)
+        self.life.has(Options::EPOCH) && !self.life.has(Options::BUFFER)
     }
 
     /// Whether the daemon stores all but the content of files at once (policy `buffer`).
     pub(crate) fn buffers_files(&self) -> bool {
-        self.life.has(options::BUFFER_FILES)
+        self.life.has(Options::BUFFER_FILES)
     }
 
     /// Whether nothing is left of a request that was not answered.

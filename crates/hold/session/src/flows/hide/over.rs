@@ -9,7 +9,7 @@ use crate::parts::hidden::is_hidden_name;
 use crate::parts::scheduler::Wait;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::{Loss, flags};
+use belay_recorder::control::{Flags, Loss};
 use belay_recorder::{Dentry, Node, node_flags};
 use belay_wire::abi::OutHeader;
 use belay_wire::errno::ENOENT;
@@ -204,8 +204,8 @@ impl<M: Memory> Session<M> {
         self.store.begin();
         self.store.node_flag(node, node_flags::LONE, false);
         self.store.commit();
-        if nlink > 1 && !self.control().has(flags::MISCOUNTS) {
-            self.control().raise(flags::MISCOUNTS);
+        if nlink > 1 && !self.control().has(Flags::MISCOUNTS) {
+            self.control().raise(Flags::MISCOUNTS);
             let path = path.unwrap_or_else(|| self.path_of(self.store.key(node)));
             self.control().lose(
                 Loss::Links,

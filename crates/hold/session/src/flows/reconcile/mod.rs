@@ -16,7 +16,7 @@ use crate::traffic::effects::RENAME_EXCHANGE;
 use crate::traffic::entries::kind_of;
 use belay_memory::Memory;
 use belay_recorder::Node;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_wire::abi::{
     AttrOut, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut, fattr,
 };
@@ -87,7 +87,7 @@ impl<M: Memory> Session<M> {
         request: &Request<'_>,
     ) -> Option<Step> {
         let resent = parked.resent?;
-        if self.life.has(options::BLIND_REPLAY) {
+        if self.life.has(Options::BLIND_REPLAY) {
             parked.resent = None;
             return None;
         }

@@ -9,7 +9,7 @@ use crate::message::{read, set_mode};
 use crate::parts::restored::Reopen;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::{self, Counter};
+use belay_recorder::control::{Counter, Flags};
 use belay_recorder::{Handle, Node};
 use belay_wire::abi::{AttrOut, FlushIn, OutHeader, WriteIn};
 use belay_wire::errno::{EACCES, EPERM, EROFS, ESTALE};
@@ -140,7 +140,7 @@ impl<M: Memory> Session<M> {
 
     /// Whether `flags` are those of a CREATE of a daemon that ignores O_APPEND there.
     pub(crate) fn is_made_plain(&self, flags: u32) -> bool {
-        flags & O_CREAT != 0 && self.control().has(control::flags::CREATES_PLAIN)
+        flags & O_CREAT != 0 && self.control().has(Flags::CREATES_PLAIN)
     }
 
     pub(crate) fn reopened(&mut self, task: u64, handle: Handle, reply: &[u8]) {

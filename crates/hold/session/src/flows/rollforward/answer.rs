@@ -6,7 +6,7 @@ use crate::message::{COUNTED, count_of, entry_of, read};
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::Node;
-use belay_recorder::control::{Counter, Decision, Loss, flags, options};
+use belay_recorder::control::{Counter, Decision, Flags, Loss, Options};
 use belay_wire::abi::{AttrOut, EntryOut, InHeader, OutHeader};
 use belay_wire::errno::{ENODATA, ENOSYS};
 use belay_wire::{Opcode, OpenOut, Request};
@@ -180,7 +180,7 @@ impl<M: Memory> Session<M> {
                 forward.opened = open.map(|open| (entry.nodeid, open.fh, 0));
             }
         }
-        let numbers_last = self.control().has(flags::OWN_INODES) && !self.volatile();
+        let numbers_last = self.control().has(Flags::OWN_INODES) && !self.volatile();
         if entry.attr.mode != facts.entry.mode {
             Err("it made something of another kind or mode")
         } else if numbers_last && entry.attr.ino != facts.entry.ino {
@@ -199,7 +199,7 @@ impl<M: Memory> Session<M> {
         let key = if facts.entry.key == 0 { facts.node } else { facts.entry.key };
         // What had no room was told when that was known.
         let told = self.buffers_files() && why == NO_ROOM;
-        if self.life.has(options::BUFFER) && !told && self.stores.tells_undone(key) {
+        if self.life.has(Options::BUFFER) && !told && self.stores.tells_undone(key) {
             let path = self.path_of(key);
             self.control().lose(
                 Loss::Data,

@@ -7,7 +7,7 @@
 use super::state::{Issue, Opened, RollForward};
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::flags;
+use belay_recorder::control::Flags;
 use belay_wire::Opcode;
 
 /// How many files are kept open, to be written to again.
@@ -21,7 +21,7 @@ impl<M: Memory> Session<M> {
     pub(super) fn hand_over(&mut self, forward: &mut RollForward) {
         // What is closed already is stored here; and so is everything if nobody will close anything any more.
         let closing = if forward.files { self.closing() } else { Vec::new() };
-        if forward.files && self.control().has(flags::DISCONNECTED) {
+        if forward.files && self.control().has(Flags::DISCONNECTED) {
             return;
         }
         forward.handles.retain(|key, Opened { fh, directory }| {

@@ -8,7 +8,7 @@ use crate::flows::store::state::Question;
 use crate::message::read;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_wire::abi::OutHeader;
 use belay_wire::errno::EIO;
 use belay_wire::{OpenOut, build};
@@ -19,12 +19,12 @@ const O_RDWR: u32 = 2;
 impl<M: Memory> Session<M> {
     /// Whether a flush stores nothing.
     pub(crate) fn by_close(&self) -> bool {
-        self.life.has(options::BUFFER_CLOSE)
+        self.life.has(Options::BUFFER_CLOSE)
     }
 
     /// Whether nothing stores the content of a file but its last RELEASE.
     pub(crate) fn by_release(&self) -> bool {
-        self.life.has(options::BUFFER_RELEASE)
+        self.life.has(Options::BUFFER_RELEASE)
     }
 
     /// Whether somebody has a file open for writing, belay included.

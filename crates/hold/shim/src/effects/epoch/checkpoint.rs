@@ -7,7 +7,7 @@ use super::clock;
 use crate::shim::now;
 use belay_host::Device;
 use belay_image::overlay::Overlay;
-use belay_recorder::control::{Counter, options};
+use belay_recorder::control::{Counter, Options};
 use belay_session::Session;
 use belay_sys::Mapping;
 use belay_wire::Opcode;
@@ -47,7 +47,7 @@ impl Epoch<'_> {
 
     /// Whether the daemon stores files one by one, and all else at once.
     pub(super) fn buffers_files(&self) -> bool {
-        self.shim.options & options::BUFFER_FILES != 0
+        self.shim.options.contains(Options::BUFFER_FILES)
     }
 
     /// Whether a checkpoint now would cost little.

@@ -29,7 +29,7 @@ use crate::shim::Shim;
 use belay_image::overlay::{self, Overlay};
 use belay_oplog::Oplog;
 use belay_recorder::Capacity;
-use belay_recorder::control::options;
+use belay_recorder::control::Options;
 use belay_sys::Mapping;
 use state::Epochs;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Epoch<'_> {
     ///
     /// # Errors
     /// If it, or the overlay, is damaged: what was acknowledged since the last checkpoint is lost.
-    pub(crate) fn open(&self, bits: u64) -> Result<(), String> {
+    pub(crate) fn open(&self, options: Options) -> Result<(), String> {
         let damaged = |what: &str| {
             format!(
                 "what was acknowledged since the last checkpoint is lost: {what}; the image is as it was at the checkpoint"
@@ -96,7 +96,7 @@ impl Epoch<'_> {
         let overlay = self.overlay();
         let epoch = overlay.epoch().map_err(|why| damaged(&why.to_string()))?;
         let committed = overlay.committed().map_err(|why| damaged(&why.to_string()))?;
-        if bits & options::READ_ONLY != 0 {
+        if options.contains(Options::READ_ONLY) {
             let mut session = self.shim.host.session();
             session.set_epochs(epoch, committed);
             session.keep_no_log();
@@ -107,7 +107,7 @@ impl Epoch<'_> {
             .map_err(|why| damaged(&why.to_string()))?;
         // What is reissued now would be the next time as well: who crashes often would not get on.
         // Without an image a checkpoint is a restart, or cannot be.
-        if log.sizes().records > 0 && bits & options::BUFFER == 0 {
+        if log.sizes().records > 0 && !options.contains(Options::BUFFER) {
             self.state.due.rolls_forward();
         }
         let mut session = self.shim.host.session();

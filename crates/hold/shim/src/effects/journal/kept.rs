@@ -13,7 +13,7 @@ use crate::shim::{Shim, policy};
 use belay_effects::Kind;
 use belay_effects::area::{Area, Tally};
 use belay_memory::Memory;
-use belay_recorder::control::{Control, flags, options};
+use belay_recorder::control::{Control, Flags, Options};
 use belay_session::{LEAVES, STORES, Session};
 use belay_sys::Mapping;
 use belay_wire::Opcode;
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Whether all that a daemon changes is seen to be part of its requests, as far as is known.
 pub(crate) fn is_all_seen<M: Memory>(control: &Control<'_, M>, area: &Area<'_, M>) -> bool {
-    !control.has(flags::UNSEEN)
+    !control.has(Flags::UNSEEN)
         && area.tally(Tally::HandedOver) == 0
         && area.tally(Tally::Untagged) == 0
 }
@@ -86,9 +86,9 @@ pub(crate) fn mapping(protection: c_int, kind: c_int, fd: c_int) {
 pub(crate) fn unseen() {
     if is_watching()
         && let Some(shim) = crate::shim::shim()
-        && !shim.control().has(flags::UNSEEN)
+        && !shim.control().has(Flags::UNSEEN)
     {
-        shim.control().raise(flags::UNSEEN);
+        shim.control().raise(Flags::UNSEEN);
     }
 }
 
@@ -131,7 +131,7 @@ impl Shim {
     /// The calling thread answers a request, with success.
     #[inline]
     pub(super) fn look_for_kept(&self, tag: &Tag) {
-        if self.options & (options::WATCHED | options::LOSES_UNCONNECTED) == 0 {
+        if !self.options.intersects(Options::WATCHED | Options::LOSES_UNCONNECTED) {
             return;
         }
         let opcode = Opcode(tag.opcode);
@@ -147,7 +147,7 @@ impl Shim {
     #[inline]
     pub(super) fn is_watched(&self, tag: &Tag) -> bool {
         let opcode = Opcode(tag.opcode);
-        self.options & options::WATCHED != 0 && (LEAVES.has(opcode) || STORES.has(opcode))
+        self.options.contains(Options::WATCHED) && (LEAVES.has(opcode) || STORES.has(opcode))
     }
 
     /// Whether all that leaves the daemon by a request that it has taken is seen.
@@ -161,7 +161,7 @@ impl Shim {
 
     /// What the dead generation had begun is over: what it had sent may be lost.
     pub(crate) fn look_for_cut(&self, session: &mut Session<Arc<Mapping>>) {
-        if self.options & options::LOSES_UNCONNECTED != 0 {
+        if self.options.contains(Options::LOSES_UNCONNECTED) {
             session.end_sent(self.control().take_cut());
             self.tell();
         }
@@ -170,8 +170,8 @@ impl Shim {
     #[cold]
     fn kept(&self, tag: &Tag) {
         let counts = self.host.session().note_kept(tag.slot);
-        if counts && !self.control().has(flags::KEEPS_WRITES) {
-            self.control().raise(flags::KEEPS_WRITES);
+        if counts && !self.control().has(Flags::KEEPS_WRITES) {
+            self.control().raise(Flags::KEEPS_WRITES);
             self.tell();
         }
     }
@@ -180,9 +180,9 @@ impl Shim {
     /// it on its way.
     #[inline]
     pub(super) fn left(&self, unique: u64, opcode: Opcode, did_nothing: impl FnOnce() -> bool) {
-        let sends = self.options & options::LOSES_UNCONNECTED != 0;
+        let sends = self.options.contains(Options::LOSES_UNCONNECTED);
         let matters =
-            if self.options & options::WATCHED != 0 && self.control().has(flags::KEEPS_WRITES) {
+            if self.options.contains(Options::WATCHED) && self.control().has(Flags::KEEPS_WRITES) {
                 LEAVES.has(opcode) || STORES.has(opcode)
             } else {
                 sends && (opcode == Opcode::WRITE || STORES.has(opcode))
@@ -196,7 +196,7 @@ impl Shim {
     fn note_left(&self, unique: u64, opcode: Opcode, did_nothing: bool) {
         let mut session = self.host.session();
         let Some(slot) = session.slot_in_hand(unique) else { return };
-        if self.options & options::LOSES_UNCONNECTED != 0 && opcode == Opcode::WRITE {
+        if self.options.contains(Options::LOSES_UNCONNECTED) && opcode == Opcode::WRITE {
             session.note_sent(slot);
         }
         if did_nothing {

@@ -11,7 +11,7 @@ use super::{Call, kept};
 use crate::real;
 use crate::shim::{Shim, policy};
 use belay_recorder::Slot;
-use belay_recorder::control::{flags, options};
+use belay_recorder::control::{Flags, Options};
 use belay_session::{LEAVES, Phase, STORES, Session};
 use belay_sys::Mapping;
 use std::sync::Arc;
@@ -96,8 +96,8 @@ impl Shim {
 
     /// A thread answers a request that another one took: something may have left the daemon by it.
     fn answered_by_another(&self, unique: u64) {
-        if self.options & options::LOSES_UNCONNECTED == 0
-            && !self.control().has(flags::KEEPS_WRITES)
+        if !self.options.contains(Options::LOSES_UNCONNECTED)
+            && !self.control().has(Flags::KEEPS_WRITES)
         {
             return; // nothing is to be taken back
         }

@@ -8,7 +8,7 @@ use crate::effects::tag;
 use crate::real;
 use crate::shim::shim;
 use belay_effects::Kind;
-use belay_recorder::control;
+use belay_recorder::control::Flags;
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 
 /// RENAME_EXCHANGE of renameat2(2).
@@ -44,7 +44,7 @@ pub(in crate::interpose) fn open_changing(
         && flags & (libc::O_CREAT | libc::O_APPEND) == libc::O_CREAT
         && let Some(shim) = shim()
     {
-        shim.control().raise(control::flags::CREATES_PLAIN);
+        shim.control().raise(Flags::CREATES_PLAIN);
     }
     effect(call, make, again)
 }
