@@ -1,16 +1,15 @@
 //! Processes: how they ended, who descends from whom, and which of them serves a recorder.
 
+mod exit;
+pub use exit::{Exit, Exited, ended_child, parse_signal, reap, signal_name};
+
 use crate::error::passes;
 use crate::threads::Bounded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open,
-    pidfd_send_signal, wait, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::CapabilitySet;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -20,98 +19,6 @@ use std::time::{Duration, Instant};
 const LACK: Duration = Duration::from_secs(2);
 /// How long it is waited for what is said of its memory.
 const MEMORY: Duration = Duration::from_secs(1);
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exit {
-    /// It exited with this code.
-    Code(i32),
-    /// A signal of this number killed it.
-    Signal(i32),
-    /// Nobody who could know is left.
-    Unknown,
-}
-
-impl Exit {
-    fn from_wait(status: WaitStatus) -> Option<Self> {
-        let code = status.exit_status().map(Self::Code);
-        code.or_else(|| status.terminating_signal().map(Self::Signal))
-    }
-
-    /// As a shell would report it.
-    pub fn shell_code(self) -> i32 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal(signal) => 128 + signal,
-            Self::Unknown => 0,
-        }
-    }
-
-    /// For people: `killed by SIGSEGV`, `exited with code 3`.
-    pub fn show(self) -> String {
-        match self {
-            Self::Code(code) => format!("exited with code {code}"),
-            Self::Signal(signal) => format!("killed by {}", signal_name(signal)),
-            Self::Unknown => "ended, nobody saw how".to_owned(),
-        }
-    }
-
-    /// The same behind a subject: it `was killed by SIGSEGV`, `exited with code 3`.
-    pub fn told(self) -> String {
-        let shown = self.show();
-        if matches!(self, Self::Signal(_)) { format!("was {shown}") } else { shown }
-    }
-}
-
-/// A process that was reaped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exited {
-    /// Its process id.
-    pub pid: u32,
-    /// How it ended.
-    pub exit: Exit,
-}
-
-/// A signal's name, `SIGSEGV`, or `signal 40`.
-pub fn signal_name(signal: i32) -> String {
-    signal_hook::low_level::signal_name(signal)
-        .map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-/// The signal of a name (`KILL`, `sigkill`, `SIGKILL`) or number.
-pub fn parse_signal(text: &str) -> Option<i32> {
-    if let Ok(number) = text.parse::<i32>() {
-        return Signal::from_named_raw(number).map(Signal::as_raw);
-    }
-    let upper = text.to_ascii_uppercase();
-    let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
-    (1..32).find(|n| signal_name(*n).strip_prefix("SIG") == Some(wanted))
-}
-
-/// How child `pid` has ended; `None` if it has not, or is nobody's child here. Its status is left
-/// for [`reap`]: taking it removes the process from /proc, and if its last thread is just doing the
-/// same for itself and does not have the processor, the kernel tries again and again (d_invalidate),
-/// for as long as the scheduler lets it: milliseconds in which nothing else happens.
-pub fn ended_child(pid: u32) -> Option<Exit> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = waitid(WaitId::Pid(pid_of(pid)?), options).ok()??;
-    let code = status.exit_status().map(Exit::Code);
-    code.or_else(|| status.terminating_signal().map(Exit::Signal))
-}
-
-/// Takes the status of every child that has ended, of whatever process group.
-pub fn reap() -> Vec<Exited> {
-    let mut ended = Vec::new();
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if let (Some(exit), Ok(pid)) =
-            (Exit::from_wait(status), u32::try_from(pid.as_raw_nonzero().get()))
-        {
-            ended.push(Exited { pid, exit });
-        }
-    }
-    ended
-}
 
 fn pid_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
@@ -432,19 +339,6 @@ pub fn await_dying(pid: u32, limit: Duration) {
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn signals_have_names_and_names_have_signals() {
-        assert_eq!(parse_signal("KILL"), Some(9));
-        assert_eq!(parse_signal("sigsegv"), Some(11));
-        assert_eq!(parse_signal("6"), Some(6));
-        assert_eq!(parse_signal("NOPE"), None);
-        assert_eq!(parse_signal("-1"), None);
-        assert_eq!(Exit::Signal(11).show(), "killed by SIGSEGV");
-        assert_eq!(Exit::Signal(6).told(), "was killed by SIGABRT");
-        assert_eq!(Exit::Code(3).told(), "exited with code 3");
-        assert_eq!(Exit::Signal(9).shell_code(), 137);
-    }
 
     #[test]
     fn descendants_are_found_and_exceptions_left_out() {

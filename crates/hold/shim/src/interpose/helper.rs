@@ -1,4 +1,4 @@
-//! exec and spawn: fusermount, which mounts for ordinary users, gets belay's mailbox to answer to.
+//! fusermount, which mounts for ordinary users, as the daemon starts it (`exec`): it gets belay's mailbox to answer to.
 //!
 //! In the first life fusermount is really started. In the others it is not: the mount is there, and
 //! the daemon is handed the device that is held. A daemon that unmounts by fusermount has nothing
@@ -8,13 +8,11 @@ use super::words::{is_fusermount, parse, parse_unmount};
 use crate::mailbox::watch;
 use crate::patience::patiently;
 use crate::real::{self, Strings};
-use crate::shim::{Shim, shim};
+use crate::shim::Shim;
 use belay_recorder::control::Flags;
-use libc::{c_char, c_int, c_void, pid_t};
-use std::ffi::{CStr, CString, OsStr};
+use libc::{c_char, c_int, pid_t};
+use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -27,7 +25,7 @@ const SPAWN: Duration = Duration::from_secs(5);
 const MOST_WORDS: usize = 64;
 
 /// A request to fusermount for a mount.
-struct Mounting<'a> {
+pub(super) struct Mounting<'a> {
     /// The socket that its caller waits at the other end of.
     comm: c_int,
     mountpoint: &'a CStr,
@@ -53,19 +51,11 @@ unsafe fn strings<'a>(list: Strings, most: usize) -> Vec<&'a CStr> {
     found
 }
 
-fn environment() -> Strings {
-    unsafe extern "C" {
-        static environ: Strings;
-    }
-    // SAFETY: libc's own variable, read as exec itself reads it.
-    unsafe { environ }
-}
-
 /// What would be mounted if `path` were started so; `None` for all other programs and uses.
 ///
 /// # Safety
 /// `path` is a C string or null, `words` and `variables` are as for execve(2).
-unsafe fn mounting<'a>(
+pub(super) unsafe fn mounting<'a>(
     path: *const c_char,
     words: Strings,
     variables: Strings,
@@ -91,7 +81,7 @@ unsafe fn mounting<'a>(
 ///
 /// # Safety
 /// `path` is a C string or null, `words` is as for execve(2).
-unsafe fn unmounting<'a>(path: *const c_char, words: Strings) -> Option<&'a CStr> {
+pub(super) unsafe fn unmounting<'a>(path: *const c_char, words: Strings) -> Option<&'a CStr> {
     // SAFETY: the caller's contract.
     if !unsafe { is_fusermount(path) } {
         return None;
@@ -142,7 +132,7 @@ impl Shim {
     }
 
     /// In a child that is about to become fusermount: returns if it is to do so.
-    fn becoming_helper(&self, mounting: &Mounting<'_>) {
+    pub(super) fn becoming_helper(&self, mounting: &Mounting<'_>) {
         if self.mounts_another(mounting) {
             return;
         }
@@ -188,7 +178,7 @@ impl Shim {
     ///
     /// # Safety
     /// `pid` is null, or the place of an id; `variables` is as for execve(2).
-    unsafe fn spawn_helper(
+    pub(super) unsafe fn spawn_helper(
         &self,
         mounting: &Mounting<'_>,
         pid: *mut pid_t,
@@ -234,7 +224,7 @@ impl Shim {
 ///
 /// # Safety
 /// `pid` is null, or the place of an id.
-unsafe fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
+pub(super) unsafe fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
     // SAFETY: the child does at most send a message, and ends: nothing that needs other threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -251,176 +241,7 @@ unsafe fn stand_in(pid: *mut pid_t, work: impl FnOnce() -> bool) -> c_int {
     0
 }
 
-fn leave(failed: bool) -> ! {
+pub(super) fn leave(failed: bool) -> ! {
     // SAFETY: _exit ends this process at once; it is a copy whose exit handlers are the daemon's.
     unsafe { libc::_exit(c_int::from(failed)) }
-}
-
-/// Sees to the exec of fusermount; returns if the exec is to go on.
-///
-/// # Safety
-/// The arguments are as for execve(2).
-unsafe fn before_exec(path: *const c_char, words: Strings, variables: Strings) {
-    if let Some(shim) = shim() {
-        // SAFETY: the caller's contract.
-        if let Some(mounting) = unsafe { mounting(path, words, variables) } {
-            shim.becoming_helper(&mounting);
-        // SAFETY: the caller's contract.
-        } else if let Some(mountpoint) = unsafe { unmounting(path, words) }
-            && shim.gives_up(mountpoint.to_bytes())
-        {
-            leave(false);
-        } else if shim.is_starting() && !path.is_null() {
-            // SAFETY: a C string, by the contract of exec(3).
-            let path = unsafe { CStr::from_ptr(path) };
-            if may_run(path) {
-                end_wrapper(path);
-            }
-        }
-    }
-}
-
-/// Whether there is such a program, by its path or, as execvp(3) looks for it, in PATH.
-fn may_run(name: &CStr) -> bool {
-    let runs = |path: &Path| {
-        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-    };
-    let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-    if name.parent().is_none_or(|dir| !dir.as_os_str().is_empty()) {
-        return runs(name);
-    }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into()); // as glibc
-    std::env::split_paths(&path).any(|dir| runs(&dir.join(name)))
-}
-
-/// The program that belay has started becomes another before it has mounted anything, as `nice` or a shell does. That one
-/// would not be held, and nobody would know.
-#[cold]
-fn end_wrapper(path: &CStr) -> ! {
-    let other = path.to_string_lossy();
-    eprintln!(
-        "belay: what was started is not the daemon: it becomes {other}, which would not be held. Give belay the daemon \
-         itself, and start belay by what was to start the daemon: `nice belay run -- DAEMON ...`"
-    );
-    leave(true)
-}
-
-/// execv(3).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { execve(path, argv, environment()) }
-}
-
-/// execve(2).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { before_exec(path, argv, envp) };
-    // SAFETY: the caller's arguments, unchanged. No look-up of a symbol: this may be the child of a
-    // process with threads, where the loader's lock may be held for ever.
-    unsafe { belay_sys::raw::syscall(libc::SYS_execve, path, argv, envp) as c_int }
-}
-
-/// execvp(3).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvp(file: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { execvpe(file, argv, environment()) }
-}
-
-/// execvpe(3).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvpe(
-    file: *const c_char,
-    argv: Strings,
-    envp: Strings,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { before_exec(file, argv, envp) };
-    // SAFETY: the caller's arguments, unchanged; looked up before (`real::prepare`).
-    unsafe { real::execvpe(file, argv, envp) }
-}
-
-/// posix_spawn(3) or posix_spawnp(3), which `start` is with all but the place of the id and the
-/// environment.
-///
-/// # Safety
-/// As libc's.
-unsafe fn spawned(
-    path: *const c_char,
-    pid: *mut pid_t,
-    argv: Strings,
-    envp: Strings,
-    start: impl FnOnce(*mut pid_t, Strings) -> c_int,
-) -> c_int {
-    crate::effects::journal::beyond();
-    crate::effects::journal::left();
-    crate::positions::hand_all_back();
-    let Some(shim) = shim() else { return start(pid, envp) };
-    // SAFETY: the caller's arguments.
-    if let Some(mounting) = unsafe { mounting(path, argv, envp) } {
-        // SAFETY: the caller's arguments.
-        return unsafe { shim.spawn_helper(&mounting, pid, envp, start) };
-    }
-    // SAFETY: the caller's arguments.
-    if let Some(mountpoint) = unsafe { unmounting(path, argv) }
-        && shim.gives_up(mountpoint.to_bytes())
-    {
-        // SAFETY: the caller's argument.
-        return unsafe { stand_in(pid, || true) };
-    }
-    start(pid, envp)
-}
-
-/// posix_spawn(3).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn posix_spawn(
-    pid: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: Strings,
-    envp: Strings,
-) -> c_int {
-    // SAFETY: the caller's arguments but for the place of the id and the environment.
-    let start =
-        |pid, envp| unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp) };
-    // SAFETY: the caller's arguments.
-    unsafe { spawned(path, pid, argv, envp, start) }
-}
-
-/// posix_spawnp(3).
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn posix_spawnp(
-    pid: *mut pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: Strings,
-    envp: Strings,
-) -> c_int {
-    // SAFETY: the caller's arguments but for the place of the id and the environment.
-    let start =
-        |pid, envp| unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp) };
-    // SAFETY: the caller's arguments.
-    unsafe { spawned(file, pid, argv, envp, start) }
 }

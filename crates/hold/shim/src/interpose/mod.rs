@@ -4,6 +4,7 @@ mod asked;
 mod by_number;
 mod calls;
 mod epolls;
+mod exec;
 mod helper;
 mod io;
 mod memory;

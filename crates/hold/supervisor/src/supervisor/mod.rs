@@ -7,6 +7,7 @@
 //! | [`life`] | how that is told what has happened, and its decisions are carried out |
 //! | [`parts`] | the state of each part, which knows nothing of the others |
 //! | [`launch`] | how a generation is started |
+//! | [`child`] | its process: what it inherits, and what it is told |
 //! | [`watch`] | which process is the daemon, and what its end means |
 //! | [`recovery`] | from the death of a generation to the end of its recovery |
 //! | [`readonly`] | what is done when the op-log cannot be done again |
@@ -17,6 +18,7 @@
 //! | [`kill`] | signals to the daemon, and what is done when they are refused |
 //! | [`undead`] | daemons that are dead while their process stays |
 //! | [`takeover`] | how a new supervisor finds out where the old one was |
+//! | [`reports`] | what is on record of a crash, and its report |
 //! | [`ending`] | stop, clean end, giving up |
 //! | [`serving`] | what is said when the mount serves first |
 //! | [`second`] | other mounts of the same daemon |
@@ -32,6 +34,7 @@
 //! | [`limits`] | hangs, memory, slow starts |
 //! | [`progress`] | whether daemons come to answer anything |
 //! | [`record`] | how much memory the recorder takes |
+//! | [`time`] | what is due, and when |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
 //! | [`facts`] | the status |
 //!
@@ -42,6 +45,7 @@ mod advice;
 mod asked;
 mod buffer;
 mod checkpoints;
+mod child;
 mod commits;
 mod ending;
 mod facts;
@@ -64,10 +68,12 @@ mod quell;
 mod readonly;
 mod record;
 mod recovery;
+mod reports;
 mod second;
 mod serving;
 mod stray;
 mod takeover;
+mod time;
 mod undead;
 mod unmounting;
 mod watch;
@@ -107,7 +113,6 @@ use parts::recorder::Recorder;
 use parts::tokens::{COMMITTED, CONTROL, EVENT, FIRST_CLIENT, LINK, SIGNALS, STDERR};
 use parts::unmounts::Unmounts;
 use parts::words::Words;
-use rustix::event::Timespec;
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::SIGCHLD;
 
@@ -359,73 +364,6 @@ impl Supervisor {
             }
             self.exits.add(exited);
         }
-    }
-
-    /// The time until something is due.
-    fn time_to_wait(&self) -> Timespec {
-        let next = self.deadlines.next().unwrap_or(u64::MAX);
-        let ns = next.saturating_sub(clock::now());
-        Timespec {
-            tv_sec: i64::try_from(ns / SECOND).unwrap_or(60),
-            tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
-        }
-    }
-
-    /// Does what is due.
-    fn check_time(&mut self) {
-        let now = clock::now();
-        let mut last = None;
-        while self.life.ended().is_none()
-            && let Some(due) = self.deadlines.take_due(now, last)
-        {
-            self.act(due, now);
-            last = Some(due);
-        }
-    }
-
-    fn act(&mut self, due: Due, now: u64) {
-        match due {
-            Due::Conclusion => {
-                self.conclude();
-                self.pursue_stop();
-            }
-            Due::Launch => self.live(Event::StartIsDue),
-            Due::Keeper => self.replace_keeper(),
-            Due::StopStep => self.live(Event::StopIsDue(self.stop_facts())),
-            Due::Committer => {
-                self.start_committer();
-                self.look_at_commits();
-            }
-            Due::CommitLook => self.look_for_hanging_commit(now),
-            Due::Checkpoint => self.ask_for_checkpoint(now),
-            Due::Retiring => self.retiring_takes_too_long(now),
-            Due::Words => self.check_words(now),
-            Due::Nudge => self.nudge_in_time(now),
-            Due::NudgeLook => self.end_vain_nudge(now),
-            Due::Unheld => self.look_for_unheld(now),
-            Due::Place => self.look_for_mount(now),
-            Due::Stray => self.look_for_stray(now),
-            Due::Opened => self.look_at_opened(now),
-            Due::Look => {
-                self.check_record(now);
-                self.look_at_process(now);
-                self.look_for_retiring(now);
-            }
-            Due::Tick => self.tick(now),
-            // It only ends the wait: `pursue_unmount` comes at the end of each round.
-            Due::Unmount => {}
-            Due::Lines => self.serve_further_lines(),
-        }
-    }
-
-    fn tick(&mut self, now: u64) {
-        self.deadlines.set(Due::Tick, now + SECOND);
-        if self.life.serves() && self.late.has_connections() {
-            self.hold_connections(); // the daemon may have connected anew
-        }
-        self.look_for_progress();
-        self.check_limits();
-        self.look_for_unmount();
     }
 
     fn device(&self) -> BorrowedFd<'_> {
