@@ -267,9 +267,10 @@ miri: ## Run the tests that need no kernel in Miri, which finds undefined behavi
 	@scripts/miri $(CRATES)
 
 .PHONY: bless
-bless: ## Print the tables that come from the code into docs/ again
-	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-session --test decision_doc
-	BELAY_BLESS=1 $(CARGO) test --locked --profile $(PROFILE) -p belay-recorder --test document
+bless: ## Print again what comes from the code: tables in docs/, and what tests/snapshots of a crate holds
+	SNAPSHOTS=overwrite $(CARGO) test --locked --profile $(PROFILE) -p belay-session --test decision_doc
+	SNAPSHOTS=overwrite $(CARGO) test --locked --profile $(PROFILE) -p belay-recorder --test document
+	SNAPSHOTS=overwrite $(CARGO) test --locked --profile $(PROFILE) -p belay-supervisor -p belay --lib
 
 .PHONY: install
 install: $(if $(TRAINED),train,build) ## Install below PREFIX (/usr/local), or below DESTDIR/PREFIX for packages (TRAINED=1: after make train)

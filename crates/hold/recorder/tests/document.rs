@@ -1,13 +1,13 @@
 //! docs/recorder.md says what the code does.
 #![allow(missing_docs)]
 
+mod marked;
+
 use belay_recorder::layout::{
     DECISION_WORDS, DECISIONS, HANDLE_WORDS, NODE_WORDS, SLOT_WORDS, UNDO_PAIRS,
 };
 use belay_recorder::{Capacity, Layout, MAX_BODY, MAX_NAME, MAX_REPLY};
 use std::fmt::Write;
-
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/recorder.md");
 
 fn grouped(n: usize) -> String {
     let digits = n.to_string();
@@ -89,19 +89,8 @@ fn limit_table() -> String {
 
 #[test]
 fn tables_are_those_of_the_code() {
-    let document = std::fs::read_to_string(PATH).expect("docs/recorder.md");
-    let mut new = document.clone();
-    for (name, table) in [("areas", area_table()), ("limits", limit_table())] {
-        let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
-        let start = new.find(&open).expect("the mark") + open.len();
-        let end = new.find(&close).expect("the mark");
-        new.replace_range(start..end, &table);
-    }
-    if std::env::var_os("BELAY_BLESS").is_some() {
-        std::fs::write(PATH, &new).expect("docs/recorder.md");
-    } else {
-        assert!(new == document, "docs/recorder.md is out of date; bless it as it says");
-    }
+    let page = snapbox::file!["../../../../docs/recorder.md"];
+    marked::assert_tables(page, &[("areas", area_table()), ("limits", limit_table())]);
 }
 
 #[test]

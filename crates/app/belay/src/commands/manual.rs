@@ -93,6 +93,18 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snapbox::{assert_data_eq, file};
+
+    #[test]
+    fn the_help_of_all_commands_is_as_it_was_read() {
+        let mut all = String::new();
+        for (name, command) in commands() {
+            let command_line = name.replacen('-', " ", 1);
+            let help = command.term_width(100).render_long_help();
+            all += &format!("$ {command_line} --help\n{help}\n");
+        }
+        assert_data_eq!(all, file!["../../tests/snapshots/help.txt"].raw());
+    }
 
     #[test]
     fn the_daemons_command_comes_behind_the_dashes() {

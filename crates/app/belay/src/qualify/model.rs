@@ -222,6 +222,7 @@ pub mod tests {
     use super::*;
     use belay_faults::{Effect, FaultSignal};
     use belay_study::{Application, Judged, Told};
+    use snapbox::{assert_data_eq, file};
 
     pub fn experiment(policy: Tried, point: &str, good: bool) -> Experiment {
         Experiment {
@@ -291,6 +292,14 @@ pub mod tests {
         let policies = [Tried::Journal, Tried::Reconcile];
         all.policies = policies.map(|p| all.column(p, Tallies::default(), false, vec![])).to_vec();
         all.choose();
+    }
+
+    /// As docs/qualify.md has it.
+    #[test]
+    fn the_json_is_an_interface() {
+        let all = qualification(vec![experiment(Tried::Reconcile, "received", false)]);
+        let json = serde_json::to_string_pretty(&all).expect("JSON") + "\n";
+        assert_data_eq!(json, file!["../../tests/snapshots/qualify.json": Text].raw());
     }
 
     #[test]

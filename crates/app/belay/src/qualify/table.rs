@@ -114,6 +114,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 mod tests {
     use super::super::model::tests::{experiment, qualification};
     use super::*;
+    use snapbox::{assert_data_eq, file};
 
     #[test]
     fn the_table_counts_and_explains() {
@@ -124,16 +125,7 @@ mod tests {
             experiment(Tried::Journal, "received", true),
         ]);
         all.policies.reverse();
-        let text = text(&all);
-        let rows: Vec<_> = text.lines().collect();
-        assert_eq!(rows[0], "operation  request       reconcile  journal", "{text}");
-        assert_eq!(rows[1], "mkdir      MKDIR: mkdir  1/3 !      1/1", "{text}");
-        assert!(rows[2].starts_with("fallocate  not supported: Function not impl"), "{text}");
-        let told = "mkdir under reconcile: 2 of 3 went wrong; after-1 (chown) KILL: the application got: File exists; \
-                    expected: done\n  again: belay qualify --only mkdir/after-1/KILL\n";
-        assert!(text.contains(told), "{text}");
-        assert!(!text.contains("under journal:"), "{text}");
-        assert!(text.ends_with(&format!("{}\n", all.verdict)), "{text}");
+        assert_data_eq!(text(&all), file!["../../tests/snapshots/qualify.txt"].raw());
     }
 
     #[test]
