@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use belay_fixtures::table::unpadded;
+
 fn bench(args: &str, out: &Path) -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_belay-bench"));
     if !program.with_file_name("belay").is_file() && std::env::var_os("BELAY_BIN").is_none() {
@@ -105,12 +107,12 @@ fn tables_come_out_of_short_runs() {
         ("membrane.md", "| fuse2fs-ext2 | sort |"),
         ("recovery.md", "| 300 changes of times |"),
     ] {
-        let text = std::fs::read_to_string(dir.path().join(page)).unwrap();
+        let text = unpadded(&std::fs::read_to_string(dir.path().join(page)).unwrap());
         assert!(text.contains(row), "{text}");
     }
     // Beside them, `report` finds its own results or none, but is not put off.
     let report = format!("report --in {}", dir.path().display());
     bench(&report, &dir.path().join("page"));
-    let page = std::fs::read_to_string(dir.path().join("page/benchmarks.md")).unwrap();
+    let page = unpadded(&std::fs::read_to_string(dir.path().join("page/benchmarks.md")).unwrap());
     assert!(page.contains("Table 6") && page.contains("| fuse2fs-ext2 | sort |"), "{page}");
 }

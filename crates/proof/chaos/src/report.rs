@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use belay_fixtures::table::{numbers, tabulate, words};
 use belay_fixtures::{Kind, find_number};
 use serde::Serialize;
 use serde_json::Value;
@@ -152,20 +153,22 @@ impl Report {
         let mut text = format!(
             "Random operations on a held mount are compared, answer by answer and at the end tree by tree, with a bare mount of \
              the same daemon that nobody kills. The daemon is killed at random instants, also in recoveries.\n\n\
-             \u{20}   {}\n\nThe seed is {seed}.\n\n\
-             | daemon | operations | kills | divergences | errors | blackout median / p99 / max |\n|---|---:|---:|---:|---:|---:|\n",
+             \u{20}   {}\n\nThe seed is {seed}.\n\n",
             command_line()
         );
-        for one in &self.fixtures {
-            let FixtureReport { fixture, ops, kills, divergences, errors, blackout, .. } = one;
-            text += &format!(
-                "| {fixture} | {ops} | {kills} | {divergences} | {errors} | {blackout} |\n"
-            );
-        }
-        text += &format!(
-            "| total | {} | {} | {} | {} | |\n",
-            self.ops, self.kills, self.divergences, self.errors
-        );
+        let counts =
+            ["operations", "kills", "divergences", "errors", "blackout median / p99 / max"];
+        let columns = [vec![words("daemon")], counts.map(numbers).to_vec()].concat();
+        let row = |name: String, counts: [u64; 4], blackout: String| {
+            [vec![name], counts.map(|count| count.to_string()).to_vec(), vec![blackout]].concat()
+        };
+        let rows = self.fixtures.iter().map(|one| {
+            let counts = [one.ops, one.kills, one.divergences, one.errors];
+            row(one.fixture.to_string(), counts, one.blackout.to_string())
+        });
+        let sums = [self.ops, self.kills, self.divergences, self.errors];
+        let total = row("total".to_owned(), sums, String::new());
+        text += &tabulate(&columns, rows.chain([total]));
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 }

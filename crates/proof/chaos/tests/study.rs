@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use belay_fixtures::table::unpadded;
 use serde_json::Value;
 
 /// Mounting takes root and the device.
@@ -57,7 +58,7 @@ fn a_bare_daemon_survives_nothing() {
     let torn = which(&study, |e| e["consistent"] == false);
     let points = ["after-1 KILL", "after-1 SEGV", "before-2 KILL", "before-2 SEGV"];
     assert_eq!(torn, points.map(|point| format!("mkdir {point}")));
-    let page = std::fs::read_to_string(out.path().join("controlled.md")).unwrap();
+    let page = unpadded(&std::fs::read_to_string(out.path().join("controlled.md")).unwrap());
     assert!(
         page.contains("| mkdir | MKDIR: mkdir, chown | √ 2, × 12 | √ 10, × 4 | × 14 |"),
         "{page}"

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use belay_fixtures::table::unpadded;
+
 fn study(args: &str, out: &Path) -> Option<(Output, serde_json::Value)> {
     let program = Path::new(env!("CARGO_BIN_EXE_belay-chaos"));
     if !program.with_file_name("belay").is_file() && std::env::var_os("BELAY_BIN").is_none() {
@@ -36,7 +38,7 @@ fn crashes_are_survived_held_and_not_bare() {
         let wrong = control["wrong"].as_array().unwrap();
         assert!(control["crashes"] == 0 || !wrong.is_empty(), "{control}");
     }
-    let table = std::fs::read_to_string(dir.path().join("random.md")).unwrap();
+    let table = unpadded(&std::fs::read_to_string(dir.path().join("random.md")).unwrap());
     assert!(table.contains("| bindfs | 5 of 5 | - | 5 of 5 | - |"), "{table}");
     assert!(table.contains("| avfs | 5 of 5 | 100 of 100 | 5 of 5 | 100 of 100 |"), "{table}");
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use belay_fixtures::table::{numbers, tabulate, words};
+
 use super::model::{RecoveryCase, RecoveryFixture, RecoveryRun, Series};
 use crate::stats::median;
 
@@ -61,16 +63,25 @@ pub fn markdown(run: &RecoveryRun, foot: &str) -> String {
 
 fn table(text: &mut String, fixture: &RecoveryFixture) {
     let bare = median(&fixture.bare_start_us);
-    let _ = write!(
-        text,
-        "#### {}\n\nStart of the bare daemon: {} ms.\n\n\
-         | at the crash | pause: mean | median | p99 | until the shim is loaded | start | op-log and in flight | requests done again \
-         | done again | belay's own | own, per request | CPU of the successor | files open again | paper |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-        fixture.fixture,
-        ms(bare)
-    );
-    for case in &fixture.cases {
+    let _ =
+        write!(text, "#### {}\n\nStart of the bare daemon: {} ms.\n\n", fixture.fixture, ms(bare));
+    let measured = [
+        "pause: mean",
+        "median",
+        "p99",
+        "until the shim is loaded",
+        "start",
+        "op-log and in flight",
+        "requests done again",
+        "done again",
+        "belay's own",
+        "own, per request",
+        "CPU of the successor",
+        "files open again",
+        "paper",
+    ];
+    let columns = [vec![words("at the crash")], measured.map(numbers).to_vec()].concat();
+    let rows = fixture.cases.iter().map(|case| {
         let pauses = case.samples(|c| c.pause_us);
         let amount = match case.series {
             Series::Empty => "nothing".to_owned(),
@@ -78,25 +89,24 @@ fn table(text: &mut String, fixture: &RecoveryFixture) {
         };
         let reopened =
             (case.series == Series::Sessions).then(|| median_of(case, |c| c.reopened_us));
-        let _ = writeln!(
-            text,
-            "| {amount} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        vec![
+            amount,
             ms(mean(&pauses)),
             ms(median(&pauses)),
             ms(case.spread(|c| c.pause_us).map(|s| s.p99)),
             ms(median_of(case, |c| c.attached_us)),
             ms(median_of(case, |c| c.start_us)),
             ms(median_of(case, |c| c.settle_us)),
-            median_of(case, |c| c.records as f64).unwrap_or(0.0),
+            median_of(case, |c| c.records as f64).unwrap_or(0.0).to_string(),
             ms(median_of(case, |c| c.daemon_us)),
             ms(bare.and_then(|bare| case.own_us(bare))),
             case.own_per_record_us().map_or("-".to_owned(), |us| format!("{us:.2} us")),
             ms(median_of(case, |c| c.cpu_us)),
             ms(reopened.flatten()),
             case.series.paper(case.size).map_or("-".to_owned(), |ms| format!("{ms}")),
-        );
-    }
-    text.push('\n');
+        ]
+    });
+    let _ = writeln!(text, "{}", tabulate(&columns, rows));
     for series in Series::ALL {
         let cases: Vec<_> = fixture.cases.iter().filter(|case| case.series == series).collect();
         if let Some(told) = growth(&cases, bare) {
@@ -150,6 +160,7 @@ fn growth(cases: &[&RecoveryCase], bare: Option<f64>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::recovery::model::Crash;
+    use belay_fixtures::table::unpadded;
 
     fn case(size: u64, pause_us: f64) -> RecoveryCase {
         let crash = Crash { pause_us, ..Crash::default() };
@@ -181,6 +192,7 @@ mod tests {
         };
         let mut text = String::new();
         table(&mut text, &fixture);
+        let text = unpadded(&text);
         assert!(text.contains("| 10 MB of new files | 10.00 | 10.00 | 10.00 |"), "{text}");
         assert!(text.contains("40 MB of new files (18.0 ms, paper 16.1)"), "{text}");
     }

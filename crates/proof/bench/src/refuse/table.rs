@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use belay_fixtures::table::{Column, numbers, tabulate, words};
+
 use super::model::{RefuseCase, RefuseRun};
 use crate::model::CostCase;
 use crate::stats::geometric_mean;
@@ -121,15 +123,12 @@ pub fn markdown(paper: &Paper, run: &RefuseRun, foot: &str) -> String {
         }
         let _ = write!(
             text,
-            "### {what} (Table {table})\n\n\
-             | file system | benchmark | bare | held | overhead | 95 % interval | middle half of the pairs | pairs \
-             | bare against bare | paper: without | with {} | overhead |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-            paper.with
+            "### {what} (Table {table})\n\n{}",
+            tabulate(
+                &columns(paper),
+                cases.iter().map(|(fixture, case)| row(paper, fixture, case))
+            )
         );
-        for (fixture, case) in &cases {
-            row(&mut text, paper, fixture, case);
-        }
         let mut parameters: Vec<String> = Vec::new();
         for (_, case) in &cases {
             let line = format!("- {}: {}", case.result.op, case.parameters);
@@ -169,27 +168,44 @@ fn in_all(cases: &[(&str, &RefuseCase)]) -> String {
     format!("Geometric mean of the {} rows, held over bare: {mean}{highest}.", cases.len())
 }
 
-fn row(text: &mut String, paper: &Paper, fixture: &str, case: &RefuseCase) {
+fn columns(paper: &Paper) -> Vec<Column> {
+    let with = format!("with {}", paper.with);
+    let measured = [
+        "bare",
+        "held",
+        "overhead",
+        "95 % interval",
+        "middle half of the pairs",
+        "pairs",
+        "bare against bare",
+        "paper: without",
+        &with,
+        "overhead",
+    ];
+    [vec![words("file system"), words("benchmark")], measured.map(numbers).to_vec()].concat()
+}
+
+fn row(paper: &Paper, fixture: &str, case: &RefuseCase) -> Vec<String> {
     let RefuseCase { result, control, .. } = case;
     let control = control.as_ref().map_or("-".to_owned(), |control| {
         format!("{} ({})", percent(control.estimate.ratio), interval(control))
     });
-    let theirs =
-        paper.seconds(fixture, &result.op).map_or("- | - | -".to_owned(), |(without, with)| {
-            format!("{without} s | {with} s | {}", percent(with / without))
-        });
-    let _ = writeln!(
-        text,
-        "| {fixture} | {} | {:.3} s | {:.3} s | {} | {} | {} to {} | {} | {control} | {theirs} |",
-        result.op,
-        result.bare_us / 1e6,
-        result.held_us / 1e6,
+    let theirs = paper.seconds(fixture, &result.op).map_or_else(
+        || ["-"; 3].map(str::to_owned),
+        |(without, with)| [format!("{without} s"), format!("{with} s"), percent(with / without)],
+    );
+    let ours = [
+        fixture.to_owned(),
+        result.op.clone(),
+        format!("{:.3} s", result.bare_us / 1e6),
+        format!("{:.3} s", result.held_us / 1e6),
         percent(result.estimate.ratio),
         interval(result),
-        percent(result.ratios.q1),
-        percent(result.ratios.q3),
-        result.ratios.count,
-    );
+        format!("{} to {}", percent(result.ratios.q1), percent(result.ratios.q3)),
+        result.ratios.count.to_string(),
+        control,
+    ];
+    ours.into_iter().chain(theirs).collect()
 }
 
 #[cfg(test)]

@@ -52,19 +52,19 @@ impl Counts {
     }
 
     /// As cells of a table's row.
-    pub fn cells(&self) -> String {
-        let journals = format!("{}, {}, {}", self.applied, self.dropped, self.nothing);
-        let (durable, found) = (self.durable, self.found);
-        format!(
-            "| {} | {} | {} | {} | {} | {journals} | {} | {durable} | {found} | {} |",
-            self.cuts,
-            self.ended,
-            self.also,
-            self.undecided,
-            self.in_repairs,
-            self.images,
-            self.wrong
-        )
+    pub fn cells(&self) -> Vec<String> {
+        vec![
+            self.cuts.to_string(),
+            self.ended.to_string(),
+            self.also.to_string(),
+            self.undecided.to_string(),
+            self.in_repairs.to_string(),
+            format!("{}, {}, {}", self.applied, self.dropped, self.nothing),
+            self.images.to_string(),
+            self.durable.to_string(),
+            self.found.to_string(),
+            self.wrong.to_string(),
+        ]
     }
 
     /// Adds those of another fixture.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use belay_fixtures::table::{tabulate, words};
 use belay_study::{Application, OPERATIONS, table};
 
 use super::model::{Experiment, Study};
@@ -30,14 +31,12 @@ pub fn markdown(study: &Study) -> String {
     fixtures.dedup();
     for fixture in fixtures {
         let _ = writeln!(text, "## {fixture}\n");
-        let mut head = "| operation | request |".to_owned();
-        let mut rule = "| --- | --- |".to_owned();
+        let mut columns = vec![words("operation"), words("request")];
         for column in &study.columns {
-            let name = column.name();
-            let _ = write!(head, " {name}: application | consistent | usable |");
-            rule += " --- | --- | --- |";
+            let first = format!("{}: application", column.name());
+            columns.extend([words(first), words("consistent"), words("usable")]);
         }
-        let _ = writeln!(text, "{head}\n{rule}");
+        let mut rows = Vec::new();
         for op in OPERATIONS {
             let runs =
                 || study.dry_runs.iter().filter(|r| r.fixture == fixture && r.operation == op.name);
@@ -47,7 +46,7 @@ pub fn markdown(study: &Study) -> String {
             // As the first column has it; belay may add effects of its own.
             let request = runs().find_map(|o| o.run.title());
             let request = request.unwrap_or_else(|| "none".to_owned());
-            let _ = write!(text, "| {} | {request} |", op.name);
+            let mut row = vec![op.name.to_owned(), request];
             for column in &study.columns {
                 let cell: Vec<_> = study
                     .experiments
@@ -57,12 +56,11 @@ pub fn markdown(study: &Study) -> String {
                     })
                     .filter(|e| e.crash.reached)
                     .collect();
-                let cells = cells(&cell);
-                let _ = write!(text, " {} |", cells.join(" | "));
+                row.extend(cells(&cell));
             }
-            text.push('\n');
+            rows.push(row);
         }
-        text.push('\n');
+        let _ = writeln!(text, "{}", tabulate(&columns, rows));
     }
     text + &summary(study)
 }
@@ -153,6 +151,7 @@ pub fn account(e: &Experiment) -> String {
 mod tests {
     use belay_faults::FaultSignal;
     use belay_fixtures::Kind;
+    use belay_fixtures::table::unpadded;
     use belay_study::{Crash, DryRun, Judged, Told};
 
     use super::*;
@@ -211,7 +210,7 @@ mod tests {
             experiments,
             troubles: Vec::new(),
         };
-        let text = markdown(&study);
+        let text = unpadded(&markdown(&study));
         assert!(
             text.contains("| mkdir | MKDIR | e 1 | √ 1 | × 1 | √ 2, e 1 | √ 3 | √ 2, × 1 |"),
             "{text}"

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use belay_fixtures::Kind;
+use belay_fixtures::table::{numbers, tabulate, words};
 use belay_study::{Application, table};
 
 use super::model::{Experiment, Study};
@@ -38,29 +39,24 @@ pub fn markdown(study: &Study) -> String {
         format!("# Crashes on disk images\n\n{LEGEND}\n\n{}\n{PAPER}\n\n", overview(study));
     for fixture in fixtures(study) {
         let _ = writeln!(text, "## {fixture}\n");
-        let mut head = "| operation | request of the bare daemon |".to_owned();
-        let mut rule = "| --- | --- |".to_owned();
+        let mut columns = vec![words("operation"), words("request of the bare daemon")];
         for column in &study.columns {
-            let _ = write!(head, " {}: crashes |", column.name());
-            rule += " ---: |";
-            for judgement in judgements(*column) {
-                let _ = write!(head, " {} |", judgement.0);
-                rule += " ---: |";
-            }
+            columns.push(numbers(format!("{}: crashes", column.name())));
+            columns.extend(judgements(*column).iter().map(|judgement| numbers(judgement.0)));
         }
-        let _ = writeln!(text, "{head}\n{rule}");
+        let mut rows = Vec::new();
         for name in operations(study, fixture) {
             let of = |e: &&Experiment| e.fixture == fixture && operation(e) == name;
             let request = request(study, fixture, &name);
-            let _ = write!(text, "| {name} | {request} |");
+            let mut row = vec![name.clone(), request];
             for column in &study.columns {
                 let all: Vec<_> =
                     study.experiments.iter().filter(of).filter(|e| e.column == *column).collect();
-                let _ = write!(text, " {} |", cells(&all, *column));
+                row.extend(cells(&all, *column));
             }
-            text.push('\n');
+            rows.push(row);
         }
-        text.push('\n');
+        let _ = writeln!(text, "{}", tabulate(&columns, rows));
     }
     text + &summary(study)
 }
@@ -119,7 +115,7 @@ fn judgements(column: Column) -> Vec<Judgement> {
 }
 
 /// How many crashes there were, and of how many each judgement is good.
-fn cells(experiments: &[&Experiment], column: Column) -> String {
+fn cells(experiments: &[&Experiment], column: Column) -> Vec<String> {
     let reached: Vec<_> = experiments.iter().filter(|e| e.crash.reached).collect();
     let mut cells = vec![reached.len().to_string()];
     cells.extend(judgements(column).iter().map(|(_, holds)| {
@@ -131,14 +127,15 @@ fn cells(experiments: &[&Experiment], column: Column) -> String {
     if reached.is_empty() {
         cells[0] = "–".to_owned();
     }
-    cells.join(" | ")
+    cells
 }
 
 /// A line for each file system and way to run it.
 fn overview(study: &Study) -> String {
-    let mut text = "| file system | daemon | crashes | detected | unaware | checker | tree | usable | all of these |\n\
-                    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-        .to_owned();
+    let counts = ["crashes", "detected", "unaware", "checker", "tree", "usable", "all of these"];
+    let columns =
+        [vec![words("file system"), words("daemon")], counts.map(numbers).to_vec()].concat();
+    let mut rows = Vec::new();
     for fixture in fixtures(study) {
         for column in &study.columns {
             let of = |e: &&Experiment| e.fixture == fixture && e.column == *column;
@@ -152,17 +149,17 @@ fn overview(study: &Study) -> String {
                 Column::Restart => "restarted only",
                 Column::Belay => "belay",
             };
-            let cells = cells(&all, *column);
-            let cells = match (column, cells.split_once(" | ")) {
-                (Column::Bare | Column::Restart, Some((count, rest))) => {
-                    format!("{count} | – | {rest}")
-                }
-                _ => cells,
-            };
-            let _ = writeln!(text, "| {fixture} | {how} | {cells} | {} |", good.count());
+            let mut row = vec![fixture.to_string(), how.to_owned()];
+            row.extend(cells(&all, *column));
+            if *column != Column::Belay {
+                // Nothing of theirs detects.
+                row.insert(3, "–".to_owned());
+            }
+            row.push(good.count().to_string());
+            rows.push(row);
         }
     }
-    text
+    tabulate(&columns, rows)
 }
 
 /// What is to be looked into.
@@ -229,6 +226,7 @@ pub fn account(e: &Experiment) -> String {
 #[cfg(test)]
 mod tests {
     use belay_faults::FaultSignal;
+    use belay_fixtures::table::unpadded;
     use belay_study::{Crash, DryRun, Judged, Told};
 
     use super::*;
@@ -298,7 +296,7 @@ mod tests {
             troubles: Vec::new(),
         };
         assert!(!study.is_good());
-        let text = markdown(&study);
+        let text = unpadded(&markdown(&study));
         assert!(
             text.contains("| mkdir | MKDIR | 1 | 1 | 0 | 0 | 1 | 2 | 2 | 2 | 1 | 1 | 2 |"),
             "{text}"

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use belay_fixtures::Kind;
+use belay_fixtures::table::{numbers, tabulate, words};
 use belay_workloads::{Name, Scale, Workload};
 use serde::Serialize;
 
@@ -151,15 +152,15 @@ impl Table {
         let mut names: Vec<Name> = self.cells.iter().map(|cell| cell.workload).collect();
         names.sort_unstable();
         names.dedup();
-        let mut text = String::from("| file system |");
-        names.iter().for_each(|name| text += &format!(" {name} | paper |"));
-        text += " the bare daemon, after one crash |\n|---|";
-        names.iter().for_each(|_| text += "---:|---:|");
-        text += "---|\n";
+        let mut columns = vec![words("file system")];
+        for name in &names {
+            columns.extend([numbers(name.to_string()), numbers("paper")]);
+        }
+        columns.push(words("the bare daemon, after one crash"));
         let mut fixtures: Vec<Kind> = self.cells.iter().map(|cell| cell.fixture).collect();
         fixtures.dedup();
-        for fixture in fixtures {
-            text += &format!("| {fixture} |");
+        let rows = fixtures.into_iter().map(|fixture| {
+            let mut row = vec![fixture.to_string()];
             let find = |name: &Name| {
                 self.cells
                     .iter()
@@ -171,13 +172,15 @@ impl Table {
                 });
                 let studied = matches!(fixture, Kind::Ntfs3g | Kind::Sshfs | Kind::Avfs);
                 let theirs = if studied { format!("{PAPER} of {PAPER}") } else { "-".to_owned() };
-                text += &format!(" {ours} | {theirs} |");
+                row.extend([ours, theirs]);
             }
             let control =
                 |name: &Name| find(name).map(|cell| format!("{name} {}", cell.control_text()));
             let controls: Vec<_> = names.iter().filter_map(control).collect();
-            text += &format!(" {} |\n", controls.join(", "));
-        }
+            row.push(controls.join(", "));
+            row
+        });
+        let mut text = tabulate(&columns, rows);
         text += "\nSurvived crashes of those injected at random moments of the work.\n";
         let mut told: Vec<String> = Vec::new();
         for cell in &self.cells {
@@ -193,6 +196,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belay_fixtures::table::unpadded;
 
     fn run(crashes: u64, wrong: &[&str]) -> Run {
         Run {
@@ -222,7 +226,8 @@ mod tests {
         assert!(!cell.is_good());
         let mut table = Table::new(Scale::Tiny, 100, 1, "auto");
         table.cells.push(cell);
-        assert!(table.markdown().contains("| sshfs | 60 of 100 | 100 of 100 | sort failed |"));
+        let page = unpadded(&table.markdown());
+        assert!(page.contains("| sshfs | 60 of 100 | 100 of 100 | sort failed |"), "{page}");
     }
 
     #[test]
