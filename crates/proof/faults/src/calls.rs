@@ -160,9 +160,20 @@ fn link(process: Pid, fd: u64) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/fd/{fd}")).ok()
 }
 
-/// Whether a descriptor is the FUSE device.
+/// Whether a descriptor is the FUSE device. Behind a relay of belay's it is a socket.
 pub(crate) fn is_device(process: Pid, fd: u64) -> bool {
-    link(process, fd).is_some_and(|path| path.as_os_str() == "/dev/fuse")
+    link(process, fd).is_some_and(|path| {
+        let name = path.as_os_str().as_encoded_bytes();
+        name == b"/dev/fuse" || name.starts_with(b"socket:") && is_behind_relay(process)
+    })
+}
+
+/// Whether it is a relay of belay's that has started the process.
+fn is_behind_relay(process: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default();
+    let line = std::fs::read(format!("/proc/{}/cmdline", parent.trim())).unwrap_or_default();
+    line.starts_with(b"belay\0relay\0")
 }
 
 /// Whether what is written to a descriptor is seen by anybody else. Not so: the device, words on standard output and
@@ -173,7 +184,7 @@ fn leads_out(process: Pid, fd: u64) -> bool {
     }
     let Some(target) = link(process, fd) else { return false };
     let name = target.as_os_str().as_encoded_bytes();
-    if name == b"/dev/fuse" || name.starts_with(b"anon_inode:") {
+    if is_device(process, fd) || name.starts_with(b"anon_inode:") {
         return false;
     }
     if !name.starts_with(b"pipe:") {

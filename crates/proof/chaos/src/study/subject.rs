@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_fixtures::process::wait_for_exit;
+use belay_fixtures::process::{behind_relay, wait_for_exit};
 use belay_fixtures::{Fixture, FixtureOptions, Kind, find_number, mounts};
 use belay_study::{Look, Snapshot, Source, Subject, User};
 use serde_json::Value;
@@ -106,7 +106,7 @@ impl Subject for Mounted {
     }
 
     fn daemon_pid(&self) -> Result<u32> {
-        self.fixture.daemon_pid()
+        behind_relay(self.fixture.daemon_pid()?)
     }
 
     fn supervisor_pid(&self) -> Result<u32> {
@@ -140,7 +140,7 @@ impl Subject for Mounted {
 
     /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's.
     fn user(&self) -> User {
-        let own = matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat);
+        let own = matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat | Kind::Zoo(_));
         if own { User::Own } else { User::ORDINARY }
     }
 
