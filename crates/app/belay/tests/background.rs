@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Places of a mount, which is ended with them.
-struct Places {
+/// Directories of a mount, which is ended with them.
+struct Scratch {
     dir: tempfile::TempDir,
     mount: PathBuf,
     state: PathBuf,
 }
 
-impl Places {
+impl Scratch {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
         let base = dir.path().canonicalize().expect("canonical");
@@ -58,7 +58,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for Scratch {
     fn drop(&mut self) {
         if self.status() != Value::Null {
             self.ask(&["stop", "--force"]);
@@ -93,38 +93,38 @@ fn s112_it_returns_when_the_mount_serves() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let output = places.start(&[]);
+    let scratch = Scratch::new();
+    let output = scratch.start(&[]);
     let said = text(&output);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains(&format!("mounted at {}", places.mount.display())), "{said}");
+    assert!(said.contains(&format!("mounted at {}", scratch.mount.display())), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert_eq!(places.read(), "content\n");
-    let status = places.status();
+    assert_eq!(scratch.read(), "content\n");
+    let status = scratch.status();
     assert_eq!(status["state"], "serving", "{status}");
     // No process of it is in the session of whoever has started it.
     let own = session(&std::process::id().into());
     for of in ["daemon", "supervisor", "keeper"] {
         assert_ne!(session(&status[of]["pid"]), own, "{of}: {status}");
     }
-    let output = places.ask(&["crash"]);
+    let output = scratch.ask(&["crash"]);
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(places.read(), "content\n");
+    assert_eq!(scratch.read(), "content\n");
     let log = PathBuf::from(status["log"].as_str().expect("a log"));
     let told = std::fs::read_to_string(&log).expect("the log");
     assert!(told.contains("killed by SIGKILL") && told.contains("mounted at"), "{told}");
-    let output = places.ask(&["restart"]);
+    let output = scratch.ask(&["restart"]);
     assert!(output.status.success(), "{}", text(&output));
-    let status = places.status();
+    let status = scratch.status();
     assert_eq!(
         (&status["crashes"], &status["planned"], &status["restarts"]),
         (&2.into(), &2.into(), &1.into())
     );
-    assert!(text(&places.ask(&["status"])).contains("1 (1 asked for), besides 1 restart"));
-    let output = places.ask(&["stop"]);
-    assert_eq!(text(&output), format!("stopped: {} (bindfs)\n", places.mount.display()));
+    assert!(text(&scratch.ask(&["status"])).contains("1 (1 asked for), besides 1 restart"));
+    let output = scratch.ask(&["stop"]);
+    assert_eq!(text(&output), format!("stopped: {} (bindfs)\n", scratch.mount.display()));
     // What has ended is known to have been there.
-    let said = text(&places.ask(&["status"]));
+    let said = text(&scratch.ask(&["status"]));
     assert!(
         said.contains("has ended")
             && said.contains(log.parent().and_then(Path::to_str).expect("a folder")),
@@ -155,21 +155,21 @@ fn s112_a_start_that_fails_is_told() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    std::fs::remove_dir_all(places.source()).expect("remove");
-    let output = places.start(&[]);
+    let scratch = Scratch::new();
+    std::fs::remove_dir_all(scratch.source()).expect("remove");
+    let output = scratch.start(&[]);
     let mut command = belay();
-    command.args(["run", "--", "bindfs", "-f"]).arg(places.source()).arg(&places.mount);
-    let foreground = run(command.env("BELAY_STATE_DIR", &places.state));
+    command.args(["run", "--", "bindfs", "-f"]).arg(scratch.source()).arg(&scratch.mount);
+    let foreground = run(command.env("BELAY_STATE_DIR", &scratch.state));
     assert!(!output.status.success(), "{}", text(&output));
     assert_eq!(output.status.code(), foreground.status.code());
     assert_eq!(text(&output), text(&foreground));
     assert!(text(&output).contains("Not started again"), "{}", text(&output));
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
     // What is refused before is so at once.
     let mut command = belay();
     command.args(["run", "--background", "--", "no-such-daemon"]);
-    let output = run(command.env("BELAY_STATE_DIR", &places.state));
+    let output = run(command.env("BELAY_STATE_DIR", &scratch.state));
     assert!(!output.status.success() && text(&output).contains("no such program"));
 }
 
@@ -179,8 +179,8 @@ fn s112_it_outlives_its_terminal() {
     if !can_hold() || run(Command::new("script").arg("--version")).stdout.is_empty() {
         return;
     }
-    let places = Places::new();
-    let log = places.mount.with_file_name("log of it");
+    let scratch = Scratch::new();
+    let log = scratch.mount.with_file_name("log of it");
     std::fs::write(&log, "from before\n").expect("write");
     let words = [
         env!("CARGO_BIN_EXE_belay"),
@@ -189,41 +189,41 @@ fn s112_it_outlives_its_terminal() {
         "--log-file",
         &format!("'{}'", log.display()),
         "-- bindfs",
-        &places.source().display().to_string(),
-        &places.mount.display().to_string(),
+        &scratch.source().display().to_string(),
+        &scratch.mount.display().to_string(),
     ];
     // script(1) has a terminal of its own for what it starts, and closes it when the shell there has ended.
     let mut command = Command::new("script");
-    command.args(["-qec", &words.join(" "), "/dev/null"]).env("BELAY_STATE_DIR", &places.state);
+    command.args(["-qec", &words.join(" "), "/dev/null"]).env("BELAY_STATE_DIR", &scratch.state);
     let output = run(&command);
     assert!(output.status.success() && text(&output).contains("mounted at"), "{}", text(&output));
     assert!(!text(&output).contains("from before"), "{}", text(&output));
-    assert_eq!(places.read(), "content\n");
-    let status = places.status();
+    assert_eq!(scratch.read(), "content\n");
+    let status = scratch.status();
     assert_eq!(status["log"], log.display().to_string(), "{status}");
     let terminal = format!("/proc/{}/stat", status["keeper"]["pid"]);
     let line = std::fs::read_to_string(terminal).expect("a process");
     let (_, rest) = line.rsplit_once(')').expect("a name");
     assert_eq!(rest.split_ascii_whitespace().nth(4), Some("0"), "a terminal: {line}");
-    let output = places.ask(&["stop"]);
+    let output = scratch.ask(&["stop"]);
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
     let told = std::fs::read_to_string(&log).expect("the log");
     assert!(told.starts_with("from before\n") && told.contains("mounted at"), "{told}");
 }
 
 /// Starts `belay run --background` of what never mounts, and waits until that is started. Gives it with the status of the mount.
-fn start_of_nothing(places: &Places) -> (Child, Value) {
+fn start_of_nothing(scratch: &Scratch) -> (Child, Value) {
     let mut command = belay();
     command
         .args(["run", "--background", "--", "sleep", "1000"])
-        .env("BELAY_STATE_DIR", &places.state);
-    let said = std::fs::File::create(places.mount.with_file_name("said")).expect("a file");
+        .env("BELAY_STATE_DIR", &scratch.state);
+    let said = std::fs::File::create(scratch.mount.with_file_name("said")).expect("a file");
     let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("belay");
     let limit = Instant::now() + Duration::from_secs(60);
     let status = || {
         let all =
-            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &places.state)));
+            text(&run(belay().args(["status", "--json"]).env("BELAY_STATE_DIR", &scratch.state)));
         let all: Value = serde_json::from_str(&all).unwrap_or(Value::Null);
         all["mounts"][0].clone()
     };
@@ -235,8 +235,8 @@ fn start_of_nothing(places: &Places) -> (Child, Value) {
     (child, now)
 }
 
-fn said(places: &Places) -> String {
-    std::fs::read_to_string(places.mount.with_file_name("said")).expect("what was said")
+fn said(scratch: &Scratch) -> String {
+    std::fs::read_to_string(scratch.mount.with_file_name("said")).expect("what was said")
 }
 
 /// S112: Ctrl-C while the daemon starts means the mount that is to be. Nothing serves then, and the exit status says so.
@@ -249,13 +249,13 @@ fn s112_a_start_is_broken_off() {
         (rustix::process::Signal::INT, 130, "SIGINT"),
         (rustix::process::Signal::TERM, 143, "SIGTERM"),
     ] {
-        let places = Places::new();
-        let (child, _) = start_of_nothing(&places);
+        let scratch = Scratch::new();
+        let (child, _) = start_of_nothing(&scratch);
         common::signal(i32::try_from(child.id()).expect("a pid"), signal);
         assert_eq!(end(child), Some(code));
-        let said = said(&places);
+        let said = said(&scratch);
         assert!(said.contains(&format!("broken off by {name}")), "{said}");
-        assert_eq!(places.entries(), 0);
+        assert_eq!(scratch.entries(), 0);
     }
 }
 
@@ -266,13 +266,13 @@ fn s112_a_start_is_broken_off_whose_keeper_is_killed() {
         return;
     }
     for _ in 0..3 {
-        let places = Places::new();
-        let (child, status) = start_of_nothing(&places);
+        let scratch = Scratch::new();
+        let (child, status) = start_of_nothing(&scratch);
         let keeper = i32::try_from(status["keeper"]["pid"].as_i64().expect("a pid"));
         common::signal(keeper.expect("a pid"), rustix::process::Signal::KILL);
         common::signal(i32::try_from(child.id()).expect("a pid"), rustix::process::Signal::INT);
-        assert_eq!(end(child), Some(130), "{}", said(&places));
-        assert_eq!(places.entries(), 0);
+        assert_eq!(end(child), Some(130), "{}", said(&scratch));
+        assert_eq!(scratch.entries(), 0);
     }
 }
 
@@ -285,8 +285,8 @@ fn s112_a_start_whose_belay_has_ended_is_told() {
     let pid = |status: &Value, of: &str| {
         i32::try_from(status[of]["pid"].as_i64().expect("a pid")).expect("a pid")
     };
-    let places = Places::new();
-    let (child, status) = start_of_nothing(&places);
+    let scratch = Scratch::new();
+    let (child, status) = start_of_nothing(&scratch);
     let (keeper, supervisor) = (pid(&status, "keeper"), pid(&status, "supervisor"));
     for process in [keeper, supervisor] {
         common::signal(process, rustix::process::Signal::STOP);
@@ -295,17 +295,17 @@ fn s112_a_start_whose_belay_has_ended_is_told() {
         common::signal(process, rustix::process::Signal::KILL);
     }
     assert_eq!(end(child), Some(1));
-    let told = said(&places);
+    let told = said(&scratch);
     assert!(told.contains("killed by SIGKILL") && told.contains("nothing serves"), "{told}");
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
 
-    let places = Places::new();
-    let (child, status) = start_of_nothing(&places);
+    let scratch = Scratch::new();
+    let (child, status) = start_of_nothing(&scratch);
     common::signal(pid(&status, "supervisor"), rustix::process::Signal::TERM);
     assert_eq!(end(child), Some(1));
-    let told = said(&places);
+    let told = said(&scratch);
     assert!(told.contains("ended before it served"), "{told}");
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
 }
 
 /// S112: a log is a file that the user has named: what was in it stays, and what is no such file is refused.
@@ -314,26 +314,26 @@ fn s112_a_log_is_appended_to_and_no_link() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let at = |name: &str| places.mount.with_file_name(name);
+    let scratch = Scratch::new();
+    let at = |name: &str| scratch.mount.with_file_name(name);
     std::fs::write(at("theirs"), "theirs\n").expect("write");
     std::os::unix::fs::symlink(at("theirs"), at("link")).expect("link");
     let link = at("link").display().to_string();
     for (log, why) in [(link.as_str(), "symbolic link"), ("/dev/null", "no regular file")] {
-        let output = places.start(&["--log-file", log]);
+        let output = scratch.start(&["--log-file", log]);
         let said = text(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(why) && said.contains("--log-file"), "{said}");
     }
     assert_eq!(std::fs::read_to_string(at("theirs")).expect("read"), "theirs\n");
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
     // More than a log of belay's own has.
     let before = "from before\n".repeat(500_000);
     std::fs::write(at("log"), &before).expect("write");
     let log = at("log").display().to_string();
-    let output = places.start(&["--log-file", &log]);
+    let output = scratch.start(&["--log-file", &log]);
     assert!(output.status.success(), "{}", text(&output));
-    assert!(places.ask(&["crash"]).status.success() && places.ask(&["stop"]).status.success());
+    assert!(scratch.ask(&["crash"]).status.success() && scratch.ask(&["stop"]).status.success());
     let told = std::fs::read_to_string(at("log")).expect("read");
     let rest = told.strip_prefix(&before).expect("what was there before");
     assert!(rest.contains("mounted at") && rest.contains("killed by SIGKILL"), "{rest}");
@@ -345,23 +345,23 @@ fn s112_what_the_daemon_has_of_who_starts_it() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
+    let scratch = Scratch::new();
     let mut command = Command::new("sh");
     let script = "cd \"$1\"; umask 027; shift; echo words | exec \"$@\"";
-    command.args(["-c", script, "sh"]).arg(places.source());
+    command.args(["-c", script, "sh"]).arg(scratch.source());
     command.arg(env!("CARGO_BIN_EXE_belay")).args(["run", "--background", "--", "bindfs", "-f"]);
-    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    command.arg(scratch.source()).arg(&scratch.mount).env("BELAY_STATE_DIR", &scratch.state);
     let output = run(&command);
     assert!(output.status.success(), "{}", text(&output));
     for life in 0..2 {
-        let status = places.status();
+        let status = scratch.status();
         let proc = PathBuf::from(format!("/proc/{}", status["daemon"]["pid"]));
         let link = |name: &str| std::fs::read_link(proc.join(name)).expect("a link");
         assert_eq!(link("fd/0"), Path::new("/dev/null"), "life {life}");
-        assert_eq!(link("cwd"), places.source(), "life {life}");
-        assert!(places.ask(&["crash"]).status.success());
+        assert_eq!(link("cwd"), scratch.source(), "life {life}");
+        assert!(scratch.ask(&["crash"]).status.success());
     }
-    assert!(places.ask(&["stop"]).status.success());
+    assert!(scratch.ask(&["stop"]).status.success());
 }
 
 /// A start that is refused when its keeper is there already says why, and the keeper nothing of its own.
@@ -370,17 +370,17 @@ fn s112_a_keeper_that_is_not_needed_says_nothing() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let log = places.mount.with_file_name("log");
+    let scratch = Scratch::new();
+    let log = scratch.mount.with_file_name("log");
     let mut command = belay();
     command.args(["run", "--background", "--log-file"]).arg(&log).args(["--", "bindfs", "-f"]);
     // Each is as long as an argument may be, all of them are longer than what is noted.
     command.args((0..10).map(|_| format!("-o{}", "x".repeat(120_000))));
-    command.arg(places.source()).arg(&places.mount).env("BELAY_STATE_DIR", &places.state);
+    command.arg(scratch.source()).arg(&scratch.mount).env("BELAY_STATE_DIR", &scratch.state);
     let output = run(&command);
     assert!(!output.status.success() && text(&output).contains("the command line"));
     assert_eq!(std::fs::read_to_string(&log).expect("the log"), "");
-    assert_eq!(places.entries(), 0);
+    assert_eq!(scratch.entries(), 0);
 }
 
 /// What was stopped is named as it is called, not as it is quoted.
@@ -389,17 +389,17 @@ fn what_is_stopped_is_named_as_it_is_called() {
     if !can_hold() {
         return;
     }
-    let places = Places::new();
-    let dir = places.mount.with_file_name("a dir");
+    let scratch = Scratch::new();
+    let dir = scratch.mount.with_file_name("a dir");
     std::fs::create_dir(&dir).expect("mkdir");
     let daemon = dir.join("some one's daemon");
     common::copy("/usr/bin/bindfs".as_ref(), &daemon);
     let mut command = belay();
-    command.args(["run", "--background", "--"]).arg(&daemon).arg("-f").arg(places.source());
-    let output = run(command.arg(&places.mount).env("BELAY_STATE_DIR", &places.state));
+    command.args(["run", "--background", "--"]).arg(&daemon).arg("-f").arg(scratch.source());
+    let output = run(command.arg(&scratch.mount).env("BELAY_STATE_DIR", &scratch.state));
     assert!(output.status.success(), "{}", text(&output));
-    let said = text(&places.ask(&["stop"]));
-    assert_eq!(said, format!("stopped: {} (some one's daemon)\n", places.mount.display()));
+    let said = text(&scratch.ask(&["stop"]));
+    assert_eq!(said, format!("stopped: {} (some one's daemon)\n", scratch.mount.display()));
 }
 
 /// In the foreground the same is said, once.

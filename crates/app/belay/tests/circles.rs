@@ -59,7 +59,7 @@ struct Crate {
 
 /// Where a path leads.
 #[derive(Clone, Copy)]
-enum Place {
+enum Resolved {
     Module(usize),
     /// Something that is defined in this module.
     Item(usize),
@@ -177,7 +177,7 @@ impl Crate {
         module: usize,
         by: &mut BTreeSet<usize>,
         depth: usize,
-    ) -> Option<Place> {
+    ) -> Option<Resolved> {
         let (first, rest) = segments.split_first()?;
         let start = match first.as_str() {
             "crate" | "$crate" => {
@@ -185,25 +185,25 @@ impl Crate {
                 while let Some(parent) = self.modules[root].parent {
                     root = parent;
                 }
-                Place::Module(root)
+                Resolved::Module(root)
             }
-            "self" => Place::Module(module),
-            "super" => Place::Module(self.modules[module].parent?),
+            "self" => Resolved::Module(module),
+            "super" => Resolved::Module(self.modules[module].parent?),
             name => self.member(module, name, by, depth)?,
         };
-        let mut place = start;
+        let mut resolved = start;
         for name in rest {
-            let Place::Module(here) = place else { return Some(place) };
-            place = match name.as_str() {
-                "self" => place,
-                "super" => Place::Module(self.modules[here].parent?),
+            let Resolved::Module(here) = resolved else { return Some(resolved) };
+            resolved = match name.as_str() {
+                "self" => resolved,
+                "super" => Resolved::Module(self.modules[here].parent?),
                 name => {
                     // A name that is not found is still one of this module: that of a macro, or of what a macro has made.
-                    self.member(here, name, by, depth).unwrap_or(Place::Item(here))
+                    self.member(here, name, by, depth).unwrap_or(Resolved::Item(here))
                 }
             };
         }
-        Some(place)
+        Some(resolved)
     }
 
     /// What `name` is in `module`.
@@ -213,13 +213,13 @@ impl Crate {
         name: &str,
         by: &mut BTreeSet<usize>,
         depth: usize,
-    ) -> Option<Place> {
+    ) -> Option<Resolved> {
         let here = &self.modules[module];
         if let Some(child) = here.children.get(name) {
-            return Some(Place::Module(*child));
+            return Some(Resolved::Module(*child));
         }
         if here.items.contains(name) {
-            return Some(Place::Item(module));
+            return Some(Resolved::Item(module));
         }
         if depth == DEEPEST {
             return None;
@@ -238,14 +238,14 @@ impl Crate {
                 continue;
             }
             let mut passed = BTreeSet::new();
-            if let Some(Place::Module(there)) =
+            if let Some(Resolved::Module(there)) =
                 self.resolve(&import.segments, module, &mut passed, depth + 1)
                 && there != module
-                && let Some(place) = self.member(there, name, &mut passed, depth + 1)
+                && let Some(resolved) = self.member(there, name, &mut passed, depth + 1)
             {
                 by.insert(module);
                 by.append(&mut passed);
-                return Some(place);
+                return Some(resolved);
             }
         }
         None
@@ -266,7 +266,7 @@ impl Crate {
                     );
                 } else {
                     match self.resolve(&named.segments, number, &mut by, 0) {
-                        Some(Place::Module(there) | Place::Item(there)) => by.insert(there),
+                        Some(Resolved::Module(there) | Resolved::Item(there)) => by.insert(there),
                         None => continue,
                     };
                     files.extend(by.iter().map(|module| self.modules[*module].file));

@@ -138,7 +138,7 @@ impl<M: Memory> Host<M> {
         if let Some(init) = self.recorded_init(env) {
             return Before::Deliver(init, InPlace::default());
         }
-        if self.place.generation == 0 || self.init_unique.load(Acquire) == 0 {
+        if self.attachment.generation == 0 || self.init_unique.load(Acquire) == 0 {
             return Before::Read;
         }
         if hurried() {

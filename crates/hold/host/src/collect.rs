@@ -32,7 +32,7 @@ impl<M: Memory> Host<M> {
 
     /// Whether nothing may be reissued yet. Should the supervisor be dead itself, its patience is up here as well.
     pub(crate) fn is_fenced(&self, env: &impl Environment<M>) -> bool {
-        let behind = |of: u32| of < self.place.generation;
+        let behind = |of: u32| of < self.attachment.generation;
         if !behind(self.control().fence()) && !behind(self.control().held()) {
             return false;
         }

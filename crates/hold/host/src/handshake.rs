@@ -86,7 +86,7 @@ impl<M: Memory> Host<M> {
                         control.lose(Loss::Options, &what);
                     }
                     control.decide(&Decision {
-                        generation: self.place.generation,
+                        generation: self.attachment.generation,
                         opcode: Opcode::INIT.0,
                         unique: self.init_unique.load(Relaxed) & !UNIQUE_RESEND,
                         node: 0,

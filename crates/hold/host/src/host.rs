@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
-/// Where a host is.
+/// What a host is attached to.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Attachment {
     /// What is where in the recorder.
     pub layout: Layout,
     /// Which life of the daemon this is.
@@ -27,7 +27,7 @@ pub struct Host<M: Memory> {
     /// a microsecond.
     session: Mutex<Session<M>>,
     pub(crate) memory: M,
-    pub(crate) place: Place,
+    pub(crate) attachment: Attachment,
     /// There may be work besides reading the device. Written under the session's lock.
     pub(crate) pending: AtomicBool,
     /// There may be something to look at that the session does not know of.
@@ -58,13 +58,13 @@ pub struct Host<M: Memory> {
 
 impl<M: Memory> Host<M> {
     /// A host for `session`, whose recorder is `memory`.
-    pub fn new(session: Session<M>, memory: M, place: Place) -> Self {
-        let first = place.generation == 0;
+    pub fn new(session: Session<M>, memory: M, attachment: Attachment) -> Self {
+        let first = attachment.generation == 0;
         Self {
             copies: AtomicBool::new(session.keeps_copies()),
             session: Mutex::new(session),
             memory,
-            place,
+            attachment,
             pending: AtomicBool::new(!first),
             look: AtomicBool::new(false),
             direct: Direct::default(),
@@ -96,19 +96,19 @@ impl<M: Memory> Host<M> {
     /// What is where in it.
     #[inline]
     pub fn layout(&self) -> &Layout {
-        &self.place.layout
+        &self.attachment.layout
     }
 
     /// Which life of the daemon this is.
     #[inline]
     pub fn generation(&self) -> u32 {
-        self.place.generation
+        self.attachment.generation
     }
 
     /// The recorder's control block.
     #[inline]
     pub fn control(&self) -> Control<'_, M> {
-        Control::new(&self.memory, self.place.layout)
+        Control::new(&self.memory, self.attachment.layout)
     }
 
     /// Requests whose replies need no session.
@@ -152,7 +152,7 @@ impl<M: Memory> Host<M> {
     #[cold]
     pub(crate) fn retire(&self, env: &impl Environment<M>) {
         if !self.retiring.swap(true, Release) {
-            self.control().set_retiring(self.place.generation);
+            self.control().set_retiring(self.attachment.generation);
             env.tell();
         }
         // The next thread may be asleep in the kernel's read.

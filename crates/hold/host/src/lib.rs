@@ -31,5 +31,5 @@ pub use after::After;
 pub use before::Before;
 pub use environment::{Device, Effects, Environment, Fault, Process, Readiness};
 pub use head::{length, opcode};
-pub use host::{Host, Place};
+pub use host::{Attachment, Host};
 pub use wake::LOOK;

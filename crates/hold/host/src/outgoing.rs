@@ -135,11 +135,11 @@ impl<M: Memory> Host<M> {
             env.fault(&Fault { rule, head, total, body: &body });
         }
         if expected.is_recorded() {
-            expected.replying(&self.memory, &self.place.layout, head, &body);
+            expected.replying(&self.memory, &self.attachment.layout, head, &body);
         }
         env.decided(get_u64(head, 8).unwrap_or(0));
         let written = pass();
-        expected.delivered(&self.memory, &self.place.layout);
+        expected.delivered(&self.memory, &self.attachment.layout);
         self.freed.store(true, Release);
         written
     }
@@ -204,7 +204,7 @@ impl<M: Memory> Host<M> {
         match slot {
             // Where requests are copied, readers wait for slots.
             Some(slot) if !self.copies() => {
-                free_slot(&self.memory, &self.place.layout, slot);
+                free_slot(&self.memory, &self.attachment.layout, slot);
                 self.freed.store(true, Release);
             }
             _ => self.session().on_delivered(unique),

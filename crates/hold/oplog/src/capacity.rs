@@ -33,14 +33,14 @@ impl Capacity {
 
 /// Where the parts of a log lie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LogLayout {
     /// First word of the log.
     pub(crate) at: usize,
     /// What it can hold.
     pub(crate) capacity: Capacity,
 }
 
-impl Place {
+impl LogLayout {
     /// First word of the records in `half`, 0 or 1.
     pub(crate) fn records(&self, half: usize) -> usize {
         self.at + PAGE_WORDS + half * self.capacity.half()

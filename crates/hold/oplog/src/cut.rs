@@ -30,7 +30,7 @@ pub(crate) struct Cut {
 impl<M: Memory> Oplog<M> {
     /// Of each number of a record, whether the log can be cut in front of it. As it was opened.
     pub fn cuts(&self) -> Vec<bool> {
-        let floor = self.memory.load(self.place.at + FLOORS + self.half);
+        let floor = self.memory.load(self.layout.at + FLOORS + self.half);
         let floor = Head::parse(floor, self.epoch)
             .filter(|head| head.epoch == self.epoch && head.half == self.half)
             .map_or(0, |head| head.used);
@@ -95,18 +95,18 @@ impl<M: Memory> Oplog<M> {
             }
         }
         let head = Head { epoch: self.epoch + 1, half: cut.half, used: cut.used };
-        self.memory.store(self.place.at + NEXT, head.word());
+        self.memory.store(self.layout.at + NEXT, head.word());
         self.next = Some(cut);
         Ok(true)
     }
 
     fn write_next(&mut self, cut: &mut Cut, draft: &Draft<'_>) -> bool {
-        if cut.used + draft.words() > self.place.capacity.half() {
+        if cut.used + draft.words() > self.layout.capacity.half() {
             return false;
         }
         let seed = crate::record::Seed { epoch: self.epoch + 1, ..self.seed(cut.half, cut.used) };
         draft.encode(&seed, &mut self.scratch);
-        self.memory.store_bytes(self.place.records(cut.half) + cut.used, &self.scratch);
+        self.memory.store_bytes(self.layout.records(cut.half) + cut.used, &self.scratch);
         cut.used += self.scratch.len() / 8;
         true
     }
@@ -126,12 +126,12 @@ impl<M: Memory> Oplog<M> {
     /// The epoch goes on.
     pub fn cancel_cut(&mut self) {
         self.next = None;
-        self.memory.store(self.place.at + NEXT, 0);
+        self.memory.store(self.layout.at + NEXT, 0);
     }
 
     /// What was prepared for `epoch`, if its predecessor ended with a cut.
     pub(crate) fn prepared(&self, epoch: u64) -> Option<Head> {
-        let head = Head::parse(self.memory.load(self.place.at + NEXT), epoch)?;
+        let head = Head::parse(self.memory.load(self.layout.at + NEXT), epoch)?;
         (head.epoch == epoch).then_some(head)
     }
 
@@ -146,6 +146,6 @@ impl<M: Memory> Oplog<M> {
     /// Records up to `used` of `half` are written anew.
     pub(crate) fn note_floor(&self, half: usize, used: usize) {
         let head = Head { epoch: self.epoch, half, used };
-        self.memory.store(self.place.at + FLOORS + half, head.word());
+        self.memory.store(self.layout.at + FLOORS + half, head.word());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What is here follows from the records in their order and from nothing else, so that a successor's is the same.
 
-use crate::capacity::Place;
+use crate::capacity::LogLayout;
 use crate::pages::{Piece, Pieces, Slots};
 use crate::record::{Corrupt, Draft, EVERY_FILE, Facts, PIECE};
 use belay_wire::abi::{InHeader, WRITE_KILL_SUIDGID, WriteIn};
@@ -142,14 +142,14 @@ impl Index {
     /// they are `staged`, in flight.
     pub(crate) fn admit(
         &mut self,
-        place: &Place,
+        layout: &LogLayout,
         slots: &mut Slots,
         draft: &Draft<'_>,
         at: usize,
         staged: bool,
     ) -> Result<(), Corrupt> {
         let Draft { facts, body, pieces, .. } = *draft;
-        if !pieces.iter().all(|piece| slots.link(place, piece.slot, staged)) {
+        if !pieces.iter().all(|piece| slots.link(layout, piece.slot, staged)) {
             return Err(Corrupt);
         }
         let words = draft.words();
@@ -280,9 +280,9 @@ impl Index {
         self.data_bytes -= usize::from(piece.length);
         let Some(known) = self.records.get_mut(owner as usize) else { return };
         if let Ok(at) = known.pieces.binary_search_by_key(&piece.page, |piece| piece.page)
-            && let Some(place) = known.pieces.get_mut(at)
+            && let Some(piece) = known.pieces.get_mut(at)
         {
-            place.length = 0;
+            piece.length = 0;
         }
         known.live -= 1;
         self.live_words -= PIECE;

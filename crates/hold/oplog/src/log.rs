@@ -7,7 +7,7 @@
 //!   pages that no record of the log needs.
 //! * What is known in the daemon's own memory ([`crate::index`]) is what a scan of the records would find.
 
-use crate::capacity::{Capacity, Place};
+use crate::capacity::{Capacity, LogLayout};
 use crate::cut::Cut;
 use crate::head::Head;
 use crate::index::{Index, Write};
@@ -27,7 +27,7 @@ const MADE: usize = 256;
 #[derive(Debug)]
 pub struct Oplog<M> {
     pub(crate) memory: M,
-    pub(crate) place: Place,
+    pub(crate) layout: LogLayout,
     pub(crate) epoch: u64,
     pub(crate) half: usize,
     pub(crate) used: usize,
@@ -106,7 +106,7 @@ impl<M: Memory> Oplog<M> {
     fn unread(memory: M, at: usize, capacity: Capacity, epoch: u64) -> Self {
         Self {
             memory,
-            place: Place { at, capacity },
+            layout: LogLayout { at, capacity },
             epoch,
             half: 0,
             used: 0,
@@ -129,8 +129,8 @@ impl<M: Memory> Oplog<M> {
         self.slots.unlink_all();
         self.forget_notable();
         self.publish();
-        if self.memory.load(self.place.at + MADE) == 0 {
-            self.memory.store(self.place.at + MADE, 1);
+        if self.memory.load(self.layout.at + MADE) == 0 {
+            self.memory.store(self.layout.at + MADE, 1);
         }
     }
 
@@ -150,35 +150,35 @@ impl<M: Memory> Oplog<M> {
         Sizes {
             records: self.index.live,
             record_bytes: self.used * 8,
-            record_bytes_most: self.place.capacity.half() * 8,
+            record_bytes_most: self.layout.capacity.half() * 8,
             data_bytes: self.index.data_bytes,
             pages,
             staged_pages,
-            pages_most: self.place.capacity.pages,
+            pages_most: self.layout.capacity.pages,
         }
     }
 
     /// Bytes of the memory that hold nothing now, for giving back what a long epoch took.
     pub fn spare(&self) -> [Range<usize>; 3] {
-        let half = self.place.capacity.half();
-        let (this, other) = (self.place.records(self.half), self.place.records(1 - self.half));
+        let half = self.layout.capacity.half();
+        let (this, other) = (self.layout.records(self.half), self.layout.records(1 - self.half));
         [
             (this + self.used) * 8..(this + half) * 8,
             other * 8..(other + half) * 8,
-            self.place.page_bytes(self.slots.top()),
+            self.layout.page_bytes(self.slots.top()),
         ]
     }
 
     /// Takes pages for data of a request that has arrived: `length` bytes, for `offset` of the file (0 if it is
     /// no write). To be filled by [`Staged::fill`]. `None` if there is no room.
     pub fn reserve(&mut self, offset: u64, length: usize) -> Option<Staged> {
-        self.slots.stage(&self.place, offset, length)
+        self.slots.stage(&self.layout, offset, length)
     }
 
     /// First word of the page that data come to next, if there is room: so that it can be brought near.
     #[inline]
     pub fn next_page(&self) -> usize {
-        slot_at(self.place.arena(), self.slots.next())
+        slot_at(self.layout.arena(), self.slots.next())
     }
 
     /// [`Oplog::reserve`], and fills them.
@@ -238,11 +238,11 @@ impl<M: Memory> Oplog<M> {
         let seed = self.seed(self.half, self.used);
         draft.encode(&seed, &mut self.scratch);
         let at = self.used;
-        self.memory.store_bytes(self.place.records(self.half) + at, &self.scratch);
+        self.memory.store_bytes(self.layout.records(self.half) + at, &self.scratch);
         self.used += words;
         self.publish();
         // It is part of the log whatever comes now; its pages are its own, so nothing comes.
-        let admitted = self.index.admit(&self.place, &mut self.slots, &draft, at, true);
+        let admitted = self.index.admit(&self.layout, &mut self.slots, &draft, at, true);
         debug_assert!(admitted.is_ok(), "staged pages are linked once");
         Ok(())
     }
@@ -258,7 +258,7 @@ impl<M: Memory> Oplog<M> {
     fn join(&self, write: Write, piece: &mut Piece) {
         let own = *piece;
         let (mut from, mut end) = (usize::from(own.from), own.end());
-        let page = |slot| slot_at(self.place.arena(), slot);
+        let page = |slot| slot_at(self.layout.arena(), slot);
         let mut buffer = [0; PAGE_BYTES];
         for old in self.index.touched(write, &own).filter(|old| !own.covers(old)) {
             // In front of the new bytes, and behind.
@@ -333,22 +333,22 @@ impl<M: Memory> Oplog<M> {
     pub(crate) fn decode(&self, at: usize) -> Result<Record, Corrupt> {
         let most = self.used.checked_sub(at).ok_or(Corrupt)?;
         let seed = self.seed(self.half, at);
-        Record::decode(&self.memory, self.place.records(self.half) + at, most, &seed)
+        Record::decode(&self.memory, self.layout.records(self.half) + at, most, &seed)
     }
 
     /// First word of the pages of data.
     pub(crate) fn arena(&self) -> usize {
-        self.place.arena()
+        self.layout.arena()
     }
 
     pub(crate) fn seed(&self, half: usize, at: usize) -> Seed {
-        Seed { epoch: self.epoch, place: self.place.records(half) - self.place.at + at }
+        Seed { epoch: self.epoch, offset: self.layout.records(half) - self.layout.at + at }
     }
 
     /// The one store.
     pub(crate) fn publish(&self) {
         let head = Head { epoch: self.epoch, half: self.half, used: self.used };
-        self.memory.store(self.place.at + HEAD, head.word());
+        self.memory.store(self.layout.at + HEAD, head.word());
     }
 
     /// Finds out what is needed.
@@ -357,7 +357,7 @@ impl<M: Memory> Oplog<M> {
         self.index.clear();
         self.slots.unlink_all();
         self.forget_notable();
-        if self.used > self.place.capacity.half() {
+        if self.used > self.layout.capacity.half() {
             return Err(Corrupt);
         }
         let (mut at, mut notable) = (0, Notable::default());
@@ -365,7 +365,7 @@ impl<M: Memory> Oplog<M> {
             let found = self.decode(at)?;
             let Record { facts, body, names, pieces, words } = &found;
             let draft = Draft { facts, body, names, pieces };
-            self.index.admit(&self.place, &mut self.slots, &draft, at, false)?;
+            self.index.admit(&self.layout, &mut self.slots, &draft, at, false)?;
             at += words;
             notable.look_at(found);
         }
@@ -381,7 +381,7 @@ impl<M: Memory> Oplog<M> {
     /// Appends without a look at what it is.
     pub(crate) fn forge(&mut self, draft: &Draft<'_>, bytes: &mut Vec<u8>) {
         draft.encode(&self.seed(self.half, self.used), bytes);
-        self.memory.store_bytes(self.place.records(self.half) + self.used, bytes);
+        self.memory.store_bytes(self.layout.records(self.half) + self.used, bytes);
         self.used += bytes.len() / 8;
         self.publish();
     }

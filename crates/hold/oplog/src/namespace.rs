@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const MAX_DEPTH: usize = 4096;
 
 /// A directory's key and a name in it.
-type Place = (u64, Vec<u8>);
+type DirEntry = (u64, Vec<u8>);
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ pub fn from_triples(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// What each of these names means, 0 for nothing.
-    changed: BTreeMap<Place, u64>,
+    changed: BTreeMap<DirEntry, u64>,
     /// And back.
-    names: HashMap<u64, BTreeSet<Place>>,
+    names: HashMap<u64, BTreeSet<DirEntry>>,
     /// Keys that the kernel has given up, and those that it got for the same nodes since.
     renewed: HashMap<u64, u64>,
 }
@@ -78,9 +78,9 @@ impl Namespace {
         let mut space = Self::default();
         for record in log.notable() {
             for change in &record?.names {
-                let place = (change.parent, change.name.to_vec());
-                if !space.changed.contains_key(&place) {
-                    space.set(place, change.before);
+                let entry = (change.parent, change.name.to_vec());
+                if !space.changed.contains_key(&entry) {
+                    space.set(entry, change.before);
                 }
             }
         }
@@ -90,11 +90,11 @@ impl Namespace {
     /// Moves behind a record, whose name changes these are.
     pub fn forward(&mut self, changes: &[NameChange<'_>]) {
         for change in changes {
-            let place = (change.parent, change.name.to_vec());
-            if let Some(known) = self.changed.get(&place) {
+            let entry = (change.parent, change.name.to_vec());
+            if let Some(known) = self.changed.get(&entry) {
                 self.renew(*known, change.before);
             }
-            self.set(place, change.after);
+            self.set(entry, change.after);
         }
     }
 
@@ -132,41 +132,42 @@ impl Namespace {
             self.renewed.insert(old, new);
             let below = self.changed.range((old, Vec::new())..);
             let below = below.take_while(|((parent, _), _)| *parent == old);
-            let below: Vec<_> = below.map(|(place, key)| (place.clone(), *key)).collect();
-            for (place, key) in below {
-                self.take(&place);
-                let place = (new, place.1);
-                match self.changed.get(&place) {
+            let below: Vec<_> = below.map(|(entry, key)| (entry.clone(), *key)).collect();
+            for (entry, key) in below {
+                self.take(&entry);
+                let entry = (new, entry.1);
+                match self.changed.get(&entry) {
                     Some(known) => pairs.push((key, *known)),
-                    None => self.set(place, key),
+                    None => self.set(entry, key),
                 }
             }
         }
     }
 
     /// Nothing is said of a name any more.
-    fn take(&mut self, place: &Place) {
-        let before = self.changed.remove(place).unwrap_or(0);
+    fn take(&mut self, entry: &DirEntry) {
+        let before = self.changed.remove(entry).unwrap_or(0);
         if let Some(names) = self.names.get_mut(&before) {
-            names.remove(place);
+            names.remove(entry);
             if names.is_empty() {
                 self.names.remove(&before);
             }
         }
     }
 
-    fn set(&mut self, place: Place, key: u64) {
-        self.take(&place);
-        self.changed.insert(place.clone(), key);
+    fn set(&mut self, entry: DirEntry, key: u64) {
+        self.take(&entry);
+        self.changed.insert(entry.clone(), key);
         if key != 0 {
-            self.names.entry(key).or_default().insert(place);
+            self.names.entry(key).or_default().insert(entry);
         }
     }
 
     /// The names of `key` at this point, where those that no record changes are `now`.
     pub fn names(&self, key: u64, now: &impl Names) -> Vec<(u64, Vec<u8>)> {
-        let mut names: Vec<Place> = self.names.get(&key).into_iter().flatten().cloned().collect();
-        names.extend(now.names(key).into_iter().filter(|place| !self.changed.contains_key(place)));
+        let mut names: Vec<DirEntry> =
+            self.names.get(&key).into_iter().flatten().cloned().collect();
+        names.extend(now.names(key).into_iter().filter(|entry| !self.changed.contains_key(entry)));
         names
     }
 

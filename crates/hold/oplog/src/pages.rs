@@ -3,7 +3,7 @@
 //!
 //! Which page is in use is known in the daemon's own memory only. A successor learns it from the records.
 
-use crate::capacity::Place;
+use crate::capacity::LogLayout;
 use belay_memory::Memory;
 use smallvec::SmallVec;
 
@@ -43,7 +43,7 @@ impl Piece {
         usize::from(self.from) <= other.end() && usize::from(other.from) <= self.end()
     }
 
-    /// Place in the file.
+    /// Offset in the file.
     pub(crate) fn offset(&self) -> u64 {
         self.page.saturating_mul(PAGE_BYTES as u64).saturating_add(u64::from(self.from))
     }
@@ -139,8 +139,8 @@ impl InPlace {
         let mut out = out;
         for (from, length) in &self.parts {
             let now = (*length).min(out.len());
-            let (place, rest) = std::mem::take(&mut out).split_at_mut(now);
-            memory.load_unaligned(*from, place);
+            let (part, rest) = std::mem::take(&mut out).split_at_mut(now);
+            memory.load_unaligned(*from, part);
             out = rest;
         }
     }
@@ -182,9 +182,14 @@ pub(crate) struct Slots {
 impl Slots {
     /// Takes pages for `length` bytes at `offset` of a file. `None` if there are not enough, or the file
     /// would be too long.
-    pub(crate) fn stage(&mut self, place: &Place, offset: u64, length: usize) -> Option<Staged> {
+    pub(crate) fn stage(
+        &mut self,
+        layout: &LogLayout,
+        offset: u64,
+        length: usize,
+    ) -> Option<Staged> {
         let count = pages_of(offset, length)?;
-        if count > self.left(place) {
+        if count > self.left(layout) {
             return None;
         }
         let mut slots = SmallVec::with_capacity(count);
@@ -199,14 +204,14 @@ impl Slots {
             slots.push(slot);
         }
         self.staged += count;
-        Some(Staged { arena: place.arena(), offset, length, slots })
+        Some(Staged { arena: layout.arena(), offset, length, slots })
     }
 
     /// Whether [`Slots::stage`] would find room, or would not although none is taken.
     #[inline]
-    pub(crate) fn admit(&self, place: &Place, offset: u64, length: usize) -> bool {
+    pub(crate) fn admit(&self, layout: &LogLayout, offset: u64, length: usize) -> bool {
         self.staged + self.linked == 0
-            || pages_of(offset, length).is_none_or(|count| count <= self.left(place))
+            || pages_of(offset, length).is_none_or(|count| count <= self.left(layout))
     }
 
     /// The page that is staged next, if there is room for one.
@@ -216,14 +221,14 @@ impl Slots {
     }
 
     /// Pages that can be staged.
-    pub(crate) fn left(&self, place: &Place) -> usize {
-        place.capacity.pages.saturating_sub(self.staged + self.linked)
+    pub(crate) fn left(&self, layout: &LogLayout) -> usize {
+        layout.capacity.pages.saturating_sub(self.staged + self.linked)
     }
 
     /// Makes a page part of the log. `false` if another record has it, or there is no such page.
-    pub(crate) fn link(&mut self, place: &Place, slot: u32, staged: bool) -> bool {
+    pub(crate) fn link(&mut self, layout: &LogLayout, slot: u32, staged: bool) -> bool {
         let at = slot as usize;
-        if at >= place.capacity.pages {
+        if at >= layout.capacity.pages {
             return false;
         }
         if at >= self.states.len() {
@@ -304,8 +309,8 @@ pub(crate) fn put<M: Memory>(memory: &M, page: usize, from: usize, data: &[u8]) 
 /// Writes bytes into a word.
 fn patch<M: Memory>(memory: &M, at: usize, lead: usize, data: &[u8]) {
     let mut bytes = memory.load(at).to_ne_bytes();
-    for (place, byte) in bytes.iter_mut().skip(lead).zip(data) {
-        *place = *byte;
+    for (to, byte) in bytes.iter_mut().skip(lead).zip(data) {
+        *to = *byte;
     }
     memory.store(at, u64::from_ne_bytes(bytes));
 }

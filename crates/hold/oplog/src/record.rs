@@ -117,7 +117,7 @@ impl Draft<'_> {
         HEAD + self.body.len().div_ceil(8) + names.sum::<usize>() + PIECE * self.pieces.len()
     }
 
-    /// Writes it out, for `seed`'s epoch and place.
+    /// Writes it out, for `seed`'s epoch and offset.
     pub(crate) fn encode(&self, seed: &Seed, out: &mut Vec<u8>) {
         let facts = self.facts;
         out.clear();
@@ -161,13 +161,13 @@ pub(crate) struct Seed {
     /// Its epoch.
     pub(crate) epoch: u64,
     /// Its first word, counted from that of the log.
-    pub(crate) place: usize,
+    pub(crate) offset: usize,
 }
 
 impl Seed {
     fn digest(&self, bytes: &[u8]) -> u64 {
         let seed =
-            self.epoch.rotate_left(32) ^ (self.place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.epoch.rotate_left(32) ^ (self.offset as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         xxh3_64_with_seed(bytes, seed)
     }
 }

@@ -28,7 +28,7 @@ pub struct Issue<D = Vec<u8>> {
 /// Data without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<D = Vec<u8>> {
-    /// Place in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// What is to be there.
     pub bytes: D,

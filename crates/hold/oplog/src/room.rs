@@ -14,20 +14,20 @@ impl<M: Memory> Oplog<M> {
     /// eighth for that. Also where nothing is in the way that the next epoch would take out of it.
     #[inline]
     pub fn admits(&self, offset: u64, length: usize) -> bool {
-        let records = self.used == 0 || self.room() >= self.place.capacity.half() / 8;
-        !self.corrupt && records && self.slots.admit(&self.place, offset, length)
+        let records = self.used == 0 || self.room() >= self.layout.capacity.half() / 8;
+        !self.corrupt && records && self.slots.admit(&self.layout, offset, length)
     }
 
     /// Whether there is so little room for records that no request of the kernel's may be answered any more: what is
     /// left is for what was done along with those that were.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
-        self.room() < self.place.capacity.half() / 16
+        self.room() < self.layout.capacity.half() / 16
     }
 
     /// Words of records that can be appended, those included for which what is dead makes room.
     fn room(&self) -> usize {
-        let most = self.place.capacity.half();
+        let most = self.layout.capacity.half();
         most.saturating_sub(if self.is_worth_compacting() {
             self.index.live_words
         } else {
@@ -38,7 +38,7 @@ impl<M: Memory> Oplog<M> {
     /// Whether so much is dead that a full log is written anew. An eighth: where nearly all is needed, doing that for each
     /// record would take ages.
     fn is_worth_compacting(&self) -> bool {
-        self.used.saturating_sub(self.index.live_words) > self.place.capacity.half() / 8
+        self.used.saturating_sub(self.index.live_words) > self.layout.capacity.half() / 8
     }
 
     /// Sees to it that `words` fit.
@@ -46,7 +46,7 @@ impl<M: Memory> Oplog<M> {
         if self.corrupt {
             return Err(Corrupt.into());
         }
-        let most = self.place.capacity.half();
+        let most = self.layout.capacity.half();
         let dead = self.used - self.index.live_words;
         let full = self.used + words > most;
         if dead > self.index.live_words + SLACK || full && self.is_worth_compacting() {
@@ -69,7 +69,7 @@ impl<M: Memory> Oplog<M> {
             let Record { facts, body, names, .. } = &record;
             Draft { facts, body, names, pieces: &pieces }
                 .encode(&self.seed(half, used), &mut self.scratch);
-            self.memory.store_bytes(self.place.records(half) + used, &self.scratch);
+            self.memory.store_bytes(self.layout.records(half) + used, &self.scratch);
             used += self.scratch.len() / 8;
         }
         self.note_floor(half, used);

@@ -32,4 +32,4 @@ pub use nodes::{Node, node_flags};
 pub use slots::{InFlight, MAX_BODY, MAX_REPLY, Slot, SlotState, free_slot, record_reply};
 pub use solo::{Blame, Solo};
 pub use store::Store;
-pub use streams::StreamPlace;
+pub use streams::StreamPosition;

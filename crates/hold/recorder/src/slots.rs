@@ -40,7 +40,7 @@ pub enum SlotState {
 
 /// The first word of a slot.
 #[inline]
-fn place(layout: &Layout, slot: Slot) -> usize {
+fn word_of(layout: &Layout, slot: Slot) -> usize {
     layout.slots + slot.0 as usize * SLOT_WORDS
 }
 
@@ -48,7 +48,7 @@ fn place(layout: &Layout, slot: Slot) -> usize {
 /// made by whoever has the request in hand, with no regard to what others do with the store.
 #[inline]
 pub fn free_slot<M: Memory>(memory: &M, layout: &Layout, slot: Slot) {
-    memory.store(place(layout, slot) + STATE, SlotState::Free as u64);
+    memory.store(word_of(layout, slot) + STATE, SlotState::Free as u64);
 }
 
 /// Records a reply that changes nothing else: a change of its own, whose one store is that of the
@@ -65,7 +65,7 @@ pub fn record_reply<M: Memory>(
     if !header.len().is_multiple_of(8) || header.len() + body.len() > MAX_REPLY {
         return false;
     }
-    let at = place(layout, slot);
+    let at = word_of(layout, slot);
     memory.store_bytes(at + REPLY, header);
     memory.store_bytes(at + REPLY + header.len() / 8, body);
     memory.store(at + REPLY_LENGTH, (header.len() + body.len()) as u64);
@@ -102,7 +102,7 @@ pub struct InFlight {
 impl<M: Memory> Store<M> {
     #[inline]
     fn slot(&self, slot: Slot) -> usize {
-        place(&self.layout, slot)
+        word_of(&self.layout, slot)
     }
 
     /// How many slots there are.

@@ -16,9 +16,9 @@ const CHUNK_WORDS: usize = 130;
 const CHUNK_DATA: usize = (CHUNK_WORDS - 1) * 8;
 const CHUNK_BYTES: usize = CHUNK_WORDS * 8;
 
-/// A place in a stream's record. It means something until the stream is cut or replaced.
+/// A position in a stream's record. It means something until the stream is cut or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamPlace {
+pub struct StreamPosition {
     /// Bytes before it.
     pub at: usize,
     /// The chunk that holds the last of these; 0 at the start.
@@ -37,21 +37,21 @@ impl<M: Memory> Store<M> {
     }
 
     /// The end of what is recorded.
-    pub fn stream_end(&self, handle: Handle) -> StreamPlace {
+    pub fn stream_end(&self, handle: Handle) -> StreamPosition {
         let at = self.stream_len(handle);
         let chunk = if at == 0 { 0 } else { low(self.word(self.stream_word(handle))) };
-        StreamPlace { at, chunk }
+        StreamPosition { at, chunk }
     }
 
-    /// The place behind the first `at` bytes, or the end. Walks all chunks before it.
-    pub fn stream_place(&self, handle: Handle, at: usize) -> StreamPlace {
+    /// The position behind the first `at` bytes, or the end. Walks all chunks before it.
+    pub fn stream_position(&self, handle: Handle, at: usize) -> StreamPosition {
         let at = at.min(self.stream_len(handle)).min(self.most_chunks() * CHUNK_DATA);
-        let mut place = StreamPlace { at: 0, chunk: 0 };
-        while place.at < at {
-            let Some(chunk) = self.stream_link(handle, place.chunk) else { break };
-            place = StreamPlace { at: at.min(place.at + CHUNK_DATA), chunk };
+        let mut position = StreamPosition { at: 0, chunk: 0 };
+        while position.at < at {
+            let Some(chunk) = self.stream_link(handle, position.chunk) else { break };
+            position = StreamPosition { at: at.min(position.at + CHUNK_DATA), chunk };
         }
-        place
+        position
     }
 
     /// Appends a batch of entries, a multiple of 8 bytes. Each call is a change (or several) of
@@ -77,14 +77,14 @@ impl<M: Memory> Store<M> {
     /// at once or not at all: it is written behind the end, where nothing counts, and takes
     /// the old one's place then. Gives `false`, and leaves the stream as it was, if the store is
     /// full.
-    pub fn stream_replace(&self, handle: Handle, from: StreamPlace, bytes: &[u8]) -> bool {
+    pub fn stream_replace(&self, handle: Handle, from: StreamPosition, bytes: &[u8]) -> bool {
         let last = self.stream_end(handle);
         if from.at >= last.at {
             return self.stream_append(handle, bytes);
         }
         let within = from.at % CHUNK_DATA;
         // The chunks to go, and the one before them.
-        let before = self.stream_place(handle, from.at - within).chunk;
+        let before = self.stream_position(handle, from.at - within).chunk;
         let (Some(first), Ok(start)) = (self.stream_link(handle, before), u32::try_from(from.at))
         else {
             return false;
@@ -96,7 +96,7 @@ impl<M: Memory> Store<M> {
             self.stream_truncate(handle, from.at);
             return true;
         }
-        let behind = StreamPlace { at: from.at - within, chunk: last.chunk };
+        let behind = StreamPosition { at: from.at - within, chunk: last.chunk };
         let end = self.stream_write(handle, behind, &kept);
         let end = end.and_then(|end| Some((end, u32::try_from(end.at).ok()?)));
         let (Some((end, to)), Some(new)) = (end, self.stream_link(handle, last.chunk)) else {
@@ -119,7 +119,12 @@ impl<M: Memory> Store<M> {
 
     /// Writes `bytes` behind `at`, where nothing counts. Gives where they end, or `None` if the
     /// store is full.
-    fn stream_write(&self, handle: Handle, at: StreamPlace, bytes: &[u8]) -> Option<StreamPlace> {
+    fn stream_write(
+        &self,
+        handle: Handle,
+        at: StreamPosition,
+        bytes: &[u8],
+    ) -> Option<StreamPosition> {
         let mut at = at;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -202,16 +207,16 @@ impl<M: Memory> Store<M> {
 
     /// The recorded bytes from `from` on.
     pub fn stream_bytes(&self, handle: Handle, from: usize) -> Vec<u8> {
-        self.stream_read(handle, self.stream_place(handle, from), usize::MAX).0
+        self.stream_read(handle, self.stream_position(handle, from), usize::MAX).0
     }
 
-    /// At most `len` bytes from a place on, and the place behind them. Looks at no other chunk.
+    /// At most `len` bytes from a position on, and the position behind them. Looks at no other chunk.
     pub fn stream_read(
         &self,
         handle: Handle,
-        from: StreamPlace,
+        from: StreamPosition,
         len: usize,
-    ) -> (Vec<u8>, StreamPlace) {
+    ) -> (Vec<u8>, StreamPosition) {
         let mut at = from;
         let most = self.most_chunks() * CHUNK_DATA;
         let end = self.stream_len(handle).min(from.at.saturating_add(len)).min(most);

@@ -90,7 +90,7 @@ fn what_is_put_in_the_place_of_an_end_is_there_whole_or_not_at_all() {
         assert!(store.stream_append(handle, &all[..1016]));
         assert!(store.stream_append(handle, &all[1016..]));
         let replace = |store: &Store<Sim>| {
-            assert!(store.stream_replace(handle, store.stream_place(handle, from), &new));
+            assert!(store.stream_replace(handle, store.stream_position(handle, from), &new));
         };
         let after = [&all[..from], &new].concat();
         memory.mark();
@@ -124,7 +124,7 @@ fn what_finds_no_room_holds_none() {
         assert!(store.stream_append(handle, &all));
         let fails = |store: &Store<Sim>| {
             let big = vec![0xaa; 4 * 1032];
-            let from = store.stream_place(handle, if replaces { 8 } else { all.len() });
+            let from = store.stream_position(handle, if replaces { 8 } else { all.len() });
             assert!(!store.stream_replace(handle, from, &big), "there are four chunks");
         };
         memory.mark();
@@ -152,7 +152,7 @@ fn what_finds_no_room_replaces_nothing() {
     let (_, store) = fresh(CAPACITY);
     let handle = directory(&store);
     assert!(store.stream_append(handle, &bytes(0, 3 * 1032)));
-    let from = store.stream_place(handle, 8);
+    let from = store.stream_position(handle, 8);
     assert!(!store.stream_replace(handle, from, &vec![0xaa; 2 * 1032]), "there are four chunks");
     assert_eq!(store.stream_bytes(handle, 0), bytes(0, 3 * 1032));
     assert!(store.stream_replace(handle, from, &[0xaa; 1000]));
@@ -167,23 +167,23 @@ fn a_part_is_read_without_the_rest() {
     let handle = directory(&store);
     let all = bytes(0, 399 * 1032 - 8);
     assert!(store.stream_append(handle, &all));
-    let mut place = store.stream_place(handle, 16);
+    let mut position = store.stream_position(handle, 16);
     let mut found = Vec::new();
     let before = memory.loads();
     loop {
-        let (part, next) = store.stream_read(handle, place, 4096);
+        let (part, next) = store.stream_read(handle, position, 4096);
         if part.is_empty() {
             break;
         }
         found.extend_from_slice(&part);
-        assert_eq!(next, store.stream_place(handle, next.at), "as one that was walked to");
-        place = next;
+        assert_eq!(next, store.stream_position(handle, next.at), "as one that was walked to");
+        position = next;
     }
     assert_eq!(found, all[16..]);
-    assert_eq!(place, store.stream_end(handle));
-    let place = store.stream_place(handle, 200 * 1032 - 8);
-    let (start, end) = (memory.loads(), place.at + 16);
-    assert_eq!(store.stream_read(handle, place, 16).0, all[place.at..end]);
+    assert_eq!(position, store.stream_end(handle));
+    let position = store.stream_position(handle, 200 * 1032 - 8);
+    let (start, end) = (memory.loads(), position.at + 16);
+    assert_eq!(store.stream_read(handle, position, 16).0, all[position.at..end]);
     assert!(memory.loads() - start < 10, "{} loads for two words", memory.loads() - start);
     assert!(start > before);
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: all of this is done by the one thread that waits for the daemon, as a tracer has to.
 
-use crate::registers::{At, Registers, place};
+use crate::registers::{At, Registers, stopped_at};
 use belay_sys::GoesOn;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
@@ -124,7 +124,7 @@ impl Tracing {
     #[cfg(target_arch = "x86_64")]
     fn answer(&self, thread: Pid) {
         // A call that came to its end as its thread was interrupted stops elsewhere.
-        if place(thread) == Some(At::Begin) {
+        if stopped_at(thread) == Some(At::Begin) {
             return;
         }
         let Some(registers) = Registers::of(thread) else { return };

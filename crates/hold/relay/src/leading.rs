@@ -7,7 +7,7 @@
 //!
 //! Invariant: all of this is done by the one thread that waits for the daemon, as a tracer has to.
 
-use crate::registers::{At, Registers, place};
+use crate::registers::{At, Registers, stopped_at};
 use crate::standin::{Named, Paths};
 use belay_sys::GoesOn;
 use nix::sys::ptrace::{self, Options};
@@ -68,7 +68,7 @@ impl Leading {
                 | Options::PTRACE_O_TRACEEXEC;
             let _ = ptrace::setoptions(thread, options);
         }
-        if let Some(at) = place(thread) {
+        if let Some(at) = stopped_at(thread) {
             self.at_call(thread, at, over);
         }
         let goes_on = match over && !self.steps.contains_key(&thread) {

@@ -22,7 +22,7 @@ pub(crate) enum At {
 
 /// Where in a call of this machine's kind the thread has stopped, if it has.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn place(thread: Pid) -> Option<At> {
+pub(crate) fn stopped_at(thread: Pid) -> Option<At> {
     let info = ptrace::syscall_info(thread).ok()?;
     match info.op {
         ENTRY if info.arch == THIS_MACHINE => Some(At::Begin),

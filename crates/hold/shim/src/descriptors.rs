@@ -18,20 +18,20 @@ impl Set {
     }
 
     #[inline]
-    fn place(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
+    fn bit(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
         let fd = usize::try_from(fd).ok()?;
         self.0.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
     }
 
     #[inline]
     fn has(&self, fd: i32) -> bool {
-        self.place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+        self.bit(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
     /// `false` if the number is too high to be noted, or not of the process whose memory this is.
     fn add(&self, fd: i32) -> bool {
         has_own_memory()
-            && self.place(fd).is_some_and(|(word, bit)| {
+            && self.bit(fd).is_some_and(|(word, bit)| {
                 word.fetch_or(bit, Relaxed);
                 true
             })
@@ -39,7 +39,7 @@ impl Set {
 
     #[inline]
     fn remove(&self, fd: i32) {
-        if let Some((word, bit)) = self.place(fd)
+        if let Some((word, bit)) = self.bit(fd)
             && word.load(Relaxed) & bit != 0
         {
             word.fetch_and(!bit, Relaxed);
@@ -201,18 +201,18 @@ static SINKS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS
 /// What `fd` leads to, found out by `look` if it is not known.
 #[inline]
 pub(crate) fn sink(fd: i32, look: impl FnOnce() -> Sink) -> Sink {
-    let place = entry(&SINKS, fd);
-    match place.map_or(0, |place| place.load(Relaxed)) {
+    let kept = entry(&SINKS, fd);
+    match kept.map_or(0, |kept| kept.load(Relaxed)) {
         1 => Sink::File,
         2 => Sink::End,
         3 => Sink::Stream,
         4 => Sink::Words,
         _ => {
             let found = look();
-            if let Some(place) = place
+            if let Some(kept) = kept
                 && has_own_memory()
             {
-                place.store(found as u8, Relaxed);
+                kept.store(found as u8, Relaxed);
             }
             found
         }
@@ -234,16 +234,16 @@ pub(crate) fn names_changed() {
 /// Whether the file of `fd` outlives the daemon, found out by `look` if it is not known: that is a system call, seldom.
 #[inline]
 pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
-    let place = entry(&LASTING, fd);
+    let kept = entry(&LASTING, fd);
     let now = NAMES.load(Relaxed);
-    if place.is_some_and(|place| place.load(Relaxed) == now) {
+    if kept.is_some_and(|kept| kept.load(Relaxed) == now) {
         return true;
     }
     let lasting = look();
-    if let Some(place) = place.filter(|_| lasting)
+    if let Some(kept) = kept.filter(|_| lasting)
         && has_own_memory()
     {
-        place.store(now, Relaxed);
+        kept.store(now, Relaxed);
     }
     lasting
 }
@@ -251,14 +251,14 @@ pub(crate) fn is_lasting(fd: i32, look: impl FnOnce() -> bool) -> bool {
 /// What `fd` leads to, or how, is about to change. Whoever does that, also a child of vfork(2): it is found out again.
 #[inline]
 pub(crate) fn forget_sink(fd: i32) {
-    if let Some(place) = entry(&SINKS, fd)
-        && place.load(Relaxed) != 0
+    if let Some(kept) = entry(&SINKS, fd)
+        && kept.load(Relaxed) != 0
     {
-        place.store(0, Relaxed);
+        kept.store(0, Relaxed);
     }
-    if let Some(place) = entry(&LASTING, fd)
-        && place.load(Relaxed) != 0
+    if let Some(kept) = entry(&LASTING, fd)
+        && kept.load(Relaxed) != 0
     {
-        place.store(0, Relaxed);
+        kept.store(0, Relaxed);
     }
 }

@@ -3,7 +3,7 @@
 //! A daemon opens its image by a path, and each successor does so anew. Whoever may exchange the file, or a folder on the way, would
 //! have the successor serve another one, and write to it what was acknowledged on the first. Under the policy `epoch` belay knows
 //! the image: from its start on, the name by which the user gave it, and its path without links, mean that file, which belay holds
-//! by a descriptor. It is a place only (`O_PATH`): the daemon opens it with rights of its own.
+//! by a descriptor. It is pinned only (`O_PATH`): the daemon opens it with rights of its own.
 
 use crate::image_box::{Identity, identity};
 use rustix::fs::stat;
@@ -18,18 +18,18 @@ pub(crate) struct Named {
     /// Absolute.
     names: [PathBuf; 2],
     /// The file of the start.
-    place: OwnedFd,
+    pinned: OwnedFd,
 }
 
 impl Named {
-    /// The image `identity`, at `place`, that has these names.
-    pub(crate) fn new(identity: Identity, names: [PathBuf; 2], place: OwnedFd) -> Self {
-        Self { identity, names, place }
+    /// The image `identity`, held by `pinned`, that has these names.
+    pub(crate) fn new(identity: Identity, names: [PathBuf; 2], pinned: OwnedFd) -> Self {
+        Self { identity, names, pinned }
     }
 
-    /// The number of its place.
+    /// The number of the descriptor that pins it.
     pub(crate) fn number(&self) -> RawFd {
-        self.place.as_raw_fd()
+        self.pinned.as_raw_fd()
     }
 
     /// By what to open the image, if `path`, which the daemon names from the directory `dir`, is its name and leads to another file.

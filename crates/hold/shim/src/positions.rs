@@ -19,40 +19,40 @@ const BUSY: u64 = u64::MAX;
 const LOOKS: u32 = 100_000;
 
 #[inline]
-fn place(fd: i32) -> Option<&'static AtomicU64> {
+fn entry(fd: i32) -> Option<&'static AtomicU64> {
     usize::try_from(fd).ok().and_then(|fd| POSITIONS.get(fd))
 }
 
 /// The position of `fd`, if it is kept here.
 #[inline]
 pub(crate) fn kept(fd: i32) -> Option<i64> {
-    place(fd).and_then(|place| settled(place).checked_sub(1)).map(|at| at as i64)
+    entry(fd).and_then(|entry| settled(entry).checked_sub(1)).map(|at| at as i64)
 }
 
-/// What `place` is when nobody is handing it back.
+/// What `entry` is when nobody is handing it back.
 #[inline]
-fn settled(place: &AtomicU64) -> u64 {
-    let now = place.load(Acquire);
-    if now == BUSY { wait_for(place) } else { now }
+fn settled(entry: &AtomicU64) -> u64 {
+    let now = entry.load(Acquire);
+    if now == BUSY { wait_for(entry) } else { now }
 }
 
 #[cold]
-fn wait_for(place: &AtomicU64) -> u64 {
+fn wait_for(entry: &AtomicU64) -> u64 {
     for _ in 0..LOOKS {
         std::thread::yield_now();
-        let now = place.load(Acquire);
+        let now = entry.load(Acquire);
         if now != BUSY {
             return now;
         }
     }
-    place.store(0, Relaxed);
+    entry.store(0, Relaxed);
     0
 }
 
 /// `fd` was just opened, and nobody else has that open file: from now on its position is kept here.
 pub(crate) fn keep(fd: i32) {
-    if let Some(place) = place(fd) {
-        place.store(1, Relaxed);
+    if let Some(entry) = entry(fd) {
+        entry.store(1, Relaxed);
     }
 }
 
@@ -60,29 +60,29 @@ pub(crate) fn keep(fd: i32) {
 #[inline]
 pub(crate) fn change(fd: i32, from: i64, to: i64) -> bool {
     let (from, to) = (from as u64 + 1, to as u64 + 1);
-    place(fd).is_some_and(|place| place.compare_exchange(from, to, Relaxed, Relaxed).is_ok())
+    entry(fd).is_some_and(|entry| entry.compare_exchange(from, to, Relaxed, Relaxed).is_ok())
 }
 
 /// `fd` is being closed.
 #[inline]
 pub(crate) fn forget(fd: i32) {
-    if let Some(place) = place(fd)
-        && place.load(Relaxed) != 0
+    if let Some(entry) = entry(fd)
+        && entry.load(Relaxed) != 0
     {
-        place.store(0, Relaxed);
+        entry.store(0, Relaxed);
     }
 }
 
 /// Somebody else may use the position of `fd`: the kernel has it from now on.
 pub(crate) fn hand_back(fd: i32) {
-    let Some(place) = place(fd) else { return };
+    let Some(entry) = entry(fd) else { return };
     loop {
-        let kept = settled(place);
+        let kept = settled(entry);
         let Some(at) = kept.checked_sub(1) else { return };
-        if place.compare_exchange(kept, BUSY, Acquire, Relaxed).is_ok() {
+        if entry.compare_exchange(kept, BUSY, Acquire, Relaxed).is_ok() {
             // SAFETY: lseek(2) takes no memory; a descriptor that is none makes it fail.
             unsafe { belay_sys::raw::syscall(libc::SYS_lseek, fd, at, libc::SEEK_SET) };
-            place.store(0, Release);
+            entry.store(0, Release);
             return;
         }
     }

@@ -19,9 +19,9 @@ static ACTIVE: AtomicU8 = AtomicU8::new(0);
 const STANDIN: u8 = 1;
 /// The image, by whatever its name leads to ([`crate::exchanged`]).
 const IMAGE: u8 = 2;
-static PLACES: OnceLock<Places> = OnceLock::new();
+static PATHS: OnceLock<StandinPaths> = OnceLock::new();
 
-struct Places {
+struct StandinPaths {
     mountpoint: Vec<u8>,
     standin: Vec<u8>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn use_for(mountpoint: Vec<u8>, mut standin: Vec<u8>) {
     {
         standin.extend_from_slice(b"/.");
     }
-    if mountpoint.len() > 1 && PLACES.set(Places { mountpoint, standin }).is_ok() {
+    if mountpoint.len() > 1 && PATHS.set(StandinPaths { mountpoint, standin }).is_ok() {
         ACTIVE.fetch_or(STANDIN, Relaxed);
     }
 }
@@ -46,18 +46,18 @@ pub(crate) fn use_image() {
 }
 
 #[inline]
-fn places() -> Option<&'static Places> {
+fn paths() -> Option<&'static StandinPaths> {
     if ACTIVE.load(Relaxed) & STANDIN != 0 { still_needed() } else { None }
 }
 
 #[cold]
-fn still_needed() -> Option<&'static Places> {
+fn still_needed() -> Option<&'static StandinPaths> {
     if shim().is_none_or(|shim| shim.host.is_ready()) {
         // It serves, so it may look at its own mount, as it may without belay.
         ACTIVE.fetch_and(!STANDIN, Relaxed);
         return None;
     }
-    PLACES.get()
+    PATHS.get()
 }
 
 /// What to look at instead of `path` (relative to the directory `dir`), if it leads to the mount, or is to lead to the image.
@@ -83,21 +83,21 @@ pub(crate) fn image(dir: i32, path: &CStr) -> Option<CString> {
 
 #[cold]
 fn in_place(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
-    let places = places()?;
-    let resolved = resolve(dir, path.to_bytes(), follow, &places.mountpoint)?;
-    let below = places.below(&resolved)?;
-    CString::new([&places.standin, below].concat()).ok()
+    let paths = paths()?;
+    let resolved = resolve(dir, path.to_bytes(), follow, &paths.mountpoint)?;
+    let below = paths.below(&resolved)?;
+    CString::new([&paths.standin, below].concat()).ok()
 }
 
 /// The path without links that `path` stands for, if it leads to the mount.
 pub(crate) fn resolved(path: &CStr) -> Option<CString> {
-    let places = places()?;
-    let resolved = resolve(libc::AT_FDCWD, path.to_bytes(), true, &places.mountpoint)?;
-    places.below(&resolved)?;
+    let paths = paths()?;
+    let resolved = resolve(libc::AT_FDCWD, path.to_bytes(), true, &paths.mountpoint)?;
+    paths.below(&resolved)?;
     CString::new(resolved).ok()
 }
 
-impl Places {
+impl StandinPaths {
     /// The part of `path` behind the mountpoint; `None` if it is not at or below it.
     fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let rest = path.strip_prefix(self.mountpoint.as_slice())?;
@@ -149,9 +149,9 @@ mod tests {
         assert_eq!(follow("a/mnt/../z", true).as_deref(), Some("/a/z"));
         assert_eq!(follow("a/mntx", true).as_deref(), Some("/a/mntx"));
         assert_eq!(follow("loop", true), None);
-        let places = Places { mountpoint, standin: b"/s".to_vec() };
-        assert_eq!(places.below(b"/elsewhere"), None);
-        assert_eq!(places.below(&[&places.mountpoint[..], b"x"].concat()), None);
-        assert_eq!(places.below(&[&places.mountpoint[..], b"/x"].concat()), Some(&b"/x"[..]));
+        let paths = StandinPaths { mountpoint, standin: b"/s".to_vec() };
+        assert_eq!(paths.below(b"/elsewhere"), None);
+        assert_eq!(paths.below(&[&paths.mountpoint[..], b"x"].concat()), None);
+        assert_eq!(paths.below(&[&paths.mountpoint[..], b"/x"].concat()), Some(&b"/x"[..]));
     }
 }

@@ -141,7 +141,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let identity = image_device.zip(image_inode);
     let image_box = ImageBox::new(image_post, image_mail, identity);
     let known = identity.zip(names).zip(image);
-    let image = known.map(|((identity, names), place)| Named::new(identity, names, place));
+    let image = known.map(|((identity, names), pinned)| Named::new(identity, names, pinned));
     let layout = Layout::new(Capacity::MOUNT);
     let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(&recorder);
     let memory = Mapping::new(borrowed, layout.bytes())
@@ -176,7 +176,7 @@ fn attach(setup: &OsStr, names: Option<[PathBuf; 2]>) -> Result<Shim, String> {
     let handed_over = Area::new(&memory, layout).tally(Tally::HandedOver) > 0;
     let policy = Policy::new(options, &Control::new(&memory, layout));
     let shim = Shim {
-        host: Host::new(session, memory, Place { layout, generation }),
+        host: Host::new(session, memory, Attachment { layout, generation }),
         device,
         event,
         outer,

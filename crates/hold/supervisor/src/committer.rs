@@ -34,9 +34,9 @@ const TOLD: u64 = 60_000_000_000;
 /// How often it is tried at the end.
 const LAST_TRIES: u32 = 10;
 
-/// What a commit works on.
+/// What the committer works on, and with.
 #[derive(Debug)]
-pub struct Place {
+pub struct CommitJob {
     /// The recorder.
     pub memory: Arc<Mapping>,
     /// How it is laid out.
@@ -120,29 +120,29 @@ impl Committer {
     ///
     /// # Errors
     /// If no thread is to be had.
-    pub fn start(place: Place, patience: Duration) -> Result<Self, String> {
-        let (committer, orders) = Self::new(&place);
-        crate::threads::start_within(patience, "committer", move || place.work(&orders))
+    pub fn start(job: CommitJob, patience: Duration) -> Result<Self, String> {
+        let (committer, orders) = Self::new(&job);
+        crate::threads::start_within(patience, "committer", move || job.work(&orders))
             .map_err(|(why, _)| format!("no thread is to be had: {why}"))?;
         Ok(committer)
     }
 
     /// Starts one for the end alone. If no thread is to be had it works here.
-    pub fn start_to_end(place: Place, clean: bool) -> Self {
-        let (committer, orders) = Self::new(&place);
+    pub fn start_to_end(job: CommitJob, clean: bool) -> Self {
+        let (committer, orders) = Self::new(&job);
         committer.end(clean);
-        crate::threads::beside("committer", move || place.work(&orders));
+        crate::threads::beside("committer", move || job.work(&orders));
         committer
     }
 
-    fn new(place: &Place) -> (Self, Orders) {
+    fn new(job: &CommitJob) -> (Self, Orders) {
         // One message stands for any number, as a commit may take long.
         let (wake, waker) = sync_channel(1);
         let (tell, ended) = channel();
         let end = Arc::new(OnceLock::new());
         let orders = Orders { waker, end: Arc::clone(&end), ended: tell };
-        let (last, new_journal) = (Arc::clone(&place.last), Arc::clone(&place.new_journal));
-        let (failing, steps) = (Arc::clone(&place.failing), place.steps.clone());
+        let (last, new_journal) = (Arc::clone(&job.last), Arc::clone(&job.new_journal));
+        let (failing, steps) = (Arc::clone(&job.failing), job.steps.clone());
         (Self { wake, end, ended, last, heard: 0, failing, new_journal, steps }, orders)
     }
 
@@ -200,7 +200,7 @@ impl Committer {
     }
 }
 
-impl Place {
+impl CommitJob {
     fn work(self, orders: &Orders) {
         let mut told = 0;
         let mut wait = Duration::ZERO;
@@ -344,7 +344,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl CommitJob {
     /// The daemon has come to its end: what it wrote last is committed if that was a clean one, and else dropped. The journal
     /// is removed.
     ///

@@ -29,14 +29,14 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
         (writes && !flags.contains(OFlags::PATH)).then_some(number)
     });
     numbers.find_map(|number| {
-        let place = place_of(process, pid, number)?;
-        let stat = fstat(&place).ok()?;
+        let pinned = pin(process, pid, number)?;
+        let stat = fstat(&pinned).ok()?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if stat.st_nlink == 0 || !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
             return None;
         }
         // Opened anew for reading.
-        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let link = format!("/proc/self/fd/{}", pinned.as_raw_fd());
         match contents::of(Path::new(&link)) {
             Ok(Contents::FileSystem(name)) => {
                 Some((fs::read_link(&link).ok()?.into(), name.into()))
@@ -48,11 +48,11 @@ pub fn image(process: BorrowedFd<'_>, pid: u32) -> Option<(OsText, String)> {
 
 /// The file behind descriptor `number` of process `pid`, for nothing but looking. While that lives (at `process`), its number is no
 /// other's.
-fn place_of(process: BorrowedFd<'_>, pid: u32, number: i32) -> Option<OwnedFd> {
+fn pin(process: BorrowedFd<'_>, pid: u32, number: i32) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let place = open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty()).ok()?;
+    let pinned = open(format!("/proc/{pid}/fd/{number}"), flags, Mode::empty()).ok()?;
     let has_ended = readable(process, Duration::ZERO);
-    (!has_ended).then_some(place)
+    (!has_ended).then_some(pinned)
 }
 
 #[cfg(test)]
@@ -70,12 +70,12 @@ mod tests {
         let owner = File::create(&path).expect("create");
         flock(&owner, FlockOperation::NonBlockingLockExclusive).expect("locked");
         let me = Watched::open(std::process::id()).expect("me");
-        let place = place_of(me.as_fd(), me.pid, owner.as_raw_fd()).expect("a place");
+        let pinned = pin(me.as_fd(), me.pid, owner.as_raw_fd()).expect("a file");
         drop(owner);
         let other = File::open(&path).expect("open");
         let locked = flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(locked, Ok(()), "the owner has closed it");
-        assert_eq!(fstat(&place).expect("known").st_ino, fstat(&other).expect("known").st_ino);
+        assert_eq!(fstat(&pinned).expect("known").st_ino, fstat(&other).expect("known").st_ino);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! The rule: what is read by its name is opened in a way that neither waits nor has an effect, is a regular file, and has a
 //! limit. A pipe, a device or an endless file in its place is an error, not a reader that hangs. What it is, and whose, is known
-//! before it is opened ([`Place`]).
+//! before it is opened ([`PinnedFile`]).
 
 use crate::text;
-use belay_sys::Place;
+use belay_sys::PinnedFile;
 use rustix::fs::{CWD, FileType, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
@@ -68,19 +68,19 @@ pub fn open_regular(path: &Path, from: From) -> io::Result<File> {
 /// Those of [`open_regular`].
 pub fn open_regular_for(path: &Path, from: From, access: OFlags) -> io::Result<File> {
     let own = rustix::process::geteuid().as_raw();
-    let (place, owners) = match from {
-        From::Anybody => (Place::behind(path)?, None),
-        From::Own => (Place::at(CWD, path)?, Some([0, own, own])),
-        From::OwnOr(user) => (Place::at(CWD, path)?, Some([0, own, user])),
+    let (pinned, owners) = match from {
+        From::Anybody => (PinnedFile::behind(path)?, None),
+        From::Own => (PinnedFile::at(CWD, path)?, Some([0, own, own])),
+        From::OwnOr(user) => (PinnedFile::at(CWD, path)?, Some([0, own, user])),
     };
-    if place.kind() != FileType::RegularFile {
+    if pinned.kind() != FileType::RegularFile {
         return Err(io::Error::other("it is no regular file"));
     }
-    let owner = place.stat().st_uid;
+    let owner = pinned.stat().st_uid;
     if owners.is_some_and(|owners| !owners.contains(&owner)) {
         return Err(io::Error::other(format!("it belongs to user {owner}")));
     }
-    Ok(File::from(place.open(access)?))
+    Ok(File::from(pinned.open(access)?))
 }
 
 /// Opens a regular file or a block device for reading, whosever it is: what the user has named and a daemon is to work on.
@@ -88,10 +88,10 @@ pub fn open_regular_for(path: &Path, from: From, access: OFlags) -> io::Result<F
 /// # Errors
 /// Those of open(2); if it is something else.
 pub fn open_store(path: &Path) -> io::Result<File> {
-    let place = Place::behind(path)?;
-    match place.kind() {
+    let pinned = PinnedFile::behind(path)?;
+    match pinned.kind() {
         FileType::RegularFile | FileType::BlockDevice => {
-            Ok(File::from(place.open(OFlags::RDONLY)?))
+            Ok(File::from(pinned.open(OFlags::RDONLY)?))
         }
         _ => Err(io::Error::other("it is neither a file nor a block device")),
     }

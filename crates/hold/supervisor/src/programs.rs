@@ -37,11 +37,11 @@ pub fn changed_ms(facts: &Facts) -> Option<u64> {
     u64::try_from(facts.changed.0.checked_mul(1000)?).ok()
 }
 
-/// Holds a file's place: what is there can be run, also when it has no name any more.
+/// Pins a file: it can be run, also when it has no name any more.
 ///
 /// # Errors
 /// Those of open(2).
-pub fn place(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub fn pin(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -147,8 +147,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let (path, other) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&path, "1").expect("write");
-        let at = |path: &Path| Identity::of(&place(path).ok()?);
-        let held = place(&path).expect("open");
+        let at = |path: &Path| Identity::of(&pin(path).ok()?);
+        let held = pin(&path).expect("open");
         let first = Identity::of(&held);
         assert!(first.is_some() && first == at(&path));
         fs::write(&other, "2").expect("write");

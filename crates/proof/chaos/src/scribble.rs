@@ -127,7 +127,7 @@ fn scribble(held: Held, rng: &mut ChaCha12Rng, toll: &mut Toll) -> Result<()> {
     for _ in 0..4 {
         work(&mut pool, &generator.round());
         for _ in 0..rng.random_range(1..400) {
-            let Some(at) = place(&recorder, rng)? else { continue };
+            let Some(at) = word_in_use(&recorder, rng)? else { continue };
             recorder
                 .write_all_at(&value(&recorder, rng).to_ne_bytes(), at)
                 .context("scribbling")?;
@@ -207,7 +207,7 @@ fn recorder(supervisor: u32) -> Result<File> {
 }
 
 /// A word that is in use: most of a recorder is a hole.
-fn place(recorder: &File, rng: &mut ChaCha12Rng) -> Result<Option<u64>> {
+fn word_in_use(recorder: &File, rng: &mut ChaCha12Rng) -> Result<Option<u64>> {
     let length = recorder.metadata().context("looking at the recorder")?.len();
     let mut extents: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
@@ -236,8 +236,8 @@ fn value(recorder: &File, rng: &mut ChaCha12Rng) -> u64 {
         5 => 1 << rng.random_range(0..64),
         _ => {
             let mut word = [0; 8];
-            let place = place(recorder, rng).ok().flatten().unwrap_or_default();
-            let _ = recorder.read_exact_at(&mut word, place);
+            let at = word_in_use(recorder, rng).ok().flatten().unwrap_or_default();
+            let _ = recorder.read_exact_at(&mut word, at);
             u64::from_ne_bytes(word)
         }
     }

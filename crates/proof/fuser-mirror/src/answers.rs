@@ -66,10 +66,9 @@ impl Filesystem for Mirror {
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        let target = self
-            .nodes
-            .place(node)
-            .and_then(|place| rustix::fs::readlinkat(place.as_fd(), "", Vec::new()).map_err(errno));
+        let target = self.nodes.pinned(node).and_then(|pinned| {
+            rustix::fs::readlinkat(pinned.as_fd(), "", Vec::new()).map_err(errno)
+        });
         answer!(reply, target, target => reply.data(target.to_bytes()));
     }
 
@@ -137,8 +136,8 @@ impl Filesystem for Mirror {
         reply: ReplyEmpty,
     ) {
         let flags = Flags::from_bits_retain(flags.bits());
-        let moved = self.nodes.place(parent).and_then(|from| {
-            let to = self.nodes.place(to)?;
+        let moved = self.nodes.pinned(parent).and_then(|from| {
+            let to = self.nodes.pinned(to)?;
             let done = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), new_name, flags);
             done.map_err(errno)
         });
@@ -146,7 +145,7 @@ impl Filesystem for Mirror {
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let made = self.nodes.path(node).and_then(|(_place, path)| {
+        let made = self.nodes.path(node).and_then(|(_pinned, path)| {
             self.make(parent, name, |folder| {
                 rustix::fs::linkat(CWD, &path, folder, name, AtFlags::SYMLINK_FOLLOW)
             })
@@ -282,8 +281,8 @@ impl Filesystem for Mirror {
     fn statfs(&self, _: &Request, node: INodeNo, reply: ReplyStatfs) {
         let found = self
             .nodes
-            .place(node)
-            .and_then(|place| rustix::fs::fstatvfs(place.as_fd()).map_err(errno));
+            .pinned(node)
+            .and_then(|pinned| rustix::fs::fstatvfs(pinned.as_fd()).map_err(errno));
         let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         answer!(reply, found, s => reply.statfs(
             s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree,

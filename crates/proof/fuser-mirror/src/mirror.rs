@@ -77,7 +77,7 @@ impl Mirror {
         node: INodeNo,
         work: impl FnOnce(&str) -> rustix::io::Result<T>,
     ) -> Result<T, Errno> {
-        let (_place, path) = self.nodes.path(node)?;
+        let (_pinned, path) = self.nodes.path(node)?;
         work(&path).map_err(errno)
     }
 
@@ -98,7 +98,7 @@ impl Mirror {
     /// Opens a node.
     pub(crate) fn open_node(&self, node: INodeNo, flags: i32) -> Result<FileHandle, Errno> {
         let kept = flags & !(libc::O_NOFOLLOW | libc::O_CREAT | libc::O_EXCL);
-        let (_place, path) = self.nodes.path(node)?;
+        let (_pinned, path) = self.nodes.path(node)?;
         let flags = OFlags::from_bits_retain(kept.cast_unsigned()) | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
         Ok(self.keep(Open::File(file.into())))
@@ -111,7 +111,7 @@ impl Mirror {
         name: &OsStr,
         work: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>,
     ) -> Result<FileAttr, Errno> {
-        work(self.nodes.place(parent)?.as_fd()).map_err(errno)?;
+        work(self.nodes.pinned(parent)?.as_fd()).map_err(errno)?;
         self.nodes.look_up(parent, name)
     }
 
@@ -122,7 +122,7 @@ impl Mirror {
         name: &OsStr,
         flags: AtFlags,
     ) -> Result<(), Errno> {
-        rustix::fs::unlinkat(self.nodes.place(parent)?.as_fd(), name, flags).map_err(errno)
+        rustix::fs::unlinkat(self.nodes.pinned(parent)?.as_fd(), name, flags).map_err(errno)
     }
 
     /// Makes a file and opens it.
@@ -135,8 +135,9 @@ impl Mirror {
     ) -> Result<(FileAttr, FileHandle), Errno> {
         let flags = OFlags::from_bits_retain((flags & !libc::O_NOFOLLOW).cast_unsigned());
         let flags = flags | OFlags::CREATE | OFlags::CLOEXEC;
-        let parent_place = self.nodes.place(parent)?;
-        let file = rustix::fs::openat(parent_place.as_fd(), name, flags, Mode::from_raw_mode(mode));
+        let parent_pinned = self.nodes.pinned(parent)?;
+        let file =
+            rustix::fs::openat(parent_pinned.as_fd(), name, flags, Mode::from_raw_mode(mode));
         let file = file.map_err(errno)?;
         let attr = self.nodes.look_up(parent, name)?;
         Ok((attr, self.keep(Open::File(file.into()))))
@@ -164,13 +165,14 @@ impl Mirror {
 
     /// Changes a node's attributes.
     pub(crate) fn change(&self, node: INodeNo, wish: &Wish) -> Result<FileAttr, Errno> {
-        let (place, path) = self.nodes.path(node)?;
+        let (pinned, path) = self.nodes.path(node)?;
         if let Some(mode) = wish.mode {
             rustix::fs::chmod(&path, Mode::from_raw_mode(mode & 0o7777)).map_err(errno)?;
         }
         if wish.uid.is_some() || wish.gid.is_some() {
             let (uid, gid) = (wish.uid.map(Uid::from_raw), wish.gid.map(Gid::from_raw));
-            rustix::fs::chownat(place.as_fd(), "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)?;
+            rustix::fs::chownat(pinned.as_fd(), "", uid, gid, AtFlags::EMPTY_PATH)
+                .map_err(errno)?;
         }
         if let Some(size) = wish.size {
             match wish.handle {

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// A file that the kernel has looked up, open as a place (`O_PATH`).
+/// A file that the kernel has looked up, pinned (`O_PATH`).
 #[derive(Debug)]
 struct Node {
-    place: Arc<OwnedFd>,
+    pinned: Arc<OwnedFd>,
     lookups: u64,
 }
 
@@ -37,25 +37,25 @@ impl Nodes {
     }
 
     /// Where the node is.
-    pub(crate) fn place(&self, number: INodeNo) -> Result<Arc<OwnedFd>, Errno> {
+    pub(crate) fn pinned(&self, number: INodeNo) -> Result<Arc<OwnedFd>, Errno> {
         match number {
             INodeNo::ROOT => Ok(Arc::clone(&self.root)),
             INodeNo(number) => {
                 let known = self.known();
-                known.get(&number).map(|node| Arc::clone(&node.place)).ok_or(Errno::ESTALE)
+                known.get(&number).map(|node| Arc::clone(&node.pinned)).ok_or(Errno::ESTALE)
             }
         }
     }
 
     /// The path by which the node itself is reached, whatever its name is.
     pub(crate) fn path(&self, number: INodeNo) -> Result<(Arc<OwnedFd>, String), Errno> {
-        let place = self.place(number)?;
-        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
-        Ok((place, path))
+        let pinned = self.pinned(number)?;
+        let path = format!("/proc/self/fd/{}", pinned.as_raw_fd());
+        Ok((pinned, path))
     }
 
     pub(crate) fn attr(&self, number: INodeNo) -> Result<FileAttr, Errno> {
-        let stat = fstat(&*self.place(number)?).map_err(errno)?;
+        let stat = fstat(&*self.pinned(number)?).map_err(errno)?;
         Ok(self.attr_of(&stat))
     }
 
@@ -70,12 +70,13 @@ impl Nodes {
     /// Finds a name for the kernel, which knows its node then.
     pub(crate) fn look_up(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let parent = self.place(parent)?;
-        let place = openat(parent.as_fd(), name, flags, Mode::empty()).map_err(errno)?;
-        let attr = self.attr_of(&fstat(&place).map_err(errno)?);
+        let parent = self.pinned(parent)?;
+        let pinned = openat(parent.as_fd(), name, flags, Mode::empty()).map_err(errno)?;
+        let attr = self.attr_of(&fstat(&pinned).map_err(errno)?);
         let mut known = self.known();
-        let node =
-            known.entry(attr.ino.0).or_insert_with(|| Node { place: Arc::new(place), lookups: 0 });
+        let node = known
+            .entry(attr.ino.0)
+            .or_insert_with(|| Node { pinned: Arc::new(pinned), lookups: 0 });
         node.lookups += 1;
         Ok(attr)
     }
@@ -93,7 +94,7 @@ impl Nodes {
 
     /// What is in a directory.
     pub(crate) fn list(&self, number: INodeNo) -> Result<Vec<(u64, FileType, Vec<u8>)>, Errno> {
-        let (_place, path) = self.path(number)?;
+        let (_pinned, path) = self.path(number)?;
         let folder = File::open(path)?;
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&folder).map_err(errno)? {

@@ -152,8 +152,8 @@ impl Disk {
             if self.is_below(from, target) {
                 return Err(EINVAL);
             }
-            self.place(from, old, target);
-            self.place(to, new, source);
+            self.put(from, old, target);
+            self.put(to, new, source);
             return Ok(());
         }
         if let Some(target) = target {
@@ -172,11 +172,11 @@ impl Disk {
             self.get_mut(target).nlink -= 1;
         }
         self.get_mut(from).children.remove(old);
-        self.place(to, new, source);
+        self.put(to, new, source);
         Ok(())
     }
 
-    fn place(&mut self, dir: u64, name: &[u8], ino: u64) {
+    fn put(&mut self, dir: u64, name: &[u8], ino: u64) {
         self.get_mut(dir).children.insert(name.to_vec(), ino);
         self.get_mut(ino).parent = dir;
     }

@@ -5,7 +5,7 @@ use super::disk::Disk;
 use super::kernel::Kernel;
 use super::memory::{Clock, Ended, Rng, Words};
 use super::surroundings::{Sabotage, Surroundings};
-use belay_host::{After, Before, Device, Host, Place};
+use belay_host::{After, Attachment, Before, Device, Host};
 use belay_oplog::{Capacity, Oplog};
 use belay_recorder::control::{Instant, Options};
 use belay_recorder::{Layout, Slot, Store};
@@ -89,9 +89,9 @@ impl Life {
             session.keep_log(log.expect("the op-log")).expect("the op-log");
         }
         session.control().reach(Instant::Attached, out.time.get() + 1);
-        let place = Place { layout: out.layout, generation };
+        let attachment = Attachment { layout: out.layout, generation };
         let life = Self {
-            host: Host::new(session, out.memory.clone(), place),
+            host: Host::new(session, out.memory.clone(), attachment),
             daemon: Daemon::new(generation, flavour, out.disk.clone(), out.clock.clone()),
             due: Cell::new(false),
             durable: Cell::new(out.durable.get()),

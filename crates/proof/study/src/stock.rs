@@ -11,7 +11,7 @@ use crate::aim::Aim;
 use crate::operation::Operation;
 use crate::record::{Crash, DryRun};
 use crate::subject::Source;
-use crate::trial::{Place, Undisturbed};
+use crate::trial::{Trial, Undisturbed};
 
 /// How often a point that was not reached is tried.
 const ATTEMPTS: u32 = 5;
@@ -77,11 +77,11 @@ impl<S: Source> Stock<S> {
     }
 
     /// Does something where nothing was done before.
-    fn at<T>(&mut self, what: impl FnOnce(&Place<'_, S::Subject>) -> Result<T>) -> Result<T> {
+    fn at<T>(&mut self, what: impl FnOnce(&Trial<'_, S::Subject>) -> Result<T>) -> Result<T> {
         let subject = self.take()?;
         let name = self.names.next();
         let (limit, unsaved) = (self.limit, self.unsaved);
-        let result = what(&Place { subject: &subject, name, limit, unsaved })?;
+        let result = what(&Trial { subject: &subject, name, limit, unsaved })?;
         self.put(subject);
         Ok(result)
     }
@@ -92,9 +92,9 @@ impl<S: Source> Stock<S> {
     /// # Errors
     /// If it cannot be done, or does something else each time.
     pub fn undisturbed(&mut self, op: &'static Operation, before: bool) -> Result<Undisturbed> {
-        let before = if before { self.at(|place| place.untouched(op))? } else { None };
-        let (outcome, front, after) = self.at(|place| place.undisturbed(op, false))?;
-        let (again, second, used) = self.at(|place| place.undisturbed(op, true))?;
+        let before = if before { self.at(|trial| trial.untouched(op))? } else { None };
+        let (outcome, front, after) = self.at(|trial| trial.undisturbed(op, false))?;
+        let (again, second, used) = self.at(|trial| trial.undisturbed(op, true))?;
         ensure!(outcome == again, "it came to {outcome}, and another time to {again}");
         let differences = second.difference(&front);
         ensure!(differences.is_empty(), "the tree is not the same each time:\n{differences}");
@@ -122,7 +122,7 @@ impl<S: Source> Stock<S> {
         let mut attempts = 1;
         loop {
             let fresh = self.ready.is_none();
-            let (report, differences) = self.at(|place| place.observed(op, aim, expected))?;
+            let (report, differences) = self.at(|trial| trial.observed(op, aim, expected))?;
             // What is followed by functions may be missed.
             let again = aim.may_miss() && attempts < ATTEMPTS;
             attempts += 1;
@@ -165,8 +165,8 @@ impl<S: Source> Stock<S> {
         loop {
             let subject = self.take()?;
             let (limit, unsaved) = (self.limit, self.unsaved);
-            let place = Place { subject: &subject, name: self.names.next(), limit, unsaved };
-            let findings = place
+            let trial = Trial { subject: &subject, name: self.names.next(), limit, unsaved };
+            let findings = trial
                 .disturbed(op, (aim, fault), expected, bare)
                 .with_context(|| format!("{} {}", fault.point, fault.signal))?;
             // One that something was wrong with is taken away as it is.

@@ -34,9 +34,9 @@ pub fn is_not_permitted(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref() == Some(&Errno::EPERM))
 }
 
-/// A subject, and where in it an experiment is made.
+/// An experiment: its subject, and where in that it is made.
 #[derive(Debug)]
-pub struct Place<'a, S> {
+pub struct Trial<'a, S> {
     /// The subject.
     pub subject: &'a S,
     /// The directory's name.
@@ -73,7 +73,7 @@ pub(crate) struct Findings {
     pub told: Told,
 }
 
-impl<S: Subject> Place<'_, S> {
+impl<S: Subject> Trial<'_, S> {
     fn front(&self) -> PathBuf {
         self.subject.root().join(&self.name)
     }

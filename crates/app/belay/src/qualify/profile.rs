@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If there is no place for it, or somebody else's is there.
-pub fn place(options: &Options, program: &str) -> Result<Option<PathBuf>> {
+pub fn path(options: &Options, program: &str) -> Result<Option<PathBuf>> {
     if options.no_profile || options.only.is_some() {
         return Ok(None);
     }

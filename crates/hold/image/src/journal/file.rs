@@ -7,7 +7,7 @@ use super::mark::{check_trust, inspect_header, mark_empty};
 use super::spot::Spot;
 use super::storage::{Facts, Source, Storage};
 use belay_memory::Memory;
-use belay_sys::{Mapping, Place};
+use belay_sys::{Mapping, PinnedFile};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, FlockOperation, OFlags, SeekFrom, Stat, flock, fstat};
 use rustix::io::Errno;
@@ -85,12 +85,12 @@ impl HostFile {
     /// The same if it is the right one. Nothing else is opened: that may have effects.
     pub(super) fn image_if(path: &Path, is_it: Check<'_>) -> Result<Self, Error> {
         let fail = |why| failed("open the image", path, why, error::IMAGE);
-        let place = Place::at(CWD, path).map_err(fail)?;
-        is_it(place.stat())?;
-        if !matches!(place.kind(), FileType::RegularFile | FileType::BlockDevice) {
+        let pinned = PinnedFile::at(CWD, path).map_err(fail)?;
+        is_it(pinned.stat())?;
+        if !matches!(pinned.kind(), FileType::RegularFile | FileType::BlockDevice) {
             return Err(Error::NotAnImage { image: path.display().to_string() });
         }
-        Ok(Self::new(place.open(OFlags::RDWR).map_err(fail)?, path.to_owned()))
+        Ok(Self::new(pinned.open(OFlags::RDWR).map_err(fail)?, path.to_owned()))
     }
 
     /// Opens a journal; `None` if there is none.
@@ -117,16 +117,16 @@ impl HostFile {
     fn journal_in_if(spot: Spot, is_it: Check<'_>) -> Result<Option<Self>, Error> {
         let path = spot.path.clone();
         let fail = |why| failed("open the journal", &path, why, error::JOURNAL);
-        let place = match spot.look() {
-            Ok(place) => place,
+        let pinned = match spot.look() {
+            Ok(pinned) => pinned,
             Err(Errno::NOENT) => return Ok(None),
             Err(why) => return Err(fail(why)),
         };
-        is_it(place.stat())?;
-        if place.kind() != FileType::RegularFile {
+        is_it(pinned.stat())?;
+        if pinned.kind() != FileType::RegularFile {
             return Err(Error::NotAJournal { journal: path.display().to_string() });
         }
-        let file = place.open(OFlags::RDWR).map_err(fail)?;
+        let file = pinned.open(OFlags::RDWR).map_err(fail)?;
         Ok(Some(Self { file, path, spot: Some(spot) }))
     }
 

@@ -165,7 +165,7 @@ pub(super) fn entry(offset: u64, len: u64) -> [u8; ENTRY] {
     out
 }
 
-/// Place and length of a run in the table.
+/// Offset and length of a run in the table.
 pub(super) fn parse_entry(entry: &[u8; ENTRY]) -> (u64, u64) {
     (u64::from_le_bytes(get(entry, 0)), u64::from_le_bytes(get(entry, 8)))
 }

@@ -6,7 +6,7 @@
 
 use super::behind::Behind;
 use super::device::{Device, SECTOR};
-use belay_sys::Place;
+use belay_sys::PinnedFile;
 use rustix::fd::AsFd;
 use rustix::fs::{CWD, FileType, OFlags};
 use std::ffi::OsString;
@@ -52,9 +52,9 @@ impl File {
         let found = path.and_then(|path| path.metadata().ok().map(|meta| (path, meta)));
         // What is there by now may be no device at all.
         let open = |node| {
-            let place = Place::at(CWD, node).ok();
-            let place = place.filter(|place| place.kind() == FileType::BlockDevice)?;
-            place.open(OFlags::RDONLY | OFlags::NONBLOCK).ok()
+            let pinned = PinnedFile::at(CWD, node).ok();
+            let pinned = pinned.filter(|pinned| pinned.kind() == FileType::BlockDevice)?;
+            pinned.open(OFlags::RDONLY | OFlags::NONBLOCK).ok()
         };
         let told = node.and_then(open).and_then(|node| belay_sys::loop_file(node.as_fd()).ok());
         Some(match (told, found) {

@@ -7,7 +7,7 @@
 
 use super::error::Error;
 use super::grounds::Ground;
-use belay_sys::{Lock, Place, has_ranges, lock_range};
+use belay_sys::{Lock, PinnedFile, has_ranges, lock_range};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, FlockOperation, OFlags, flock, fstatfs};
 use rustix::io::Errno;
@@ -57,20 +57,20 @@ impl Hold {
 fn lock(ground: &Ground) -> Result<OwnedFd, Errno> {
     let path = ground.path.as_deref().ok_or(Errno::NOENT)?;
     // To open a device has effects: first it is found out whether this is the one.
-    let place = Place::behind(path)?;
-    let stat = place.stat();
-    let is_file = place.kind() == FileType::RegularFile;
+    let pinned = PinnedFile::behind(path)?;
+    let stat = pinned.stat();
+    let is_file = pinned.kind() == FileType::RegularFile;
     let found = if is_file { (stat.st_dev, stat.st_ino) } else { (stat.st_rdev, 0) };
     if found != (ground.behind.device, ground.behind.inode) {
         return Err(Errno::STALE);
     }
-    if is_file && OF_SERVERS.contains(&(fstatfs(&place)?.f_type as u64)) {
+    if is_file && OF_SERVERS.contains(&(fstatfs(&pinned)?.f_type as u64)) {
         return Err(Errno::OPNOTSUPP);
     }
     let has_range = is_file && !ground.is_whole && ground.behind.through == 0;
     // Whoever closes a disk that was open for writing has it looked at anew, by udev.
     let mode = if has_range { OFlags::RDWR } else { OFlags::RDONLY };
-    let file = place.open(mode)?;
+    let file = pinned.open(mode)?;
     if ground.is_whole {
         lock_all(&file)?;
     } else {

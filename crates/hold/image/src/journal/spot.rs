@@ -2,7 +2,7 @@
 
 use super::error::failed;
 use super::error::{self, Error};
-use belay_sys::Place;
+use belay_sys::PinnedFile;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, fsync, open, openat, statat};
 use rustix::io::Errno;
@@ -76,8 +76,8 @@ impl Spot {
     }
 
     /// What is there, held and not open.
-    pub(super) fn look(&self) -> Result<Place, Errno> {
-        Place::at(&self.folder, &self.name)
+    pub(super) fn look(&self) -> Result<PinnedFile, Errno> {
+        PinnedFile::at(&self.folder, &self.name)
     }
 
     /// What is known of the folder.

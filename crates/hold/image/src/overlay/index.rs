@@ -24,10 +24,10 @@ pub(super) struct Held {
     pub(super) mask: u8,
 }
 
-/// Where a page is, or belongs.
+/// The entry of a page.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    /// Here.
+pub(super) enum IndexEntry {
+    /// In use.
     Held(Held),
     /// Not in the index; its entry would start at this word.
     Free(usize),
@@ -38,20 +38,20 @@ pub(super) enum Place {
 impl<M: Memory> Overlay<'_, M> {
     /// Looks for page `page` of the image.
     #[inline]
-    pub(super) fn find(&self, side: &Side, page: u64) -> Place {
+    pub(super) fn find(&self, side: &Side, page: u64) -> IndexEntry {
         let home = (mix(0, page >> 2) as usize) << 2 | (page & 3) as usize;
         for step in 0..side.entries {
             let at = side.index + (home.wrapping_add(step) & (side.entries - 1)) * ENTRY_WORDS;
             let [word, found] = self.memory.load_fields(at, [0, 1]);
             let held = self.held(at, word);
             if held.stamp != side.stamp || side.stamp == 0 {
-                return Place::Free(at);
+                return IndexEntry::Free(at);
             }
             if found == page && held.slot < self.capacity.bounded() {
-                return Place::Held(held);
+                return IndexEntry::Held(held);
             }
         }
-        Place::Nowhere
+        IndexEntry::Nowhere
     }
 
     /// The index with `entries` entries, of those that begin at word `first`: its first word, and its entries. The first
@@ -85,7 +85,7 @@ impl<M: Memory> Overlay<'_, M> {
         (next.index, next.entries) = self.index_of(self.first_index(side), side.entries * 2);
         for number in 0..side.entries {
             if let Some((page, held)) = self.entry(side, number)
-                && let Place::Free(at) = self.find(&next, page)
+                && let IndexEntry::Free(at) = self.find(&next, page)
             {
                 self.memory.store(at + 1, page);
                 self.set_mask(&Held { at, ..held }, held.mask);
@@ -112,7 +112,7 @@ impl<M: Memory> Overlay<'_, M> {
             return (0, 0);
         }
         match self.find(side, page) {
-            Place::Held(held) => (held.mask, self.data(side, &held)),
+            IndexEntry::Held(held) => (held.mask, self.data(side, &held)),
             _ => (0, 0),
         }
     }

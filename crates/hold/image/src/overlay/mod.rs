@@ -42,7 +42,7 @@ pub use sealed::{Run, Sealed};
 use belay_memory::Memory;
 use capacity::{PAGE_WORDS, bits};
 use epochs::State;
-use index::Place;
+use index::IndexEntry;
 use std::ops::Range;
 
 impl<M: Memory> Overlay<'_, M> {
@@ -174,18 +174,18 @@ impl<M: Memory> Overlay<'_, M> {
     fn drop_behind(&self, side: &epochs::Side, length: u64) {
         let (page, within) = (length / PAGE as u64, (length % PAGE as u64) as usize);
         for at in 0..side.entries {
-            if let Some((found, place)) = self.entry(side, at)
+            if let Some((found, held)) = self.entry(side, at)
                 && found > page
             {
-                self.set_mask(&place, 0);
+                self.set_mask(&held, 0);
             }
         }
-        let Place::Held(place) = self.find(side, page) else { return };
+        let IndexEntry::Held(held) = self.find(side, page) else { return };
         let sectors = within.div_ceil(SECTOR);
-        self.set_mask(&place, place.mask & bits(0, sectors));
-        if !within.is_multiple_of(SECTOR) && place.mask & bits(sectors - 1, sectors) != 0 {
+        self.set_mask(&held, held.mask & bits(0, sectors));
+        if !within.is_multiple_of(SECTOR) && held.mask & bits(sectors - 1, sectors) != 0 {
             let mut sector = [0; SECTOR];
-            let at = self.data(side, &place) + (sectors - 1) * SECTOR / 8;
+            let at = self.data(side, &held) + (sectors - 1) * SECTOR / 8;
             self.memory.load_bytes(at, &mut sector);
             if let Some(rest) = sector.get_mut(within % SECTOR..) {
                 rest.fill(0);

@@ -3,7 +3,7 @@
 use super::area::Overlay;
 use super::capacity::{PAGE, SECTOR, bits};
 use super::epochs::Side;
-use super::index::Place;
+use super::index::IndexEntry;
 use super::layers;
 use super::refused::Corrupt;
 use belay_memory::Memory;
@@ -92,7 +92,7 @@ impl<M: Memory> Overlay<'_, M> {
         for number in 0..side.entries {
             let Some((page, held)) = self.entry(side, number) else { continue };
             let taken = taken.get_mut(held.slot).ok_or(Corrupt)?;
-            let Place::Held(found) = self.find(side, page) else { return Err(Corrupt) };
+            let IndexEntry::Held(found) = self.find(side, page) else { return Err(Corrupt) };
             let start = page.checked_mul(PAGE as u64).ok_or(Corrupt)?;
             let before = side.length.saturating_sub(start).min(PAGE as u64) as usize;
             if *taken

@@ -3,7 +3,7 @@
 use super::area::Overlay;
 use super::capacity::{FURTHEST, PAGE, SECTOR, bits};
 use super::epochs::Side;
-use super::index::Place;
+use super::index::IndexEntry;
 use super::refused::Refused;
 use belay_memory::Memory;
 
@@ -71,12 +71,14 @@ impl<M: Memory> Overlay<'_, M> {
             let stop = end.min(start + PAGE_BYTES);
             let page = start / PAGE_BYTES;
             let held = match self.find(&side, page) {
-                Place::Held(held) => held,
-                Place::Free(place) if side.used < self.most => self.insert(&mut side, place, page),
+                IndexEntry::Held(held) => held,
+                IndexEntry::Free(free) if side.used < self.most => {
+                    self.insert(&mut side, free, page)
+                }
                 _ => return Err(Refused::Corrupt), // there was room for it just now
             };
             let data = self.data(&side, &held);
-            let word = |place: u64| data + (place - start) as usize / 8;
+            let word = |offset: u64| data + (offset - start) as usize / 8;
             let (mut from, mut to) = (at, stop);
             if let Some(head) = head.as_ref().filter(|head| head.at >= start) {
                 self.memory.store_bytes(word(head.at), &head.data);
@@ -113,7 +115,7 @@ impl<M: Memory> Overlay<'_, M> {
         // Only a side that is nearly full has to be looked at.
         most <= room
             || pages
-                .filter(|page| !matches!(self.find(side, *page), Place::Held(_)))
+                .filter(|page| !matches!(self.find(side, *page), IndexEntry::Held(_)))
                 .take(room + 1)
                 .count()
                 <= room

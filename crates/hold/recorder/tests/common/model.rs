@@ -479,7 +479,7 @@ impl Act {
             Self::Truncate { handle: h, len } => store.stream_truncate(handle(store, *h), *len),
             Self::Replace { handle: h, from, bytes } => {
                 let h = handle(store, *h);
-                let from = store.stream_place(h, *from);
+                let from = store.stream_position(h, *from);
                 out.ok = store.stream_replace(h, from, bytes);
             }
             Self::Fill { slot, request, body, length } => {

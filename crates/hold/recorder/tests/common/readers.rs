@@ -109,7 +109,7 @@ pub fn write_some(store: &Store<Sim>) {
         store.commit();
         if let Some(handle) = handle {
             let _ = store.stream_append(handle, &[1; 2000]);
-            let from = store.stream_place(handle, 16);
+            let from = store.stream_position(handle, 16);
             let _ = store.stream_replace(handle, from, &[1; 2000]);
             store.stream_truncate(handle, 8);
         }

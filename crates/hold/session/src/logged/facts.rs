@@ -20,8 +20,8 @@ const MAX_DEPTH: usize = 4096;
 /// What a request finds, as far as its record needs it; to be asked for before it is applied.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
-    /// Where its nodes are.
-    pub(crate) places: Vec<NameChange<'static>>,
+    /// The names of its nodes.
+    pub(crate) names: Vec<NameChange<'static>>,
     /// What it makes of names, if that is known beforehand.
     pub(crate) changes: Vec<Change>,
     /// What the name that it makes meant.
@@ -103,8 +103,8 @@ impl<M: Memory> Session<M> {
         }
     }
 
-    /// Where the nodes are that a request speaks of, as far as the log does not say so yet.
-    pub(crate) fn places_of(&self, sent: &Sent<'_>) -> Vec<NameChange<'static>> {
+    /// The names of the nodes that a request speaks of, as far as the log does not say so yet.
+    pub(crate) fn names_of(&self, sent: &Sent<'_>) -> Vec<NameChange<'static>> {
         let request = Request { header: *sent.header, body: sent.body };
         let mut keys = SmallVec::<[u64; 4]>::new();
         keys.push(request.header.nodeid);
@@ -116,7 +116,7 @@ impl<M: Memory> Session<M> {
             }
             _ => {}
         }
-        let mut places = Vec::new();
+        let mut names = Vec::new();
         for key in keys {
             let mut node = self.store.node_by_key(key);
             for _ in 0..MAX_DEPTH {
@@ -130,7 +130,7 @@ impl<M: Memory> Session<M> {
                 let dentry = self.store.dentries(at).find(visible);
                 let Some(dentry) = dentry.or_else(|| self.store.dentries(at).next()) else { break };
                 let parent = self.store.dentry_parent(dentry);
-                places.push(NameChange {
+                names.push(NameChange {
                     parent: self.store.key(parent),
                     name: self.store.dentry_name(dentry).into(),
                     before: key,
@@ -139,7 +139,7 @@ impl<M: Memory> Session<M> {
                 node = Some(parent);
             }
         }
-        places
+        names
     }
 
     /// The key of what a name means, 0 for nothing.
@@ -194,8 +194,8 @@ impl<M: Memory> Session<M> {
             belay_wire::is_entry_reply(request.opcode()) && request.opcode() != Opcode::LOOKUP;
         let entry = reply.get(belay_wire::ENTRY_OFFSET..).and_then(read::<EntryOut>)?;
         let name = request.names().first?;
-        let places = self.logged.is_kept() && !self.buffers_files();
-        (makes && places).then(|| (header.nodeid, name.to_vec(), before, entry.nodeid))
+        let by_names = self.logged.is_kept() && !self.buffers_files();
+        (makes && by_names).then(|| (header.nodeid, name.to_vec(), before, entry.nodeid))
     }
 
     /// What a request finds.
@@ -210,6 +210,6 @@ impl<M: Memory> Session<M> {
             (Some(parent), Some(name)) => self.key_of_name(parent, name),
             _ => 0,
         };
-        Before { places: self.places_of(&sent), changes: self.changes_of(header, body), name }
+        Before { names: self.names_of(&sent), changes: self.changes_of(header, body), name }
     }
 }

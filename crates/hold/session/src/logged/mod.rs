@@ -211,8 +211,8 @@ impl<M: Memory> Session<M> {
         let body = long.as_deref().or(head).unwrap_or(sent.body);
         let lost = opcode == Opcode::WRITE && facts.size > 0 && !begun.has_data();
         // In a record of their own: that of a write goes when a later one takes its place.
-        let placed = before.places.is_empty()
-            || self.logged.append(&Facts::default(), &[], &before.places, None);
+        let placed = before.names.is_empty()
+            || self.logged.append(&Facts::default(), &[], &before.names, None);
         let appended = self.logged.append(&facts, body, &names, Some(begun));
         // What the log has no room for is lost at a crash: that is said, and a checkpoint ends it.
         if self.buffers_files() && (lost || !appended) {

@@ -80,7 +80,7 @@ impl<M: Memory> Session<M> {
         if let Some((opcode, nodeid, body, changes)) = asked {
             let header = InHeader { opcode: opcode.0, nodeid, ..InHeader::default() };
             let sent = Sent { header: &header, body: &body, sake };
-            let before = Before { places: self.places_of(&sent), changes, name: 0 };
+            let before = Before { names: self.names_of(&sent), changes, name: 0 };
             let mut reply = reply.to_vec();
             if let Question::HideByLink { node } = question {
                 // The daemon's id: the kernel never hears of this reply, and of the file it knows the other name.

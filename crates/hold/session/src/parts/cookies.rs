@@ -1,13 +1,13 @@
 //! Where directory streams stand: cookies, and where they are in the record.
 
-use belay_recorder::{Handle, StreamPlace};
+use belay_recorder::{Handle, StreamPosition};
 use belay_wire::Dirents;
 
 /// Bytes of the longest record of a listing.
 const LONGEST: usize = 24 + 1024;
 
 /// The cookie at which a directory stream goes on as a rule, and where the record of that stream
-/// has it, so that it is not searched for. For the handle that last had its place: the numbers of
+/// has it, so that it is not searched for. For the handle that last had its bucket: the numbers of
 /// open handles are small.
 #[derive(Debug, Default)]
 pub(crate) struct Cookies(Vec<Option<Known>>);
@@ -17,40 +17,40 @@ struct Known {
     handle: Handle,
     cookie: u64,
     /// Behind the entry of that cookie.
-    at: StreamPlace,
+    at: StreamPosition,
 }
 
 impl Cookies {
     const PLACES: usize = 64;
 
-    fn place(handle: Handle) -> usize {
+    fn bucket(handle: Handle) -> usize {
         handle.number() as usize % Self::PLACES
     }
 
     fn known(&self, handle: Handle) -> Option<Known> {
-        (*self.0.get(Self::place(handle))?).filter(|known| known.handle == handle)
+        (*self.0.get(Self::bucket(handle))?).filter(|known| known.handle == handle)
     }
 
     /// Where the record goes on behind `cookie`, if that is what is known.
-    pub(crate) fn get(&self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
+    pub(crate) fn get(&self, handle: Handle, cookie: u64) -> Option<StreamPosition> {
         self.known(handle).filter(|known| known.cookie == cookie).map(|known| known.at)
     }
 
-    pub(crate) fn set(&mut self, handle: Handle, cookie: u64, at: StreamPlace) {
+    pub(crate) fn set(&mut self, handle: Handle, cookie: u64, at: StreamPosition) {
         if self.0.is_empty() {
             self.0.resize(Self::PLACES, None);
         }
-        if let Some(place) = self.0.get_mut(Self::place(handle)) {
-            *place = Some(Known { handle, cookie, at });
+        if let Some(bucket) = self.0.get_mut(Self::bucket(handle)) {
+            *bucket = Some(Known { handle, cookie, at });
         }
     }
 
     /// The record is cut, or the handle is closed, whose number may be another's soon.
     pub(crate) fn forget(&mut self, handle: Handle) {
         if self.known(handle).is_some()
-            && let Some(place) = self.0.get_mut(Self::place(handle))
+            && let Some(bucket) = self.0.get_mut(Self::bucket(handle))
         {
-            *place = None;
+            *bucket = None;
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::hash::BuildHasher;
 
 /// Names that are known to have been asked for, at most.
-const PLACES: usize = 1 << 15;
+const BUCKETS: usize = 1 << 15;
 
-/// Marks of names that were asked for, each in the one place that its hash gives.
+/// Marks of names that were asked for, each in the one bucket that its hash gives.
 #[derive(Debug)]
 pub(crate) struct Met {
     marks: Box<[u64]>,
@@ -16,16 +16,16 @@ pub(crate) struct Met {
 
 impl Default for Met {
     fn default() -> Self {
-        Self::with_places(PLACES)
+        Self::with_buckets(BUCKETS)
     }
 }
 
 impl Met {
-    /// A table with so many places, in which nothing is known.
-    pub(crate) fn with_places(places: usize) -> Self {
+    /// A table with so many buckets, in which nothing is known.
+    pub(crate) fn with_buckets(buckets: usize) -> Self {
         // Memory that is not touched costs nothing.
         Self {
-            marks: vec![0; places.max(1)].into(),
+            marks: vec![0; buckets.max(1)].into(),
             root: false,
             hasher: foldhash::fast::RandomState::default(),
         }
@@ -38,15 +38,15 @@ impl Met {
 
     /// Whether a name in the directory with this key is known to have been asked for.
     pub(crate) fn has(&self, parent: u64, name: &[u8]) -> bool {
-        let (place, mark) = self.mark(parent, name);
-        self.marks.get(place) == Some(&mark)
+        let (bucket, mark) = self.mark(parent, name);
+        self.marks.get(bucket) == Some(&mark)
     }
 
     /// It was asked for.
     pub(crate) fn add(&mut self, parent: u64, name: &[u8]) {
-        let (place, mark) = self.mark(parent, name);
-        if let Some(place) = self.marks.get_mut(place) {
-            *place = mark;
+        let (bucket, mark) = self.mark(parent, name);
+        if let Some(bucket) = self.marks.get_mut(bucket) {
+            *bucket = mark;
         }
     }
 
@@ -78,10 +78,10 @@ mod tests {
     #[test]
     fn the_table_does_not_grow() {
         let mut met = Met::default();
-        for i in 0..4 * PLACES as u64 {
+        for i in 0..4 * BUCKETS as u64 {
             met.add(i, b"name");
             assert!(met.has(i, b"name"));
         }
-        assert_eq!(met.marks.len(), PLACES);
+        assert_eq!(met.marks.len(), BUCKETS);
     }
 }

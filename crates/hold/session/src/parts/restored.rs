@@ -122,8 +122,8 @@ impl Restored {
     }
 
     /// Has so many names at most be known, of which none is known now.
-    pub(crate) fn know_names(&mut self, places: usize) {
-        self.met = self.met.take().map(|_| Met::with_places(places));
+    pub(crate) fn know_names(&mut self, buckets: usize) {
+        self.met = self.met.take().map(|_| Met::with_buckets(buckets));
     }
 
     /// The daemon has been asked for a name in the directory whose key that is.

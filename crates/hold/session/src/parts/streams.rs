@@ -2,7 +2,7 @@
 
 use super::cookies::Cookies;
 use super::hidden::is_hidden_name;
-use belay_recorder::{Handle, StreamPlace};
+use belay_recorder::{Handle, StreamPosition};
 use belay_wire::errno::{ENOSYS, EOPNOTSUPP};
 use belay_wire::{Dirents, DirentsPlus, EntryOut, push_dirent, push_direntplus};
 use std::collections::HashMap;
@@ -134,17 +134,17 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Where the record goes on behind `cookie`, if that is known.
-    pub(crate) fn place(&self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
+    pub(crate) fn position(&self, handle: Handle, cookie: u64) -> Option<StreamPosition> {
         self.cookies.get(handle, cookie)
     }
 
     /// It goes on there.
-    pub(crate) fn set_place(&mut self, handle: Handle, cookie: u64, at: StreamPlace) {
+    pub(crate) fn set_position(&mut self, handle: Handle, cookie: u64, at: StreamPosition) {
         self.cookies.set(handle, cookie, at);
     }
 
     /// The record is cut.
-    pub(crate) fn forget_place(&mut self, handle: Handle) {
+    pub(crate) fn forget_position(&mut self, handle: Handle) {
         self.cookies.forget(handle);
     }
 

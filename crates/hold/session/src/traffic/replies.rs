@@ -235,7 +235,7 @@ impl<M: Memory> Session<M> {
         {
             // Outside of the change: a long stream is too much for one.
             self.store.stream_truncate(handle, 0);
-            self.streams.forget_place(handle);
+            self.streams.forget_position(handle);
         }
         let sent = header_of(&request);
         let before = self.before_change(&sent, &body);

@@ -59,7 +59,7 @@ pub(crate) fn prepare_thread() {
         PREPARED.set(true);
         stack::provide();
         if policy().records() {
-            calls::take_place();
+            calls::take_entry();
         }
     }
     checkpoint();

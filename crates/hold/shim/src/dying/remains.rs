@@ -61,8 +61,8 @@ pub(super) fn write(shim: &Shim, signal: c_int, info: &siginfo_t, context: &ucon
     remains::seal(&**shim.host.memory(), shim.host.layout(), &head);
 }
 
-/// A place in the recorder, byte `at`, with `len` bytes; `None` if it does not lie within it.
-fn place(shim: &Shim, at: usize, len: usize) -> Option<*mut c_void> {
+/// The address of the recorder's byte `at`; `None` if it has no `len` bytes from there on.
+fn address(shim: &Shim, at: usize, len: usize) -> Option<*mut c_void> {
     let words = shim.host.memory().words();
     let lies_within = at.checked_add(len).is_some_and(|end| end <= size_of_val(words));
     lies_within.then(|| words.as_ptr().cast_mut().cast::<u8>().wrapping_add(at).cast())
@@ -114,7 +114,7 @@ fn copy(shim: &Shim, mut from: usize, room_at: usize, room: usize) -> (u64, usiz
         if len == 0 {
             break;
         }
-        let Some(iov_base) = place(shim, room_at + done, len) else { break };
+        let Some(iov_base) = address(shim, room_at + done, len) else { break };
         let here = libc::iovec { iov_base, iov_len: len };
         let there = libc::iovec { iov_base: from as *mut c_void, iov_len: len };
         let (here, there) = (&raw const here, &raw const there);
@@ -146,7 +146,7 @@ fn copy_maps(shim: &Shim) -> usize {
     }
     let mut done = 0;
     while done < room {
-        let Some(at) = place(shim, room_at + done, room - done) else { break };
+        let Some(at) = address(shim, room_at + done, room - done) else { break };
         // SAFETY: read(2) into a place of that length in the recorder, which is only seen as atomics.
         let got = unsafe { belay_sys::raw::syscall(libc::SYS_read, file, at, room - done) };
         match usize::try_from(got) {

@@ -12,7 +12,7 @@ use libc::c_int;
 pub(super) fn before(call: &Call<'_>) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
-        (Kind::WriteAt, About::Place(fd, offset)) => {
+        (Kind::WriteAt, About::Offset(fd, offset)) => {
             before_write(offset, call.length, of_file(fd).map_or(0, |file| file.size))
         }
         (Kind::Exchange, About::Names(first, _)) => of_name(first).map_or(0, |file| file.id.1),
@@ -44,7 +44,7 @@ pub(super) fn facts(call: &Call<'_>) -> Facts {
             facts.first = status(dir, path, libc::AT_EMPTY_PATH);
             facts.second = of_name(second);
         }
-        About::File(fd) | About::Place(fd, _) => facts.first = of_file(fd),
+        About::File(fd) | About::Offset(fd, _) => facts.first = of_file(fd),
         about => facts.attribute = has_attribute(about),
     }
     facts

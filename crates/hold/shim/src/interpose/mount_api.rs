@@ -290,12 +290,12 @@ pub unsafe extern "C-unwind" fn move_mount(
         let target = target(to, goal.bytes());
         let act = |at: &CStr| {
             // SAFETY: the caller's arguments, but for the place, which is the same.
-            unsafe { place(from, from_path, libc::AT_FDCWD, at.as_ptr(), move_flags) }
+            unsafe { move_mount_to(from, from_path, libc::AT_FDCWD, at.as_ptr(), move_flags) }
         };
         return shim.mount_another(&target, None, act);
     }
     // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { place(from, from_path, to, to_path, move_flags) };
+    let result = unsafe { move_mount_to(from, from_path, to, to_path, move_flags) };
     if result == 0
         && let Some((shim, (options, _))) = shim().zip(known)
     {
@@ -306,7 +306,7 @@ pub unsafe extern "C-unwind" fn move_mount(
 
 /// # Safety
 /// As that of move_mount(2).
-unsafe fn place(
+unsafe fn move_mount_to(
     from: c_int,
     from_path: *const c_char,
     to: c_int,

@@ -39,7 +39,7 @@ fn as_pointer<T>(value: Option<&T>) -> *const T {
 
 /// A descriptor of the device among those that are polled.
 #[derive(Clone, Copy)]
-struct Place {
+struct DeviceEntry {
     at: usize,
     fd: c_int,
     events: c_short,
@@ -60,12 +60,12 @@ fn poll_device(
         shim.waiting.wait_unheard();
         return None;
     };
-    let mut places = [Place { at: usize::MAX, fd: -1, events: 0 }; MOST];
+    let mut entries = [DeviceEntry { at: usize::MAX, fd: -1, events: 0 }; MOST];
     let mut writable = false;
     let found = fds.iter_mut().enumerate().filter(|(_, one)| is_device(one.fd));
-    for (place, (at, one)) in places.iter_mut().zip(found) {
+    for (entry, (at, one)) in entries.iter_mut().zip(found) {
         if one.events & READS != 0 {
-            *place = Place { at, fd: one.fd, events: one.events };
+            *entry = DeviceEntry { at, fd: one.fd, events: one.events };
             writable |= one.events & WRITES != 0; // it always is
             (one.fd, one.events) = (bell, libc::POLLIN);
         }
@@ -79,14 +79,14 @@ fn poll_device(
         if n < 0 {
             break n;
         }
-        let told = tell(shim, fds, &places);
+        let told = tell(shim, fds, &entries);
         if told != 0 || writable || over(end) {
             break told;
         }
     };
-    for place in &places {
-        if let Some(one) = fds.get_mut(place.at) {
-            (one.fd, one.events) = (place.fd, place.events);
+    for entry in &entries {
+        if let Some(one) = fds.get_mut(entry.at) {
+            (one.fd, one.events) = (entry.fd, entry.events);
         }
     }
     Some(result)
@@ -94,9 +94,9 @@ fn poll_device(
 
 /// Puts down what is true of the device; gives of how many descriptors there is something to say, or -1 if a signal has come
 /// meanwhile.
-fn tell(shim: &Shim, fds: &mut [pollfd], places: &[Place; MOST]) -> c_int {
-    let at = |place: &Place, fds: &[pollfd]| fds.get(place.at).map_or(0, |one| one.revents);
-    let rings = places.iter().any(|place| at(place, fds) != 0);
+fn tell(shim: &Shim, fds: &mut [pollfd], entries: &[DeviceEntry; MOST]) -> c_int {
+    let at = |entry: &DeviceEntry, fds: &[pollfd]| fds.get(entry.at).map_or(0, |one| one.revents);
+    let rings = entries.iter().any(|entry| at(entry, fds) != 0);
     let readable = match rings.then(|| shim.has_message()) {
         Some(Found::Interrupted) => {
             real::set_errno(libc::EINTR);
@@ -104,10 +104,10 @@ fn tell(shim: &Shim, fds: &mut [pollfd], places: &[Place; MOST]) -> c_int {
         }
         found => found == Some(Found::Message),
     };
-    for place in places {
-        if let Some(one) = fds.get_mut(place.at) {
-            let reads = if readable { place.events & READS } else { 0 };
-            one.revents = reads | place.events & WRITES;
+    for entry in entries {
+        if let Some(one) = fds.get_mut(entry.at) {
+            let reads = if readable { entry.events & READS } else { 0 };
+            one.revents = reads | entry.events & WRITES;
         }
     }
     fds.iter().filter(|one| one.revents != 0).count() as c_int

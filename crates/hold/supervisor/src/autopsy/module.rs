@@ -120,15 +120,15 @@ impl Program {
     }
 
     /// Says where in its sources the frames are that are in this file.
-    pub(super) fn place(&self, frames: &mut [(u64, Frame)]) {
+    pub(super) fn locate(&self, frames: &mut [(u64, Frame)]) {
         let Some(elf) = elf(&self.cache) else { return };
         let lines = Lines::new(&elf);
         let Some(lines) = lines.as_ref().and_then(Lines::context) else { return };
         for (lookup, frame) in frames.iter_mut().filter(|(lookup, _)| self.has(*lookup)) {
             let found = lines.find_location(lookup.wrapping_sub(self.bias)).ok().flatten();
-            if let Some(place) = found {
-                frame.file = place.file.map(plain);
-                frame.line = place.line;
+            if let Some(location) = found {
+                frame.file = location.file.map(plain);
+                frame.line = location.line;
             }
         }
     }

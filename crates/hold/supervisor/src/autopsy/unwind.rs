@@ -68,7 +68,7 @@ fn walk(
     said(&frames);
     programs.iter().for_each(|program| program.name(&mut frames));
     said(&frames);
-    programs.iter().for_each(|program| program.place(&mut frames));
+    programs.iter().for_each(|program| program.locate(&mut frames));
     said(&frames);
     (!frames.is_empty()).then(|| frames.into_iter().map(|(_, frame)| frame).collect())
 }

@@ -26,7 +26,7 @@ impl Medium {
     /// If it cannot be looked at.
     pub fn look(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let found = Facts::asked(&programs::place(&path)?)?;
+        let found = Facts::asked(&programs::pin(&path)?)?;
         Ok(Self { path: path.into(), facts: seen(&found) })
     }
 

@@ -70,18 +70,18 @@ pub enum Links {
 }
 
 impl Links {
-    /// As open(2) has it, for a place only.
+    /// As open(2) has it, to pin a file only.
     pub fn flags(self) -> OFlags {
-        let place = OFlags::PATH | OFlags::CLOEXEC;
-        if self == Self::Followed { place } else { place | OFlags::NOFOLLOW }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        if self == Self::Followed { flags } else { flags | OFlags::NOFOLLOW }
     }
 }
 
 /// A file that was found.
 #[derive(Debug)]
 pub struct There {
-    /// Its place, which can be run, but not read.
-    pub place: OwnedFd,
+    /// It, pinned (`O_PATH`): it can be run, but not read.
+    pub pinned: OwnedFd,
     /// What is so.
     pub facts: Facts,
     /// Which rights it would give to who runs it, if that was asked already.
@@ -94,7 +94,7 @@ impl There {
         match &self.gained {
             Some(known) => known.clone(),
             // It is on a file system of this machine.
-            None => rights::gained_by(self.place.as_fd()).ok().flatten(),
+            None => rights::gained_by(self.pinned.as_fd()).ok().flatten(),
         }
     }
 }

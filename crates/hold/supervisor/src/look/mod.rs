@@ -26,8 +26,8 @@ pub fn look(scouts: &Scouts, folder: Option<BorrowedFd<'_>>, path: &Path, links:
     }
     match open_known(from, path, links.flags(), ResolveFlags::empty()) {
         Err(error @ (Errno::NOENT | Errno::NOTDIR)) => Found::Not(error),
-        Ok(place) if is_local(&place) => match Facts::known(&place) {
-            Ok(facts) => Found::There(There { place, facts, gained: None }),
+        Ok(pinned) if is_local(&pinned) => match Facts::known(&pinned) {
+            Ok(facts) => Found::There(There { pinned, facts, gained: None }),
             Err(error) => Found::Not(error),
         },
         // The kernel does not know now, cannot be asked in this way (before Linux 5.12), or somebody else is to be asked.
@@ -40,9 +40,9 @@ pub fn look_held(scouts: &Scouts, held: BorrowedFd<'_>) -> Found {
     if !is_local(&held) {
         return scouts.look(Some(held), Path::new(""), Links::Followed);
     }
-    let place = rustix::io::fcntl_dupfd_cloexec(held, 0);
-    match place.and_then(|place| Ok((Facts::known(&place)?, place))) {
-        Ok((facts, place)) => Found::There(There { place, facts, gained: None }),
+    let pinned = rustix::io::fcntl_dupfd_cloexec(held, 0);
+    match pinned.and_then(|pinned| Ok((Facts::known(&pinned)?, pinned))) {
+        Ok((facts, pinned)) => Found::There(There { pinned, facts, gained: None }),
         Err(error) => Found::Not(error),
     }
 }
@@ -51,12 +51,12 @@ pub fn look_held(scouts: &Scouts, held: BorrowedFd<'_>) -> Found {
 pub fn link_known(path: &Path) -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let flags = Links::Themselves.flags();
-    let place = open_known(CWD, path, flags, ResolveFlags::empty()).ok()?;
-    let is_link = Facts::known(&place).is_ok_and(|facts| facts.is_link());
-    if !is_link || !is_local(&place) {
+    let pinned = open_known(CWD, path, flags, ResolveFlags::empty()).ok()?;
+    let is_link = Facts::known(&pinned).is_ok_and(|facts| facts.is_link());
+    if !is_link || !is_local(&pinned) {
         return None;
     }
-    let to = rustix::fs::readlinkat(&place, c"", Vec::new()).ok()?;
+    let to = rustix::fs::readlinkat(&pinned, c"", Vec::new()).ok()?;
     Some(std::ffi::OsString::from_vec(to.into_bytes()).into())
 }
 
@@ -95,7 +95,7 @@ mod tests {
         let at = |path: &Path, links| patiently(&|| look(&scouts, None, path, links));
         let found = at(&link, Links::Followed).there().expect("there");
         assert_eq!((found.facts.size, found.facts.is_link()), (4, false));
-        assert_eq!(Facts::asked(&found.place), Ok(found.facts));
+        assert_eq!(Facts::asked(&found.pinned), Ok(found.facts));
         assert_eq!(found.gained(), None);
         let found = at(&link, Links::Themselves).there().expect("there");
         assert!(found.facts.is_link());

@@ -88,8 +88,8 @@ pub fn uncovered(fact: &MountFact) -> io::Result<Option<Mount>> {
     Ok(found.filter(|mount| upper(&table, mount).is_none()).cloned())
 }
 
-/// Where a mount is.
-pub(super) enum Place {
+/// Whether a mount is there, and can be seen.
+pub(super) enum Visibility {
     /// Not in the table.
     Gone,
     /// Below another one, which hides all of it.
@@ -100,25 +100,25 @@ pub(super) enum Place {
     Unknown(io::Error),
 }
 
-pub(super) fn place(fact: &MountFact) -> Place {
+pub(super) fn visibility(fact: &MountFact) -> Visibility {
     let table = match table() {
         Ok(table) => table,
-        Err(error) => return Place::Unknown(error),
+        Err(error) => return Visibility::Unknown(error),
     };
     match table.iter().find(|mount| fact.is(mount)) {
-        None => Place::Gone,
+        None => Visibility::Gone,
         Some(mount) => {
-            upper(&table, mount).map_or(Place::Here, |upper| Place::Below(upper.clone()))
+            upper(&table, mount).map_or(Visibility::Here, |upper| Visibility::Below(upper.clone()))
         }
     }
 }
 
 /// Why the held mount cannot be taken off without another one: `None` if nothing hides it.
 pub fn covered(fact: &MountFact) -> Option<String> {
-    match place(fact) {
-        Place::Below(upper) => Some(in_the_way(&upper)),
-        Place::Unknown(error) => Some(unreadable(&error)),
-        Place::Gone | Place::Here => None,
+    match visibility(fact) {
+        Visibility::Below(upper) => Some(in_the_way(&upper)),
+        Visibility::Unknown(error) => Some(unreadable(&error)),
+        Visibility::Gone | Visibility::Here => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::control::abort;
 use super::device::is_disconnected;
-use super::held::{MountFact, Place, covered, in_the_way, place, uncovered, unreadable};
+use super::held::{MountFact, Visibility, covered, in_the_way, uncovered, unreadable, visibility};
 use super::table::Mount;
 use crate::process::Watched;
 use crate::scout::Scouts;
@@ -114,12 +114,12 @@ pub fn remove(
     lazy: bool,
 ) -> Removed {
     let covered = |upper| Removed::Not(in_the_way(&upper));
-    match place(fact) {
-        Place::Gone => return Removed::Before,
-        Place::Below(upper) => return covered(upper),
-        Place::Unknown(error) => return Removed::Not(unreadable(&error)),
-        Place::Here if !fact.proven => return Removed::Not(fact.unproven()),
-        Place::Here => {}
+    match visibility(fact) {
+        Visibility::Gone => return Removed::Before,
+        Visibility::Below(upper) => return covered(upper),
+        Visibility::Unknown(error) => return Removed::Not(unreadable(&error)),
+        Visibility::Here if !fact.proven => return Removed::Not(fact.unproven()),
+        Visibility::Here => {}
     }
     let begin = Instant::now();
     let how = if lazy { How::Detached } else { How::Idle };
@@ -131,15 +131,15 @@ pub fn remove(
             Err(error) => return Removed::Not(format!("it cannot be unmounted now: {error}")),
         };
         // Whoever unmounts for this process may have done so, and its word be lost: the event loop takes the status of all that end.
-        match place(fact) {
+        match visibility(fact) {
             _ if off => return Removed::Now,
-            Place::Gone => return Removed::Now,
-            Place::Below(upper) => return covered(upper),
-            Place::Here if lazy || begin.elapsed() > IN_USE => return Removed::InUse,
-            Place::Unknown(error) if begin.elapsed() > IN_USE => {
+            Visibility::Gone => return Removed::Now,
+            Visibility::Below(upper) => return covered(upper),
+            Visibility::Here if lazy || begin.elapsed() > IN_USE => return Removed::InUse,
+            Visibility::Unknown(error) if begin.elapsed() > IN_USE => {
                 return Removed::Not(unreadable(&error));
             }
-            Place::Here | Place::Unknown(_) => {}
+            Visibility::Here | Visibility::Unknown(_) => {}
         }
         // For the instant between fork and exec a child has what its parent had open.
         std::thread::sleep(IN_USE / 25);

@@ -37,9 +37,9 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
     let failed = |error: Errno| (Answer::Not(error.raw_os_error()), Vec::new());
     match (question, fds) {
         (Question::Look { path, links }, _) => match look(path.as_path(), *links, fds.first()) {
-            Ok((facts, place)) => {
-                let gained = rights::gained_by(place.as_fd()).ok().flatten();
-                (Answer::There { facts, gained }, vec![place])
+            Ok((facts, pinned)) => {
+                let gained = rights::gained_by(pinned.as_fd()).ok().flatten();
+                (Answer::There { facts, gained }, vec![pinned])
             }
             Err(error) => failed(error),
         },
@@ -75,10 +75,10 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
 }
 
 fn look(path: &Path, links: Links, from: Option<&OwnedFd>) -> rustix::io::Result<(Facts, OwnedFd)> {
-    let place = match from {
+    let pinned = match from {
         Some(from) if path.as_os_str().is_empty() => rustix::io::fcntl_dupfd_cloexec(from, 0)?,
         Some(from) => openat(from, path, links.flags(), Mode::empty())?,
         None => openat(rustix::fs::CWD, path, links.flags(), Mode::empty())?,
     };
-    Ok((Facts::asked(&place)?, place))
+    Ok((Facts::asked(&pinned)?, pinned))
 }

@@ -71,7 +71,7 @@ impl Scouts {
         let folder: Vec<_> = folder.into_iter().collect();
         match self.ask(question, &folder, LOOK) {
             Sent::Back((Answer::There { facts, gained }, mut fds)) => match fds.pop() {
-                Some(place) => Found::There(There { place, facts, gained: Some(gained) }),
+                Some(pinned) => Found::There(There { pinned, facts, gained: Some(gained) }),
                 None => Found::Unknown,
             },
             Sent::Back((Answer::Not(error), _)) => Found::Not(Errno::from_raw_os_error(error)),

@@ -43,7 +43,7 @@ pub(super) enum Question {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// With its place.
+    /// With the file, pinned.
     There { facts: Facts, gained: Option<String> },
     /// It cannot be had.
     Not(i32),

@@ -54,7 +54,7 @@ impl Supervisor {
         if self.is_hidden(path) {
             return None;
         }
-        self.look(path.parent()?).there().map(|there| there.place)
+        self.look(path.parent()?).there().map(|there| there.pinned)
     }
 
     /// What the store of that number is like, as far as that can be seen without asking the daemon for it.

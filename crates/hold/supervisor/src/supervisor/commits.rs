@@ -6,7 +6,7 @@ use super::parts::deadlines::Due;
 use super::parts::desk::Commits;
 use crate::clock;
 use crate::clock::SECOND;
-use crate::committer::{Committer, Failing, Place, Steps};
+use crate::committer::{CommitJob, Committer, Failing, Steps};
 use crate::degraded::Kind;
 use crate::handover::Note;
 use crate::protocol::Answer;
@@ -37,14 +37,14 @@ impl Supervisor {
             self.begin_buffer();
             return;
         }
-        let started = self.commit_place().and_then(|place| {
+        let started = self.commit_job().and_then(|job| {
             // Never when a daemon may have begun to write.
             if !self.desk.lacks_committer() {
-                self.begin_epochs(&place)?;
+                self.begin_epochs(&job)?;
             }
             // Later there is a mount that is served meanwhile.
             let again = self.desk.lacks_committer();
-            Committer::start(place, if again { Duration::ZERO } else { threads::PATIENCE })
+            Committer::start(job, if again { Duration::ZERO } else { threads::PATIENCE })
         });
         match started {
             Ok(committer) => {
@@ -61,7 +61,7 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn commit_place(&self) -> Result<Place, String> {
+    pub(super) fn commit_job(&self) -> Result<CommitJob, String> {
         let image = self.config.image.as_ref().ok_or("no image is known")?;
         let files = image.files(&self.fds).map_err(|why| why.to_string())?;
         let steps = Steps::new(files.image.name(), files.journal.name());
@@ -74,7 +74,7 @@ impl Supervisor {
         let named = self.config.image.as_ref().ok_or("no image is known")?;
         let image = (named.device, named.inode);
         let (opened, scouts) = (AtomicBool::new(false), Arc::clone(&self.helpers.scouts));
-        Ok(Place {
+        Ok(CommitJob {
             memory,
             layout,
             event,
@@ -91,12 +91,12 @@ impl Supervisor {
     }
 
     /// The first epoch begins before the first daemon: one that never opens its image for writing ends epochs as well.
-    fn begin_epochs(&self, place: &Place) -> Result<(), String> {
+    fn begin_epochs(&self, job: &CommitJob) -> Result<(), String> {
         let overlay = self.overlay();
         if overlay.is_begun().map_err(|why| why.to_string())? {
             return Ok(());
         }
-        let files = place.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = job.files.lock().unwrap_or_else(PoisonError::into_inner);
         let image = &files.image;
         let facts =
             image.facts().map_err(|why| format!("cannot look at {}: {why}", image.name()))?;

@@ -129,7 +129,7 @@ impl Supervisor {
                 committer.end(clean);
                 committer
             }
-            None => Committer::start_to_end(self.commit_place()?, clean),
+            None => Committer::start_to_end(self.commit_job()?, clean),
         };
         let limit = self.hang_limit();
         let ended = loop {

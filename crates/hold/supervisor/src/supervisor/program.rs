@@ -68,7 +68,7 @@ impl Supervisor {
             let is_it = |there: &There| Some(Identity::from(there.facts)) == started;
             // Exchanged again while it was started.
             let Some(new) = there.filter(is_it) else { return };
-            self.fds.program = new.place;
+            self.fds.program = new.pinned;
             self.keeper.pass_on(&Note::Program, &self.fds, "program");
         }
         self.book.program.served = started;

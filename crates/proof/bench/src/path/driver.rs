@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use belay_host::{After, Before, Host, Place};
+use belay_host::{After, Attachment, Before, Host};
 use belay_recorder::{Capacity, Layout, Store};
 use belay_session::Session;
 use belay_sys::Mapping;
@@ -146,7 +146,7 @@ fn host(still: &Still) -> Result<Host<Arc<Mapping>>> {
     let session = Session::attach(Store::new(memory.clone(), layout), 0)
         .map_err(|error| anyhow!("{error:?}"))
         .context("the recorder cannot be used")?;
-    let host = Host::new(session, memory, Place { layout, generation: 0 });
+    let host = Host::new(session, memory, Attachment { layout, generation: 0 });
     host.settled(still);
     Ok(host)
 }

@@ -95,7 +95,7 @@ pub fn part(tree: &Tree, folder: &str) -> Tree {
 }
 
 /// How many steps of an application are in a tree, entirely. At least `durable` must be, and at most all of `steps`.
-pub fn place(found: &Tree, steps: impl Iterator<Item = Step>, durable: usize) -> Result<usize> {
+pub fn steps_in(found: &Tree, steps: impl Iterator<Item = Step>, durable: usize) -> Result<usize> {
     let mut model = Tree::new();
     let mut earlier = None;
     let mut closest: Option<(usize, usize, String)> = None;
@@ -181,14 +181,14 @@ mod tests {
         let steps = || Script::new(5, "c").take(120);
         for done in [0, 1, 40, 119] {
             // Steps that change nothing look like the one before.
-            let found = place(&after(done), steps(), done.saturating_sub(3)).unwrap();
+            let found = steps_in(&after(done), steps(), done.saturating_sub(3)).unwrap();
             assert!(found <= done && after(found) == after(done));
         }
-        let lost = place(&after(20), steps(), 60).unwrap_err().to_string();
+        let lost = steps_in(&after(20), steps(), 60).unwrap_err().to_string();
         assert!(lost.contains("60 steps were acknowledged"), "{lost}");
         let mut corrupt = after(80);
         corrupt.insert("c/new".to_owned(), Node::Folder);
-        let text = place(&corrupt, steps(), 10).unwrap_err().to_string();
+        let text = steps_in(&corrupt, steps(), 10).unwrap_err().to_string();
         assert!(text.contains("c/new: expected nothing, found a directory"), "{text}");
     }
 
@@ -206,8 +206,8 @@ mod tests {
         let parts = write.parts();
         assert_eq!(parts.len(), 3);
         parts[0].apply(&mut tree);
-        assert_eq!(place(&tree, steps(), 0).unwrap(), 2);
+        assert_eq!(steps_in(&tree, steps(), 0).unwrap(), 2);
         parts[2].apply(&mut tree);
-        assert!(place(&tree, steps(), 0).is_err(), "the middle is missing");
+        assert!(steps_in(&tree, steps(), 0).is_err(), "the middle is missing");
     }
 }

@@ -94,10 +94,10 @@ impl Judge {
             let tree = check::part(found, &folder);
             let script =
                 machine::client(self.kind, self.seed, self.life, client).take(end.begun[client]);
-            let place = check::place(&tree, script, end.durable[client])
+            let done = check::steps_in(&tree, script, end.durable[client])
                 .with_context(|| format!("application {client}"))?;
             durable += end.durable[client] as u64;
-            steps += place as u64;
+            steps += done as u64;
             if !tree.is_empty() {
                 trees.insert(folder, tree);
             }

@@ -92,7 +92,7 @@ pub fn run(args: &ControlledArgs) -> Result<bool> {
     } else {
         print!("{}", table::summary(&study));
     }
-    if let Some(dir) = results::place(args.common.out.as_ref(), args.only.is_none()) {
+    if let Some(dir) = results::folder(args.common.out.as_ref(), args.only.is_none()) {
         results::write(&dir, "controlled", &study, &page)?;
     }
     let good = study.troubles.is_empty()

@@ -94,7 +94,7 @@ impl MembraneArgs {
     }
 
     fn write(&self, study: &Study) -> Result<()> {
-        results::place(self.common.out.as_ref(), self.only.is_none())
+        results::folder(self.common.out.as_ref(), self.only.is_none())
             .map_or(Ok(()), |dir| results::write(&dir, "membrane", study, &table::markdown(study)))
     }
 }

@@ -17,7 +17,7 @@ pub fn spinner(width: usize) -> ProgressBar {
 }
 
 /// Where results go: to `out`, else to target/study if `whole`, else nowhere.
-pub fn place(out: Option<&PathBuf>, whole: bool) -> Option<PathBuf> {
+pub fn folder(out: Option<&PathBuf>, whole: bool) -> Option<PathBuf> {
     out.cloned().or_else(|| whole.then(|| PathBuf::from("target/study")))
 }
 

@@ -14,7 +14,7 @@ use crate::parts::streams::Remainder;
 use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::Counter;
-use belay_recorder::{Handle, InFlight, Node, Slot, StreamPlace};
+use belay_recorder::{Handle, InFlight, Node, Slot, StreamPosition};
 use belay_wire::abi::{OutHeader, ReadIn};
 use belay_wire::{
     Dirents, DirentsPlus, EntryOut, Opcode, Request, UNIQUE_RESEND, build, push_dirent,
@@ -101,14 +101,14 @@ impl<M: Memory> Session<M> {
         unique: u64,
         opcode: Opcode,
         entries: &[u8],
-        at: Option<StreamPlace>,
+        at: Option<StreamPosition>,
     ) -> Outgoing {
         let (Some((request, asked)), Some(last)) = (self.asked(slot), Dirents::new(entries).last())
         else {
             return Outgoing::Pass;
         };
         if let (Some(at), Some(handle)) = (at, self.store.handle_by_key(asked.fh)) {
-            self.streams.set_place(handle, last.off, at);
+            self.streams.set_position(handle, last.off, at);
         }
         let ids = belay_wire::Ids {
             unique,
@@ -131,30 +131,30 @@ impl<M: Memory> Session<M> {
     /// Records entries that a stream gives out from position `at` on (its end, if that is not
     /// known). What is on record behind them stays, for whoever has kept a position there. An entry
     /// that is cut off at the end, as libfuse's high level sends it, is none.
-    fn record_entries(&mut self, handle: Handle, at: Option<StreamPlace>, entries: &[u8]) {
+    fn record_entries(&mut self, handle: Handle, at: Option<StreamPosition>, entries: &[u8]) {
         let Some((cookie, whole)) = last_cookie(entries) else { return };
         let entries = entries.get(..whole).unwrap_or(entries);
         let end = self.store.stream_end(handle);
         let Some(at) = at.filter(|at| at.at < end.at) else {
             self.notice.overflow_if(!self.store.stream_append(handle, entries));
-            self.streams.set_place(handle, cookie, self.store.stream_end(handle));
+            self.streams.set_position(handle, cookie, self.store.stream_end(handle));
             return;
         };
         // No more is read than was given out now: behind it may be a directory of a million names.
         let (known, behind) = self.store.stream_read(handle, at, entries.len());
         if known == entries {
-            self.streams.set_place(handle, cookie, behind);
+            self.streams.set_position(handle, cookie, behind);
             return;
         }
         let (known, _) = self.store.stream_read(handle, at, usize::MAX);
         let later = Dirents::new(&known).filter(|item| item.off == cookie).last();
         let later = later.and_then(|item| known.get(item.end..)).unwrap_or(&[]);
         if self.store.stream_replace(handle, at, &[entries, later].concat()) {
-            let behind = self.store.stream_place(handle, at.at + entries.len());
-            self.streams.set_place(handle, cookie, behind);
+            let behind = self.store.stream_position(handle, at.at + entries.len());
+            self.streams.set_position(handle, cookie, behind);
         } else {
             self.notice.overflow();
-            self.streams.forget_place(handle);
+            self.streams.forget_position(handle);
         }
     }
 
@@ -201,18 +201,18 @@ impl<M: Memory> Session<M> {
 
     /// Where the record of the stream goes on behind `cookie`. From the start on a listing is made
     /// anew, so nothing is on record then.
-    fn position(&mut self, handle: Handle, cookie: u64) -> Option<StreamPlace> {
+    fn position(&mut self, handle: Handle, cookie: u64) -> Option<StreamPosition> {
         if cookie == 0 {
             self.store.stream_truncate(handle, 0);
-            self.streams.forget_place(handle);
+            self.streams.forget_position(handle);
             return Some(self.store.stream_end(handle));
         }
-        self.streams.place(handle, cookie).or_else(|| {
+        self.streams.position(handle, cookie).or_else(|| {
             let batch = self.store.stream_batch(handle);
             [batch, 0].into_iter().find_map(|from| {
                 let bytes = self.store.stream_bytes(handle, from);
                 let item = Dirents::new(&bytes).filter(|item| item.off == cookie).last()?;
-                Some(self.store.stream_place(handle, from + item.end))
+                Some(self.store.stream_position(handle, from + item.end))
             })
         })
     }
@@ -291,7 +291,7 @@ impl<M: Memory> Session<M> {
 
     /// What of the listing has not been given out when the stream stands at `cookie`.
     fn find_pending(&mut self, handle: Handle, cookie: u64, rest: &mut Remainder) {
-        let at = self.position(handle, cookie).map_or(usize::MAX, |place| place.at);
+        let at = self.position(handle, cookie).map_or(usize::MAX, |position| position.at);
         let bytes = self.store.stream_bytes(handle, 0);
         let (given, later) = bytes.split_at(at.min(bytes.len()));
         rest.stand(given, later);

@@ -56,9 +56,9 @@ fn borrower(task: &Task) -> u64 {
 
 impl<M: Memory> Session<M> {
     /// Has so many names at most be known to have been asked for, of which none is known now. For tests: a name is lost
-    /// from the table by chance, and with one place at the next name.
-    pub fn know_names(&mut self, places: usize) {
-        self.restored.know_names(places);
+    /// from the table by chance, and with one bucket at the next name.
+    pub fn know_names(&mut self, buckets: usize) {
+        self.restored.know_names(buckets);
     }
 
     /// This life's daemon has been asked for that name, and has not forgotten it.

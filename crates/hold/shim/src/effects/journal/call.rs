@@ -16,8 +16,8 @@ pub(crate) enum About<'c> {
     Link((c_int, Text<'c>), (c_int, Text<'c>)),
     /// An open file.
     File(c_int),
-    /// A place in an open file.
-    Place(c_int, u64),
+    /// An offset in an open file.
+    Offset(c_int, u64),
     /// An extended attribute of a name; whether its last link is followed.
     NameAttribute(Text<'c>, bool, Text<'c>),
     /// An extended attribute of an open file.

@@ -37,7 +37,7 @@ const WORD: u64 = 8;
 pub(super) fn lasts(call: &Call<'_>) -> bool {
     match call.about {
         About::File(fd) if call.kind == Kind::Send && call.length <= WORD => leads_away(fd),
-        About::File(fd) | About::Place(fd, _) | About::FileAttribute(fd, _) => is_lasting(fd),
+        About::File(fd) | About::Offset(fd, _) | About::FileAttribute(fd, _) => is_lasting(fd),
         About::Name(_, path) | About::NameAttribute(path, ..) => !temporary::is_name(path),
         About::Names((_, one), (_, other)) | About::Link((_, one), (_, other)) => {
             !(temporary::is_name(one) && temporary::is_name(other))

@@ -91,7 +91,7 @@ impl Shim {
     /// A call that is not on record, and what its request is to change.
     #[cold]
     fn further(&self, tag: &Tag, call: &Call<'_>) -> Further {
-        let start = if let About::Place(_, offset) = call.about { offset } else { 0 };
+        let start = if let About::Offset(_, offset) = call.about { offset } else { 0 };
         let asked = self.asked_from(tag).unwrap_or(0);
         Further { digest: call.digest, start, length: call.length, asked }
     }

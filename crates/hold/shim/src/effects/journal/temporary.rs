@@ -33,15 +33,15 @@ fn drawn_part(path: &[u8]) -> Option<&[u8]> {
     })
 }
 
-fn place(part: &[u8]) -> (Option<&'static AtomicU64>, u64) {
+fn entry(part: &[u8]) -> (Option<&'static AtomicU64>, u64) {
     let digest = digest(1, part) | 1;
     (DRAWN.get((digest >> 1) as usize % NAMES), digest)
 }
 
 fn is_path(path: &[u8]) -> bool {
     drawn_part(path).is_some_and(|part| {
-        let (place, digest) = place(part);
-        place.is_some_and(|place| place.load(Relaxed) == digest)
+        let (entry, digest) = entry(part);
+        entry.is_some_and(|entry| entry.load(Relaxed) == digest)
     })
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn drawn(path: &CStr) -> bool {
     if drawn_part(path) != Some(path) {
         return false;
     }
-    if let (Some(place), digest) = place(path) {
-        place.store(digest, Relaxed);
+    if let (Some(entry), digest) = entry(path) {
+        entry.store(digest, Relaxed);
         ANY.store(true, Relaxed);
     }
     true

@@ -78,16 +78,16 @@ impl Transacting<'_> {
         }
         if transaction.unique != unique {
             transaction.unique = unique;
-            self.state.place.pass();
+            self.state.current.pass();
             transaction.torn = false;
         }
         self.state.unanswered.store(!answered, Relaxed);
-        Turn { unique, number: Some(self.state.place.turn()) }
+        Turn { unique, number: Some(self.state.current.turn()) }
     }
 
     /// The log of the request under way, begun if it has none.
     fn log_under_way(&self, transaction: &Transaction) -> Log<'_, Arc<Mapping>> {
-        let log = log_of(self.shim, self.state.place.slot());
+        let log = log_of(self.shim, self.state.current.slot());
         if log.unique() != transaction.unique {
             log.begin(transaction.unique);
         }
@@ -201,7 +201,7 @@ impl Transacting<'_> {
         if transaction.overlay.is_empty() {
             return None;
         }
-        let log = log_of(self.shim, self.state.place.slot());
+        let log = log_of(self.shim, self.state.current.slot());
         let head = Head { kind: Kind::Sync as u32, ..Head::default() };
         if log.append(&head, &[]).is_none() {
             self.tear(&mut transaction); // full: what it holds comes before the fsync
@@ -216,7 +216,7 @@ impl Transacting<'_> {
     pub(crate) fn aside(&self) {
         let transaction = self.state.lock();
         if transaction.unique != 0 {
-            log_of(self.shim, self.state.place.slot()).mark_opaque(transaction.unique);
+            log_of(self.shim, self.state.current.slot()).mark_opaque(transaction.unique);
         }
     }
 
@@ -239,7 +239,7 @@ impl Transacting<'_> {
             return;
         }
         if !transaction.overlay.is_empty() || transaction.torn {
-            let log = log_of(self.shim, self.state.place.slot());
+            let log = log_of(self.shim, self.state.current.slot());
             // From here on it has happened, also if nobody recorded a reply.
             log.raise(COMMITTED);
             self.carry_out(&mut transaction.overlay);

@@ -1,6 +1,6 @@
 //! What the policy `transaction` keeps: the transaction under way, and whose it is.
 
-use super::turn::{Place, Turn};
+use super::turn::{CurrentTurn, Turn};
 use belay_effects::Overlay;
 use belay_recorder::Slot;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -20,7 +20,7 @@ pub(super) struct Transaction {
 #[derive(Debug)]
 pub(crate) struct Transactions {
     transaction: Mutex<Transaction>,
-    pub(super) place: Place,
+    pub(super) current: CurrentTurn,
     /// None is under way.
     pub(super) idle: Condvar,
     /// The one under way is not to be answered. Changed under the lock; who took such a request sees
@@ -39,7 +39,7 @@ impl Default for Transactions {
     fn default() -> Self {
         Self {
             transaction: Mutex::new(Transaction::default()),
-            place: Place::default(),
+            current: CurrentTurn::default(),
             idle: Condvar::new(),
             unanswered: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
@@ -57,7 +57,7 @@ impl Transactions {
     /// The request that has this turn is on record in `slot`.
     pub(crate) fn assign(&self, turn: Turn, slot: Option<Slot>) {
         if let Some(number) = turn.number {
-            self.place.assign(number, slot);
+            self.current.assign(number, slot);
         }
     }
 
@@ -73,7 +73,7 @@ impl Transactions {
     pub(super) fn end(&self, transaction: &mut Transaction) {
         transaction.unique = 0;
         self.unanswered.store(false, Relaxed);
-        self.place.pass();
+        self.current.pass();
         transaction.torn = false;
         // Who waits has said so under the lock that is held here.
         if self.waiting.load(Relaxed) > 0 {

@@ -16,9 +16,9 @@ pub(crate) struct Turn {
 /// the transaction's: no thread holds both of them. Who puts it there names its turn, in the one step
 /// in which that is compared, so the slot of a request whose turn is over does not become another's.
 #[derive(Debug, Default)]
-pub(super) struct Place(AtomicU64);
+pub(super) struct CurrentTurn(AtomicU64);
 
-impl Place {
+impl CurrentTurn {
     /// The number of this turn.
     pub(super) fn turn(&self) -> u32 {
         (self.0.load(Relaxed) >> 32) as u32
@@ -50,17 +50,17 @@ mod tests {
 
     #[test]
     fn a_slot_is_that_of_the_turn_it_was_given_for() {
-        let place = Place::default();
-        let first = place.turn();
-        assert_eq!(place.slot(), None);
-        place.assign(first, Some(Slot(0)));
-        assert_eq!(place.slot(), Some(Slot(0)));
-        place.pass();
-        assert_eq!(place.slot(), None);
-        place.assign(first, Some(Slot(7))); // too late
-        assert_eq!(place.slot(), None);
-        place.assign(place.turn(), Some(Slot(u32::MAX - 1)));
-        assert_eq!(place.slot(), Some(Slot(u32::MAX - 1)));
-        assert_eq!(place.turn(), first.wrapping_add(1));
+        let current = CurrentTurn::default();
+        let first = current.turn();
+        assert_eq!(current.slot(), None);
+        current.assign(first, Some(Slot(0)));
+        assert_eq!(current.slot(), Some(Slot(0)));
+        current.pass();
+        assert_eq!(current.slot(), None);
+        current.assign(first, Some(Slot(7))); // too late
+        assert_eq!(current.slot(), None);
+        current.assign(current.turn(), Some(Slot(u32::MAX - 1)));
+        assert_eq!(current.slot(), Some(Slot(u32::MAX - 1)));
+        assert_eq!(current.turn(), first.wrapping_add(1));
     }
 }

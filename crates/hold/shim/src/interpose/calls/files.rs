@@ -124,7 +124,7 @@ fn write_at(fd: c_int, parts: &[Input<'_>], offset: off_t, make: impl Fn() -> is
         let (kind, about) = if appends(fd) {
             (Kind::Append, About::File(fd))
         } else {
-            (Kind::WriteAt, About::Place(fd, offset as u64))
+            (Kind::WriteAt, About::Offset(fd, offset as u64))
         };
         let digest = digest_of(kind, &[offset as u64, length], parts);
         Call { kind, digest, about, length }

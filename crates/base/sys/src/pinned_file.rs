@@ -8,14 +8,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// What was at a path: held, so that it is what is opened later, and not open.
+/// What was at a path, pinned (`O_PATH`): it is not open, and it is what is opened later, whatever the path names by then.
 #[derive(Debug)]
-pub struct Place {
+pub struct PinnedFile {
     fd: OwnedFd,
     stat: Stat,
 }
 
-impl Place {
+impl PinnedFile {
     /// What has that name in `folder`; of a link itself.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Place {
 }
 
 /// For what can be asked of what is there without opening it (`O_PATH`).
-impl AsFd for Place {
+impl AsFd for PinnedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -86,9 +86,9 @@ mod tests {
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&file, "one").expect("write");
         symlink(&file, &link).expect("link");
-        let itself = Place::at(CWD, &link).expect("look");
+        let itself = PinnedFile::at(CWD, &link).expect("look");
         assert_eq!((itself.kind(), itself.target()), (FileType::Symlink, Ok(file.clone())));
-        let behind = Place::behind(&link).expect("look");
+        let behind = PinnedFile::behind(&link).expect("look");
         std::fs::rename(&file, dir.path().join("moved")).expect("move");
         std::fs::write(&file, "other").expect("write");
         assert_eq!(behind.kind(), FileType::RegularFile);
@@ -96,6 +96,6 @@ mod tests {
         let mut text = [0; 8];
         assert_eq!(rustix::io::read(&opened, &mut text), Ok(3));
         assert!(text.starts_with(b"one"));
-        assert_eq!(Place::at(CWD, dir.path().join("none")).err(), Some(Errno::NOENT));
+        assert_eq!(PinnedFile::at(CWD, dir.path().join("none")).err(), Some(Errno::NOENT));
     }
 }
