@@ -1,7 +1,7 @@
 //! A journal that lies beside an image, where its owner can write what they like.
 #![no_main]
 
-use belay_image::journal::{self, Facts, How, Source, Storage};
+use belay_image::journal::{self, Metadata, How, Source, Storage};
 use belay_image::{Run, Sealed};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
@@ -17,8 +17,8 @@ impl Storage for Memory {
         "a file".to_owned()
     }
 
-    fn facts(&self) -> io::Result<Facts> {
-        Ok(Facts {
+    fn metadata(&self) -> io::Result<Metadata> {
+        Ok(Metadata {
             length: self.0.borrow().len() as u64,
             inode: self.1,
             device: 7,

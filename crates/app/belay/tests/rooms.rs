@@ -60,8 +60,8 @@ fn built() -> Crates {
 #[test]
 fn the_drawing_shows_the_crates_and_what_they_use() {
     let ((drawn, _), built) = (drawn(), built());
-    for (name, facts) in &built {
-        assert_eq!(drawn.get(name), Some(facts), "{name}");
+    for (name, found) in &built {
+        assert_eq!(drawn.get(name), Some(found), "{name}");
     }
     assert_eq!(drawn.keys().collect::<Vec<_>>(), built.keys().collect::<Vec<_>>());
 }

@@ -22,7 +22,7 @@ pub struct File {
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Probed {
     /// What the call's first name (or descriptor) leads to.
     pub first: Option<File>,
     /// What its second name leads to.
@@ -48,8 +48,8 @@ pub enum Settled {
 pub const PRESENT: u64 = 1;
 
 /// Settles a write that comes again with other bytes of the same length: how it can be made over what was written before.
-pub fn settle_over(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
-    match (kind, facts.first) {
+pub fn settle_over(kind: Kind, entry: &Entry, probed: &Probed, length: u64) -> Settled {
+    match (kind, probed.first) {
         (Kind::Write | Kind::WriteAt, _) => Settled::Again,
         // What it has written is the end of the file still, or nobody can tell what is behind it by now.
         (Kind::Append, Some(file)) => {
@@ -75,38 +75,38 @@ pub fn is_in_vain(kind: Kind, entry: &Entry) -> bool {
 }
 
 /// Settles an entry without outcome. `length` is how much a write was to write.
-pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled {
+pub fn settle(kind: Kind, entry: &Entry, probed: &Probed, length: u64) -> Settled {
     match kind {
         Kind::OpenNew | Kind::OpenShut | Kind::Mkdir | Kind::Mknod | Kind::Symlink => {
-            match facts.first {
+            match probed.first {
                 Some(_) if entry.before != PRESENT => Settled::Done(0),
                 // It was there before: the call says so itself, as it did or would have done.
                 Some(_) | None => Settled::Again,
             }
         }
-        Kind::Link => match (facts.first, facts.second) {
+        Kind::Link => match (probed.first, probed.second) {
             (Some(old), Some(new)) if old.id == new.id => Settled::Done(0),
             _ => Settled::Again,
         },
         Kind::Unlink | Kind::Rmdir => {
-            if entry.before == PRESENT && facts.first.is_none() {
+            if entry.before == PRESENT && probed.first.is_none() {
                 Settled::Done(0)
             } else {
                 Settled::Again
             }
         }
-        Kind::Rename => match (facts.first, facts.second) {
+        Kind::Rename => match (probed.first, probed.second) {
             (None, Some(_)) => Settled::Done(0),
             // Two names of one file: a rename changes nothing, now as then.
             (Some(_), _) => Settled::Again,
             (None, None) => Settled::Unknown,
         },
-        Kind::Exchange => match (facts.first, facts.second) {
+        Kind::Exchange => match (probed.first, probed.second) {
             (Some(first), _) if first.id.1 == entry.before => Settled::Again,
             (_, Some(second)) if second.id.1 == entry.before => Settled::Done(0),
             _ => Settled::Unknown,
         },
-        Kind::Append => match facts.first {
+        Kind::Append => match probed.first {
             Some(file) if file.size == entry.before => Settled::Again,
             Some(file) if file.size >= entry.before.saturating_add(length) => {
                 Settled::Done(length as i64)
@@ -114,20 +114,20 @@ pub fn settle(kind: Kind, entry: &Entry, facts: &Facts, length: u64) -> Settled 
             Some(file) if file.size > entry.before => Settled::Cut(entry.before),
             _ => Settled::Unknown,
         },
-        Kind::Shift => match facts.first {
+        Kind::Shift => match probed.first {
             Some(file) if file.size == entry.before => Settled::Again,
             Some(_) => Settled::Done(0),
             None => Settled::Unknown,
         },
         Kind::XattrCreate => {
-            if entry.before != PRESENT && facts.attribute {
+            if entry.before != PRESENT && probed.attribute {
                 Settled::Done(0)
             } else {
                 Settled::Again
             }
         }
         Kind::XattrRemove => {
-            if entry.before == PRESENT && !facts.attribute {
+            if entry.before == PRESENT && !probed.attribute {
                 Settled::Done(0)
             } else {
                 Settled::Again

@@ -6,7 +6,7 @@ mod common;
 use belay_effects::call::{KINDS, Twice};
 use belay_effects::journal::{Further, before_write, digest_of_write};
 use belay_effects::log::Head;
-use belay_effects::probe::{Facts, File, PRESENT, settle, settle_over};
+use belay_effects::probe::{File, PRESENT, Probed, settle, settle_over};
 use belay_effects::{Advice, Cursor, Entry, Kind, Log, Settled};
 use common::{Mortal, layout};
 
@@ -226,8 +226,8 @@ fn who_appends_to_what_it_finds_does_not_go_on() {
 fn what_was_appended_is_taken_back_if_it_is_the_end() {
     let entry = |outcome| Entry { at: 8, kind: 0, payload: 0, digest: 0, before: 100, outcome };
     let over = |kind, outcome, size| {
-        let facts = Facts { first: Some(File { size, ..File::default() }), ..Facts::default() };
-        settle_over(kind, &entry(outcome), &facts, 10)
+        let probed = Probed { first: Some(File { size, ..File::default() }), ..Probed::default() };
+        settle_over(kind, &entry(outcome), &probed, 10)
     };
     assert_eq!(over(Kind::Append, Some((10, 0)), 110), Settled::Cut(100));
     assert_eq!(over(Kind::Append, Some((10, 0)), 115), Settled::Unknown, "somebody went on");
@@ -309,40 +309,40 @@ fn effects_in_vain_need_not_come_again() {
 fn a_probe_tells_done_from_not_done() {
     let entry = |before| Entry { at: 8, kind: 0, payload: 0, digest: 0, before, outcome: None };
     let file = |ino, size| Some(File { id: (1, ino), size });
-    let facts = |first, second| Facts { first, second, attribute: false };
+    let probed = |first, second| Probed { first, second, attribute: false };
     for kind in [Kind::OpenNew, Kind::OpenShut, Kind::Mkdir, Kind::Mknod, Kind::Symlink] {
-        assert_eq!(settle(kind, &entry(0), &facts(None, None), 0), Settled::Again);
-        assert_eq!(settle(kind, &entry(0), &facts(file(5, 0), None), 0), Settled::Done(0));
-        let there = settle(kind, &entry(PRESENT), &facts(file(5, 0), None), 0);
+        assert_eq!(settle(kind, &entry(0), &probed(None, None), 0), Settled::Again);
+        assert_eq!(settle(kind, &entry(0), &probed(file(5, 0), None), 0), Settled::Done(0));
+        let there = settle(kind, &entry(PRESENT), &probed(file(5, 0), None), 0);
         assert_eq!(there, Settled::Again, "it was there before");
-        assert_eq!(settle(kind, &entry(PRESENT), &facts(None, None), 0), Settled::Again);
+        assert_eq!(settle(kind, &entry(PRESENT), &probed(None, None), 0), Settled::Again);
     }
     for kind in [Kind::Unlink, Kind::Rmdir] {
-        assert_eq!(settle(kind, &entry(PRESENT), &facts(None, None), 0), Settled::Done(0));
-        assert_eq!(settle(kind, &entry(PRESENT), &facts(file(5, 0), None), 0), Settled::Again);
-        let not_there = settle(kind, &entry(0), &facts(None, None), 0);
+        assert_eq!(settle(kind, &entry(PRESENT), &probed(None, None), 0), Settled::Done(0));
+        assert_eq!(settle(kind, &entry(PRESENT), &probed(file(5, 0), None), 0), Settled::Again);
+        let not_there = settle(kind, &entry(0), &probed(None, None), 0);
         assert_eq!(not_there, Settled::Again, "it was gone before");
     }
     let one = file(5, 0);
     let other = file(6, 0);
-    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, one), 0), Settled::Done(0));
-    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, other), 0), Settled::Again);
-    assert_eq!(settle(Kind::Link, &entry(0), &facts(one, None), 0), Settled::Again);
-    assert_eq!(settle(Kind::Rename, &entry(0), &facts(None, one), 0), Settled::Done(0));
-    assert_eq!(settle(Kind::Rename, &entry(0), &facts(one, other), 0), Settled::Again);
-    assert_eq!(settle(Kind::Rename, &entry(0), &facts(None, None), 0), Settled::Unknown);
-    assert_eq!(settle(Kind::Exchange, &entry(5), &facts(one, other), 0), Settled::Again);
-    assert_eq!(settle(Kind::Exchange, &entry(5), &facts(other, one), 0), Settled::Done(0));
-    assert_eq!(settle(Kind::Exchange, &entry(9), &facts(other, one), 0), Settled::Unknown);
-    let size = |size| facts(file(5, size), None);
+    assert_eq!(settle(Kind::Link, &entry(0), &probed(one, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Link, &entry(0), &probed(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Link, &entry(0), &probed(one, None), 0), Settled::Again);
+    assert_eq!(settle(Kind::Rename, &entry(0), &probed(None, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Rename, &entry(0), &probed(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Rename, &entry(0), &probed(None, None), 0), Settled::Unknown);
+    assert_eq!(settle(Kind::Exchange, &entry(5), &probed(one, other), 0), Settled::Again);
+    assert_eq!(settle(Kind::Exchange, &entry(5), &probed(other, one), 0), Settled::Done(0));
+    assert_eq!(settle(Kind::Exchange, &entry(9), &probed(other, one), 0), Settled::Unknown);
+    let size = |size| probed(file(5, size), None);
     assert_eq!(settle(Kind::Append, &entry(100), &size(100), 10), Settled::Again);
     assert_eq!(settle(Kind::Append, &entry(100), &size(110), 10), Settled::Done(10));
     assert_eq!(settle(Kind::Append, &entry(100), &size(104), 10), Settled::Cut(100));
     assert_eq!(settle(Kind::Append, &entry(100), &size(90), 10), Settled::Unknown);
     assert_eq!(settle(Kind::Shift, &entry(100), &size(100), 0), Settled::Again);
     assert_eq!(settle(Kind::Shift, &entry(100), &size(60), 0), Settled::Done(0));
-    let there = Facts { attribute: true, ..Facts::default() };
-    let gone = Facts::default();
+    let there = Probed { attribute: true, ..Probed::default() };
+    let gone = Probed::default();
     assert_eq!(settle(Kind::XattrCreate, &entry(0), &there, 0), Settled::Done(0));
     assert_eq!(settle(Kind::XattrCreate, &entry(PRESENT), &there, 0), Settled::Again);
     assert_eq!(settle(Kind::XattrCreate, &entry(0), &gone, 0), Settled::Again);
@@ -360,7 +360,7 @@ fn kinds_and_their_numbers() {
         let nothing =
             Entry { at: 8, kind: kind as u32, payload: 0, digest: 0, before: 0, outcome: None };
         if fixed {
-            assert_eq!(settle(kind, &nothing, &Facts::default(), 0), Settled::Again, "{kind:?}");
+            assert_eq!(settle(kind, &nothing, &Probed::default(), 0), Settled::Again, "{kind:?}");
         }
     }
     assert_eq!(Kind::from_number(0), None);

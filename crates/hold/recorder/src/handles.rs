@@ -37,9 +37,9 @@ pub mod handle_flags {
 }
 use handle_flags::{BOUND, LIVE};
 
-/// What an open needs to be done again.
+/// An open file description, as far as it is needed to open it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenFacts {
+pub struct OpenDescription {
     /// The node that is open.
     pub node: Node,
     /// The flags of open(2) that the daemon was given.
@@ -113,7 +113,7 @@ impl<M: Memory> Store<M> {
     }
 
     /// Makes a handle. `None` if the store is full.
-    pub fn handle_new(&self, open: OpenFacts) -> Option<Handle> {
+    pub fn handle_new(&self, open: OpenDescription) -> Option<Handle> {
         let free = self.header(HANDLE_FREE);
         let slot = if free != 0 {
             let slot = u32::try_from(free).ok()?;
@@ -152,7 +152,7 @@ impl<M: Memory> Store<M> {
     /// Frees a handle; its directory stream and locks must be gone.
     pub fn handle_free(&self, handle: Handle) {
         let at = self.handle(handle);
-        let node = self.open_facts(handle).node;
+        let node = self.open_description(handle).node;
         self.freed.set(true);
         self.set_opens(node, self.opens(node).saturating_sub(1));
         self.set(at + STATE, 0);
@@ -168,11 +168,11 @@ impl<M: Memory> Store<M> {
     }
 
     /// What is needed to open it again.
-    pub fn open_facts(&self, handle: Handle) -> OpenFacts {
+    pub fn open_description(&self, handle: Handle) -> OpenDescription {
         let at = self.handle(handle);
         let (node, cred) = (self.word(at + NODE), self.word(at + CRED));
         let state = self.word(at + STATE);
-        OpenFacts {
+        OpenDescription {
             node: Node(high(node)),
             flags: low(node),
             uid: high(cred),

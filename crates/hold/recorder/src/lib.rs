@@ -25,7 +25,7 @@ mod streams;
 
 pub use control::Control;
 pub use dentries::{Dentry, MAX_NAME};
-pub use handles::{Handle, OpenFacts, VIRTUAL_COOKIE, handle_flags};
+pub use handles::{Handle, OpenDescription, VIRTUAL_COOKIE, handle_flags};
 pub use layout::{Capacity, Layout};
 pub use locks::{F_RDLCK, F_UNLCK, F_WRLCK, Lock};
 pub use nodes::{Node, node_flags};

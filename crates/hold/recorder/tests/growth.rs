@@ -4,7 +4,9 @@
 mod common;
 
 use belay_memory::Memory;
-use belay_recorder::{Capacity, InFlight, Node, OpenFacts, Slot, SlotState, Store, node_flags};
+use belay_recorder::{
+    Capacity, InFlight, Node, OpenDescription, Slot, SlotState, Store, node_flags,
+};
 use common::{NODE_TOP, Random, Sim, free_units, fresh, header, heap_top, live_nodes};
 use std::collections::{BTreeMap, HashSet};
 
@@ -151,7 +153,7 @@ fn a_key_never_names_two_nodes_or_handles() {
             let node = enter(&store, Node::ROOT, &name(i), i, 1000 + i).expect("room");
             store.begin();
             let handle = store
-                .handle_new(OpenFacts {
+                .handle_new(OpenDescription {
                     node,
                     flags: 0,
                     uid: 0,
@@ -225,10 +227,16 @@ fn full_areas_refuse_and_recover() {
             nodes.push(node);
         }
         assert_eq!(nodes.len(), 10, "round {round}: all but number 0 and the root");
-        let facts =
-            OpenFacts { node: nodes[0], flags: 0, uid: 0, gid: 0, directory: false, fopen: 0 };
+        let open = OpenDescription {
+            node: nodes[0],
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            directory: false,
+            fopen: 0,
+        };
         store.begin();
-        let handles: Vec<_> = std::iter::from_fn(|| store.handle_new(facts)).collect();
+        let handles: Vec<_> = std::iter::from_fn(|| store.handle_new(open)).collect();
         store.commit();
         assert_eq!(handles.len(), 4, "round {round}: all but number 0");
         // The heap is full for long names first, for short ones last.

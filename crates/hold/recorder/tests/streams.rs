@@ -3,7 +3,7 @@
 
 mod common;
 
-use belay_recorder::{Capacity, Node, OpenFacts, Store};
+use belay_recorder::{Capacity, Node, OpenDescription, Store};
 use common::{CHUNK_UNITS, Sim, chunks, free_units, fresh, heap_top};
 
 const CAPACITY: Capacity = Capacity {
@@ -17,9 +17,10 @@ const CAPACITY: Capacity = Capacity {
 };
 
 fn directory(store: &Store<Sim>) -> belay_recorder::Handle {
-    let facts = OpenFacts { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
+    let open =
+        OpenDescription { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
     store.begin();
-    let handle = store.handle_new(facts).expect("room");
+    let handle = store.handle_new(open).expect("room");
     store.commit();
     handle
 }

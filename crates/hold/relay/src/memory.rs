@@ -116,8 +116,8 @@ fn capabilities(thread: &str) -> Option<u64> {
 
 /// What a file of /proc says behind a word at the beginning of a line.
 pub(crate) fn fact(file: &str, word: &str) -> Option<String> {
-    let facts = std::fs::read_to_string(Path::new("/proc").join(file)).ok()?;
-    let said = facts.lines().find_map(|line| line.strip_prefix(word))?;
+    let status = std::fs::read_to_string(Path::new("/proc").join(file)).ok()?;
+    let said = status.lines().find_map(|line| line.strip_prefix(word))?;
     Some(said.trim().to_owned())
 }
 

@@ -30,7 +30,7 @@ pub fn kernel_has_resend(message: &[u8]) -> bool {
 }
 
 /// The parts of INIT's reply that the kernel goes by. Short replies of old minors count as zeros.
-fn facts(reply: &[u8]) -> Option<InitOut> {
+fn read_init(reply: &[u8]) -> Option<InitOut> {
     let reply = Reply::parse(reply).ok()?;
     if reply.header.error != 0 {
         return None;
@@ -43,12 +43,12 @@ fn facts(reply: &[u8]) -> Option<InitOut> {
 
 /// The largest write that a reply to INIT promises to take, in bytes.
 pub fn max_write(reply: &[u8]) -> Option<u32> {
-    facts(reply).map(|out| out.max_write.max(4096))
+    read_init(reply).map(|out| out.max_write.max(4096))
 }
 
 /// How a successor's reply to INIT differs from the first daemon's; empty if it does not.
 pub fn differences(first: &[u8], second: &[u8]) -> Vec<String> {
-    let (Some(first), Some(second)) = (facts(first), facts(second)) else {
+    let (Some(first), Some(second)) = (read_init(first), read_init(second)) else {
         return vec!["INIT was refused".into()];
     };
     let mut out = Vec::new();

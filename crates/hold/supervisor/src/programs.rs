@@ -1,6 +1,6 @@
 //! Which file a daemon's program is, and whether a process runs with belay's library in it.
 
-use crate::look::found::Facts;
+use crate::look::found::FileStat;
 use crate::process::of_memory;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, open};
@@ -21,20 +21,20 @@ pub struct Identity {
 impl Identity {
     /// Of an open file, as far as the kernel knows it: no server is asked.
     pub fn of(file: &impl AsFd) -> Option<Self> {
-        Facts::known(file).ok().map(Self::from)
+        FileStat::known(file).ok().map(Self::from)
     }
 }
 
-impl From<Facts> for Identity {
-    fn from(facts: Facts) -> Self {
-        let Facts { device, inode, size, modified: (seconds, nanoseconds), .. } = facts;
+impl From<FileStat> for Identity {
+    fn from(stat: FileStat) -> Self {
+        let FileStat { device, inode, size, modified: (seconds, nanoseconds), .. } = stat;
         Self { device, inode, size, modified: (seconds, nanoseconds.into()) }
     }
 }
 
 /// When something was last done to a file (it was written, put into its place, given other rights): milliseconds since 1970.
-pub fn changed_ms(facts: &Facts) -> Option<u64> {
-    u64::try_from(facts.changed.0.checked_mul(1000)?).ok()
+pub fn changed_ms(stat: &FileStat) -> Option<u64> {
+    u64::try_from(stat.changed.0.checked_mul(1000)?).ok()
 }
 
 /// Pins a file: it can be run, also when it has no name any more.

@@ -1,6 +1,6 @@
 //! What a daemon stores to under the policy `buffer`, and whether it has.
 
-use crate::look::{Facts, Found};
+use crate::look::{FileStat, Found};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ impl Seen {
     /// Of what was found there.
     pub(crate) fn of(found: &Found) -> Self {
         match found {
-            Found::There(there) => Self::There(Mark::of(&there.facts)),
+            Found::There(there) => Self::There(Mark::of(&there.stat)),
             _ if found.is_absent() => Self::Absent,
             _ => Self::Unknown,
         }
@@ -44,10 +44,10 @@ impl Seen {
 }
 
 impl Mark {
-    fn of(facts: &Facts) -> Self {
+    fn of(stat: &FileStat) -> Self {
         let time = |(seconds, nanoseconds): (i64, u32)| (seconds, nanoseconds.into());
-        let Facts { device, inode, size, .. } = *facts;
-        Self { device, inode, size, modified: time(facts.modified), changed: time(facts.changed) }
+        let FileStat { device, inode, size, .. } = *stat;
+        Self { device, inode, size, modified: time(stat.modified), changed: time(stat.changed) }
     }
 }
 

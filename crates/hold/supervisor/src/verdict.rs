@@ -9,9 +9,9 @@ use signal_hook::consts::{
     SIGTRAP, SIGUSR1, SIGUSR2,
 };
 
-/// What is known when a daemon's process has ended.
+/// What tells how a daemon came to its end: all that is known when its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct Evidence {
     /// How it ended.
     pub exit: Exit,
     /// There is, or was, a mount.
@@ -28,7 +28,7 @@ pub struct Facts {
     pub stopping: bool,
 }
 
-impl Facts {
+impl Evidence {
     /// Whether the daemon has begun to unmount, and nobody is known to have asked for it: it gave up by itself, as one does
     /// that cannot reach its server, or has lost it.
     pub fn gave_up(&self) -> bool {
@@ -60,19 +60,19 @@ pub enum Verdict {
 }
 
 /// Decides.
-pub fn decide(facts: Facts) -> Verdict {
-    let code = facts.exit.shell_code();
-    if facts.stopping {
+pub fn decide(evidence: Evidence) -> Verdict {
+    let code = evidence.exit.shell_code();
+    if evidence.stopping {
         // Whoever asks for the end does not want to hear that a signal brought it about.
-        let code = if matches!(facts.exit, Exit::Code(_)) { code } else { 0 };
+        let code = if matches!(evidence.exit, Exit::Code(_)) { code } else { 0 };
         return Verdict::Clean { code };
     }
-    if !facts.mounted {
-        let explain = matches!(facts.exit, Exit::Code(0) | Exit::Unknown);
+    if !evidence.mounted {
+        let explain = matches!(evidence.exit, Exit::Code(0) | Exit::Unknown);
         return Verdict::NeverMounted { code: code.max(1), explain };
     }
-    let unmounts = facts.noted & ending::UNMOUNTS != 0;
-    if facts.disconnected || (unmounts && !facts.gave_up()) {
+    let unmounts = evidence.noted & ending::UNMOUNTS != 0;
+    if evidence.disconnected || (unmounts && !evidence.gave_up()) {
         return Verdict::Clean { code };
     }
     Verdict::Crash
@@ -176,7 +176,7 @@ pub fn worth(open: bool, replied: bool, requests: u64, poisoned: u64) -> Worth {
 mod tests {
     use super::*;
 
-    const ALIVE: Facts = Facts {
+    const ALIVE: Evidence = Evidence {
         exit: Exit::Code(0),
         mounted: true,
         disconnected: false,
@@ -190,33 +190,33 @@ mod tests {
     fn with_the_mount_in_place_any_end_is_a_crash() {
         for exit in [Exit::Code(0), Exit::Code(3), Exit::Signal(9), Exit::Signal(15), Exit::Unknown]
         {
-            assert_eq!(decide(Facts { exit, ..ALIVE }), Verdict::Crash);
+            assert_eq!(decide(Evidence { exit, ..ALIVE }), Verdict::Crash);
         }
     }
 
     #[test]
     fn an_unmount_is_a_clean_end_with_the_daemons_code() {
-        let gone = Facts { disconnected: true, exit: Exit::Code(7), ..ALIVE };
+        let gone = Evidence { disconnected: true, exit: Exit::Code(7), ..ALIVE };
         assert_eq!(decide(gone), Verdict::Clean { code: 7 });
         let noted = ending::UNMOUNTS | ending::ASKED;
-        let asked = Facts { noted, exit: Exit::Signal(11), ..ALIVE };
+        let asked = Evidence { noted, exit: Exit::Signal(11), ..ALIVE };
         assert_eq!(decide(asked), Verdict::Clean { code: 139 });
     }
 
     #[test]
     fn an_unmount_that_nobody_asked_for_is_no_clean_end() {
-        let alone = Facts { noted: ending::UNMOUNTS, exit: Exit::Code(0), ..ALIVE };
+        let alone = Evidence { noted: ending::UNMOUNTS, exit: Exit::Code(0), ..ALIVE };
         assert!(alone.gave_up());
         assert_eq!(decide(alone), Verdict::Crash);
         // Whose signals are not seen has the benefit of the doubt; so has one that ends by itself by design.
-        let unseen = Facts { noted: ending::UNMOUNTS | ending::UNSEEN, ..alone };
+        let unseen = Evidence { noted: ending::UNMOUNTS | ending::UNSEEN, ..alone };
         assert_eq!(decide(unseen), Verdict::Clean { code: 0 });
-        assert_eq!(decide(Facts { ends_itself: true, ..alone }), Verdict::Clean { code: 0 });
+        assert_eq!(decide(Evidence { ends_itself: true, ..alone }), Verdict::Clean { code: 0 });
         // A first start that fails is not made again, whoever unmounts.
-        let first = Facts { served: false, exit: Exit::Code(1), ..alone };
+        let first = Evidence { served: false, exit: Exit::Code(1), ..alone };
         assert_eq!(decide(first), Verdict::Clean { code: 1 });
         // Asked, and not yet unmounting: the mount is in place.
-        assert_eq!(decide(Facts { noted: ending::ASKED, ..alone }), Verdict::Crash);
+        assert_eq!(decide(Evidence { noted: ending::ASKED, ..alone }), Verdict::Crash);
     }
 
     #[test]
@@ -238,19 +238,19 @@ mod tests {
 
     #[test]
     fn a_daemon_that_never_mounts_is_not_started_again() {
-        let none = Facts { mounted: false, disconnected: true, ..ALIVE };
+        let none = Evidence { mounted: false, disconnected: true, ..ALIVE };
         assert_eq!(decide(none), Verdict::NeverMounted { code: 1, explain: true });
-        let failed = Facts { exit: Exit::Code(4), ..none };
+        let failed = Evidence { exit: Exit::Code(4), ..none };
         assert_eq!(decide(failed), Verdict::NeverMounted { code: 4, explain: false });
-        let killed = Facts { exit: Exit::Signal(6), ..none };
+        let killed = Evidence { exit: Exit::Signal(6), ..none };
         assert_eq!(decide(killed), Verdict::NeverMounted { code: 134, explain: false });
     }
 
     #[test]
     fn the_wish_to_stop_makes_any_end_clean() {
-        let killed = Facts { stopping: true, exit: Exit::Signal(15), ..ALIVE };
+        let killed = Evidence { stopping: true, exit: Exit::Signal(15), ..ALIVE };
         assert_eq!(decide(killed), Verdict::Clean { code: 0 });
-        let failed = Facts { stopping: true, exit: Exit::Code(2), ..ALIVE };
+        let failed = Evidence { stopping: true, exit: Exit::Code(2), ..ALIVE };
         assert_eq!(decide(failed), Verdict::Clean { code: 2 });
     }
 

@@ -39,7 +39,7 @@ impl Begun {
     /// Collects what is to be told of a run, and places this process; `name` is that of the results file.
     pub fn new(common: &Common, name: &str) -> Result<Self> {
         // Before pinning, which changes how many CPUs this process sees.
-        let machine = machine::facts();
+        let machine = machine::describe();
         let placement = common.pin.apply()?;
         println!(
             "{} CPUs, Linux {}; {placement}; {} build",

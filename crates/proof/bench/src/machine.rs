@@ -1,4 +1,4 @@
-//! Facts about the machine, and where on it the measurement runs.
+//! The machine, and where on it the measurement runs.
 
 use std::fs;
 use std::time::SystemTime;
@@ -8,8 +8,8 @@ use rustix::thread::{CpuSet, Pid};
 
 use crate::model::{Machine, Placement};
 
-/// Collects the facts about this machine. What cannot be read is `unknown`.
-pub fn facts() -> Machine {
+/// Describes this machine. What cannot be read is `unknown`.
+pub fn describe() -> Machine {
     let uname = rustix::system::uname();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let memory_kib = field(&read("/proc/meminfo"), "MemTotal", ':')

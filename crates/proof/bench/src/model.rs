@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::Spread;
 
-/// Facts about the machine.
+/// What the machine is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Release of the running kernel.

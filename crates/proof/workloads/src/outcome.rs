@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise};
 use sha2::{Digest, Sha256};
 
-/// Facts by name. Two runs came out the same if all of their facts are equal.
+/// Values by name. Two runs came out the same if all of their values are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome(BTreeMap<String, String>);
 
@@ -19,7 +19,7 @@ impl Outcome {
         self.0.insert(name.into(), value.into());
     }
 
-    /// How many facts there are.
+    /// How many values there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn every_difference_is_told() {
-        let outcome = |facts: &[(&str, &str)]| {
+        let outcome = |values: &[(&str, &str)]| {
             let mut outcome = Outcome::default();
-            facts.iter().for_each(|(name, value)| outcome.add(*name, *value));
+            values.iter().for_each(|(name, value)| outcome.add(*name, *value));
             outcome
         };
         let one = outcome(&[("a", "1"), ("b", "2"), ("c", "3")]);

@@ -5,7 +5,7 @@ use super::filesystem;
 use super::format::{self, ENTRY, Header, TABLE};
 use super::mark::check_trust;
 use super::progress::{PIECE, Progress, Stage};
-use super::storage::{Facts, Source, Storage};
+use super::storage::{Metadata, Source, Storage};
 use crate::overlay::{FURTHEST, Run, Sealed};
 
 /// Pieces of memory that one call writes: as many as pwritev(2) is given.
@@ -28,32 +28,32 @@ pub fn commit<F: Storage, S: Source<F>>(
     if sealed.is_empty() {
         return Ok(());
     }
-    let facts = image.facts().map_err(io("look at the image", image, IMAGE))?;
-    check_fit(sealed, image, &facts)?;
+    let metadata = image.metadata().map_err(io("look at the image", image, IMAGE))?;
+    check_fit(sealed, image, &metadata)?;
     let header = Header {
         epoch: sealed.epoch,
-        device: facts.device,
-        inode: if facts.is_lasting { facts.inode } else { 0 },
+        device: metadata.device,
+        inode: if metadata.is_lasting { metadata.inode } else { 0 },
         // An earlier try may have changed the length, and that may not last.
-        start: sealed.start.max(facts.length),
-        cut: sealed.cut.min(facts.length),
+        start: sealed.start.max(metadata.length),
+        cut: sealed.cut.min(metadata.length),
         length: sealed.length,
         count: merged(&sealed.runs).count() as u64,
         bytes: sealed.bytes(),
         number: filesystem::number(image).map_err(io("read the image", image, IMAGE))?,
     };
     progress(Progress { stage: Stage::Journal, done: 0, total: header.bytes });
-    check_trust(journal, facts.owner)?;
+    check_trust(journal, metadata.owner)?;
     write_journal(journal, source, &header, &sealed.runs, progress)
         .and_then(|()| journal.sync())
         .map_err(io("write the journal", journal, JOURNAL))?;
     progress(Progress { stage: Stage::Image, done: 0, total: header.bytes });
-    write_image(image, source, &header, &facts, &sealed.runs, progress)
+    write_image(image, source, &header, &metadata, &sealed.runs, progress)
         .and_then(|()| image.sync())
         .map_err(io("write the image", image, AGAIN))
 }
 
-fn check_fit<F: Storage>(sealed: &Sealed, image: &F, facts: &Facts) -> Result<(), Error> {
+fn check_fit<F: Storage>(sealed: &Sealed, image: &F, metadata: &Metadata) -> Result<(), Error> {
     let misfit = |why: String| Error::Misfit {
         what: format!("checkpoint {}", sealed.epoch),
         image: image.name(),
@@ -69,8 +69,8 @@ fn check_fit<F: Storage>(sealed: &Sealed, image: &F, facts: &Facts) -> Result<()
     if !in_order || sealed.length > FURTHEST || sealed.cut > sealed.length.min(sealed.start) {
         return Err(misfit("its table is corrupt".to_owned()));
     }
-    if facts.is_device && (sealed.length != facts.length || sealed.cut != facts.length) {
-        let lengths = (facts.length, sealed.length);
+    if metadata.is_device && (sealed.length != metadata.length || sealed.cut != metadata.length) {
+        let lengths = (metadata.length, sealed.length);
         return Err(misfit(format!(
             "a device has {} bytes, and cannot have {}",
             lengths.0, lengths.1
@@ -146,11 +146,11 @@ fn write_image<F: Storage, S: Source<F>>(
     image: &F,
     source: &S,
     header: &Header,
-    facts: &Facts,
+    metadata: &Metadata,
     runs: &[Run],
     progress: &mut dyn FnMut(Progress),
 ) -> std::io::Result<()> {
-    cut(image, facts, header)?;
+    cut(image, metadata, header)?;
     let mut pieces: Vec<(usize, usize)> = Vec::with_capacity(PIECES);
     let mut rest = runs.iter().flat_map(split).peekable();
     let mut done = 0;
@@ -192,15 +192,19 @@ fn split(run: &Run) -> impl Iterator<Item = Run> {
 }
 
 /// Cuts an image, before its first write.
-pub(super) fn cut<F: Storage>(image: &F, facts: &Facts, header: &Header) -> std::io::Result<()> {
-    let longer = facts.length > header.cut && !facts.is_device;
+pub(super) fn cut<F: Storage>(
+    image: &F,
+    metadata: &Metadata,
+    header: &Header,
+) -> std::io::Result<()> {
+    let longer = metadata.length > header.cut && !metadata.is_device;
     if longer { image.set_len(header.cut) } else { Ok(()) }
 }
 
 /// Gives an image its length, behind its last write.
 pub(super) fn finish_length<F: Storage>(image: &F, header: &Header) -> std::io::Result<()> {
-    let facts = image.facts()?;
-    let right = facts.length == header.length || facts.is_device;
+    let metadata = image.metadata()?;
+    let right = metadata.length == header.length || metadata.is_device;
     if right { Ok(()) } else { image.set_len(header.length) }
 }
 

@@ -5,7 +5,7 @@ use super::error::{self, Error, failed};
 use super::format::Parsed;
 use super::mark::{check_trust, inspect_header, mark_empty};
 use super::spot::Spot;
-use super::storage::{Facts, Source, Storage};
+use super::storage::{Metadata, Source, Storage};
 use belay_memory::Memory;
 use belay_sys::{Mapping, PinnedFile};
 use rustix::fd::{AsFd, OwnedFd};
@@ -227,8 +227,9 @@ impl HostFile {
             }
             Err(why) => return Err(failed("lock the journal", &self.path, why, error::JOURNAL)),
         }
-        let facts = image.facts().map_err(error::io("look at the image", image, error::IMAGE))?;
-        new.claim(facts.owner)?;
+        let metadata =
+            image.metadata().map_err(error::io("look at the image", image, error::IMAGE))?;
+        new.claim(metadata.owner)?;
         *self = new;
         Ok(true)
     }
@@ -246,7 +247,7 @@ impl Storage for HostFile {
         self.path.display().to_string()
     }
 
-    fn facts(&self) -> io::Result<Facts> {
+    fn metadata(&self) -> io::Result<Metadata> {
         let stat = fstat(&self.file)?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
         let behind = if is_device {
@@ -258,7 +259,7 @@ impl Storage for HostFile {
         let (inode, modified, owner) = behind
             .as_ref()
             .map_or(own, |Backing { meta, .. }| (meta.ino(), meta.mtime(), meta.uid()));
-        Ok(Facts {
+        Ok(Metadata {
             length: if is_device {
                 rustix::fs::seek(&self.file, SeekFrom::End(0))?
             } else {

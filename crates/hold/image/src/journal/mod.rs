@@ -39,4 +39,4 @@ pub use mark::mark_empty;
 pub use progress::{Progress, Stage};
 pub use recover::{Contents, Found, How, Recovered, inspect, plan, recover};
 pub use spot::Spot;
-pub use storage::{Facts, Source, Storage};
+pub use storage::{Metadata, Source, Storage};

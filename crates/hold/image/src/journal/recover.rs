@@ -6,7 +6,7 @@ use super::filesystem;
 use super::format::{ENTRY, Header, Parsed, TABLE, TABLE_PIECE, parse_entry};
 use super::mark::{check_trust, inspect_header, mark_empty};
 use super::progress::{PIECE, Progress, Stage};
-use super::storage::{Facts, Storage};
+use super::storage::{Metadata, Storage};
 use crate::overlay::FURTHEST;
 use std::io;
 
@@ -108,7 +108,7 @@ pub fn recover<F: Storage>(
     if done == Recovered::Nothing {
         return Ok(done);
     }
-    if let Some((header, check, facts)) = header {
+    if let Some((header, check, metadata)) = header {
         // As if the journal were new: what is written to the image from here on is not a stranger's,
         // should this be cut off.
         journal.write_at(0, &header.encode(check)).and_then(|()| journal.sync()).map_err(io(
@@ -116,7 +116,7 @@ pub fn recover<F: Storage>(
             journal,
             JOURNAL,
         ))?;
-        apply(journal, image, &header, &facts, progress)?;
+        apply(journal, image, &header, &metadata, progress)?;
     }
     mark_empty(journal)?;
     journal.sync().map_err(io("make durable", journal, JOURNAL))?;
@@ -124,7 +124,7 @@ pub fn recover<F: Storage>(
 }
 
 /// What a journal says that is to be applied: its header with the check value, and the image as it is.
-type Applicable = (Header, u128, Facts);
+type Applicable = (Header, u128, Metadata);
 
 /// What is to be done with a journal; if it is to be applied, what it says.
 fn judge<F: Storage>(
@@ -138,10 +138,10 @@ fn judge<F: Storage>(
         Err(Error::Version { .. }) if how.discard => Parsed::Torn,
         Err(why) => return Err(why),
     };
-    let facts = image.facts().map_err(io("look at the image", image, IMAGE))?;
+    let metadata = image.metadata().map_err(io("look at the image", image, IMAGE))?;
     // Whatever it holds: a stranger's is not removed either.
     if !how.force && !how.discard {
-        check_trust(journal, facts.owner)?;
+        check_trust(journal, metadata.owner)?;
     }
     Ok(match parsed {
         Parsed::Empty | Parsed::Blank => (Recovered::Nothing, None),
@@ -149,8 +149,8 @@ fn judge<F: Storage>(
             if how.discard {
                 (Recovered::Discarded(header.contents()), None)
             } else {
-                check_identity(journal, image, &header, &facts, how.force)?;
-                (Recovered::Applied(header.contents()), Some((header, check, facts)))
+                check_identity(journal, image, &header, &metadata, how.force)?;
+                (Recovered::Applied(header.contents()), Some((header, check, metadata)))
             }
         }
         _ => (Recovered::Dropped, None),
@@ -172,7 +172,7 @@ fn is_whole<F: Storage>(
     check: u128,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<bool, Error> {
-    let file = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?.length;
+    let file = journal.metadata().map_err(io("look at the journal", journal, JOURNAL))?.length;
     let Some((data, end)) = header.data().filter(|(_, end)| *end <= file) else { return Ok(false) };
     if header.length > FURTHEST
         || header.start > FURTHEST
@@ -209,11 +209,11 @@ fn apply<F: Storage>(
     journal: &F,
     image: &F,
     header: &Header,
-    facts: &Facts,
+    metadata: &Metadata,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), Error> {
     let Some((mut at, _)) = header.data() else { return Ok(()) };
-    cut(image, facts, header).map_err(io("cut the image", image, AGAIN))?;
+    cut(image, metadata, header).map_err(io("cut the image", image, AGAIN))?;
     let total = header.bytes;
     let mut table = Table::new(journal, header);
     let mut buffer = vec![0; PIECE];
@@ -258,14 +258,14 @@ fn check_identity<F: Storage>(
     journal: &F,
     image: &F,
     header: &Header,
-    facts: &Facts,
+    metadata: &Metadata,
     force: bool,
 ) -> Result<(), Error> {
-    if facts.is_device && facts.length < header.length {
+    if metadata.is_device && metadata.length < header.length {
         return Err(Error::Misfit {
             what: format!("checkpoint {} in {}", header.epoch, journal.name()),
             image: image.name(),
-            why: format!("it reaches to {}, the device to {}", header.length, facts.length),
+            why: format!("it reaches to {}, the device to {}", header.length, metadata.length),
             next: "name the device that it belongs to",
         });
     }
@@ -273,25 +273,25 @@ fn check_identity<F: Storage>(
         return Ok(());
     }
     let foreign = |why| Err(Error::Foreign { journal: journal.name(), image: image.name(), why });
-    if facts.is_lasting && header.inode != 0 && facts.inode != header.inode {
+    if metadata.is_lasting && header.inode != 0 && metadata.inode != header.inode {
         return foreign(format!(
             "that one had inode {}, this one has {}",
-            header.inode, facts.inode
+            header.inode, metadata.inode
         ));
     }
-    if !(header.cut..=header.length.max(header.start)).contains(&facts.length) {
+    if !(header.cut..=header.length.max(header.start)).contains(&metadata.length) {
         return foreign(format!(
             "that one had {} bytes, this one has {}",
-            header.start, facts.length
+            header.start, metadata.length
         ));
     }
     let number = filesystem::number(image).map_err(io("read the image", image, IMAGE))?;
     if header.number != 0 && number != header.number {
         return foreign("that one's file system had another UUID or serial number".to_owned());
     }
-    let written = journal.facts().map_err(io("look at the journal", journal, JOURNAL))?.modified;
-    let seconds = facts.modified.saturating_sub(written);
-    if facts.is_dated && seconds > SLACK_SECONDS {
+    let written = journal.metadata().map_err(io("look at the journal", journal, JOURNAL))?.modified;
+    let seconds = metadata.modified.saturating_sub(written);
+    if metadata.is_dated && seconds > SLACK_SECONDS {
         return Err(Error::Changed { journal: journal.name(), image: image.name(), seconds });
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::io;
 
 /// What is known of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct Metadata {
     /// Its length in bytes.
     pub length: u64,
     /// The number of the device that it is on, or is.
@@ -34,7 +34,7 @@ pub trait Storage {
     ///
     /// # Errors
     /// Those of fstat(2).
-    fn facts(&self) -> io::Result<Facts>;
+    fn metadata(&self) -> io::Result<Metadata>;
     /// Reads from `offset` on; less than asked for only at the end of the file.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A simulated disk with two files on it. What was written since a file's last sync may be there or not
 //! after a power failure, sector by sector, in any combination.
 
-use belay_image::journal::{Facts, Source, Storage};
+use belay_image::journal::{Metadata, Source, Storage};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -220,10 +220,10 @@ impl Storage for SimFile {
         ["image", "journal"][self.1].to_owned()
     }
 
-    fn facts(&self) -> io::Result<Facts> {
+    fn metadata(&self) -> io::Result<Metadata> {
         let state = self.0.0.borrow();
         let File { now, inode, is_device, .. } = &state.files[self.1];
-        Ok(Facts {
+        Ok(Metadata {
             length: now.bytes.len() as u64,
             device: 1,
             inode: *inode,

@@ -103,17 +103,17 @@ impl Kept {
 impl<M: Memory> Control<'_, M> {
     /// What the daemon keeps to itself.
     pub fn kept(&self) -> Kept {
-        let facts = self.memory.load(W_KEPT);
+        let word = self.memory.load(W_KEPT);
         let item = |index| {
             let at = kept_at(index);
-            let facts = self.memory.load(at);
-            let mut path = vec![0; (low(facts) as usize).min(TEXT)];
+            let word = self.memory.load(at);
+            let mut path = vec![0; (low(word) as usize).min(TEXT)];
             self.memory.load_bytes(at + 1, &mut path);
-            KeptPath { opcode: high(facts), path }
+            KeptPath { opcode: high(word), path }
         };
-        let list = (0..(low(facts) as usize).min(PATHS)).map(item).collect();
+        let list = (0..(low(word) as usize).min(PATHS)).map(item).collect();
         let marks = std::array::from_fn(|index| self.memory.load(W_KEPT + 1 + index));
-        Kept { list, more: high(facts), marks }
+        Kept { list, more: high(word), marks }
     }
 
     /// Sets that.

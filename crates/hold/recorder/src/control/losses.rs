@@ -74,8 +74,8 @@ impl<M: Memory> Control<'_, M> {
         if self.memory.load(at) != index.wrapping_add(1) {
             return None;
         }
-        let facts = self.memory.load(at + 1);
-        let loss = match high(facts) {
+        let word = self.memory.load(at + 1);
+        let loss = match high(word) {
             1 => Loss::Record,
             2 => Loss::Options,
             3 => Loss::Data,
@@ -87,7 +87,7 @@ impl<M: Memory> Control<'_, M> {
             9 => Loss::Second,
             _ => return None,
         };
-        let mut text = vec![0; (low(facts) as usize).min(TEXT)];
+        let mut text = vec![0; (low(word) as usize).min(TEXT)];
         self.memory.load_bytes(at + 2, &mut text);
         Some((loss, String::from_utf8_lossy(&text).into_owned()))
     }

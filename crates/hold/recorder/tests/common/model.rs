@@ -8,8 +8,8 @@ use belay_memory::Memory;
 use belay_recorder::layout::NODE_WORDS;
 use belay_recorder::node_flags::{BY_INO, HIDDEN, INO_IS_ID, INO_PINNED, UNLINKED};
 use belay_recorder::{
-    F_UNLCK, Handle, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, OpenFacts, Slot, SlotState, Store,
-    VIRTUAL_COOKIE, handle_flags,
+    F_UNLCK, Handle, InFlight, Lock, MAX_NAME, MAX_REPLY, Node, OpenDescription, Slot, SlotState,
+    Store, VIRTUAL_COOKIE, handle_flags,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -428,7 +428,7 @@ impl Act {
                 store.node_flag(node(store, *n), INO_PINNED, true);
             }
             Self::Open { node: n, directory, bound } => {
-                let facts = OpenFacts {
+                let open = OpenDescription {
                     node: node(store, *n),
                     flags: 0o2,
                     uid: 1,
@@ -436,7 +436,7 @@ impl Act {
                     directory: *directory,
                     fopen: 4,
                 };
-                let Some(new) = store.handle_new(facts) else {
+                let Some(new) = store.handle_new(open) else {
                     return Outcome::default();
                 };
                 store.handle_bind(new, bound.0, bound.1);
@@ -465,7 +465,7 @@ impl Act {
             Self::Release { handle: h } => {
                 let key = *h;
                 let h = handle(store, key);
-                let n = store.open_facts(h).node;
+                let n = store.open_description(h).node;
                 store.stream_truncate(h, 0);
                 store.begin();
                 store.locks_remove(|lock| lock.handle == key);
@@ -797,18 +797,18 @@ impl State {
         for handle in store.live_handles() {
             let key = store.handle_key(handle);
             assert_eq!(store.handle_by_key(key), Some(handle));
-            let facts = store.open_facts(handle);
+            let open = store.open_description(handle);
             let stream = store.stream_bytes(handle, 0);
             assert_eq!(stream.len(), store.stream_len(handle));
             assert!(chunks(store, key) >= stream.len().div_ceil(1032));
             used += 65 * chunks(store, key);
-            *opens.entry(store.key(facts.node)).or_default() += 1;
+            *opens.entry(store.key(open.node)).or_default() += 1;
             let at = store.layout().handles + key as u32 as usize * HANDLE_WORDS + SERIAL;
             state.handles.insert(
                 key,
                 HandleState {
-                    node: store.key(facts.node),
-                    open: (facts.flags, facts.uid, facts.gid, facts.fopen),
+                    node: store.key(open.node),
+                    open: (open.flags, open.uid, open.gid, open.fopen),
                     flags: store.handle_flags(handle) & HANDLE_FLAGS,
                     bound: (0..GENERATIONS).find_map(|g| Some((g, store.handle_bound(handle, g)?))),
                     poll: store.poll_key(handle),

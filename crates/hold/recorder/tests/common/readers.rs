@@ -3,7 +3,9 @@
 use super::{Sim, fresh};
 use belay_memory::Memory;
 use belay_recorder::layout::NODE_WORDS;
-use belay_recorder::{Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Node, OpenFacts, Slot, Store};
+use belay_recorder::{
+    Capacity, F_WRLCK, Layout, Lock, MAX_NAME, Node, OpenDescription, Slot, Store,
+};
 
 /// A small store.
 pub const CAPACITY: Capacity = Capacity {
@@ -61,7 +63,8 @@ pub fn read_all(store: &Store<Sim>) {
     for handle in handles {
         let key = store.handle_key(handle);
         assert!(store.handle_by_key(key).is_none_or(|found| found == handle));
-        let _ = (store.handle_bound(handle, 0), store.open_facts(handle), store.poll_key(handle));
+        let _ =
+            (store.handle_bound(handle, 0), store.open_description(handle), store.poll_key(handle));
         let _ = store.widened(handle);
         let (len, batch) = (store.stream_len(handle), store.stream_batch(handle));
         for from in [0, 1, 8, 1032, batch, len, usize::MAX] {
@@ -99,9 +102,15 @@ pub fn write_some(store: &Store<Sim>) {
             let _ = store.dentry_set(Node::ROOT, b"a name", node);
             let _ = store.dentry_set(node, b"a name", Node::ROOT);
         }
-        let facts =
-            OpenFacts { node: Node::ROOT, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
-        let handle = store.handle_new(facts);
+        let open = OpenDescription {
+            node: Node::ROOT,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            directory: true,
+            fopen: 0,
+        };
+        let handle = store.handle_new(open);
         store.next_hidden_serial();
         if let Some(handle) = handle {
             store.next_cookie(handle);
@@ -136,8 +145,8 @@ pub fn populated() -> (Sim, Store<Sim>) {
         store.dentry_set(parent, &vec![i; 1 + 3 * usize::from(i)], node).expect("room");
         store.dentry_set(Node::ROOT, &[i, i], node).expect("room");
         store.index_by_ino(node);
-        let facts = OpenFacts { node, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
-        let handle = store.handle_new(facts);
+        let open = OpenDescription { node, flags: 0, uid: 0, gid: 0, directory: true, fopen: 0 };
+        let handle = store.handle_new(open);
         if i % 4 == 0 {
             assert!(store.hidden_add(node));
             parent = node;

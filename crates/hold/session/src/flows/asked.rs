@@ -56,10 +56,9 @@ impl<M: Memory> Session<M> {
         });
         let handle = self.handle_of(task, injection, request.as_ref());
         let opener = handle.map(|handle| {
-            let facts = self.store.open_facts(handle);
-            let same =
-                requester.filter(|caller| (caller.uid, caller.gid) == (facts.uid, facts.gid));
-            same.unwrap_or(Caller { uid: facts.uid, gid: facts.gid, pid: 0 })
+            let open = self.store.open_description(handle);
+            let same = requester.filter(|caller| (caller.uid, caller.gid) == (open.uid, open.gid));
+            same.unwrap_or(Caller { uid: open.uid, gid: open.gid, pid: 0 })
         });
         let owner = Some(self.life.owner());
         let wanted = match injection.asker() {

@@ -58,8 +58,8 @@ impl<M: Memory> Session<M> {
         self.store.node_by_key(file).is_some_and(|node| {
             self.store.opens(node) > 0
                 && self.store.live_handles().any(|handle| {
-                    let facts = self.store.open_facts(handle);
-                    facts.node == node && facts.flags & O_ACCMODE != 0
+                    let open = self.store.open_description(handle);
+                    open.node == node && open.flags & O_ACCMODE != 0
                 })
         })
     }
@@ -67,7 +67,7 @@ impl<M: Memory> Session<M> {
     /// Whether a handle, by the kernel's key, is open for writing.
     fn writes(&self, handle: u64) -> bool {
         let handle = self.store.handle_by_key(handle);
-        handle.is_some_and(|handle| self.store.open_facts(handle).flags & O_ACCMODE != 0)
+        handle.is_some_and(|handle| self.store.open_description(handle).flags & O_ACCMODE != 0)
     }
 
     /// The daemon has carried out a request by which it may have stored a file.

@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::parts::caller::Caller;
 use crate::session::Session;
 use belay_memory::Memory;
-use belay_recorder::{F_UNLCK, Handle, Lock, Node, OpenFacts, handle_flags, node_flags};
+use belay_recorder::{F_UNLCK, Handle, Lock, Node, OpenDescription, handle_flags, node_flags};
 use belay_wire::abi::{
     CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut, ReleaseIn,
     Rename2In, RenameIn,
@@ -140,11 +140,11 @@ impl<M: Memory> Session<M> {
     /// A handle is closed. Part of a change.
     pub(crate) fn release(&mut self, handle: Handle) {
         let key = self.store.handle_key(handle);
-        let facts = self.store.open_facts(handle);
-        let node = facts.node;
+        let open = self.store.open_description(handle);
+        let node = open.node;
         if self.store.node_flags(node) & node_flags::HIDDEN != 0 {
             // Nobody who removed the name may be known in this generation.
-            let opener = Caller { uid: facts.uid, gid: facts.gid, pid: 0 };
+            let opener = Caller { uid: open.uid, gid: open.gid, pid: 0 };
             self.hidden.guess_remover(node, opener);
         }
         if self.store.has_locks() {
@@ -168,7 +168,7 @@ impl<M: Memory> Session<M> {
         directory: bool,
     ) -> Option<Handle> {
         let mut open: OpenOut = message.get(at)?;
-        let Some(handle) = self.store.handle_new(OpenFacts {
+        let Some(handle) = self.store.handle_new(OpenDescription {
             node,
             flags,
             uid: header.uid,

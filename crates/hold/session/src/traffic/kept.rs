@@ -254,7 +254,8 @@ impl<M: Memory> Session<M> {
 
     /// Takes `flag` from all files that are open. The paths of those that had it.
     fn end(&mut self, flag: u32) -> Vec<String> {
-        let nodes = self.store.live_handles().map(|handle| self.store.open_facts(handle).node);
+        let nodes =
+            self.store.live_handles().map(|handle| self.store.open_description(handle).node);
         let nodes: Vec<_> = nodes.filter(|node| self.has(*node, flag)).collect();
         let mut paths = Vec::new();
         for node in nodes {

@@ -143,7 +143,7 @@ impl<M: Memory> Session<M> {
         let mut forget = Vec::new();
         self.store.begin();
         if let Some(handle) = opened(opcode, &reply).and_then(|k| self.store.handle_by_key(k)) {
-            let node = self.store.open_facts(handle).node;
+            let node = self.store.open_description(handle).node;
             self.store.handle_free(handle);
             self.store.release_unused(node, self.life.generation(), &mut forget);
         }

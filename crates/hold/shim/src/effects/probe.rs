@@ -5,7 +5,7 @@ use super::journal::{About, Call};
 use crate::argument::Text;
 use belay_effects::Kind;
 use belay_effects::journal::before_write;
-use belay_effects::probe::{Facts, File, PRESENT};
+use belay_effects::probe::{File, PRESENT, Probed};
 use libc::c_int;
 
 /// What is to be known before a call: one or two more system calls, for calls that are rare or make something.
@@ -32,22 +32,22 @@ pub(super) fn before(call: &Call<'_>) -> u64 {
 }
 
 /// What there is now.
-pub(super) fn facts(call: &Call<'_>) -> Facts {
-    let mut facts = Facts::default();
+pub(super) fn observe(call: &Call<'_>) -> Probed {
+    let mut probed = Probed::default();
     match call.about {
-        About::Name(dir, path) => facts.first = of_name((dir, path)),
+        About::Name(dir, path) => probed.first = of_name((dir, path)),
         About::Names(first, second) => {
-            facts.first = of_name(first);
-            facts.second = of_name(second);
+            probed.first = of_name(first);
+            probed.second = of_name(second);
         }
         About::Link((dir, path), second) => {
-            facts.first = status(dir, path, libc::AT_EMPTY_PATH);
-            facts.second = of_name(second);
+            probed.first = status(dir, path, libc::AT_EMPTY_PATH);
+            probed.second = of_name(second);
         }
-        About::File(fd) | About::Offset(fd, _) => facts.first = of_file(fd),
-        about => facts.attribute = has_attribute(about),
+        About::File(fd) | About::Offset(fd, _) => probed.first = of_file(fd),
+        about => probed.attribute = has_attribute(about),
     }
-    facts
+    probed
 }
 
 fn of_file(fd: c_int) -> Option<File> {

@@ -81,8 +81,8 @@ fn mounted(fd: c_int) -> Option<What> {
     // SAFETY: a number of the caller's, that is open during the call; where it is not, the kernel says so.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).ok()?;
-    Some(What::Mounted(facts.stx_dev_major, facts.stx_dev_minor))
+    let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).ok()?;
+    Some(What::Mounted(stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// What a successor gets in the place of a file system that it is not to make.

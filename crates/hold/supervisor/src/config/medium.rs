@@ -2,7 +2,7 @@
 //! same files in each life, whatever numbers the daemon gives them, as nobody can move them; but for who replaces
 //! the file as a whole, which is looked at before each start.
 
-use crate::look::found::Facts;
+use crate::look::found::FileStat;
 use crate::programs;
 use crate::text::OsText;
 use rustix::fd::OwnedFd;
@@ -16,7 +16,8 @@ use std::path::Path;
 pub struct Medium {
     path: OsText,
     /// Device, inode number, size, and time of the last change.
-    facts: (u64, u64, u64, i64, u32),
+    #[serde(rename = "facts")]
+    stat: (u64, u64, u64, i64, u32),
 }
 
 impl Medium {
@@ -26,8 +27,8 @@ impl Medium {
     /// If it cannot be looked at.
     pub fn look(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let found = Facts::asked(&programs::pin(&path)?)?;
-        Ok(Self { path: path.into(), facts: seen(&found) })
+        let found = FileStat::asked(&programs::pin(&path)?)?;
+        Ok(Self { path: path.into(), stat: seen(&found) })
     }
 
     /// Where it is.
@@ -42,14 +43,14 @@ impl Medium {
     }
 
     /// Whether that is still this file, and as it was.
-    pub fn is(&self, found: &Facts) -> bool {
-        seen(found) == self.facts
+    pub fn is(&self, found: &FileStat) -> bool {
+        seen(found) == self.stat
     }
 }
 
-fn seen(facts: &Facts) -> (u64, u64, u64, i64, u32) {
-    let (seconds, nanoseconds) = facts.modified;
-    (facts.device, facts.inode, facts.size, seconds, nanoseconds)
+fn seen(stat: &FileStat) -> (u64, u64, u64, i64, u32) {
+    let (seconds, nanoseconds) = stat.modified;
+    (stat.device, stat.inode, stat.size, seconds, nanoseconds)
 }
 
 #[cfg(test)]
@@ -66,7 +67,7 @@ mod tests {
         let medium = Medium::look(&path).unwrap();
         let is_same = || {
             let found = look(&Scouts::default(), None, medium.path(), Links::Followed);
-            found.there().is_some_and(|there| medium.is(&there.facts))
+            found.there().is_some_and(|there| medium.is(&there.stat))
         };
         assert!(is_same());
         std::fs::rename(&path, dir.path().join("old")).unwrap();

@@ -13,7 +13,7 @@ mod sftp;
 
 pub use finish::Finishing;
 
-use crate::look::found::Facts;
+use crate::look::found::FileStat;
 use crate::process::{Watched, children, descendants};
 use pairs::{Asker, Peer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -148,12 +148,12 @@ enum Kind {
 pub fn copies(process: BorrowedFd<'_>, pid: u32, wanted: &[Wanted]) -> Vec<(u64, OwnedFd)> {
     let copy = |wanted: &Wanted| {
         let copy = pidfd_getfd(process, wanted.number, PidfdGetfdFlags::empty()).ok()?;
-        let facts = Facts::known(&copy).ok()?;
+        let stat = FileStat::known(&copy).ok()?;
         let (file, goes) = match wanted.kind {
             Kind::Socket => (FileType::Socket, carries(&copy, pid)),
             Kind::Pipe => (FileType::Fifo, reads(&copy)),
         };
-        let same = FileType::from_raw_mode(facts.mode) == file && facts.inode == wanted.inode;
+        let same = FileType::from_raw_mode(stat.mode) == file && stat.inode == wanted.inode;
         (same && goes).then_some((wanted.inode, copy))
     };
     wanted.iter().filter_map(copy).collect()

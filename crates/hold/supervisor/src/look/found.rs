@@ -6,9 +6,9 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// What is known of a file.
+/// What statx(2) says of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct FileStat {
     /// The number of its file system.
     pub device: u64,
     /// Its own number there.
@@ -23,7 +23,7 @@ pub struct Facts {
     pub changed: (i64, u32),
 }
 
-impl Facts {
+impl FileStat {
     /// What the kernel knows of an open file. No server is asked.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl Links {
 pub struct There {
     /// It, pinned (`O_PATH`): it can be run, but not read.
     pub pinned: OwnedFd,
-    /// What is so.
-    pub facts: Facts,
+    /// What is known of it.
+    pub stat: FileStat,
     /// Which rights it would give to who runs it, if that was asked already.
     pub gained: Option<Option<String>>,
 }

@@ -1,14 +1,14 @@
 //! Whether anybody but this machine's kernel knows of a file.
 
-use super::found::Facts;
+use super::found::FileStat;
 use crate::mounts::table::{Mount, table};
 use rustix::fd::AsFd;
 use std::path::Path;
 
 /// Whether what is known of an open file is all that there is to know, as no server has it.
 pub fn is_local(file: &impl AsFd) -> bool {
-    let Ok(facts) = Facts::known(file) else { return false };
-    let number = format!("{}:{}", rustix::fs::major(facts.device), rustix::fs::minor(facts.device));
+    let Ok(stat) = FileStat::known(file) else { return false };
+    let number = format!("{}:{}", rustix::fs::major(stat.device), rustix::fs::minor(stat.device));
     table()
         .is_ok_and(|table| !table.iter().any(|mount| mount.device == number && mount.is_served()))
 }

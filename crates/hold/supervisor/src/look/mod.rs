@@ -6,7 +6,7 @@
 pub(crate) mod found;
 pub(crate) mod local;
 
-pub use found::{Facts, Found, Links, There};
+pub use found::{FileStat, Found, Links, There};
 pub use local::is_local;
 
 use crate::scout::Scouts;
@@ -26,8 +26,8 @@ pub fn look(scouts: &Scouts, folder: Option<BorrowedFd<'_>>, path: &Path, links:
     }
     match open_known(from, path, links.flags(), ResolveFlags::empty()) {
         Err(error @ (Errno::NOENT | Errno::NOTDIR)) => Found::Not(error),
-        Ok(pinned) if is_local(&pinned) => match Facts::known(&pinned) {
-            Ok(facts) => Found::There(There { pinned, facts, gained: None }),
+        Ok(pinned) if is_local(&pinned) => match FileStat::known(&pinned) {
+            Ok(stat) => Found::There(There { pinned, stat, gained: None }),
             Err(error) => Found::Not(error),
         },
         // The kernel does not know now, cannot be asked in this way (before Linux 5.12), or somebody else is to be asked.
@@ -41,8 +41,8 @@ pub fn look_held(scouts: &Scouts, held: BorrowedFd<'_>) -> Found {
         return scouts.look(Some(held), Path::new(""), Links::Followed);
     }
     let pinned = rustix::io::fcntl_dupfd_cloexec(held, 0);
-    match pinned.and_then(|pinned| Ok((Facts::known(&pinned)?, pinned))) {
-        Ok((facts, pinned)) => Found::There(There { pinned, facts, gained: None }),
+    match pinned.and_then(|pinned| Ok((FileStat::known(&pinned)?, pinned))) {
+        Ok((stat, pinned)) => Found::There(There { pinned, stat, gained: None }),
         Err(error) => Found::Not(error),
     }
 }
@@ -52,7 +52,7 @@ pub fn link_known(path: &Path) -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let flags = Links::Themselves.flags();
     let pinned = open_known(CWD, path, flags, ResolveFlags::empty()).ok()?;
-    let is_link = Facts::known(&pinned).is_ok_and(|facts| facts.is_link());
+    let is_link = FileStat::known(&pinned).is_ok_and(|stat| stat.is_link());
     if !is_link || !is_local(&pinned) {
         return None;
     }
@@ -94,17 +94,17 @@ mod tests {
         };
         let at = |path: &Path, links| patiently(&|| look(&scouts, None, path, links));
         let found = at(&link, Links::Followed).there().expect("there");
-        assert_eq!((found.facts.size, found.facts.is_link()), (4, false));
-        assert_eq!(Facts::asked(&found.pinned), Ok(found.facts));
+        assert_eq!((found.stat.size, found.stat.is_link()), (4, false));
+        assert_eq!(FileStat::asked(&found.pinned), Ok(found.stat));
         assert_eq!(found.gained(), None);
         let found = at(&link, Links::Themselves).there().expect("there");
-        assert!(found.facts.is_link());
+        assert!(found.stat.is_link());
         assert_eq!(link_known(&link).as_deref(), Some(Path::new("file")));
         assert_eq!(link_known(&file), None);
         let folder = std::fs::File::open(dir.path()).expect("open");
         let below = || look(&scouts, Some(folder.as_fd()), Path::new("file"), Links::Themselves);
         let found = patiently(&below);
-        assert_eq!(found.there().map(|there| there.facts.size), Some(4));
+        assert_eq!(found.there().map(|there| there.stat.size), Some(4));
         // The kernel remembers what is not there once somebody has looked.
         let none = dir.path().join("none");
         assert!(std::fs::metadata(&none).is_err());

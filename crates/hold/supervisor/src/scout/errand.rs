@@ -4,7 +4,7 @@ use super::finish;
 use super::talk::{Answer, Question, receive, send};
 use crate::connections;
 use crate::error::{Error, Result};
-use crate::look::found::{Facts, Links};
+use crate::look::found::{FileStat, Links};
 use crate::mounts::way::walk;
 use crate::opened;
 use crate::pidfile;
@@ -37,9 +37,9 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
     let failed = |error: Errno| (Answer::Not(error.raw_os_error()), Vec::new());
     match (question, fds) {
         (Question::Look { path, links }, _) => match look(path.as_path(), *links, fds.first()) {
-            Ok((facts, pinned)) => {
+            Ok((stat, pinned)) => {
                 let gained = rights::gained_by(pinned.as_fd()).ok().flatten();
-                (Answer::There { facts, gained }, vec![pinned])
+                (Answer::There { stat, gained }, vec![pinned])
             }
             Err(error) => failed(error),
         },
@@ -74,11 +74,15 @@ fn find(question: &Question, fds: &[OwnedFd]) -> (Answer, Vec<OwnedFd>) {
     }
 }
 
-fn look(path: &Path, links: Links, from: Option<&OwnedFd>) -> rustix::io::Result<(Facts, OwnedFd)> {
+fn look(
+    path: &Path,
+    links: Links,
+    from: Option<&OwnedFd>,
+) -> rustix::io::Result<(FileStat, OwnedFd)> {
     let pinned = match from {
         Some(from) if path.as_os_str().is_empty() => rustix::io::fcntl_dupfd_cloexec(from, 0)?,
         Some(from) => openat(from, path, links.flags(), Mode::empty())?,
         None => openat(rustix::fs::CWD, path, links.flags(), Mode::empty())?,
     };
-    Ok((Facts::asked(&pinned)?, pinned))
+    Ok((FileStat::asked(&pinned)?, pinned))
 }

@@ -70,8 +70,8 @@ impl Scouts {
         let question = Question::Look { path: path.into(), links };
         let folder: Vec<_> = folder.into_iter().collect();
         match self.ask(question, &folder, LOOK) {
-            Sent::Back((Answer::There { facts, gained }, mut fds)) => match fds.pop() {
-                Some(pinned) => Found::There(There { pinned, facts, gained: Some(gained) }),
+            Sent::Back((Answer::There { stat, gained }, mut fds)) => match fds.pop() {
+                Some(pinned) => Found::There(There { pinned, stat, gained: Some(gained) }),
                 None => Found::Unknown,
             },
             Sent::Back((Answer::Not(error), _)) => Found::Not(Errno::from_raw_os_error(error)),

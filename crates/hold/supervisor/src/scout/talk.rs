@@ -1,7 +1,7 @@
 //! What is asked of a scout, and answered.
 
 use crate::connections::Wanted;
-use crate::look::found::{Facts, Links};
+use crate::look::found::{FileStat, Links};
 use crate::text::OsText;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub(super) enum Question {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     /// With the file, pinned.
-    There { facts: Facts, gained: Option<String> },
+    There { stat: FileStat, gained: Option<String> },
     /// It cannot be had.
     Not(i32),
     /// With the folder, and what is mounted there.

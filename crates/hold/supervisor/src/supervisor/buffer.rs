@@ -70,7 +70,7 @@ impl Supervisor {
         let (Some(folder), Some(name)) = (folder, path.file_name()) else { return Found::Unknown };
         match look(&self.helpers.scouts, Some(folder), Path::new(name), Links::Themselves) {
             // A link may lead into the mount as well.
-            Found::There(there) if there.facts.is_link() => Found::Unknown,
+            Found::There(there) if there.stat.is_link() => Found::Unknown,
             found => found,
         }
     }

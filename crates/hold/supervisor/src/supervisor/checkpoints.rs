@@ -95,7 +95,7 @@ impl Supervisor {
     }
 
     /// What the status says of epochs.
-    pub(super) fn epoch_facts(&self) -> Option<Epoch> {
+    pub(super) fn epoch_status(&self) -> Option<Epoch> {
         if !self.has_epochs() {
             return None;
         }

@@ -98,9 +98,9 @@ impl Supervisor {
         }
         let files = job.files.lock().unwrap_or_else(PoisonError::into_inner);
         let image = &files.image;
-        let facts =
-            image.facts().map_err(|why| format!("cannot look at {}: {why}", image.name()))?;
-        overlay.discard_current(facts.length).map_err(|why| why.to_string())
+        let metadata =
+            image.metadata().map_err(|why| format!("cannot look at {}: {why}", image.name()))?;
+        overlay.discard_current(metadata.length).map_err(|why| why.to_string())
     }
 
     /// The keeper holds the lock on the journal, also of one that had to be made again.

@@ -1,7 +1,7 @@
 //! The end: asked for, by itself, or because nothing else is left.
 
 use super::Supervisor;
-use super::lifecycle::{Event, StopFacts};
+use super::lifecycle::{Event, StopInput};
 use super::undead::cannot_be_killed;
 use crate::clock;
 use crate::fusermount;
@@ -37,13 +37,13 @@ impl Supervisor {
     /// Something may have changed of what the next step towards the end depends on, if there is a wish to stop.
     pub(super) fn pursue_stop(&mut self) {
         if self.book.stop.is_some() && self.life.ended().is_none() {
-            self.live(Event::StopPursued(self.stop_facts()));
+            self.live(Event::StopPursued(self.stop_input()));
         }
     }
 
     /// What the next step towards the end depends on.
-    pub(super) fn stop_facts(&self) -> StopFacts {
-        StopFacts {
+    pub(super) fn stop_input(&self) -> StopInput {
+        StopInput {
             now: clock::now(),
             process: self.process().is_some(),
             may_stop: self.may_stop(),

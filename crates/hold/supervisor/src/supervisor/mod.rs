@@ -36,7 +36,7 @@
 //! | [`record`] | how much memory the recorder takes |
 //! | [`time`] | what is due, and when |
 //! | [`link`] | what comes from the keeper, and a new one if it dies |
-//! | [`facts`] | the status |
+//! | [`status`] | the status |
 //!
 //! Nothing here ever touches the file system that it holds, nor waits for the device: that would
 //! be a deadlock as soon as the daemon is dead.
@@ -48,7 +48,6 @@ mod checkpoints;
 mod child;
 mod commits;
 mod ending;
-mod facts;
 mod fence;
 mod finding;
 mod kill;
@@ -71,6 +70,7 @@ mod recovery;
 mod reports;
 mod second;
 mod serving;
+mod status;
 mod stray;
 mod takeover;
 mod time;

@@ -29,7 +29,7 @@ impl Supervisor {
         // Where nobody can look, it is what it was.
         let found = self.look(&self.config.program);
         let unknown = matches!(found, Found::Unknown);
-        let there = found.there().map(|there| Identity::from(there.facts));
+        let there = found.there().map(|there| Identity::from(there.stat));
         let program = &mut self.book.program;
         let intact = program.served.is_some() && Identity::of(&self.fds.program) == program.served;
         if there == program.served || !intact {
@@ -65,7 +65,7 @@ impl Supervisor {
         let started = program.started;
         if Identity::of(&self.fds.program) != started {
             let there = self.look(&self.config.program).there();
-            let is_it = |there: &There| Some(Identity::from(there.facts)) == started;
+            let is_it = |there: &There| Some(Identity::from(there.stat)) == started;
             // Exchanged again while it was started.
             let Some(new) = there.filter(is_it) else { return };
             self.fds.program = new.pinned;
@@ -110,7 +110,7 @@ impl Supervisor {
         };
         let path = &self.config.program;
         let there = self.look(path).there();
-        let since = there.and_then(|there| programs::changed_ms(&there.facts));
+        let since = there.and_then(|there| programs::changed_ms(&there.stat));
         let (changed, remedy) = match since.map(clock::rfc3339) {
             Some(since) => (
                 format!("was changed ({since}) and does not serve"),

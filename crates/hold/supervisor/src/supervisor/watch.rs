@@ -175,7 +175,7 @@ impl Supervisor {
         self.await_helper(pid);
         self.find_mount();
         let control = self.control();
-        let facts = Facts {
+        let evidence = Evidence {
             exit,
             mounted: self.book.mount.is_some() || control.has(Flags::MOUNTED),
             disconnected: mounts::is_disconnected(self.device()),
@@ -184,7 +184,7 @@ impl Supervisor {
             ends_itself: self.config.ends_itself,
             stopping: self.book.stop.is_some(),
         };
-        let verdict = decide(facts);
+        let verdict = decide(evidence);
         if verdict == Verdict::Crash {
             // What belay has killed dies of that, however long it takes.
             let is_killed = self.is_being_killed();
@@ -197,7 +197,7 @@ impl Supervisor {
                 (_, Some(text)) => Detection::violation(&text),
                 _ if ended => Detection::Checkpoint,
                 (Some((detection, _)), None) => detection,
-                (None, None) if facts.gave_up() => Detection::GaveUp,
+                (None, None) if evidence.gave_up() => Detection::GaveUp,
                 (None, None) => Detection::Death,
             };
             self.crashed(pid, exit, detection, died_ns);
@@ -211,10 +211,10 @@ impl Supervisor {
         self.book.last_exit = Some(exit);
         self.daemon.is_gone();
         // Again, now that it is known how it ended.
-        match decide(Facts { exit, ..facts }) {
+        match decide(Evidence { exit, ..evidence }) {
             Verdict::NeverMounted { code, explain } => self.came_to_nothing(exit, code, explain),
             Verdict::Clean { code } => {
-                if code != 0 && !facts.served && !facts.stopping {
+                if code != 0 && !evidence.served && !evidence.stopping {
                     self.served_nobody(exit);
                 }
                 self.finish(code);

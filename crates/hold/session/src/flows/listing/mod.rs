@@ -258,7 +258,7 @@ impl<M: Memory> Session<M> {
         let asked: ReadIn = request.body_as()?;
         let handle = self.store.handle_by_key(asked.fh)?;
         let fh = self.store.handle_bound(handle, self.life.generation())?;
-        let node = self.store.open_facts(handle).node;
+        let node = self.store.open_description(handle).node;
         let id = self.store.bound(node, self.life.generation())?;
         let mut rest = self.streams.take_rest(handle)?;
         if let Some(errno) = rest.failed() {

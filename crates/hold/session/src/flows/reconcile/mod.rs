@@ -75,7 +75,7 @@ impl<M: Memory> Session<M> {
                 && self
                     .store
                     .handle_by_key(write.fh)
-                    .map(|handle| self.store.open_facts(handle).flags)
+                    .map(|handle| self.store.open_description(handle).flags)
                     .is_some_and(|flags| flags & O_APPEND != 0 && !self.is_made_plain(flags))
         })
     }

@@ -62,7 +62,7 @@ impl<M: Memory> Session<M> {
 
     /// Opens a handle again, without what an open does only once.
     pub(crate) fn restore_handle(&mut self, handle: Handle) -> Missed {
-        let open = self.store.open_facts(handle);
+        let open = self.store.open_description(handle);
         let Some(id) = self.store.bound(open.node, self.life.generation()) else {
             return self.restore_node(open.node);
         };
@@ -150,20 +150,20 @@ impl<M: Memory> Session<M> {
         };
         let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
         let open = reply.get(16..).and_then(read::<OpenOut>).filter(|_| errno == 0);
-        let facts = self.store.open_facts(handle);
+        let description = self.store.open_description(handle);
         if let Some(mode) = widened {
             self.restored.set_reopen(handle, Reopen::Narrow(mode, open.map(|open| open.fh)));
         } else if let Some(open) = open {
             self.rebind(handle, open.fh);
             if let Some(errno) = self.restored.refusal(handle) {
-                self.tell_read_only(facts.node, errno);
+                self.tell_read_only(description.node, errno);
             }
         } else if errno == EROFS
-            && facts.flags & O_ACCMODE != 0
+            && description.flags & O_ACCMODE != 0
             && self.restored.make_read_only(handle, errno)
         {
             // Without writing it may be opened; what is written then fails as the daemon says.
-        } else if !facts.directory {
+        } else if !description.directory {
             // Perhaps for its mode: not all daemons say so by EACCES.
             self.restored.set_reopen(handle, Reopen::Ask(errno));
         } else {
@@ -178,7 +178,7 @@ impl<M: Memory> Session<M> {
         self.store.handle_bind(handle, self.life.generation(), fh);
         self.store.commit();
         self.count(Counter::HandlesRestored);
-        if self.store.open_facts(handle).directory && self.store.stream_len(handle) > 0 {
+        if self.store.open_description(handle).directory && self.store.stream_len(handle) > 0 {
             self.streams.restore(handle);
         }
     }
@@ -217,7 +217,7 @@ impl<M: Memory> Session<M> {
         let Some(mode) = self.store.widened(handle).filter(|_| !errand.failed) else {
             return Step::Done;
         };
-        let node = self.store.open_facts(handle).node;
+        let node = self.store.open_description(handle).node;
         let Some(id) = self.store.bound(node, self.life.generation()) else {
             return match self.restore_node(node) {
                 Missed::Step(step) => step,
@@ -238,7 +238,7 @@ impl<M: Memory> Session<M> {
         let errno = read::<OutHeader>(reply).map_or(ESTALE, |header| -header.error);
         let mode = reply.get(16..).and_then(read::<AttrOut>).filter(|_| errno == 0);
         let mode = mode.map(|out| out.attr.mode & 0o7777);
-        let needed = match self.store.open_facts(handle).flags & O_ACCMODE {
+        let needed = match self.store.open_description(handle).flags & O_ACCMODE {
             O_RDONLY => 0o400,
             O_WRONLY => 0o200,
             _ => 0o600,

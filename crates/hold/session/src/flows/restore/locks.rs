@@ -79,7 +79,7 @@ impl<M: Memory> Session<M> {
                 }
             };
         };
-        let node = self.store.open_facts(handle).node;
+        let node = self.store.open_description(handle).node;
         let Some(id) = self.store.bound(node, self.life.generation()) else { return Step::Done };
         let body = LkIn {
             fh,

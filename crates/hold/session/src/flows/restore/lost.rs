@@ -17,7 +17,7 @@ impl<M: Memory> Session<M> {
         self.store.handle_flag(handle, handle_flags::LOST, true);
         self.store.commit();
         let why = std::io::Error::from_raw_os_error(errno);
-        self.tell(self.store.open_facts(handle).node, |path| {
+        self.tell(self.store.open_description(handle).node, |path| {
             format!(
                 "{path}: the daemon does not open it again ({why}); who has it open gets ESTALE"
             )

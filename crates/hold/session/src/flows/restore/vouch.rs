@@ -97,7 +97,7 @@ impl<M: Memory> Session<M> {
 
     /// Ways to files below a directory whose numbers mean something; those that are open first.
     fn ways_below(&self, top: Node) -> Vec<Way> {
-        let open = self.store.live_handles().map(|handle| self.store.open_facts(handle).node);
+        let open = self.store.live_handles().map(|handle| self.store.open_description(handle).node);
         let mut ways: Vec<Way> = Vec::new();
         for node in open.chain(self.store.some_nodes()).take(NODES) {
             if self.store.kind(node) == DIRECTORY || self.is_pinned(node) {

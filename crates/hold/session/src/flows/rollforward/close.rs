@@ -31,8 +31,8 @@ impl<M: Memory> Session<M> {
             let closing = |handle| closing.contains(&self.store.handle_key(handle));
             let Some(node) = self.store.node_by_key(*key) else { return true };
             let mut writers = self.store.live_handles().filter(|handle| {
-                let facts = self.store.open_facts(*handle);
-                facts.node == node && !facts.directory && facts.flags & O_ACCMODE != 0
+                let open = self.store.open_description(*handle);
+                open.node == node && !open.directory && open.flags & O_ACCMODE != 0
             });
             let (Some(writer), None) = (writers.next(), writers.next()) else { return true };
             drop(writers);

@@ -46,12 +46,12 @@ impl<M: Memory> Session<M> {
 
     /// The daemon's ids of a file and of its handle, if that stores all that is on record of it.
     fn stores(&self, handle: Handle, file: u64) -> Option<(u64, u64)> {
-        let facts = self.store.open_facts(handle);
-        let writes = !facts.directory && facts.flags & O_ACCMODE != 0;
-        if !writes || self.store.key(facts.node) != file {
+        let open = self.store.open_description(handle);
+        let writes = !open.directory && open.flags & O_ACCMODE != 0;
+        if !writes || self.store.key(open.node) != file {
             return None;
         }
-        let id = self.store.bound(facts.node, self.life.generation())?;
+        let id = self.store.bound(open.node, self.life.generation())?;
         let fh = self.store.handle_bound(handle, self.life.generation())?;
         self.came_by(file, self.store.handle_key(handle)).then_some((id, fh))
     }

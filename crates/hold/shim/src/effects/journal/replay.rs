@@ -1,7 +1,7 @@
 //! Effectful calls of a request: made and logged, or taken from the log.
 
 use super::super::log_of;
-use super::super::probe::{before, facts};
+use super::super::probe::{before, observe};
 use super::super::tag::{self, State, Tag};
 use super::call::{About, Call};
 use super::{fail, give, outcome, turn};
@@ -145,7 +145,7 @@ impl Shim {
         call: &Call<'_>,
         make: impl Fn() -> isize,
     ) -> isize {
-        let settled = probe::settle_over(call.kind, &entry, &facts(call), call.length);
+        let settled = probe::settle_over(call.kind, &entry, &observe(call), call.length);
         if settled == Settled::Unknown {
             let what = call.kind.name();
             self.diverged(
@@ -170,7 +170,7 @@ impl Shim {
         again: impl Fn() -> isize,
     ) -> isize {
         self.tally(Tally::Probed);
-        let settled = probe::settle(call.kind, &entry, &facts(call), call.length);
+        let settled = probe::settle(call.kind, &entry, &observe(call), call.length);
         match settled {
             Settled::Done(result) => {
                 log.finish(&mut entry, (result, 0));

@@ -15,7 +15,7 @@ mod starts;
 mod stop;
 
 pub(super) use starts::{Death, Failure, Worthless, count_worth};
-pub(super) use stop::StopFacts;
+pub(super) use stop::StopInput;
 
 use super::parts::deadlines::Due;
 use crate::clock::SECOND;
@@ -90,9 +90,9 @@ pub(super) enum Event {
     /// Somebody wants the end.
     StopAsked { now: u64 },
     /// The time of the next step towards the end has come.
-    StopIsDue(StopFacts),
+    StopIsDue(StopInput),
     /// Something has changed of what that step depends on.
-    StopPursued(StopFacts),
+    StopPursued(StopInput),
     /// Whether the daemon, whose time is over, still writes what nobody else has.
     Stores { now: u64, still: bool },
     /// The daemon knows that it is to end.
@@ -235,8 +235,8 @@ impl Lifecycle {
             Event::Hurried { .. } => Vec::new(),
             Event::MountGone { keeps_epochs } => self.mount_gone(book, keeps_epochs),
             Event::StopAsked { now } => stop::asked(book, now),
-            Event::StopIsDue(facts) => self.stop_is_due(book, facts),
-            Event::StopPursued(facts) => self.pursue_stop(book, facts),
+            Event::StopIsDue(input) => self.stop_is_due(book, input),
+            Event::StopPursued(input) => self.pursue_stop(book, input),
             Event::Stores { now, still } => stop::stores(book, now, still),
             Event::DaemonTold => stop::told(book),
             Event::Unmounted { now } => stop::unmounted(book, now),

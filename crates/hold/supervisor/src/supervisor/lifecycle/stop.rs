@@ -14,7 +14,7 @@ const SAME_WISH: u64 = SECOND / 3;
 
 /// What the next step depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::supervisor) struct StopFacts {
+pub(in crate::supervisor) struct StopInput {
     pub now: u64,
     /// A process of the daemon is there.
     pub process: bool,
@@ -105,22 +105,22 @@ fn force(book: &mut Book, stop: Stop, now: u64) -> Vec<Command> {
 }
 
 impl Lifecycle {
-    pub(super) fn stop_is_due(&mut self, book: &mut Book, facts: StopFacts) -> Vec<Command> {
+    pub(super) fn stop_is_due(&mut self, book: &mut Book, input: StopInput) -> Vec<Command> {
         // Where there is no process to wait for, the next start brings one.
-        if !facts.process && book.stop.is_some_and(|stop| stop.at_once) {
-            return vec![Command::Set(Due::StopStep, facts.now.saturating_add(SECOND))];
+        if !input.process && book.stop.is_some_and(|stop| stop.at_once) {
+            return vec![Command::Set(Due::StopStep, input.now.saturating_add(SECOND))];
         }
-        self.pursue_stop(book, facts)
+        self.pursue_stop(book, input)
     }
 
-    pub(super) fn pursue_stop(&mut self, book: &mut Book, facts: StopFacts) -> Vec<Command> {
+    pub(super) fn pursue_stop(&mut self, book: &mut Book, input: StopInput) -> Vec<Command> {
         let Some(stop) = book.stop else { return Vec::new() };
         if stop.at_once {
-            return force(book, stop, facts.now);
+            return force(book, stop, input.now);
         }
-        if facts.now >= stop.until_ns {
+        if input.now >= stop.until_ns {
             return match stop.repeated {
-                true => force(book, stop, facts.now),
+                true => force(book, stop, input.now),
                 false => vec![Command::LookWhetherItStores],
             };
         }
@@ -129,7 +129,7 @@ impl Lifecycle {
             self.begin(book);
             return vec![Command::Cancel(Due::Launch), Command::Force];
         }
-        match stop.told || !facts.may_stop || !facts.process || facts.finds_out {
+        match stop.told || !input.may_stop || !input.process || input.finds_out {
             true => Vec::new(),
             false => vec![Command::TellDaemon],
         }

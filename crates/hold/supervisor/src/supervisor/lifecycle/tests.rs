@@ -21,7 +21,7 @@ const ASKED: Stop = Stop {
     repeated: false,
     killed_ns: None,
 };
-const FACTS: StopFacts = StopFacts { now: NOW, process: true, may_stop: true, finds_out: false };
+const INPUT: StopInput = StopInput { now: NOW, process: true, may_stop: true, finds_out: false };
 
 fn life(phase: Phase) -> Lifecycle {
     Lifecycle { phase, limits: LIMITS }
@@ -266,42 +266,42 @@ fn a_second_wish_to_stop_ends_all_patience() {
     let book = check(phase, same, asked(NOW + SECOND), phase, &second);
     assert!(book.stop.is_some_and(|stop| stop.at_once && stop.repeated));
     let forced = [Command::Set(Due::StopStep, NOW + 10 * SECOND), Command::Force];
-    check(phase, book, Event::StopPursued(FACTS), phase, &forced);
+    check(phase, book, Event::StopPursued(INPUT), phase, &forced);
 }
 
 #[test]
 fn the_daemon_is_told_once_and_when_it_may_end() {
     let phase = Phase::Serving;
     let pursue = Event::StopPursued;
-    check(phase, stopping(ASKED), pursue(FACTS), phase, &[Command::TellDaemon]);
+    check(phase, stopping(ASKED), pursue(INPUT), phase, &[Command::TellDaemon]);
     let next = [Command::Set(Due::StopStep, ASKED.until_ns)];
     let book = check(phase, stopping(ASKED), Event::DaemonTold, phase, &next);
-    check(phase, book, pursue(FACTS), phase, &[]);
-    for facts in [
-        StopFacts { process: false, ..FACTS },
-        StopFacts { may_stop: false, ..FACTS },
-        StopFacts { finds_out: true, ..FACTS },
+    check(phase, book, pursue(INPUT), phase, &[]);
+    for input in [
+        StopInput { process: false, ..INPUT },
+        StopInput { may_stop: false, ..INPUT },
+        StopInput { finds_out: true, ..INPUT },
     ] {
-        check(phase, stopping(ASKED), pursue(facts), phase, &[]);
+        check(phase, stopping(ASKED), pursue(input), phase, &[]);
     }
-    check(phase, Book::default(), pursue(FACTS), phase, &[]);
+    check(phase, Book::default(), pursue(INPUT), phase, &[]);
 }
 
 #[test]
 fn nobody_is_told_where_a_start_is_waited_for() {
     let waiting = Book { waiting: row(), crash: crash(), ..stopping(ASKED) };
     let force = [Command::Cancel(Due::Launch), Command::Force];
-    check(WAITING, waiting, Event::StopPursued(FACTS), RECOVERING, &force);
+    check(WAITING, waiting, Event::StopPursued(INPUT), RECOVERING, &force);
     // A start that is put off for some milliseconds comes, and is told.
-    let facts = StopFacts { process: false, ..FACTS };
-    check(WAITING, stopping(ASKED), Event::StopPursued(facts), WAITING, &[]);
+    let input = StopInput { process: false, ..INPUT };
+    check(WAITING, stopping(ASKED), Event::StopPursued(input), WAITING, &[]);
 }
 
 #[test]
 fn a_daemon_that_had_its_time_gets_more_while_it_stores() {
     let phase = Phase::Serving;
     let late = ASKED.until_ns;
-    let due = Event::StopIsDue(StopFacts { now: late, ..FACTS });
+    let due = Event::StopIsDue(StopInput { now: late, ..INPUT });
     check(phase, stopping(ASKED), due.clone(), phase, &[Command::LookWhetherItStores]);
     let more = late + 10 * SECOND;
     let still = |still| Event::Stores { now: late, still };
@@ -319,13 +319,13 @@ fn a_daemon_that_had_its_time_gets_more_while_it_stores() {
 fn a_daemon_that_was_killed_and_does_not_end_is_left() {
     let phase = Phase::Serving;
     let killed = |ago: u64| Stop { at_once: true, killed_ns: Some(NOW - ago), ..ASKED };
-    let due = |facts| Event::StopIsDue(facts);
+    let due = |input| Event::StopIsDue(input);
     let step = |ago: u64, step| [Command::Set(Due::StopStep, NOW - ago + 10 * SECOND), step];
-    check(phase, stopping(killed(SECOND)), due(FACTS), phase, &step(SECOND, Command::Force));
+    check(phase, stopping(killed(SECOND)), due(INPUT), phase, &step(SECOND, Command::Force));
     let long = 10 * SECOND;
-    check(phase, stopping(killed(long)), due(FACTS), phase, &step(long, Command::LeaveBehind));
+    check(phase, stopping(killed(long)), due(INPUT), phase, &step(long, Command::LeaveBehind));
     // Where none is, the next start brings one.
-    let none = StopFacts { process: false, ..FACTS };
+    let none = StopInput { process: false, ..INPUT };
     let later = [Command::Set(Due::StopStep, NOW + SECOND)];
     check(phase, stopping(killed(long)), due(none), phase, &later);
 }
@@ -375,8 +375,8 @@ fn nothing_comes_after_the_end() {
         Event::Hurried { now: NOW },
         Event::MountGone { keeps_epochs: false },
         Event::StopAsked { now: NOW },
-        Event::StopIsDue(FACTS),
-        Event::StopPursued(FACTS),
+        Event::StopIsDue(INPUT),
+        Event::StopPursued(INPUT),
         Event::Stores { now: NOW, still: false },
     ] {
         let book = Book { waiting: row(), ..stopping(Stop { at_once: true, ..ASKED }) };

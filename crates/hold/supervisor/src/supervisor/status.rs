@@ -71,7 +71,7 @@ impl Supervisor {
         })
     }
 
-    fn wait_facts(&self, waiting: &ledger::Waiting) -> Wait {
+    fn wait_status(&self, waiting: &ledger::Waiting) -> Wait {
         let now = clock::now();
         let left = |at: u64| at.saturating_sub(now) / SECOND;
         Wait {
@@ -184,7 +184,7 @@ impl Supervisor {
             },
             effects: self.effects(),
             image: self.image(),
-            epoch: self.epoch_facts(),
+            epoch: self.epoch_status(),
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),
             policy: self.config.policy.effective().to_owned(),
@@ -208,7 +208,7 @@ impl Supervisor {
             resend: !self.options().contains(Options::NO_RESEND),
             read_only: self.book.read_only.clone(),
             failed_starts: self.book.failed_starts,
-            waiting: self.waiting().map(|waiting| self.wait_facts(waiting)),
+            waiting: self.waiting().map(|waiting| self.wait_status(waiting)),
             stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }
     }
