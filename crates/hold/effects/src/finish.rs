@@ -10,7 +10,7 @@
 use crate::area::{Area, Tally};
 use crate::call::Kind;
 use crate::log::{Log, TORN};
-use crate::overlay::Overlay;
+use crate::write_set::WriteSet;
 use belay_memory::Memory;
 use belay_recorder::{Slot, SlotState, Store};
 use belay_sys::Mapping;
@@ -120,15 +120,15 @@ fn write_log<M: Memory>(
 pub fn write_runs(
     memory: &Mapping,
     file: BorrowedFd<'_>,
-    overlay: &mut Overlay,
+    write_set: &mut WriteSet,
 ) -> Result<(), Errno> {
-    let mut pieces = std::mem::take(&mut overlay.pieces);
+    let mut pieces = std::mem::take(&mut write_set.pieces);
     let mut next = 0;
-    while let Some(at) = overlay.run(&mut next, &mut pieces) {
+    while let Some(at) = write_set.run(&mut next, &mut pieces) {
         write_pieces(memory, file, at, &mut pieces)?;
     }
-    overlay.pieces = pieces;
-    if overlay.sync { rustix::fs::fsync(file) } else { Ok(()) }
+    write_set.pieces = pieces;
+    if write_set.sync { rustix::fs::fsync(file) } else { Ok(()) }
 }
 
 /// Writes pieces of the memory to `at` of the file, one behind the other.

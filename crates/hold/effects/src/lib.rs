@@ -8,7 +8,7 @@
 //!   successor that does the request again is given these results instead of new ones, until it has
 //!   come to where the dead generation was. This is Re-FUSE's system-call logging (section 4.2.2:
 //!   its syscall request-response table).
-//! * `transaction`: for daemons on a disk image, what a request writes to the image ([`overlay`]).
+//! * `transaction`: for daemons on a disk image, what a request writes to the image ([`write_set`]).
 //!   It reaches the image after the request's reply is decided, all of it, or never.
 //!
 //! | module | answers |
@@ -17,7 +17,7 @@
 //! | [`call`] | which calls there are, and how doing one twice differs from once |
 //! | [`journal`] | what is to be done with a call that may have been made before |
 //! | [`probe`] | whether a call without a recorded result was carried out |
-//! | [`overlay`] | where an image differs from what a transaction sees |
+//! | [`write_set`] | where an image differs from what a transaction sees |
 //! | [`remains`] | what a crashing daemon leaves of its own state |
 //! | [`area`] | what is known of a mount's effects as a whole, and what a crash left of each request |
 //! | [`finish`] | how what was committed is carried out after a crash |
@@ -30,13 +30,13 @@ pub mod call;
 pub mod finish;
 pub mod journal;
 pub mod log;
-pub mod overlay;
 pub mod probe;
 pub mod remains;
+pub mod write_set;
 
 pub use area::{Area, Left};
 pub use call::{Kind, Twice};
 pub use journal::{Advice, Cursor};
 pub use log::{Entry, Log};
-pub use overlay::Overlay;
 pub use probe::Settled;
+pub use write_set::WriteSet;

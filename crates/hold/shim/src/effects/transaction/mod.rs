@@ -2,7 +2,7 @@
 //! request's reply is decided.
 //!
 //! One transaction is under way at a time: that of the request that the daemon has. Its writes lie in
-//! the request's log in the recorder; the overlay is an index over them. A daemon that dies before
+//! the request's log in the recorder; the write set is an index over them. A daemon that dies before
 //! its reply is on record has changed nothing; one that dies later has its writes carried out by
 //! its successor ([`super::after`]).
 
@@ -19,7 +19,7 @@ use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::finish::write_runs;
 use belay_effects::log::{COMMITTED, Head, TORN};
-use belay_effects::{Kind, Log, Overlay};
+use belay_effects::{Kind, Log, WriteSet};
 use belay_sys::Mapping;
 use libc::c_int;
 use state::{Transaction, Transactions};
@@ -106,7 +106,7 @@ impl Transacting<'_> {
     /// The image is about to be read otherwise than by a read: what the transaction has written, if anything, must be there.
     pub(crate) fn read_beyond(&self) {
         let mut transaction = self.state.lock();
-        if !transaction.overlay.is_empty() {
+        if !transaction.write_set.is_empty() {
             self.tear(&mut transaction);
         }
     }
@@ -155,7 +155,7 @@ impl Transacting<'_> {
         let head = Head { kind: Kind::Image as u32, digest: at, ..Head::default() };
         match log.append(&head, bytes) {
             Some(entry) => {
-                transaction.overlay.write(at, bytes.len(), log.payload_at(&entry));
+                transaction.write_set.write(at, bytes.len(), log.payload_at(&entry));
                 self.state.differs.store(true, Relaxed);
                 bytes.len() as isize
             }
@@ -173,7 +173,7 @@ impl Transacting<'_> {
         let log = self.log_under_way(transaction);
         log.raise(TORN);
         self.shim.tally(Tally::Torn);
-        self.carry_out(&mut transaction.overlay);
+        self.carry_out(&mut transaction.write_set);
         transaction.torn = true;
     }
 
@@ -184,13 +184,13 @@ impl Transacting<'_> {
             return read;
         }
         let transaction = self.state.lock();
-        let end = usize::try_from(transaction.overlay.end().saturating_sub(at)).unwrap_or(0);
+        let end = usize::try_from(transaction.write_set.end().saturating_sub(at)).unwrap_or(0);
         let len = got.max(end.min(out.len()));
         if let Some(gap) = out.get_mut(got..len) {
             gap.fill(0); // behind the end of the file, until the transaction makes it longer
         }
         if let Some(out) = out.get_mut(..len) {
-            transaction.overlay.patch(&**self.shim.host.memory(), at, out);
+            transaction.write_set.patch(&**self.shim.host.memory(), at, out);
         }
         len as isize
     }
@@ -198,7 +198,7 @@ impl Transacting<'_> {
     /// fsync(2) of the image; `None` if it can be made at once.
     pub(crate) fn sync(&self) -> Option<c_int> {
         let mut transaction = self.state.lock();
-        if transaction.overlay.is_empty() {
+        if transaction.write_set.is_empty() {
             return None;
         }
         let log = log_of(self.shim, self.state.current.slot());
@@ -207,7 +207,7 @@ impl Transacting<'_> {
             self.tear(&mut transaction); // full: what it holds comes before the fsync
             return None;
         }
-        transaction.overlay.sync = true;
+        transaction.write_set.sync = true;
         Some(0)
     }
 
@@ -238,11 +238,11 @@ impl Transacting<'_> {
         if !meant || transaction.unique == 0 {
             return;
         }
-        if !transaction.overlay.is_empty() || transaction.torn {
+        if !transaction.write_set.is_empty() || transaction.torn {
             let log = log_of(self.shim, self.state.current.slot());
             // From here on it has happened, also if nobody recorded a reply.
             log.raise(COMMITTED);
-            self.carry_out(&mut transaction.overlay);
+            self.carry_out(&mut transaction.write_set);
             log.drop();
             self.shim.tally(Tally::Committed);
             let (at, len) = log.range();
@@ -254,17 +254,17 @@ impl Transacting<'_> {
     }
 
     /// Writes to the image what a transaction has written.
-    fn carry_out(&self, overlay: &mut Overlay) {
+    fn carry_out(&self, write_set: &mut WriteSet) {
         let fd = self.state.fd.load(Relaxed);
         if fd < 0 {
             failed("it is not open any more");
         }
         // SAFETY: the daemon has it open: it is forgotten when the daemon closes it.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
-        if let Err(errno) = in_call(|| write_runs(self.shim.host.memory(), file, overlay)) {
+        if let Err(errno) = in_call(|| write_runs(self.shim.host.memory(), file, write_set)) {
             failed(&errno.to_string());
         }
-        overlay.clear();
+        write_set.clear();
         self.state.differs.store(false, Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! What the policy `transaction` keeps: the transaction under way, and whose it is.
 
 use super::turn::{CurrentTurn, Turn};
-use belay_effects::Overlay;
+use belay_effects::WriteSet;
 use belay_recorder::Slot;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) struct Transaction {
     /// The request; 0 for none.
     pub(super) unique: u64,
-    pub(super) overlay: Overlay,
+    pub(super) write_set: WriteSet,
     /// The log was too short: from here on writes go through.
     pub(super) torn: bool,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Transactions {
     pub(super) unanswered: AtomicBool,
     /// How many wait for that: most daemons have one thread, and nobody is to be woken.
     pub(super) waiting: AtomicU32,
-    /// The overlay is not empty. A thread sees what it wrote itself; one that was told of it by another
+    /// The write set is not empty. A thread sees what it wrote itself; one that was told of it by another
     /// has synchronised with that.
     pub(super) differs: AtomicBool,
     /// The descriptor by which the daemon has the image.
@@ -64,7 +64,7 @@ impl Transactions {
     /// The request that has this turn is not given to the daemon now.
     pub(crate) fn leave(&self, turn: Turn) {
         let mut transaction = self.lock();
-        if transaction.unique == turn.unique && transaction.overlay.is_empty() {
+        if transaction.unique == turn.unique && transaction.write_set.is_empty() {
             self.end(&mut transaction);
         }
     }

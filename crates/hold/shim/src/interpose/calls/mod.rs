@@ -1,5 +1,5 @@
 //! The effectful system calls of the daemon, and the reads that it decides by: logged under the
-//! policy `journal`, turned to the overlay under `transaction`, passed on otherwise.
+//! policy `journal`, turned to the write set under `transaction`, passed on otherwise.
 //!
 //! * [`names`]: calls that make, remove and move names.
 //! * [`files`]: calls that write files and read them.

@@ -1,10 +1,10 @@
-//! The overlay against a plain array of bytes.
+//! The write set against a plain array of bytes.
 #![allow(missing_docs)]
 
 mod common;
 
 use belay_effects::log::Head;
-use belay_effects::{Kind, Log, Overlay};
+use belay_effects::{Kind, Log, WriteSet};
 use belay_memory::Memory;
 use common::{Mortal, layout};
 use proptest::prelude::*;
@@ -26,27 +26,27 @@ proptest! {
         let memory = Mortal::new(&layout);
         let log = Log::new(&memory, &layout, 0);
         log.begin(2);
-        let mut overlay = Overlay::default();
+        let mut write_set = WriteSet::default();
         let mut image = vec![0xee_u8; IMAGE + 100];
         let base = image.clone();
         for (offset, len, seed) in &writes {
             let data: Vec<u8> = (0..*len).map(|i| seed.wrapping_add(i as u8)).collect();
             let head = Head { kind: Kind::Image as u32, digest: *offset, ..Head::default() };
             let entry = log.append(&head, &data).expect("room");
-            overlay.write(entry.digest, entry.payload, log.payload_at(&entry));
+            write_set.write(entry.digest, entry.payload, log.payload_at(&entry));
             image[*offset as usize..*offset as usize + len].copy_from_slice(&data);
         }
         // What it shows.
         for (at, len) in reads {
             let mut out = base[at..(at + len).min(base.len())].to_vec();
-            overlay.patch(&memory, at as u64, &mut out);
+            write_set.patch(&memory, at as u64, &mut out);
             prop_assert_eq!(&out[..], &image[at..at + out.len()]);
         }
         // What it has written to the image.
         let mut written = base.clone();
         let mut last = 0;
         let (mut next, mut pieces) = (0, Vec::new());
-        while let Some(start) = overlay.run(&mut next, &mut pieces) {
+        while let Some(start) = write_set.run(&mut next, &mut pieces) {
             prop_assert!(start >= last && !pieces.is_empty() && pieces.len() <= 64);
             let mut at = start as usize;
             for (from, len) in &pieces {
@@ -56,7 +56,7 @@ proptest! {
             last = at as u64;
         }
         prop_assert_eq!(&written, &image);
-        prop_assert_eq!(overlay.end(), last);
+        prop_assert_eq!(write_set.end(), last);
         // A successor writes the entries as they come, which must be the same.
         let mut again = base;
         for entry in log.entries().0 {

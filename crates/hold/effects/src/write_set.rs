@@ -1,4 +1,4 @@
-//! The overlay: where an image differs from what the transaction under way sees.
+//! The write set: where an image differs from what the transaction under way sees.
 //!
 //! An index over the image writes in a log, kept in the daemon's own memory: a successor does not
 //! need it, it carries out the log's writes in their order.
@@ -19,7 +19,7 @@ struct Extent {
 /// What a transaction has written. Extents are in order and do not overlap: of bytes that were
 /// written twice, only the last stay.
 #[derive(Debug, Default)]
-pub struct Overlay {
+pub struct WriteSet {
     extents: Vec<Extent>,
     /// The image is to be made durable once it is written.
     pub sync: bool,
@@ -30,7 +30,7 @@ pub struct Overlay {
 /// Pieces of a run, at most: as many as one pwritev(2) is given.
 const PIECES: usize = 64;
 
-impl Overlay {
+impl WriteSet {
     /// Whether nothing was written.
     #[inline]
     pub fn is_empty(&self) -> bool {
