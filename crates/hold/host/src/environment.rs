@@ -114,8 +114,8 @@ pub trait Process {
     fn unrecordable(&self) -> !;
 }
 
-/// What becomes of what the daemon does outside of itself. Each is called by the thread that it is about.
-pub trait Effects<M: Memory> {
+/// What becomes of effects, and of the epoch that they are in. Each is called by the thread that it is about.
+pub trait EffectHooks<M: Memory> {
     /// A request's place among those that wait for their turn.
     type Turn: Copy;
 
@@ -176,6 +176,6 @@ pub trait Effects<M: Memory> {
 }
 
 /// All of it.
-pub trait Environment<M: Memory>: Device + Process + Effects<M> {}
+pub trait Environment<M: Memory>: Device + Process + EffectHooks<M> {}
 
-impl<M: Memory, E: Device + Process + Effects<M>> Environment<M> for E {}
+impl<M: Memory, E: Device + Process + EffectHooks<M>> Environment<M> for E {}

@@ -29,7 +29,7 @@ mod wake;
 
 pub use after::After;
 pub use before::Before;
-pub use environment::{Device, Effects, Environment, Fault, Process, Readiness};
+pub use environment::{Device, EffectHooks, Environment, Fault, Process, Readiness};
 pub use head::{length, opcode};
 pub use host::{Attachment, Host};
 pub use wake::LOOK;

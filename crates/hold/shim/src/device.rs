@@ -32,7 +32,7 @@ impl Shim {
                 Before::Deliver(head, data) => {
                     let given = give_with(&head, (&data, self.host.memory()), &mut buffer);
                     if !data.is_empty() {
-                        belay_host::Effects::forwarded(self); // the copy is not the daemon's time
+                        belay_host::EffectHooks::forwarded(self); // the copy is not the daemon's time
                     }
                     return given;
                 }

@@ -7,7 +7,7 @@ use crate::populate;
 use crate::real;
 use crate::shim::{Shim, now};
 use crate::waiting::doze;
-use belay_host::{Device, Effects, Fault, Process, Readiness};
+use belay_host::{Device, EffectHooks, Fault, Process, Readiness};
 use belay_recorder::Slot;
 use belay_recorder::control::Options;
 use belay_session::{Session, describe_reply};
@@ -175,7 +175,7 @@ impl Shim {
     }
 }
 
-impl Effects<Arc<Mapping>> for Shim {
+impl EffectHooks<Arc<Mapping>> for Shim {
     type Turn = Turn;
 
     #[inline]

@@ -167,7 +167,7 @@ impl Shim {
         message.resize(head + data.len(), 0);
         data.copy_to(self.host.memory(), message.get_mut(head..).unwrap_or_default());
         let put = self.put(&message, to);
-        belay_host::Effects::forwarded(self); // the copies are not the daemon's time
+        belay_host::EffectHooks::forwarded(self); // the copies are not the daemon's time
         put
     }
 

@@ -86,7 +86,7 @@ pub struct Status {
     /// What successors were given back.
     pub restored: Restored,
     /// What was done about the daemon's effects.
-    pub effects: Effects,
+    pub effects: EffectCounts,
     /// The daemon's image, under the policy `epoch`.
     pub image: Option<Image>,
     /// Checkpoints; `null` under any other policy than `epoch`.
@@ -198,9 +198,9 @@ pub struct Restored {
     pub renumbered: u64,
 }
 
-/// What was done about effects, under the policies `journal` and `transaction`.
+/// Counts of what was done about effects, under the policies `journal` and `transaction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Effects {
+pub struct EffectCounts {
     /// Calls that were answered from a journal.
     pub replayed: u64,
     /// Calls whose outcome was found by a probe.
@@ -531,7 +531,7 @@ mod tests {
             blackout_us: Summary { count: 2, median: 900, p99: 1000, max: 1000, last: 900 },
             requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
-            effects: Effects { replayed: 3, ..Effects::default() },
+            effects: EffectCounts { replayed: 3, ..EffectCounts::default() },
             image: Some(Image {
                 path: "/srv/disk.img".into(),
                 journal: "/srv/disk.img.belay-journal".into(),

@@ -125,7 +125,7 @@ impl Process for Surroundings<'_> {
     }
 }
 
-impl Effects<Words> for Surroundings<'_> {
+impl EffectHooks<Words> for Surroundings<'_> {
     type Turn = ();
 
     fn turn(&self, _message: &[u8]) {}

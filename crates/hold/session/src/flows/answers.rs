@@ -25,7 +25,7 @@ impl<M: Memory> Session<M> {
         let opcode = parked.opcode();
         let body = || reply.get(size_of::<OutHeader>()..).unwrap_or_default().into();
         self.logged.set_answering(true);
-        let outgoing = self.effects(slot, opcode, &header, reply, body);
+        let outgoing = self.apply_reply(slot, opcode, &header, reply, body);
         self.logged.set_answering(false);
         match outgoing {
             Outgoing::Replace(message) => Step::Answer(message.as_bytes().to_vec()),

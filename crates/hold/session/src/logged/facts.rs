@@ -168,7 +168,7 @@ impl<M: Memory> Session<M> {
                 let over = self.store.node_by_key(to).map_or(0, |to| self.key_of_name(to, second));
                 let exchanges = request.opcode() == Opcode::RENAME2
                     && read::<Rename2In>(body).is_some_and(|rename| {
-                        rename.flags & crate::traffic::effects::RENAME_EXCHANGE != 0
+                        rename.flags & crate::traffic::apply::RENAME_EXCHANGE != 0
                     });
                 if before == over {
                     return Vec::new(); // two links of one file

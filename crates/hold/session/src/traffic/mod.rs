@@ -5,7 +5,7 @@
 //! | [`requests`] | a request from the kernel: translate and pass on, or park |
 //! | [`replies`] | a reply from the daemon: record, translate, pass on |
 //! | [`direct`] | replies that need no session |
-//! | [`effects`] | what a reply changes |
+//! | [`apply`] | what a reply changes in the session |
 //! | [`entries`] | which node a directory entry is |
 //! | [`numbers`] | inode numbers, in each life those that applications know |
 //! | [`forget`] | lookup counts |
@@ -17,10 +17,10 @@
 //! | [`readonly`] | what nobody carries out: showing the last checkpoint, where nothing can be done again |
 //! | [`kept`] | what a daemon that nobody knows has answered and keeps to itself |
 
+pub(crate) mod apply;
 mod copies;
 mod dialects;
 pub(crate) mod direct;
-pub(crate) mod effects;
 pub(crate) mod entries;
 pub(crate) mod faults;
 mod forget;

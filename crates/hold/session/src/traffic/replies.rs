@@ -87,7 +87,7 @@ impl<M: Memory> Session<M> {
         if opcode == Opcode::LOOKUP && header.error == 0 && self.asks_first(unique, slot, &body) {
             return Outgoing::Swallow; // it is put to the daemon again
         }
-        let outgoing = self.effects(slot, opcode, &header, head, || body);
+        let outgoing = self.apply_reply(slot, opcode, &header, head, || body);
         self.replied(unique);
         match outgoing {
             Outgoing::Swallow => return outgoing, // the daemon is asked for more
@@ -166,7 +166,7 @@ impl<M: Memory> Session<M> {
     }
 
     /// Applies a reply, in the daemon's terms, to the session.
-    pub(crate) fn effects<'a>(
+    pub(crate) fn apply_reply<'a>(
         &mut self,
         slot: Slot,
         opcode: Opcode,

@@ -8,7 +8,7 @@ use crate::instances::REPORTS;
 use crate::ledger;
 use crate::orphans;
 use crate::status::{
-    Daemon, Effects, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
+    Daemon, EffectCounts, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
 };
 use crate::text::OsText;
 use belay_effects::area::Tally;
@@ -45,9 +45,9 @@ impl Supervisor {
         }
     }
 
-    fn effects(&self) -> Effects {
+    fn effect_counts(&self) -> EffectCounts {
         let area = self.recorder.area();
-        Effects {
+        EffectCounts {
             replayed: area.tally(Tally::Replayed),
             probed: area.tally(Tally::Probed),
             diverged: area.tally(Tally::Diverged),
@@ -182,7 +182,7 @@ impl Supervisor {
                 streams: count(Counter::StreamsRestored),
                 renumbered: count(Counter::Renumbered),
             },
-            effects: self.effects(),
+            effects: self.effect_counts(),
             image: self.image(),
             epoch: self.epoch_status(),
             nodes_cached: store.nodes_live(),

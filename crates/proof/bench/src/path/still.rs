@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use belay_host::{Device, Effects, Fault, Process, Readiness};
+use belay_host::{Device, EffectHooks, Fault, Process, Readiness};
 use belay_recorder::Slot;
 use belay_session::Session;
 use belay_sys::Mapping;
@@ -80,7 +80,7 @@ impl Process for Still {
     }
 }
 
-impl Effects<Arc<Mapping>> for Still {
+impl EffectHooks<Arc<Mapping>> for Still {
     type Turn = ();
 
     fn turn(&self, _message: &[u8]) {}

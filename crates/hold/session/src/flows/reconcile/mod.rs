@@ -12,7 +12,7 @@ use crate::flows::flow::Parked;
 use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
-use crate::traffic::effects::RENAME_EXCHANGE;
+use crate::traffic::apply::RENAME_EXCHANGE;
 use crate::traffic::entries::kind_of;
 use belay_memory::Memory;
 use belay_recorder::Node;
