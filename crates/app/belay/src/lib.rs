@@ -8,7 +8,7 @@
 //! | [`profile`] | which policy a daemon needs |
 //! | [`preflight`] | whether a daemon can be held, before it is started |
 //! | [`qualify`] | which policy a daemon needs, found out by crashing it |
-//! | [`image`] | the disk image of a daemon that buffers, and its journal |
+//! | [`image_preparation`] | the disk image of a daemon that buffers, and its journal |
 //! | [`replay`] | applying an op-log that was kept in a file |
 //! | [`doctor`] | what this machine, user and daemon allow |
 //! | [`messages`] | how belay talks on standard error |
@@ -18,7 +18,7 @@
 mod cli;
 mod commands;
 mod doctor;
-mod image;
+mod image_preparation;
 mod messages;
 mod preflight;
 pub mod profile;

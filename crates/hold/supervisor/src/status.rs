@@ -88,7 +88,7 @@ pub struct Status {
     /// What was done about the daemon's effects.
     pub effects: EffectCounts,
     /// The daemon's image, under the policy `epoch`.
-    pub image: Option<Image>,
+    pub image: Option<ImageStatus>,
     /// Checkpoints; `null` under any other policy than `epoch`.
     #[serde(default)]
     pub epoch: Option<Epoch>,
@@ -221,7 +221,7 @@ pub struct EffectCounts {
 
 /// An image between checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
+pub struct ImageStatus {
     /// Its path.
     pub path: String,
     /// Where its journal lies.
@@ -532,7 +532,7 @@ mod tests {
             requests: Requests { in_flight: 1, total: 10, ..Requests::default() },
             restored: Restored::default(),
             effects: EffectCounts { replayed: 3, ..EffectCounts::default() },
-            image: Some(Image {
+            image: Some(ImageStatus {
                 path: "/srv/disk.img".into(),
                 journal: "/srv/disk.img.belay-journal".into(),
                 at_start: AtStart::Applied,

@@ -1,7 +1,7 @@
 //! `belay repair`.
 
 use crate::cli::Repair;
-use crate::image::{Done, Journals};
+use crate::image_preparation::{Done, Journals};
 use crate::messages::Out;
 use anyhow::Result;
 use belay_image::journal::{Contents, How, Recovered};

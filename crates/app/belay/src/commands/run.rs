@@ -2,7 +2,7 @@
 
 use super::background::Background;
 use crate::cli::Run;
-use crate::image::{self, Wishes};
+use crate::image_preparation::{self, Wishes};
 use crate::preflight::binary::{self, Holding};
 use crate::preflight::{doubt, machine, mount_command, mountpoint, place, script, shim};
 use crate::profile::{self, Asked, Chosen, InodeNumbers};
@@ -59,10 +59,10 @@ pub fn run(options: &Run) -> Result<i32> {
         image: options.image.as_deref().or(chosen.image.as_deref()),
         journal: options.journal.as_deref(),
     };
-    let (image, image_fds) = image::prepare(&options.command, wishes, &others)?.unzip();
+    let (image, image_fds) = image_preparation::prepare(&options.command, wishes, &others)?.unzip();
     let (image_as, image) = image.unzip();
     let stores = match chosen.policy {
-        Policy::Buffer => image::stores(&options.command),
+        Policy::Buffer => image_preparation::stores(&options.command),
         _ => Vec::new(),
     };
     let hint = guessed.as_deref().unwrap_or(Path::new(name));
@@ -149,7 +149,7 @@ impl Seen {
         let doubt = doubt::of(&options.command).map(|doubt| doubt.told());
         // What is done with images and journals has to be done in the turn. Whoever serves them is asked here for the first time, and if
         // nobody answers, it is here that this start waits.
-        let _ = image::named(&options.command);
+        let _ = image_preparation::named(&options.command);
         for path in [&options.image, &options.journal].into_iter().flatten() {
             let _ = path.metadata();
         }

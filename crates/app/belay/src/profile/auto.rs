@@ -5,7 +5,7 @@
 //! writes late, if it can be ended and started again, which any can.
 
 use super::checkpoint::FlushName;
-use crate::image;
+use crate::image_preparation;
 use belay_supervisor::config::Policy;
 use belay_supervisor::contents::{self, Contents};
 use std::ffi::OsString;
@@ -48,7 +48,7 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
         return Guess::epoch(image.to_owned(), "--image says so");
     }
     let mut images = Vec::new();
-    for path in image::named(command) {
+    for path in image_preparation::named(command) {
         match contents::of(&path) {
             Ok(Contents::FileSystem(name)) => images.push((path, name)),
             Ok(Contents::Database(name)) => {
@@ -81,9 +81,9 @@ pub fn guess(command: &[OsString], image: Option<&Path>) -> Guess {
 /// The file that alone gives a daemon its names, with what it is, if nobody changes what is in such a file: an image that is
 /// made once. Whoever has a directory as well may show others' names.
 pub fn medium(command: &[OsString]) -> Option<(PathBuf, &'static str)> {
-    let [image] = image::named(command).try_into().ok()?;
+    let [image] = image_preparation::named(command).try_into().ok()?;
     let contents = contents::of(&image).ok()?;
-    let mut directories = image::directories(command);
+    let mut directories = image_preparation::directories(command);
     let (_mountpoint, more) = (directories.next(), directories.next());
     match contents {
         Contents::ReadOnly(name) if more.is_none() && image.is_file() => Some((image, name)),

@@ -1,6 +1,6 @@
 //! The daemon under study: started bare or under `belay run`, mounted, and taken away again.
 
-use super::image::{self, Image};
+use super::image_argument::{self, ImageArgument};
 use super::mount::{self, Family};
 use super::options::Tried;
 use crate::commands::mounts::status_of;
@@ -42,7 +42,7 @@ pub struct Target {
     /// The same behind the mount, if the user has said where that is.
     pub behind: Option<PathBuf>,
     /// The disk image that it works on.
-    pub image: Option<Image>,
+    pub image: Option<ImageArgument>,
     /// What checks that image.
     pub check: Option<String>,
     /// A directory of our own for copies, state and logs.
@@ -87,8 +87,8 @@ impl Target {
         match &self.image {
             None => self.command.clone(),
             Some(image) => {
-                let path = image::path_in(&self.scratch, image);
-                image::replaced(&self.command, &image.word, &path)
+                let path = image_argument::path_in(&self.scratch, image);
+                image_argument::replaced(&self.command, &image.word, &path)
             }
         }
     }
@@ -103,7 +103,7 @@ impl Target {
         match &self.image {
             Some(image) if !image.device => {
                 let from = Path::new(&image.word);
-                image::copy(from, &image::path_in(&self.scratch, image))
+                image_argument::copy(from, &image_argument::path_in(&self.scratch, image))
             }
             _ => Ok(()),
         }
@@ -378,7 +378,7 @@ impl Subject for Mounted {
         if let Some(image) = &target.image {
             self.end()?;
             if let Some(command) = &target.check {
-                image::check(command, &image::path_in(&target.scratch, image))?;
+                image_argument::check(command, &image_argument::path_in(&target.scratch, image))?;
             }
             let again = target.start(None).context("mounting the image again")?;
             // A device has also what earlier experiments have left.

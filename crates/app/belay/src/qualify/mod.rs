@@ -3,7 +3,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`options`] | what can be asked for |
-//! | [`image`] | which argument is a disk image, and how is it copied |
+//! | [`image_argument`] | which argument is a disk image, and how is it copied |
 //! | [`probe`] | who can use the mount, what do its inode numbers tell |
 //! | [`daemon`], [`mount`] | how is the daemon started and taken away |
 //! | [`study`] | which experiments are made, by `belay-study` |
@@ -12,7 +12,7 @@
 //! | [`profile`] | what is written for `--policy auto` |
 
 mod daemon;
-mod image;
+mod image_argument;
 mod model;
 mod mount;
 pub mod options;
@@ -32,7 +32,7 @@ use belay_supervisor::config::Until;
 use belay_supervisor::instances;
 use belay_supervisor::text::{command_line, count};
 use daemon::Target;
-use image::Wishes;
+use image_argument::Wishes;
 use model::{Qualification, SCHEMA_VERSION};
 use options::{Options, Tried};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -191,7 +191,7 @@ fn target(options: &Options, program: &str, scratch: &TempDir) -> Result<Target>
         none: options.no_image,
         device: options.use_device,
     };
-    let image = image::detect(&command, wishes)?;
+    let image = image_argument::detect(&command, wishes)?;
     ensure!(
         options.check.is_none() || image.is_some(),
         "--check is for disk images, of which the daemon's command line names none"

@@ -2,7 +2,7 @@
 
 use super::calls::copies::splice_here;
 use super::calls::files::{read_here, write_here};
-use super::calls::image::{is_read_by, passes_by, read_image_here};
+use super::calls::image_io::{is_read_by, passes_by, read_image_here};
 use super::second::clones_another;
 use crate::argument::{Input, Output, Outputs};
 use crate::descriptors::{is_device, is_image};

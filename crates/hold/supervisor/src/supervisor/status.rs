@@ -8,7 +8,8 @@ use crate::instances::REPORTS;
 use crate::ledger;
 use crate::orphans;
 use crate::status::{
-    Daemon, EffectCounts, Image, Process, Requests, Restored, SCHEMA_VERSION, State, Status, Wait,
+    Daemon, EffectCounts, ImageStatus, Process, Requests, Restored, SCHEMA_VERSION, State, Status,
+    Wait,
 };
 use crate::text::OsText;
 use belay_effects::area::Tally;
@@ -59,10 +60,10 @@ impl Supervisor {
         }
     }
 
-    fn image(&self) -> Option<Image> {
+    fn image_status(&self) -> Option<ImageStatus> {
         let image = self.config.image.as_ref()?;
         let overlay = self.recorder.overlay();
-        Some(Image {
+        Some(ImageStatus {
             path: image.path.show(),
             journal: image.journal.show(),
             at_start: image.at_start,
@@ -183,7 +184,7 @@ impl Supervisor {
                 renumbered: count(Counter::Renumbered),
             },
             effects: self.effect_counts(),
-            image: self.image(),
+            image: self.image_status(),
             epoch: self.epoch_status(),
             nodes_cached: store.nodes_live(),
             open_handles: store.handles_live(),

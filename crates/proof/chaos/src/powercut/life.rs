@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use belay_fixtures::process::{self, Process};
-use belay_fixtures::{Kind, image};
+use belay_fixtures::{Kind, image_tools};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rustix::process::Signal;
@@ -101,7 +101,7 @@ impl Lives for Bench<'_> {
     fn life(&mut self) -> Result<()> {
         if self.judge.life.is_multiple_of(self.args.lives) {
             let fresh = self.path("fresh");
-            image::make(self.kind, &fresh, MIB)?;
+            image_tools::make(self.kind, &fresh, MIB)?;
             self.disk = Disk::with(IMAGE, 2, &std::fs::read(&fresh).context("reading an image")?);
             self.judge.settled.clear();
         }
@@ -307,7 +307,7 @@ impl Bench<'_> {
         }
         let path = self.path("repaired");
         std::fs::write(&path, bytes.to_vec()).context("writing an image")?;
-        image::check(self.kind, &path)?;
+        image_tools::check(self.kind, &path)?;
         let tree = check::read_image(self.kind, &path, &self.path("found"))?;
         self.counts.images += 1;
         self.seen.insert(hash, tree.clone());

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use belay_fixtures::{Belay, Kind, image, mounts};
+use belay_fixtures::{Belay, Kind, image_tools, mounts};
 
 use super::work::Script;
 
@@ -118,7 +118,7 @@ pub fn run(args: &MachineArgs) -> Result<bool> {
 }
 
 fn work(args: &MachineArgs) -> Result<()> {
-    let words = image::daemon(args.kind, &args.image, &args.mountpoint)?;
+    let words = image_tools::daemon(args.kind, &args.image, &args.mountpoint)?;
     let mut belay = Belay::find()?.command();
     belay.args(["run", "--policy", "epoch", "--state-dir"]).arg(&args.state_dir);
     belay.args(&args.belay_args).arg("--").args(words).stdin(Stdio::null());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use belay_fixtures::process::{self, Process};
-use belay_fixtures::{Kind, image, mounts};
+use belay_fixtures::{Kind, image_tools, mounts};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use rustix::process::Signal;
@@ -184,7 +184,7 @@ impl Bench<'_> {
     /// A disk with a new image on it.
     fn fresh(&self) -> Result<Disk> {
         let raw = self.path("new.raw");
-        image::make(self.kind, &self.path("content").join("image"), IMAGE_MIB)?;
+        image_tools::make(self.kind, &self.path("content").join("image"), IMAGE_MIB)?;
         let file = std::fs::File::create(&raw).context("creating a disk")?;
         file.set_len(DISK_MIB << 20).context("setting the size of a disk")?;
         let mut mke2fs = tool("mke2fs");
@@ -264,7 +264,7 @@ impl Bench<'_> {
         std::fs::copy(mountpoint.join("image"), &path).context("copying the image")?;
         mounts::unmount_clean(&mountpoint, LIMIT)?;
         drop(mounted);
-        image::check(self.kind, &path)?;
+        image_tools::check(self.kind, &path)?;
         check_disk(&raw)?;
         Ok((std::fs::read(&raw).context("reading a disk")?, done))
     }

@@ -8,12 +8,12 @@
 //! | `arguments` | what the first two are told alike |
 //! | `column` | bare, restarted only, or held |
 //! | `results` | how far a study has come, and where its results go |
-//! | `subject`, `image` | fixtures as subjects of an experiment, and what is on an image without its daemon |
+//! | `subject`, `inspection` | fixtures as subjects of an experiment, and what is on an image without its daemon |
 
 mod arguments;
 mod column;
 mod controlled;
-mod image;
+mod inspection;
 mod membrane;
 mod random;
 mod results;

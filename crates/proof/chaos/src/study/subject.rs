@@ -13,7 +13,7 @@ use belay_study::{Look, Snapshot, Source, Subject, User};
 use serde_json::Value;
 
 use super::column::Column;
-use super::image;
+use super::inspection;
 
 /// Fixtures of one kind, run in one way.
 #[derive(Debug)]
@@ -171,13 +171,13 @@ impl Subject for Mounted {
         if let Some(pid) = last {
             ensure!(wait_for_exit(pid, self.limit)?, "process {pid} does not end");
         }
-        let complaint = image::complaint(self.fixture.kind(), backing);
+        let complaint = inspection::complaint(self.fixture.kind(), backing);
         self.checked.set(Some(complaint.is_none()));
         if let Some(complaint) = complaint {
             bail!("{complaint}");
         }
         let look = Look { free: true, ..look };
-        image::look_into(self.fixture.kind(), backing, name, look).map(Some)
+        inspection::look_into(self.fixture.kind(), backing, name, look).map(Some)
     }
 
     fn has_server(&self) -> bool {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use belay_fixtures::scene::Scene;
 use belay_fixtures::zoo::Work;
-use belay_fixtures::{Belay, Kind, image};
+use belay_fixtures::{Belay, Kind, image_tools};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ fn qualify(kind: Kind, args: &CertifyArgs) -> Result<Certificate> {
         let behind = if kind.mirrors_root() { "/".into() } else { scene.backing() };
         command.arg("--behind").arg(behind);
     }
-    if let Some(line) = image::check_line(kind) {
+    if let Some(line) = image_tools::check_line(kind) {
         command.arg("--check").arg(line);
     }
     if let Some(daemon) = kind.entry() {

@@ -1,7 +1,7 @@
 //! Asynchronous I/O of POSIX (aio(7)): the C library does it by threads of its own, whose calls are not seen. It is refused
 //! on the image.
 
-use super::image::passes_by;
+use super::image_io::passes_by;
 use crate::real;
 use libc::{aiocb, c_int, sigevent};
 

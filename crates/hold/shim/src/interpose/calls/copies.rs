@@ -1,7 +1,7 @@
 //! Copies within the kernel.
 
 use super::files::kind_of;
-use super::image::{is_read_by, passes_by};
+use super::image_io::{is_read_by, passes_by};
 use super::made::syscall;
 use crate::effects::journal::{About, Call, arguments, effect};
 use crate::effects::matters;

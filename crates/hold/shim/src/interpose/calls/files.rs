@@ -1,6 +1,6 @@
 //! Calls that write files and read them.
 
-use super::image::{read_image_at, read_image_here, write_image_at, write_image_here};
+use super::image_io::{read_image_at, read_image_here, write_image_at, write_image_here};
 use super::made::syscall;
 use crate::argument::{Input, Output, Outputs};
 use crate::descriptors::{Sink, is_image, sink, stat_of};

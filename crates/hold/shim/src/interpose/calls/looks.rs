@@ -1,7 +1,7 @@
 //! Calls that ask only. What they give is logged with a request that changes something, since it may
 //! have decided by it, and its own changes may have made the answer another.
 
-use super::image::image_end;
+use super::image_io::image_end;
 use super::made::syscall;
 use crate::argument::{Output, Text};
 use crate::effects::journal::{arguments, read};

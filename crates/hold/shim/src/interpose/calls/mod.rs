@@ -5,7 +5,7 @@
 //! * [`files`]: calls that write files and read them.
 //! * [`sizes`]: calls that set how long a file is and what of it is allocated.
 //! * [`copies`]: copies within the kernel.
-//! * [`image`]: what becomes of the image under the policy `transaction`.
+//! * [`image_io`]: what becomes of the image under the policy `transaction`.
 //! * [`aio`]: asynchronous I/O of POSIX.
 //! * [`attributes`]: modes, owners, times, extended attributes.
 //! * [`streams`]: connections and pipes.
@@ -19,7 +19,7 @@ mod attributes;
 mod beyond;
 pub(super) mod copies;
 pub(super) mod files;
-pub(super) mod image;
+pub(super) mod image_io;
 mod looks;
 mod made;
 mod names;

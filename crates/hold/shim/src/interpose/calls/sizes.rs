@@ -1,6 +1,6 @@
 //! Calls that set how long a file is and what of it is allocated.
 
-use super::image::{image_length, is_named, passes_by};
+use super::image_io::{image_length, is_named, passes_by};
 use super::made::{on_file, on_name, syscall};
 use crate::argument::Text;
 use crate::real;

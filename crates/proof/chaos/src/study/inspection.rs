@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use belay_fixtures::process::Process;
-use belay_fixtures::{Kind, image, mounts};
+use belay_fixtures::{Kind, image_tools, mounts};
 use belay_study::{Look, Snapshot};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What the file system's own checker says against an image, if anything.
 pub fn complaint(kind: Kind, image: &Path) -> Option<String> {
-    image::check(kind, image).err().map(|error| format!("{error:#}"))
+    image_tools::check(kind, image).err().map(|error| format!("{error:#}"))
 }
 
 /// Looks at a directory of an image that nobody has mounted.
@@ -20,7 +20,7 @@ pub fn look_into(kind: Kind, image: &Path, name: &str, look: Look) -> Result<Sna
     let temp = tempfile::tempdir().context("making a directory to mount on")?;
     let at = temp.path().join("mnt");
     std::fs::create_dir(&at).with_context(|| format!("creating {}", at.display()))?;
-    let command = image::reader(kind, image, &at)?;
+    let command = image_tools::reader(kind, image, &at)?;
     let mut daemon = Process::start(command, &temp.path().join("log"))?;
     let snapshot = mounts::wait(&at, true, LIMIT, || daemon.must_run())
         .and_then(|()| Snapshot::read(&at.join(name), look));

@@ -18,7 +18,7 @@ const PIECE: usize = 1 << 20;
 
 /// A disk image in a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
+pub struct ImageArgument {
     /// As the command line has it.
     pub word: OsString,
     /// Whether it is a block device, which is not copied.
@@ -65,7 +65,7 @@ fn values(word: &OsStr) -> impl Iterator<Item = &OsStr> {
 ///
 /// # Errors
 /// If it cannot be told, or is a device that must not be written to.
-pub fn detect(command: &[OsString], wishes: Wishes<'_>) -> Result<Option<Image>> {
+pub fn detect(command: &[OsString], wishes: Wishes<'_>) -> Result<Option<ImageArgument>> {
     let arguments = command.get(1..).unwrap_or_default();
     let named = |wanted: &OsStr| {
         arguments.iter().any(|word| word == wanted || values(word).any(|value| value == wanted))
@@ -110,7 +110,7 @@ pub fn detect(command: &[OsString], wishes: Wishes<'_>) -> Result<Option<Image>>
     found.map(|(word, kind)| image(word, kind, wishes)).transpose()
 }
 
-fn image(word: &OsStr, kind: What, wishes: Wishes<'_>) -> Result<Image> {
+fn image(word: &OsStr, kind: What, wishes: Wishes<'_>) -> Result<ImageArgument> {
     let device = kind == What::Device;
     ensure!(
         !device || wishes.device,
@@ -121,7 +121,7 @@ fn image(word: &OsStr, kind: What, wishes: Wishes<'_>) -> Result<Image> {
     let found = contents::of(Path::new(word));
     let known = matches!(found, Ok(Contents::FileSystem(_) | Contents::ReadOnly(_)));
     let file_system = device || known || wishes.image.is_some();
-    Ok(Image { word: word.to_owned(), device, file_system })
+    Ok(ImageArgument { word: word.to_owned(), device, file_system })
 }
 
 /// The command line with another file in the place of the image.
@@ -226,7 +226,7 @@ pub fn check(command: &str, image: &Path) -> Result<()> {
 }
 
 /// The path of the image that the daemon is given.
-pub fn path_in(scratch: &Path, image: &Image) -> PathBuf {
+pub fn path_in(scratch: &Path, image: &ImageArgument) -> PathBuf {
     if image.device { PathBuf::from(&image.word) } else { scratch.join("image") }
 }
 
