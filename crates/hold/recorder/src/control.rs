@@ -18,7 +18,7 @@ mod losses;
 mod words;
 pub use bits::{Flags, Options};
 pub use block::Control;
-pub use checkpoints::{Checkpoints, FlushBy};
+pub use checkpoints::{CheckpointSettings, FlushBy};
 pub use decisions::Decision;
 pub use ends::ending;
 pub use kept::{Kept, KeptPath};

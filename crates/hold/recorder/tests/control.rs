@@ -5,8 +5,8 @@ mod common;
 
 use belay_memory::Memory;
 use belay_recorder::control::{
-    COUNTER_NAMES, Checkpoints, Counter, Decision, Flags, FlushBy, InitState, Instant, Kept, Lease,
-    Loss, MAGIC, ending,
+    COUNTER_NAMES, CheckpointSettings, Counter, Decision, Flags, FlushBy, InitState, Instant, Kept,
+    Lease, Loss, MAGIC, ending,
 };
 use belay_recorder::layout::{DECISION_WORDS, DECISIONS};
 use belay_recorder::{Blame, Capacity, Control, Layout};
@@ -396,12 +396,12 @@ fn words_are_where_the_document_has_them() {
 fn words_about_checkpoints_are_where_the_document_has_them() {
     let memory = memory();
     let control = Control::new(&memory, LAYOUT);
-    assert_eq!(control.checkpoints(), Checkpoints::default());
+    assert_eq!(control.checkpoint_settings(), CheckpointSettings::default());
     assert_eq!(control.retiring(), None);
     for (word, flush) in
         [FlushBy::FsyncDir, FlushBy::Flush, FlushBy::Restart].into_iter().enumerate()
     {
-        let wishes = Checkpoints {
+        let wishes = CheckpointSettings {
             flush,
             syncs_wait: true,
             dirty_bytes: 7,
@@ -409,11 +409,11 @@ fn words_about_checkpoints_are_where_the_document_has_them() {
             overlay_bytes: 9,
             early_bytes: 10,
         };
-        control.set_checkpoints(&wishes);
+        control.set_checkpoint_settings(&wishes);
         let words: Vec<_> = (192..196).map(|at| memory.load(at)).collect();
         assert_eq!(words, [1 << 32 | word as u64, 7, 8, 9]);
         assert_eq!(memory.load(201), 10);
-        assert_eq!(control.checkpoints(), wishes);
+        assert_eq!(control.checkpoint_settings(), wishes);
     }
     control.set_retiring(0);
     assert_eq!((memory.load(196), control.retiring()), (1 << 32, Some(0)));

@@ -46,7 +46,7 @@ impl Shim {
         body: impl FnOnce() -> Cow<'a, [u8]>,
         pass: impl Fn() -> isize,
     ) -> isize {
-        crate::dying::checkpoint();
+        crate::dying::safepoint();
         let before = real::errno();
         let pass = || usize::try_from(pass()).map_err(|_| real::errno());
         let (written, errno) = match self.host.outgoing(self, (head, total), body, pass) {

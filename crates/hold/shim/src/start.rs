@@ -11,7 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::shim::{Shim, end_superseded, settle};
 use crate::waiting::bell::Waiting;
 use belay_effects::area::{Area, Tally};
-use belay_host::{Host, Place};
+use belay_host::{Attachment, Host};
 use belay_recorder::control::{Instant, Lease, Options};
 use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::Session;

@@ -3,7 +3,7 @@
 mod checkpoints;
 mod medium;
 
-pub use checkpoints::{Checkpoints, FlushBy, LEAST_OVERLAY, MOST_LOG, MOST_OVERLAY, Syncs};
+pub use checkpoints::{CheckpointConfig, FlushBy, LEAST_OVERLAY, MOST_LOG, MOST_OVERLAY, Syncs};
 pub use medium::Medium;
 
 use crate::image::Image;
@@ -119,7 +119,7 @@ pub struct Config {
     /// The daemon ends with its connection, and answers EIO before.
     pub ends_unconnected: bool,
     /// When checkpoints are made, and how, under the policy `epoch`.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointConfig,
     /// Until when the daemon holds what it has acknowledged, under the policy `buffer`.
     pub until: Until,
     /// Files that may be what the daemon stores to, under that policy.

@@ -2,7 +2,7 @@
 
 use super::life::Outside;
 use super::memory::{Died, Words};
-use belay_host::{Device, Effects, Fault, Process, Readiness};
+use belay_host::{Device, EffectHooks, Fault, Process, Readiness};
 use belay_recorder::control::Options;
 use belay_recorder::{Blame, Slot};
 use belay_session::Session;

@@ -10,7 +10,7 @@ use super::memory::{Clock, Died, Ended, OPLOG, Rng, Words};
 use super::ops::{Given, Op, Value};
 use super::plain::Plain;
 use super::surroundings::Sabotage;
-use belay_recorder::control::{Checkpoints, Counter, Decision, FlushBy, Options};
+use belay_recorder::control::{CheckpointSettings, Counter, Decision, FlushBy, Options};
 use belay_recorder::{Blame, Capacity, Control, Layout};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -234,8 +234,8 @@ fn run_inner(setup: &Setup, trace: &Rc<RefCell<Vec<String>>>) -> Ran {
         in_hand: RefCell::default(),
         sabotage: setup.sabotage,
     };
-    let wishes = Checkpoints { flush: setup.flush, ..Checkpoints::default() };
-    Control::new(&out.memory.calm(), layout).set_checkpoints(&wishes);
+    let wishes = CheckpointSettings { flush: setup.flush, ..CheckpointSettings::default() };
+    Control::new(&out.memory.calm(), layout).set_checkpoint_settings(&wishes);
     // Deaths that are planned hit one request again and again, too; that is not what is tested then.
     let after = if setup.poison.is_empty() { 100 } else { 2 };
     Control::new(&out.memory.calm(), layout).set_poison_after(after);

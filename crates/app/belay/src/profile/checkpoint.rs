@@ -2,7 +2,7 @@
 
 use crate::size::{parse_size, parse_size_or_zero};
 use anyhow::Result;
-use belay_supervisor::config::{Checkpoints, FlushBy, Syncs};
+use belay_supervisor::config::{CheckpointConfig, FlushBy, Syncs};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -94,12 +94,12 @@ impl Wishes {
     ///
     /// # Errors
     /// If that cannot be; the message says what to change.
-    pub fn settle(&self, others: &Self, flush: Option<FlushName>) -> Result<Checkpoints> {
-        let usual = Checkpoints::default();
+    pub fn settle(&self, others: &Self, flush: Option<FlushName>) -> Result<CheckpointConfig> {
+        let usual = CheckpointConfig::default();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let overlay = self.overlay.or(others.overlay);
         let dirty = self.dirty.or(others.dirty);
-        let checkpoints = Checkpoints {
+        let checkpoints = CheckpointConfig {
             flush: flush.map_or(usual.flush, FlushBy::from),
             interval_ms: self.interval.or(others.interval).map_or(usual.interval_ms, millis),
             // A small overlay needs earlier checkpoints, if nothing else is said.
@@ -189,18 +189,18 @@ mod tests {
         .unwrap();
         let asked = Wishes { interval: Some(Duration::from_secs(1)), ..Wishes::default() };
         let settled = asked.settle(&profile, Some(FlushName::Restart)).unwrap();
-        let expected = Checkpoints {
+        let expected = CheckpointConfig {
             flush: FlushBy::Restart,
             interval_ms: 1000,
             dirty_bytes: 8 << 20,
             early_bytes: 0,
             syncs: Syncs::Wait,
             sync_timeout_ms: 2000,
-            ..Checkpoints::default()
+            ..CheckpointConfig::default()
         };
         assert_eq!(settled, expected);
         let none = Wishes::default();
-        assert_eq!(none.settle(&none, None).unwrap(), Checkpoints::default());
+        assert_eq!(none.settle(&none, None).unwrap(), CheckpointConfig::default());
         let again: Wishes = toml::from_str(&toml::to_string(&profile).unwrap()).unwrap();
         assert_eq!(again, profile);
         let never: Wishes = toml::from_str("early = \"0\"\n").unwrap();

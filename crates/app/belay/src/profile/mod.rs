@@ -11,7 +11,7 @@ pub use file::{Buffer, InodeNumbers, Loses, Profile};
 
 use anyhow::{Context, Result, ensure};
 use auto::Guess;
-use belay_supervisor::config::{Checkpoints, Policy, Until};
+use belay_supervisor::config::{CheckpointConfig, Policy, Until};
 use belay_supervisor::outside;
 use checkpoint::{FlushName, Wishes};
 use std::ffi::OsString;
@@ -160,7 +160,7 @@ pub struct Chosen {
     /// What its inode numbers do.
     pub inode_numbers: InodeNumbers,
     /// When checkpoints are made, and how.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointConfig,
     /// Nobody has said that all of the daemon's calls are seen.
     pub unproven: bool,
     /// Nobody has said that the daemon stores what it is given to write before it answers.

@@ -33,7 +33,7 @@ pub enum FlushBy {
 
 /// What is wished of checkpoints: set by the supervisor before the first start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checkpoints {
+pub struct CheckpointSettings {
     /// How the daemon is made to write.
     pub flush: FlushBy,
     /// Applications that ask for their data to be safe wait for the next checkpoint, and cause none.
@@ -50,9 +50,9 @@ pub struct Checkpoints {
 
 impl<M: Memory> Control<'_, M> {
     /// What is wished of checkpoints.
-    pub fn checkpoints(&self) -> Checkpoints {
+    pub fn checkpoint_settings(&self) -> CheckpointSettings {
         let word = self.memory.load(W_FLUSH_BY);
-        Checkpoints {
+        CheckpointSettings {
             flush: match low(word) {
                 1 => FlushBy::Flush,
                 2 => FlushBy::Restart,
@@ -67,7 +67,7 @@ impl<M: Memory> Control<'_, M> {
     }
 
     /// Sets that.
-    pub fn set_checkpoints(&self, wishes: &Checkpoints) {
+    pub fn set_checkpoint_settings(&self, wishes: &CheckpointSettings) {
         self.memory.store(W_FLUSH_BY, pair(u32::from(wishes.syncs_wait), wishes.flush as u32));
         self.memory.store(W_DIRTY, wishes.dirty_bytes);
         self.memory.store(W_LOG, wishes.log_bytes);

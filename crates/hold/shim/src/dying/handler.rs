@@ -133,7 +133,7 @@ fn die(signal: c_int, info: &siginfo_t, context: &ucontext_t) {
 /// The calling thread comes to where it could make something known. If the daemon is dying it stops
 /// here.
 #[inline]
-pub(crate) fn checkpoint() {
+pub(crate) fn safepoint() {
     if DYING.load(Ordering::Relaxed) != 0 {
         stop_here();
     }

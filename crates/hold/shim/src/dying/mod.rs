@@ -32,7 +32,7 @@ mod raw;
 mod remains;
 mod stack;
 
-pub(crate) use handler::{checkpoint, install};
+pub(crate) use handler::{install, safepoint};
 
 use crate::shim::policy;
 use std::cell::Cell;
@@ -48,7 +48,7 @@ pub(crate) fn in_call<T>(make: impl FnOnce() -> T) -> T {
     calls::set_inside(true);
     let made = make();
     calls::set_inside(false);
-    checkpoint();
+    safepoint();
     made
 }
 
@@ -62,5 +62,5 @@ pub(crate) fn prepare_thread() {
             calls::take_entry();
         }
     }
-    checkpoint();
+    safepoint();
 }

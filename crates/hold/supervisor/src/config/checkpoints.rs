@@ -48,7 +48,7 @@ pub enum Syncs {
 
 /// When checkpoints are made, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoints {
+pub struct CheckpointConfig {
     /// How the daemon is made to write.
     pub flush: FlushBy,
     /// How long after a checkpoint the next one is made, in milliseconds.
@@ -67,7 +67,7 @@ pub struct Checkpoints {
     pub sync_timeout_ms: u64,
 }
 
-impl Default for Checkpoints {
+impl Default for CheckpointConfig {
     fn default() -> Self {
         Self {
             flush: FlushBy::default(),
@@ -82,10 +82,10 @@ impl Default for Checkpoints {
     }
 }
 
-impl Checkpoints {
+impl CheckpointConfig {
     /// For the shim.
-    pub fn for_control(&self) -> control::Checkpoints {
-        control::Checkpoints {
+    pub fn for_control(&self) -> control::CheckpointSettings {
+        control::CheckpointSettings {
             flush: match self.flush {
                 FlushBy::Fsyncdir => control::FlushBy::FsyncDir,
                 FlushBy::Flush => control::FlushBy::Flush,
@@ -137,19 +137,19 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_and_said() {
-        let good = Checkpoints::default();
+        let good = CheckpointConfig::default();
         good.check().unwrap();
-        let dirty = Checkpoints { dirty_bytes: 100 << 20, ..good };
+        let dirty = CheckpointConfig { dirty_bytes: 100 << 20, ..good };
         assert!(dirty.check().unwrap_err().contains("--checkpoint-dirty"));
-        let large = Checkpoints { overlay_bytes: MOST_OVERLAY + 1, ..good };
+        let large = CheckpointConfig { overlay_bytes: MOST_OVERLAY + 1, ..good };
         assert!(large.check().unwrap_err().contains("--overlay-size"));
-        let small = Checkpoints { overlay_bytes: 1 << 20, dirty_bytes: 4096, ..good };
+        let small = CheckpointConfig { overlay_bytes: 1 << 20, dirty_bytes: 4096, ..good };
         assert!(small.check().is_err());
-        let log = Checkpoints { log_bytes: MOST_LOG + 1, ..good };
+        let log = CheckpointConfig { log_bytes: MOST_LOG + 1, ..good };
         assert!(log.check().unwrap_err().contains("--checkpoint-log"));
-        let never = Checkpoints { interval_ms: 0, ..good };
+        let never = CheckpointConfig { interval_ms: 0, ..good };
         assert!(never.check().is_err());
         // No trigger at all but an application's wish: a time and sizes that are not reached.
-        Checkpoints { interval_ms: u64::MAX, ..good }.check().unwrap();
+        CheckpointConfig { interval_ms: u64::MAX, ..good }.check().unwrap();
     }
 }

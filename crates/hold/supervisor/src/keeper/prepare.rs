@@ -89,7 +89,7 @@ pub fn prepare(
         image_post,
         image_mail,
         shim: memfile::library(crate::autopsy::open::SHIM, &config.shim)?,
-        program: programs::place(&config.program).map_err(|e| {
+        program: programs::pin(&config.program).map_err(|e| {
             Error::system("open", config.program.display().to_string(), e, "check its mode")
         })?,
         covered,
@@ -127,6 +127,6 @@ fn make_recorder(config: &Config) -> Result<OwnedFd> {
     })?;
     let control = Control::new(&memory, layout);
     control.format();
-    control.set_checkpoints(&config.checkpoints.for_control());
+    control.set_checkpoint_settings(&config.checkpoints.for_control());
     Ok(file)
 }

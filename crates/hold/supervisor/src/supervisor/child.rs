@@ -127,7 +127,7 @@ impl Supervisor {
         let apart = setup.mount_namespace.is_some();
         let near = setup.mount_namespace.as_ref().is_none_or(|namespace| !namespace.may_wait);
         prepare_child(&mut command, setup);
-        let mut child = match near && is_local(&file.place) {
+        let mut child = match near && is_local(&file.pinned) {
             true => command.spawn()?,
             false => spawn_elsewhere(command)?,
         };
@@ -224,8 +224,8 @@ impl Supervisor {
         if let Some(known) = &self.config.image {
             let _ =
                 write!(start.told, ":image_device={}:image_inode={}", known.device, known.inode);
-            if let Ok(place) = place_of(&self.fds.image) {
-                start.give(Inherited::Image, place);
+            if let Ok(pinned) = pin_of(&self.fds.image) {
+                start.give(Inherited::Image, pinned);
                 start.tell("image", Inherited::Image);
             }
             start.command.env("BELAY_IMAGE", &known.path.0);
@@ -319,7 +319,7 @@ impl Supervisor {
         self.config.medium.as_ref().is_some_and(|medium| {
             let folder = as_fd(&self.fds.medium_folder);
             let found = self.look_behind(medium.path(), Some(folder)).there();
-            found.is_some_and(|there| medium.is(&there.facts))
+            found.is_some_and(|there| medium.is(&there.stat))
         })
     }
 
@@ -374,8 +374,8 @@ fn own_descriptor(number: i32) -> String {
     format!("/proc/self/fd/{number}")
 }
 
-/// What is open as `file`, as a place only: nobody can read or write by that, and locks on it are none of its.
-fn place_of(file: &rustix::fd::OwnedFd) -> io::Result<rustix::fd::OwnedFd> {
+/// What is open as `file`, pinned only: nobody can read or write by that, and locks on it are none of its.
+fn pin_of(file: &rustix::fd::OwnedFd) -> io::Result<rustix::fd::OwnedFd> {
     let path = own_descriptor(file.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
 }

@@ -37,7 +37,7 @@ impl Supervisor {
             }
             Due::Launch => self.live(Event::StartIsDue),
             Due::Keeper => self.replace_keeper(),
-            Due::StopStep => self.live(Event::StopIsDue(self.stop_facts())),
+            Due::StopStep => self.live(Event::StopIsDue(self.stop_input())),
             Due::Committer => {
                 self.start_committer();
                 self.look_at_commits();

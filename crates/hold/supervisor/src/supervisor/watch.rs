@@ -13,7 +13,7 @@ use crate::process::{
     Exit, Watched, await_dying, descendants, end_of, ended_child, fact, is_over, maps_file, started,
 };
 use crate::scout::Sent;
-use crate::verdict::{Facts, Verdict, decide};
+use crate::verdict::{Evidence, Verdict, decide};
 use belay_recorder::control::{Flags, InitState};
 use belay_sys::mailbox::has_mail;
 use rustix::fd::{AsFd, BorrowedFd};

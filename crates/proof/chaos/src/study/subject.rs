@@ -140,7 +140,8 @@ impl Subject for Mounted {
 
     /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's.
     fn user(&self) -> User {
-        let own = matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat | Kind::Zoo(_));
+        let own =
+            matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat | Kind::Zoo(_));
         if own { User::Own } else { User::ORDINARY }
     }
 

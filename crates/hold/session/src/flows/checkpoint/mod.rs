@@ -171,7 +171,7 @@ impl<M: Memory> Session<M> {
             _ => return None,
         }
         if self.is_quiesced() {
-            if self.control().checkpoints().flush == FlushBy::Restart {
+            if self.control().checkpoint_settings().flush == FlushBy::Restart {
                 self.epochs.set_flush(Flush::Retiring);
                 return Some(Work::Retire);
             }
@@ -243,7 +243,7 @@ impl<M: Memory> Session<M> {
             return Step::Done;
         };
         let ids = self.questions.ids(root);
-        let by = self.control().checkpoints().flush;
+        let by = self.control().checkpoint_settings().flush;
         let (message, flush) = match self.epochs.flush() {
             Flush::No if by == FlushBy::Flush => (build::flush(ids, 0), Flush::Flushing),
             Flush::No => (build::opendir(ids, O_RDWR), Flush::Opening),
@@ -290,7 +290,7 @@ impl<M: Memory> Session<M> {
         if self.epochs.durable() >= awaited {
             return Some(self.answer(parked, &build::reply_ok(request.header.unique)));
         }
-        if awaited >= self.epochs.current() && !self.control().checkpoints().syncs_wait {
+        if awaited >= self.epochs.current() && !self.control().checkpoint_settings().syncs_wait {
             self.epochs.want(awaited);
         }
         Some(Step::Blocked)

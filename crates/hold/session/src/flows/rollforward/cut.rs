@@ -35,7 +35,7 @@ impl RollForward {
 impl<M: Memory> Session<M> {
     /// Whether a daemon is ended for each checkpoint.
     pub fn ends_for_checkpoints(&self) -> bool {
-        self.control().checkpoints().flush == FlushBy::Restart
+        self.control().checkpoint_settings().flush == FlushBy::Restart
     }
 
     /// Whether the daemon is to be ended for one on the way.

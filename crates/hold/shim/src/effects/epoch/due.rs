@@ -12,14 +12,14 @@
 use belay_memory::Memory;
 use belay_oplog::Sizes;
 use belay_recorder::Control;
-use belay_recorder::control::Checkpoints;
+use belay_recorder::control::CheckpointSettings;
 use belay_session::Session;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What is known of the reasons.
 #[derive(Debug, Default)]
 pub(super) struct Due {
-    wishes: Checkpoints,
+    wishes: CheckpointSettings,
     /// One of those that last until a checkpoint is begun was seen.
     seen: AtomicBool,
     /// How many of the checkpoints that the supervisor asked for were begun.
@@ -30,7 +30,7 @@ impl Due {
     /// What was asked for before this life is not done in it; what is needed still is asked for again.
     pub(super) fn new<M: Memory>(control: &Control<'_, M>) -> Self {
         Self {
-            wishes: control.checkpoints(),
+            wishes: control.checkpoint_settings(),
             seen: AtomicBool::new(false),
             begun: AtomicU64::new(control.checkpoints_asked()),
         }
@@ -44,7 +44,7 @@ impl Due {
     /// So many bytes are in the overlay. `is_cheap`: whether a checkpoint costs little now.
     #[inline]
     pub(super) fn overlay_has(&self, bytes: u64, is_cheap: impl FnOnce() -> bool) {
-        let Checkpoints { dirty_bytes, early_bytes, .. } = self.wishes;
+        let CheckpointSettings { dirty_bytes, early_bytes, .. } = self.wishes;
         if bytes > dirty_bytes || bytes > early_bytes && early_bytes > 0 && is_cheap() {
             self.seen.store(true, Relaxed);
         }

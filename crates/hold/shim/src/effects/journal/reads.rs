@@ -4,7 +4,7 @@ use super::super::log_of;
 use super::super::tag::{self, State, Tag};
 use super::{fail, give, outcome, turn};
 use crate::argument::Output;
-use crate::dying::checkpoint;
+use crate::dying::safepoint;
 use crate::real;
 use crate::shim::Shim;
 use belay_effects::area::Tally;
@@ -68,7 +68,7 @@ impl Shim {
         if appended.is_none() {
             log.mark_opaque(tag.unique);
         }
-        checkpoint();
+        safepoint();
         real::set_errno(errno);
         result
     }
