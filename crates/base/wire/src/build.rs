@@ -8,8 +8,8 @@ use zerocopy::IntoBytes;
 
 use crate::abi::{
     FlushIn, ForgetIn, FsyncIn, GETATTR_FH, GetattrIn, GetxattrIn, InHeader, InitIn, LinkIn, LkIn,
-    NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn, ReleaseIn, RenameIn, SetattrIn,
-    notify as notify_codes,
+    NotifyRetrieveOut, OpenIn, OutHeader, ROOT_ID, ReadIn, ReleaseIn, Rename2In, RenameIn,
+    SetattrIn, notify as notify_codes,
 };
 use crate::opcode::Opcode;
 
@@ -176,6 +176,13 @@ pub fn rmdir(ids: Ids, name: &[u8]) -> Vec<u8> {
 pub fn rename(ids: Ids, newdir: u64, old: &[u8], new: &[u8]) -> Vec<u8> {
     let body = RenameIn { newdir };
     request(ids, Opcode::RENAME, &[body.as_bytes(), old, NUL, new, NUL])
+}
+
+/// RENAME2 of `old` in the directory `ids.nodeid` to `new` in `newdir`, with these flags.
+#[must_use]
+pub fn rename2(ids: Ids, newdir: u64, flags: u32, old: &[u8], new: &[u8]) -> Vec<u8> {
+    let body = Rename2In { newdir, flags, padding: 0 };
+    request(ids, Opcode::RENAME2, &[body.as_bytes(), old, NUL, new, NUL])
 }
 
 /// LINK of the node `oldnode` as `name` in the directory `ids.nodeid`.

@@ -38,7 +38,7 @@ pub enum Kind {
     Program,
     /// Belay may not end the daemon, which has another user; or has killed it, and it does not end.
     Kill,
-    /// A request went another way when it was done again after a crash, and failed. For good.
+    /// A request went another way when it was done again after a crash, and failed; or may have been done twice. For good.
     Request,
     /// What the daemon says of the links of an open file that another was renamed over is wrong. For good.
     Links,

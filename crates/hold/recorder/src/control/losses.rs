@@ -26,7 +26,7 @@ pub enum Loss {
     Unstored = 5,
     /// What was told as that, in the same words, is stored now.
     Stored = 6,
-    /// A request failed that went another way when it was done again.
+    /// A request failed that went another way when it was done again, or may have been done twice.
     Request = 7,
     /// What the daemon says of the links of an open file that has lost its name is wrong.
     Links = 8,

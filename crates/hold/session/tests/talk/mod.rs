@@ -5,8 +5,8 @@
 
 use belay_memory::Memory;
 use belay_oplog::Oplog;
-use belay_recorder::control::Options;
-use belay_recorder::{Capacity, Layout, Store};
+use belay_recorder::control::{Loss, Options};
+use belay_recorder::{Capacity, Control, Layout, Store};
 use belay_session::{Incoming, Outgoing, Session, Work};
 use belay_sys::Mapping;
 use belay_wire::abi::OutHeader;
@@ -98,6 +98,11 @@ impl Talk {
         }
     }
 
+    /// What was told to be lost.
+    pub fn losses(&self) -> Vec<(Loss, String)> {
+        Control::new(&self.memory, self.layout).losses_since(0).0
+    }
+
     /// What is on record of what was answered.
     pub fn log(&self) -> Oplog<Arc<Mapping>> {
         Oplog::open(Arc::clone(&self.memory), self.layout.epochs, OPLOG, 1).unwrap()
@@ -141,6 +146,11 @@ impl Talk {
         assert!(belay_wire::put_u64(&mut message, 8, unique));
         let incoming = self.session.on_request(&mut message, None, 0);
         assert_eq!(incoming, Incoming::Taken);
+    }
+
+    /// What is to be done next.
+    pub fn work(&mut self) -> Option<Work> {
+        self.session.work(0)
     }
 
     /// The request that the daemon gets next.

@@ -16,7 +16,7 @@ use crate::traffic::apply::RENAME_EXCHANGE;
 use crate::traffic::entries::kind_of;
 use belay_memory::Memory;
 use belay_recorder::Node;
-use belay_recorder::control::{Counter, Options};
+use belay_recorder::control::{Counter, Loss, Options};
 use belay_wire::abi::{
     AttrOut, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut, fattr,
 };
@@ -345,8 +345,28 @@ impl<M: Memory> Session<M> {
         match (is(old), is(new)) {
             (true, false) => Finding::NotDone,
             (false, true) => Finding::Done,
-            _ => Finding::Foreign,
+            (true, true) => {
+                self.tell_of_exchange(request);
+                Finding::Foreign
+            }
+            (false, false) => Finding::Foreign,
         }
+    }
+
+    /// The daemon's numbers do not tell which of two files is which: an exchange of them may be made twice.
+    fn tell_of_exchange(&self, request: &Request<'_>) {
+        let names = request.names();
+        let path = |key: Option<u64>, name: Option<&[u8]>| {
+            let folder = self.path_of(key.unwrap_or_default());
+            let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+            if folder.is_empty() { format!("/{name}") } else { format!("/{folder}/{name}") }
+        };
+        let what = format!(
+            "{} and {}: they were to be exchanged as the daemon died, and may have been twice",
+            path(Some(request.header.nodeid), names.first),
+            path(target_dir(request), names.second)
+        );
+        self.control().lose(Loss::Request, &what);
     }
 
     /// Keeps what a probe has shown, if the kernel knows that node; else the successor forgets it.
