@@ -4,13 +4,18 @@
 //! header. Whatever instruction the writer dies at, one slot is whole, and it is the newest
 //! finished write or the one before.
 
+mod others;
+mod tally;
+pub(crate) use others::MOST_SECONDS;
+pub use others::Mounts;
+pub use tally::Tally;
+
 use crate::autopsy::journal::Journal;
 use crate::config::VERSION;
 use crate::degraded::{ReadOnly, Reasons};
 use crate::detection::Detection;
 use crate::error::{Error, Result};
 use crate::memfile::{read_at, write_at};
-use crate::mounts::MountFact;
 use crate::process::Exit;
 use crate::programs::Identity;
 use crate::stalled::Row;
@@ -34,50 +39,23 @@ pub struct Book {
     pub generation: u32,
     /// When belay was started, monotonic nanoseconds.
     pub started_ns: u64,
-    /// Crashes so far, planned restarts included.
-    pub crashes: u64,
-    /// Of these: those that the user asked for.
-    pub planned: u64,
-    /// Of these: restarts.
-    #[serde(default)]
-    pub restarts: u64,
-    /// How often a new supervisor took over.
-    pub takeovers: u64,
-    /// Consecutive lives without a served request.
-    pub unproductive: u32,
-    /// What keeps the daemon from coming to serve, while or soon after that is so.
-    #[serde(default)]
-    pub waiting: Option<Waiting>,
-    /// Starts that have failed so far.
-    #[serde(default)]
-    pub failed_starts: u64,
+    /// What is counted for the user.
+    pub tally: Tally,
+    /// How the starts go.
+    pub tries: Tries,
+    /// The mount, and others.
+    pub mounts: Mounts,
+    /// What becomes of what was acknowledged.
+    pub content: Content,
     /// Which program serves, and which does not.
-    #[serde(default)]
     pub program: Program,
     /// It was said that the mount serves.
-    #[serde(default)]
     pub has_served: bool,
     /// The process that came to serve last.
-    #[serde(default)]
     pub served_pid: Option<u32>,
-    /// Consecutive lives in which nobody asked for anything, or nobody got an answer but EIO.
-    pub idle: u32,
-    /// Since when daemons have been killed by others before they served anybody, monotonic nanoseconds.
-    #[serde(default)]
-    pub outside_since: Option<u64>,
-    /// Blackouts so far, as (microseconds, how often).
-    pub blackouts: Vec<(u64, u64)>,
-    /// The last blackout in microseconds.
-    pub last_blackout_us: u64,
-    /// The mount, once there is one.
-    pub mount: Option<MountFact>,
-    /// FUSE file systems that were there before the first daemon, by `major:minor`.
-    #[serde(default)]
-    pub others: Vec<String>,
     /// The process started for this generation.
     pub spawned: Option<u32>,
     /// The one of its descendants that serves, if it went into the background.
-    #[serde(default)]
     pub background: Option<Known>,
     /// The life of the current generation.
     pub life: Life,
@@ -87,43 +65,42 @@ pub struct Book {
     pub last_exit: Option<Exit>,
     /// The wish to stop, if there is one.
     pub stop: Option<Stop>,
-    /// Reports written so far.
-    pub reports: u64,
-    /// Of these: not written.
-    #[serde(default)]
-    pub reports_failed: u64,
     /// Whether the kernel did what RESEND asks for.
     pub resend: Option<bool>,
-    /// Daemons that were started when the mount had gone, to do again what one had acknowledged.
-    #[serde(default)]
-    pub last_starts: u32,
-    /// Belay gave up on this mount.
-    pub gave_up: bool,
-    /// How often doing the op-log again has failed.
-    #[serde(default)]
-    pub forward: Forward,
-    /// What the daemon may store to was like at its start, under the policy `buffer`.
-    #[serde(default)]
-    pub stores: Vec<Seen>,
-    /// The mount shows the last checkpoint, and nothing can be changed.
-    #[serde(default)]
-    pub read_only: Option<ReadOnly>,
-    /// It was said that the daemon keeps writes to itself.
-    #[serde(default)]
-    pub keeps_writes: bool,
     /// Why the mount is degraded.
-    #[serde(default)]
     pub degraded: Reasons,
     /// Lives in a row that have answered nobody.
-    #[serde(default)]
     pub stalled: Row,
-    /// Other mounts of the daemon, of which the kernel has said that it serves them; and of those before, what is still to be
-    /// taken away.
-    #[serde(default)]
-    pub seconds: Vec<MountFact>,
-    /// Where the daemon has said that it has another one, which has not been found yet.
-    #[serde(default)]
-    pub unseen: Vec<String>,
+}
+
+/// How the starts of the daemon go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tries {
+    /// Consecutive lives without a served request.
+    pub unproductive: u32,
+    /// Consecutive lives in which nobody asked for anything, or nobody got an answer but EIO.
+    pub idle: u32,
+    /// Since when daemons have been killed by others before they served anybody, monotonic nanoseconds.
+    pub outside_since: Option<u64>,
+    /// What keeps the daemon from coming to serve, while or soon after that is so.
+    pub waiting: Option<Waiting>,
+    /// Daemons that were started when the mount had gone, to do again what one had acknowledged.
+    pub last: u32,
+    /// Belay gave up on this mount.
+    pub gave_up: bool,
+}
+
+/// What becomes of what daemons have acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// How often doing the op-log again has failed.
+    pub forward: Forward,
+    /// What the daemon may store to was like at its start, under the policy `buffer`.
+    pub stores: Vec<Seen>,
+    /// The mount shows the last checkpoint, and nothing can be changed.
+    pub read_only: Option<ReadOnly>,
+    /// It was said that the daemon keeps writes to itself.
+    pub keeps_writes: bool,
 }
 
 /// Consecutive deaths of daemons that were given what had been done before, under the policy `epoch`.

@@ -73,7 +73,7 @@ impl Supervisor {
 
     /// Why the mount cannot be ended even by force: a dead one would be left below another.
     fn refuses_to_stop(&self) -> Option<String> {
-        let mount = self.book.mount.as_ref().filter(|_| self.book.stop.is_none())?;
+        let mount = self.book.mounts.held.as_ref().filter(|_| self.book.stop.is_none())?;
         mounts::covered(mount)
     }
 

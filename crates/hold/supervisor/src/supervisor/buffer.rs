@@ -45,7 +45,8 @@ impl Supervisor {
                 Folders::new(self.config.stores.iter().map(|path| self.folder(path)).collect());
         }
         let stores = self.config.stores.iter().enumerate();
-        self.book.stores = stores.map(|(at, path)| self.look_at(at, path.as_path())).collect();
+        self.book.content.stores =
+            stores.map(|(at, path)| self.look_at(at, path.as_path())).collect();
     }
 
     /// The folder that `path` is in, held: the daemon may mount on it.
@@ -85,12 +86,12 @@ impl Supervisor {
 
     /// Whether the way to `path` leads through the held mount. Who goes it waits for the daemon, which may wait for belay.
     pub(super) fn is_hidden(&self, path: &Path) -> bool {
-        self.book.mount.as_ref().is_some_and(|mount| mounts::hides(mount, path))
+        self.book.mounts.held.as_ref().is_some_and(|mount| mounts::hides(mount, path))
     }
 
     /// Whether the daemon has stored something since its start. Of what cannot be seen, nothing is known.
     fn has_stored(&self) -> bool {
-        let mut stores = self.config.stores.iter().zip(&self.book.stores).enumerate();
+        let mut stores = self.config.stores.iter().zip(&self.book.content.stores).enumerate();
         stores
             .any(|(at, (path, before))| self.look_at(at, path.as_path()).has_changed_since(*before))
     }

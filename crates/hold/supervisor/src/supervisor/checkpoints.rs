@@ -26,7 +26,7 @@ impl Supervisor {
 
     /// Asks for a checkpoint if the last is long enough ago and somebody has done something since.
     pub(super) fn ask_for_checkpoint(&mut self, now: u64) {
-        if !self.has_epochs() || self.book.read_only.is_some() {
+        if !self.has_epochs() || self.book.content.read_only.is_some() {
             return;
         }
         let served = self.control().counter(Counter::Requests);

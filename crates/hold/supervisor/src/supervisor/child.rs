@@ -173,7 +173,8 @@ impl Supervisor {
         start: &mut Start,
         far: bool,
     ) -> io::Result<Option<(PathBuf, PathBuf)>> {
-        let Some(mount) = self.book.mount.as_ref().filter(|_| self.book.generation > 0) else {
+        let Some(mount) = self.book.mounts.held.as_ref().filter(|_| self.book.generation > 0)
+        else {
             return Ok(None);
         };
         if may_mount() {

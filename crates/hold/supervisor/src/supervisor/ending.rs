@@ -47,7 +47,7 @@ impl Supervisor {
             now: clock::now(),
             process: self.process().is_some(),
             may_stop: self.may_stop(),
-            finds_out: self.book.last_starts > 0 && mounts::is_disconnected(self.device()),
+            finds_out: self.book.tries.last > 0 && mounts::is_disconnected(self.device()),
         }
     }
 
@@ -59,8 +59,8 @@ impl Supervisor {
                 || self.control().ending(self.book.generation) & ending::UNMOUNTS != 0
         };
         self.has_epochs()
-            && self.book.read_only.is_none()
-            && self.book.mount.is_some()
+            && self.book.content.read_only.is_none()
+            && self.book.mounts.held.is_some()
             && self.process().is_some()
             && unmounts()
             && self.has_to_store()
@@ -81,7 +81,7 @@ impl Supervisor {
     /// Unmounted, the daemon ends by itself and as it should; one whose mount is in use is asked to give it up.
     pub(super) fn tell_daemon_to_end(&mut self) {
         let process = self.process().and_then(Watched::try_clone);
-        match (process, self.book.mount.clone()) {
+        match (process, self.book.mounts.held.clone()) {
             (Some(process), Some(mount)) => {
                 let device = belay_sys::dup_cloexec(self.device()).ok();
                 let scouts = Arc::clone(&self.helpers.scouts);
@@ -101,7 +101,7 @@ impl Supervisor {
     /// Takes the mount off; those who use it get errors. `patience`: how long this may wait for what the machine lacks. Gives
     /// what is to be said if the mount stays.
     pub(super) fn take_mount_off(&self, patience: Duration) -> Option<String> {
-        let mount = self.book.mount.as_ref()?;
+        let mount = self.book.mounts.held.as_ref()?;
         let done = mounts::abort_and_detach(mount, self.device(), &self.helpers.scouts, patience);
         let why = done.err()?;
         let why = format!(
@@ -145,7 +145,7 @@ impl Supervisor {
         let lost = self.end_epochs(self.book.last_exit).err();
         let code = if lost.is_none() { code } else { code.max(1) };
         let mut stays = None;
-        if self.book.mount.is_some() && !self.book.gave_up {
+        if self.book.mounts.held.is_some() && !self.book.tries.gave_up {
             // Nothing else is left to be done, and it would stay behind.
             stays = self.take_mount_off(mounts::LACK);
             // One that waits to unmount (`auto_unmount`) has nothing to do any more.
@@ -186,7 +186,7 @@ impl Supervisor {
 
     /// Gives the mount up, so that nobody hangs on it.
     pub(super) fn give_up(&mut self, why: &str) {
-        self.book.gave_up = true;
+        self.book.tries.gave_up = true;
         if self.process().is_some() {
             self.kill_last();
         } else {
@@ -198,7 +198,7 @@ impl Supervisor {
         }
         let place = self.mountpoint();
         // Callers that wait get an error now; closing the device, by ending, would do the same.
-        if let Some(mount) = &self.book.mount {
+        if let Some(mount) = &self.book.mounts.held {
             mounts::abort(mount, || !mounts::is_disconnected(self.device()));
         }
         tracing::error!(

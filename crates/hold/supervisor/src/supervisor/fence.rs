@@ -69,7 +69,7 @@ impl Supervisor {
     /// Ends what is left of generations that were fenced, and of the last one if it did not end by itself: what a daemon leaves at
     /// its own end is its own. What may still have something to deliver is left to end with its connection.
     pub(super) fn quell_at_the_end(&self) {
-        let forced = self.book.gave_up || self.book.stop.is_some_and(|stop| stop.at_once);
+        let forced = self.book.tries.gave_up || self.book.stop.is_some_and(|stop| stop.at_once);
         let generation = self.book.generation;
         let before = match forced && !self.late.has_connections() {
             true => generation.saturating_add(1),

@@ -13,13 +13,13 @@ impl Supervisor {
     pub(super) fn find_mount(&mut self) {
         // Also if the mount is known: it is in the table before its device is in the mailbox.
         self.adopt_device();
-        if self.book.mount.is_some() {
+        if self.book.mounts.held.is_some() {
             return;
         }
         let told = self.control().mountpoint();
-        if let Some(fact) = mounts::find(self.device(), &told, &self.book.others) {
+        if let Some(fact) = mounts::find(self.device(), &told, self.book.mounts.before()) {
             tracing::debug!("mounted at {}", fact.mountpoint.show());
-            self.book.mount = Some(fact);
+            self.book.mounts.held = Some(fact);
             self.find_unseen();
             // Who waits for the place is told at the next look, which is due.
             if self.deadlines.at(Due::Place).is_some() {
@@ -32,7 +32,7 @@ impl Supervisor {
 
     /// The daemon serves: from now on nothing tells where, if that is not known yet.
     pub(super) fn begin_to_look_for_mount(&mut self, now: u64) {
-        let unknown = self.book.mount.is_none();
+        let unknown = self.book.mounts.held.is_none();
         match unknown {
             true => self.deadlines.set(Due::Place, now.saturating_add(FIRST)),
             false => self.deadlines.cancel(Due::Place),
@@ -51,7 +51,7 @@ impl Supervisor {
         self.find_mount();
         // Also if it has not been found: that it has no place is told at some time.
         self.tell_serving();
-        if self.book.mount.is_some() {
+        if self.book.mounts.held.is_some() {
             self.looks.place.end();
             self.pursue_stop();
         } else {

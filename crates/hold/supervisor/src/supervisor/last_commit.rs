@@ -24,18 +24,18 @@ impl Supervisor {
         if !self.has_epochs()
             || self.is_clean_end(exit)
             || self.buffers() && self.unsaved() == Some(0)
-            || self.book.mount.is_none()
-            || self.book.last_starts >= LAST_STARTS
+            || self.book.mounts.held.is_none()
+            || self.book.tries.last >= LAST_STARTS
             // Nobody waits for another one any more: what is left goes to a file.
             || self.book.stop.is_some_and(|stop| stop.repeated)
-            || self.book.read_only.is_some()
+            || self.book.content.read_only.is_some()
             || self.is_corrupt()
             // It would wait for the same disk.
             || self.hanging_commit().is_some()
         {
             return false;
         }
-        self.book.last_starts += 1;
+        self.book.tries.last += 1;
         self.take_mount_off(Duration::ZERO);
         // It is given as much time as the one before.
         self.live(Event::StartsOnceMore { now: clock::now() });
@@ -75,7 +75,7 @@ impl Supervisor {
             return Ok(());
         }
         // Of a mount that is read-only nothing comes behind the checkpoint, not even what its daemon wrote at its end.
-        let read_only = self.book.read_only.is_some();
+        let read_only = self.book.content.read_only.is_some();
         let clean = !read_only && exit.is_some_and(|exit| self.is_clean_end(exit));
         let unsaved = if clean || read_only { Some(0) } else { self.unsaved() };
         let kept = match unsaved {
@@ -91,7 +91,7 @@ impl Supervisor {
         }
         let place = if self.buffers() { "what it stores to" } else { "its image" };
         match unsaved {
-            Some(0) if clean || read_only || self.book.mount.is_none() => ended,
+            Some(0) if clean || read_only || self.book.mounts.held.is_none() => ended,
             Some(0) => {
                 if ended.is_ok() {
                     tracing::warn!(

@@ -109,7 +109,7 @@ impl Supervisor {
         if self.book.resend == Some(false) {
             options |= Options::NO_RESEND;
         }
-        if self.book.read_only.is_some() {
+        if self.book.content.read_only.is_some() {
             options |= Options::READ_ONLY;
         }
         options

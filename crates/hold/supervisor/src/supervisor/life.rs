@@ -71,7 +71,7 @@ impl Supervisor {
             Worthless::Corrupt => {
                 "what is on record of it is damaged, so no daemon can go on from that".to_owned()
             }
-            Worthless::CrashLoop => match self.book.unproductive.max(self.book.idle) {
+            Worthless::CrashLoop => match self.book.tries.unproductive.max(self.book.tries.idle) {
                 0 => {
                     "daemons were killed for ten minutes before they served one request".to_owned()
                 }

@@ -115,7 +115,7 @@ impl Supervisor {
         if self.control().instant(Instant::Ready) == 0 {
             return false;
         }
-        match mounts::waiting(self.book.mount.as_ref(), self.device()) {
+        match mounts::waiting(self.book.mounts.held.as_ref(), self.device()) {
             Some(0) => false,
             // What nobody has read is looked at elsewhere, and may become known at any moment.
             Some(waiting) => {

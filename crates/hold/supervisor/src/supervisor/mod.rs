@@ -86,7 +86,7 @@ use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::handover::{Descriptors, Link, Note, Received};
 use crate::inflight::Requests;
-use crate::ledger::Book;
+use crate::ledger::{Book, Mounts};
 use crate::memfile;
 use crate::mirror::Mirror;
 use crate::mounts;
@@ -202,7 +202,8 @@ impl Supervisor {
                     .map_err(|e| Error::system("read", "the mount table", e, ""))?;
                 // More are more than the ledger has room for. One that is not noted is taken for new, which proves less.
                 others.truncate(4096);
-                Book { version: VERSION, started_ns: clock::now(), others, ..Book::default() }
+                let mounts = Mounts::new(others);
+                Book { version: VERSION, started_ns: clock::now(), mounts, ..Book::default() }
             }
         };
         let folder = belay_sys::dup_cloexec(fds.folder.as_fd())

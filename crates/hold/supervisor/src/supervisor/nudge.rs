@@ -47,7 +47,7 @@ impl Supervisor {
         if self.helpers.nudge.is_enough() || self.is_to_end() || is_unread() {
             return;
         }
-        let Some(mount) = &self.book.mount else { return };
+        let Some(mount) = &self.book.mounts.held else { return };
         let mut asker = asker::command(&mount.mountpoint.0);
         asker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match asker.spawn() {
@@ -130,7 +130,7 @@ impl Supervisor {
     fn check_reach(&mut self) {
         self.find_mount();
         let read = self.control().instant(Instant::FirstRead) != 0;
-        if read || self.book.mount.is_none() {
+        if read || self.book.mounts.held.is_none() {
             return;
         }
         // In this order: what is read in between is noted before, and a mount that ends in between had nothing to read.

@@ -27,7 +27,7 @@ fn span(ns: u64) -> String {
 impl Supervisor {
     /// The wait that is under way.
     pub(super) fn waiting(&self) -> Option<&Waiting> {
-        self.book.waiting.as_ref().filter(|waiting| waiting.lasts())
+        self.book.tries.waiting.as_ref().filter(|waiting| waiting.lasts())
     }
 
     /// Whether no process is there, and the next start is to come.
@@ -52,7 +52,9 @@ impl Supervisor {
 
     /// Why belay gives up when patience is over.
     pub(super) fn impatience(&self) -> String {
-        let Some(waiting) = &self.book.waiting else { return "it cannot be started".to_owned() };
+        let Some(waiting) = &self.book.tries.waiting else {
+            return "it cannot be started".to_owned();
+        };
         let since = span(clock::now().saturating_sub(waiting.since_ns));
         let said = said(waiting);
         format!(
@@ -66,7 +68,7 @@ impl Supervisor {
     pub(super) fn tell_of_wait(&mut self, words: &[String]) {
         let place = self.mountpoint();
         let dead = self.book.served_pid;
-        let Some(waiting) = &mut self.book.waiting else { return };
+        let Some(waiting) = &mut self.book.tries.waiting else { return };
         if !words.is_empty() {
             waiting.words = words.iter().rev().take(WORDS).rev().cloned().collect();
             waiting.hint = pidfile::hint(&waiting.words, dead, &self.helpers.scouts)
@@ -119,7 +121,7 @@ impl Supervisor {
         }
         self.note_program();
         let place = self.mountpoint();
-        let Some(waiting) = self.book.waiting.as_mut().filter(|waiting| waiting.over_ns == 0)
+        let Some(waiting) = self.book.tries.waiting.as_mut().filter(|waiting| waiting.over_ns == 0)
         else {
             return;
         };
@@ -133,7 +135,7 @@ impl Supervisor {
     /// Looks whether the mount has gone while no daemon is there that could learn that.
     pub(super) fn look_for_unmount(&mut self) {
         let nobody_learns = self.life.starts() || self.is_to_launch();
-        let gone = || self.book.mount.is_some() && mounts::is_disconnected(self.device());
+        let gone = || self.book.mounts.held.is_some() && mounts::is_disconnected(self.device());
         if nobody_learns && gone() {
             if self.life.waits(&self.book) {
                 tracing::debug!("unmounted while the daemon was waited for");
@@ -157,7 +159,7 @@ impl Supervisor {
 
     /// Whether the report of a failed start would say what another one has said already.
     pub(super) fn is_one_of_many(&self, crash: &Crash) -> bool {
-        let tries = self.book.waiting.as_ref().map_or(0, |waiting| waiting.tries);
+        let tries = self.book.tries.waiting.as_ref().map_or(0, |waiting| waiting.tries);
         tries > 2 && crash.detection != Detection::Takeover
     }
 }

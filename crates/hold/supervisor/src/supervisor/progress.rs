@@ -55,7 +55,9 @@ impl Supervisor {
             return;
         }
         let waits = || {
-            asked || mounts::waiting(self.book.mount.as_ref(), self.device()).is_some_and(|n| n > 0)
+            asked
+                || mounts::waiting(self.book.mounts.held.as_ref(), self.device())
+                    .is_some_and(|n| n > 0)
         };
         // Of the first life it is not noted what it has answered.
         let first = ended.generation == 0;

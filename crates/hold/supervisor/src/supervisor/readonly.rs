@@ -40,12 +40,12 @@ impl Supervisor {
         );
         // That it could not end as it should says nothing of what it was given.
         let failed = failed && self.control().retiring() != Some(dead);
-        let forward = &mut self.book.forward;
+        let forward = &mut self.book.content.forward;
         if failed && !planned {
             forward.all += 1;
             forward.own += u32::from(blame.is_its_own());
         } else if !failed && self.control().instant(Instant::Open) != 0 {
-            self.book.forward = Forward::default();
+            self.book.content.forward = Forward::default();
         }
     }
 
@@ -57,8 +57,8 @@ impl Supervisor {
 
     /// Makes the mount read-only if that is all that is left. `looping`: belay would give it up.
     pub(super) fn consider_read_only(&mut self, looping: bool) -> bool {
-        let Forward { own, all } = self.book.forward;
-        if !self.has_epochs() || self.book.read_only.is_some() {
+        let Forward { own, all } = self.book.content.forward;
+        if !self.has_epochs() || self.book.content.read_only.is_some() {
             return false;
         }
         // Of deaths that may have come from outside, `--max-crashes` has the say.
@@ -108,9 +108,9 @@ impl Supervisor {
         if let Some(crash) = &mut self.book.crash {
             crash.read_only = Some(read_only.clone());
         }
-        self.book.read_only = Some(read_only);
-        self.book.forward = Forward::default();
-        (self.book.unproductive, self.book.idle) = (0, 0);
+        self.book.content.read_only = Some(read_only);
+        self.book.content.forward = Forward::default();
+        (self.book.tries.unproductive, self.book.tries.idle) = (0, 0);
         self.keep_book();
         true
     }

@@ -86,7 +86,9 @@ impl Supervisor {
         let ready = self.control().instant(Instant::Ready) != 0;
         let next = verdict::next(ready, worth, exit, &detection);
         let counts = next != Next::Later && detection != Detection::Checkpoint;
-        self.book.crashes += u64::from(counts);
+        if counts {
+            self.book.tally.crashed();
+        }
         self.book.last_exit = Some(exit);
         self.hear_losses();
         self.book.degraded.died();
@@ -115,7 +117,7 @@ impl Supervisor {
         let asked = !in_flight.is_empty();
         if goes_on {
             // It has not served, but there is less left to be done by the next.
-            self.book.unproductive = 0;
+            self.book.tries.unproductive = 0;
             tracing::debug!(
                 "daemon {pid} (generation {dead}) has ended for a checkpoint on the way"
             );
@@ -161,7 +163,7 @@ impl Supervisor {
         }
         let words = self.book.crash.as_ref().map(|crash| crash.stderr.clone()).unwrap_or_default();
         self.tell_of_program(words.get(words.len().saturating_sub(5)..).unwrap_or_default());
-        if self.book.waiting.as_ref().is_some_and(|waiting| waiting.over_ns == 0) {
+        if self.book.tries.waiting.as_ref().is_some_and(|waiting| waiting.over_ns == 0) {
             let words = self.book.crash.as_ref().map(|crash| crash.stderr.clone());
             self.tell_of_wait(&words.unwrap_or_default());
         }
@@ -293,7 +295,7 @@ impl Supervisor {
             return;
         }
         self.kept.count_blackout(blackout);
-        self.book.last_blackout_us = blackout;
+        self.book.tally.blackout(blackout);
         self.keep_book();
         self.answer_recovered(blackout);
         self.tell_serving();

@@ -22,8 +22,8 @@ impl Supervisor {
         outcome: Outcome,
         blackout_us: Option<u64>,
     ) -> Option<PathBuf> {
-        self.book.reports += 1;
-        let mut report = self.make_report(crash, outcome, blackout_us);
+        let number = self.book.tally.reported();
+        let mut report = self.make_report(crash, number, outcome, blackout_us);
         // A supervisor that took over has not read them yet.
         let left = || Self::remains_of(&self.fds, &self.recorder.layout(), crash.generation);
         let remains = crash.remains.clone().or_else(left);
@@ -50,12 +50,11 @@ impl Supervisor {
             }
             Err(error) => {
                 // Said once: the next one fails of the same.
-                if self.book.reports_failed == 0 {
+                if self.book.tally.not_written() {
                     tracing::warn!(
                         "{error}; further reports that cannot be written are only counted (`belay status`)"
                     );
                 }
-                self.book.reports_failed += 1;
                 None
             }
         }
@@ -71,7 +70,13 @@ impl Supervisor {
         remains::read(&requests.view(), layout, generation).map(Box::new)
     }
 
-    fn make_report(&self, crash: &Crash, outcome: Outcome, blackout_us: Option<u64>) -> Report {
+    fn make_report(
+        &self,
+        crash: &Crash,
+        number: u64,
+        outcome: Outcome,
+        blackout_us: Option<u64>,
+    ) -> Report {
         let control = self.control();
         let died = crash.died_ns;
         let phase = |instant| report::phase(died, control.instant(instant));
@@ -96,7 +101,7 @@ impl Supervisor {
         };
         Report {
             schema_version: SCHEMA_VERSION,
-            number: self.book.reports,
+            number,
             mountpoint: self.mountpoint(),
             command: self.config.command_line(),
             time: clock::rfc3339(crash.died_wall_ms),

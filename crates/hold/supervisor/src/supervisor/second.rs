@@ -7,13 +7,12 @@
 
 use super::Supervisor;
 use crate::degraded::Kind;
+use crate::ledger::MOST_SECONDS;
 use crate::mounts::{self, Mount, MountFact};
 use crate::orphans::{self, Answer};
 use belay_sys::ChildSetup;
 use std::fs::File;
 
-/// Mounts that are known at a time.
-const MOST: usize = 16;
 /// Gives a successor that has a mount namespace of its own this one, by that number: what it mounts besides is to be seen by
 /// everybody. Whether that was done.
 pub(super) fn give_outer(setup: &mut ChildSetup, number: i32) -> bool {
@@ -40,18 +39,16 @@ impl Supervisor {
         if !is_found {
             let unknown = "a place that belay cannot see";
             self.lost(Kind::SecondMount, &words(if told.is_empty() { unknown } else { told }));
-            if self.book.unseen.len() < MOST {
-                self.book.unseen.push(told.to_owned());
-            }
+            self.book.mounts.told(told.to_owned());
         }
         self.keep_book();
     }
 
     /// The held mount has been found: from now on the others can be told from it. Two threads may mount at once.
     pub(super) fn find_unseen(&mut self) {
-        for told in std::mem::take(&mut self.book.unseen) {
+        for told in self.book.mounts.take_unseen() {
             if !self.learn_seconds(&told) {
-                self.book.unseen.push(told);
+                self.book.mounts.told(told);
             }
         }
     }
@@ -61,9 +58,8 @@ impl Supervisor {
         let found = self.seconds(told);
         let is_found = !found.is_empty();
         for fact in found {
-            if !self.book.seconds.contains(&fact) && self.book.seconds.len() < MOST {
+            if self.book.mounts.add_second(&fact) {
                 self.lost(Kind::SecondMount, &words(&fact.mountpoint.show()));
-                self.book.seconds.push(fact);
             }
         }
         is_found
@@ -79,14 +75,19 @@ impl Supervisor {
             Some(held) => mount.device != *held && served.contains(&mount.device),
             None => {
                 mount.mountpoint == told.as_bytes()
-                    && !self.book.others.contains(&mount.device)
-                    && self.book.mount.as_ref().is_some_and(|held| held.device != mount.device)
+                    && !self.book.mounts.was_there(&mount.device)
+                    && self
+                        .book
+                        .mounts
+                        .held
+                        .as_ref()
+                        .is_some_and(|held| held.device != mount.device)
             }
         };
         let table = mounts::table().unwrap_or_default().into_iter();
         let seconds =
             table.filter(|mount| mount.is_fuse() && mount.root == b"/" && is_second(mount));
-        seconds.take(MOST).map(|mount| MountFact::of(&mount)).collect()
+        seconds.take(MOST_SECONDS).map(|mount| MountFact::of(&mount)).collect()
     }
 
     /// Takes away what the dead daemon has mounted besides. Before the next one starts, or when none is to come. What does not say
@@ -94,11 +95,11 @@ impl Supervisor {
     pub(super) fn take_off_seconds(&mut self) {
         self.looks.second.reset();
         // Of a dead process the kernel does not say any more what it served.
-        let unseen = std::mem::take(&mut self.book.unseen);
-        if self.book.seconds.is_empty() && unseen.is_empty() {
+        let (seconds, unseen) = (self.book.mounts.take_seconds(), self.book.mounts.take_unseen());
+        if seconds.is_empty() && unseen.is_empty() {
             return;
         }
-        for fact in std::mem::take(&mut self.book.seconds) {
+        for fact in seconds {
             let place = fact.mountpoint.show();
             if !mounts::is_there(&fact) {
                 continue;
@@ -117,7 +118,7 @@ impl Supervisor {
                 "{place}: the second mount of the dead daemon is left there: {why}; unmount it with `umount -l` or `fusermount3 -uz`"
             );
             if answer != Answer::Served {
-                self.book.seconds.push(fact);
+                self.book.mounts.add_second(&fact);
             }
         }
         self.keep_book();

@@ -16,13 +16,13 @@ const PLACE: u64 = 30 * SECOND;
 impl Supervisor {
     /// The answer to who asks whether the mount serves; none as long as it does not.
     pub(super) fn serving(&self) -> Option<Answer> {
-        let told = self.life.serves() && (self.book.mount.is_some() || self.book.has_served);
+        let told = self.life.serves() && (self.book.mounts.held.is_some() || self.book.has_served);
         told.then(|| Answer::Serving { mountpoint: self.known_place() })
     }
 
     /// Where it is, for people; nothing if that is not known. A guess is no place.
     fn known_place(&self) -> String {
-        self.book.mount.as_ref().map(|mount| mount.mountpoint.show()).unwrap_or_default()
+        self.book.mounts.held.as_ref().map(|mount| mount.mountpoint.show()).unwrap_or_default()
     }
 
     /// A daemon has come to serve, or the mount to its place.
@@ -32,7 +32,7 @@ impl Supervisor {
         }
         if !self.book.has_served {
             let now = clock::now();
-            if self.book.mount.is_none() && !self.is_placed_elsewhere(now) {
+            if self.book.mounts.held.is_none() && !self.is_placed_elsewhere(now) {
                 return;
             }
             self.book.has_served = true;

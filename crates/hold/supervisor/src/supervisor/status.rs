@@ -26,12 +26,12 @@ impl Supervisor {
     }
 
     pub(super) fn place(&self) -> Option<&OsText> {
-        let known = self.book.mount.as_ref().map(|mount| &mount.mountpoint);
+        let known = self.book.mounts.held.as_ref().map(|mount| &mount.mountpoint);
         known.or(self.config.guessed_mountpoint.as_ref())
     }
 
     pub(super) fn state(&self) -> State {
-        if self.book.gave_up {
+        if self.book.tries.gave_up {
             State::GaveUp
         } else if self.book.stop.is_some() {
             State::Stopping
@@ -120,13 +120,17 @@ impl Supervisor {
     /// Why it is this policy, and what was seen of the daemon since that speaks against it.
     fn policy_reason(&self) -> String {
         let chosen = &self.config.policy_reason;
-        if self.book.keeps_writes { format!("{chosen}; {KEEPS_WRITES}") } else { chosen.clone() }
+        if self.book.content.keeps_writes {
+            format!("{chosen}; {KEEPS_WRITES}")
+        } else {
+            chosen.clone()
+        }
     }
 
     /// Carries over what shims have told of.
     pub(super) fn hear_losses(&mut self) {
-        if !self.book.keeps_writes && self.control().has(Flags::KEEPS_WRITES) {
-            self.book.keeps_writes = true;
+        if !self.book.content.keeps_writes && self.control().has(Flags::KEEPS_WRITES) {
+            self.book.content.keeps_writes = true;
             tracing::warn!("{KEEPS_WRITES}");
             self.keep_book();
         }
@@ -145,7 +149,7 @@ impl Supervisor {
 
     /// Notes what is known, for when belay is killed with all that is its.
     pub(super) fn note_mount(&mut self) {
-        if let Some(mount) = self.book.mount.clone() {
+        if let Some(mount) = self.book.mounts.held.clone() {
             let status = self.status();
             orphans::note(&self.folder, &mount, status);
         }
@@ -157,15 +161,17 @@ impl Supervisor {
         let control = self.control();
         let count = |counter| control.counter(counter);
         let store = self.recorder.store();
+        let (planned, restarts) = self.book.tally.asked_for();
+        let (reports, reports_failed) = self.book.tally.reports();
         Status {
             schema_version: SCHEMA_VERSION,
             mountpoint: self.mountpoint(),
             mountpoint_bytes: self.place().and_then(OsText::odd_bytes),
             state: self.state(),
             generation: self.book.generation,
-            crashes: self.book.crashes,
-            planned: self.book.planned,
-            restarts: self.book.restarts,
+            crashes: self.book.tally.crashes(),
+            planned,
+            restarts,
             blackout_us: self.kept.blackouts(),
             requests: Requests {
                 in_flight: self.requests().count(),
@@ -197,18 +203,18 @@ impl Supervisor {
             },
             supervisor: Process { pid: std::process::id() },
             keeper: Process { pid: self.keeper.pid() },
-            takeovers: self.book.takeovers,
+            takeovers: self.book.tally.takeovers(),
             uptime_seconds: clock::now().saturating_sub(self.book.started_ns) / SECOND,
             report_dir: self.folder.path().join(REPORTS).display().to_string(),
-            reports: self.book.reports.saturating_sub(self.book.reports_failed),
-            reports_failed: self.book.reports_failed,
+            reports,
+            reports_failed,
             log: self.config.log.as_ref().map(OsText::show),
             degraded: !self.book.degraded.list().is_empty(),
             degraded_reasons: self.book.degraded.list().to_vec(),
             degraded_unlisted: self.book.degraded.unlisted(),
             resend: !self.options().contains(Options::NO_RESEND),
-            read_only: self.book.read_only.clone(),
-            failed_starts: self.book.failed_starts,
+            read_only: self.book.content.read_only.clone(),
+            failed_starts: self.book.tally.failed_starts(),
             waiting: self.waiting().map(|waiting| self.wait_status(waiting)),
             stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }

@@ -100,7 +100,7 @@ impl Supervisor {
     /// Looks whether what was started waits for another program that has mounted in its place, and refuses it then.
     pub(super) fn look_for_stray(&mut self, now: u64) {
         self.adopt_device();
-        let mounted = self.book.mount.is_some() || mounts::was_mounted(self.device());
+        let mounted = self.book.mounts.held.is_some() || mounts::was_mounted(self.device());
         let begun =
             self.control().init_state() != InitState::None || has_mail(self.fds.mail.as_fd());
         if self.book.generation > 0 || self.life.ended().is_some() || mounted || begun {
@@ -118,7 +118,7 @@ impl Supervisor {
     /// What is at the mountpoint, if it came since the start, and is served by a process that belay does not hold.
     fn stray_of_another(&mut self) -> Option<Mount> {
         let mount = mounts::at(self.place()?.as_path()).filter(Mount::is_fuse)?;
-        if self.book.others.contains(&mount.device) {
+        if self.book.mounts.was_there(&mount.device) {
             return None;
         }
         let mut serving = self.leftovers();

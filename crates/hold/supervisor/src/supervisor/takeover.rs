@@ -19,7 +19,7 @@ const FIRST_ATTACH: Duration = Duration::from_secs(2);
 
 impl Supervisor {
     pub(super) fn take_over(&mut self) {
-        self.book.takeovers += 1;
+        self.book.tally.taken_over();
         // Whoever looks at the copies now tells anew.
         self.hear_mirror();
         if !self.control().is_valid() {
@@ -30,7 +30,7 @@ impl Supervisor {
         // The old supervisor moved the lease on and could not write that down.
         let behind = lease.generation == self.book.generation.wrapping_add(1);
         if behind && self.book.crash.is_none() {
-            self.book.crashes += 1;
+            self.book.tally.crashed();
         }
         if behind {
             self.book.generation = lease.generation;

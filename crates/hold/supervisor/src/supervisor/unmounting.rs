@@ -107,7 +107,7 @@ impl Supervisor {
     fn begin_unmount(&mut self, how: StopHow) {
         self.helpers.nudge.end();
         self.find_mount();
-        let Some(mount) = self.book.mount.clone() else {
+        let Some(mount) = self.book.mounts.held.clone() else {
             // Nobody can use what is not there yet.
             self.answer_unmount(how, None);
             self.request_stop();
@@ -155,7 +155,7 @@ impl Supervisor {
             Removed::Now | Removed::Before
                 if how == StopHow::Lazy || !mounts::is_disconnected(self.device()) =>
             {
-                let proven = self.book.mount.as_ref().filter(|mount| mount.proven);
+                let proven = self.book.mounts.held.as_ref().filter(|mount| mount.proven);
                 let device = proven.map(|mount| mount.device.clone());
                 self.answer_unmount(how, Some(&Answer::Detached { device }));
             }

@@ -177,7 +177,7 @@ impl Supervisor {
         let control = self.control();
         let evidence = Evidence {
             exit,
-            mounted: self.book.mount.is_some() || control.has(Flags::MOUNTED),
+            mounted: self.book.mounts.held.is_some() || control.has(Flags::MOUNTED),
             disconnected: mounts::is_disconnected(self.device()),
             served: matches!(control.init_state(), InitState::Replying | InitState::Done),
             noted: control.ending(self.book.generation),
@@ -260,7 +260,8 @@ impl Supervisor {
             if lease.generation == self.book.generation && lease.pid != pid && lease.pid != 0 {
                 return self.follow_lease().is_none();
             }
-            let unmounted = self.book.mount.is_some() && mounts::is_disconnected(self.device());
+            let unmounted =
+                self.book.mounts.held.is_some() && mounts::is_disconnected(self.device());
             if unmounted || !self.has_other_process(pid) {
                 return false;
             }
@@ -308,7 +309,7 @@ impl Supervisor {
     /// Whether `device` can be that of the held mount. A new supervisor finds it in the mailbox once more, where a daemon may have
     /// exchanged it; but then the mount is known, and by most kernels what a device serves.
     fn may_adopt(&self, device: BorrowedFd<'_>) -> bool {
-        let known = self.book.mount.as_ref().filter(|mount| mount.proven);
+        let known = self.book.mounts.held.as_ref().filter(|mount| mount.proven);
         let serves = mounts::connection(device);
         let is_another = known.zip(serves).is_some_and(|(mount, serves)| mount.device != serves);
         if is_another {

@@ -186,7 +186,7 @@ impl Lifecycle {
 
     /// Whether that start is waited for, as those before have failed.
     pub fn waits(&self, book: &Book) -> bool {
-        self.next_start().is_some() && book.waiting.as_ref().is_some_and(|row| row.lasts())
+        self.next_start().is_some() && book.tries.waiting.as_ref().is_some_and(|row| row.lasts())
     }
 
     /// The exit code, if it is over.

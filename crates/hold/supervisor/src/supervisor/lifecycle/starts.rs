@@ -90,11 +90,11 @@ impl Lifecycle {
     /// Whether the daemon has died too often without having served anybody.
     pub fn is_crash_loop(&self, book: &Book, now: u64) -> bool {
         let limit = self.limits.max_crashes;
-        let outside = book.outside_since.map_or(0, |since| now.saturating_sub(since));
+        let outside = book.tries.outside_since.map_or(0, |since| now.saturating_sub(since));
         limit > 0
             && (outside > OUTSIDE
-                || book.unproductive >= limit
-                || book.idle >= limit.saturating_mul(IDLE_FACTOR))
+                || book.tries.unproductive >= limit
+                || book.tries.idle >= limit.saturating_mul(IDLE_FACTOR))
     }
 
     pub(super) fn fenced(&mut self, book: &Book, death: Death) -> Vec<Command> {
@@ -108,10 +108,10 @@ impl Lifecycle {
                 if death.is_its_own {
                     commands.push(Command::RejectProgram);
                 }
-                if book.unproductive < AT_ONCE {
+                if book.tries.unproductive < AT_ONCE {
                     commands.push(Command::Launch);
                 } else {
-                    let steps = book.unproductive.min(6);
+                    let steps = book.tries.unproductive.min(6);
                     let until = death.now.saturating_add((SECOND / 1000) * (10 << steps));
                     commands.extend(self.wait_until(until));
                 }
@@ -128,10 +128,13 @@ impl Lifecycle {
     pub(super) fn start_failed(&mut self, book: &mut Book, failure: Failure) -> Vec<Command> {
         let Failure { now, next, detection, why, other } = failure;
         self.begin(book);
-        book.failed_starts += u64::from(next == Next::Later);
+        if next == Next::Later {
+            book.tally.not_started();
+        }
         let same =
             |waiting: &Waiting| waiting.over_ns == 0 || now.saturating_sub(waiting.over_ns) < SAME;
         let mut waiting = book
+            .tries
             .waiting
             .take()
             .filter(same)
@@ -144,7 +147,7 @@ impl Lifecycle {
         // One last time when patience ends.
         let at = now.saturating_add(pause).min(until);
         waiting.next_ns = if pause == 0 { 0 } else { at };
-        book.waiting = Some(waiting);
+        book.tries.waiting = Some(waiting);
         if now >= until && !other {
             return vec![Command::GiveUp(Worthless::Impatience)];
         }
@@ -177,33 +180,30 @@ pub(in crate::supervisor) fn count_worth(
     detection: &Detection,
 ) {
     match detection {
-        Detection::Requested { .. } => book.planned += 1,
-        Detection::Restart => {
-            book.planned += 1;
-            book.restarts += 1;
-        }
+        Detection::Requested { .. } => book.tally.planned(),
+        Detection::Restart => book.tally.restarted(),
         // The daemon is not to blame for these.
         Detection::Takeover | Detection::Checkpoint => {}
         _ => match worth {
             Worth::Served => {
-                (book.unproductive, book.idle) = (0, 0);
-                book.waiting = None;
+                (book.tries.unproductive, book.tries.idle) = (0, 0);
+                book.tries.waiting = None;
             }
-            Worth::Idle => book.idle += 1,
+            Worth::Idle => book.tries.idle += 1,
             Worth::SetAside => {
-                book.unproductive = 0;
-                book.idle += 1;
+                book.tries.unproductive = 0;
+                book.tries.idle += 1;
             }
             // The daemon had no time to serve, and did nothing wrong.
             Worth::Nothing if blame == Blame::Outside => {
-                book.outside_since.get_or_insert(now);
+                book.tries.outside_since.get_or_insert(now);
                 return;
             }
             Worth::Nothing if tried => {}
-            Worth::Nothing => book.unproductive += 1,
+            Worth::Nothing => book.tries.unproductive += 1,
         },
     }
-    book.outside_since = None;
+    book.tries.outside_since = None;
 }
 
 #[cfg(test)]
@@ -228,9 +228,10 @@ mod tests {
     #[test]
     fn lives_count_for_what_they_were_worth() {
         let count = |before: (u32, u32), worth, tried, blame, detection: &Detection| {
-            let mut book = Book { unproductive: before.0, idle: before.1, ..Book::default() };
+            let mut book = Book::default();
+            (book.tries.unproductive, book.tries.idle) = before;
             count_worth(&mut book, 7, worth, tried, blame, detection);
-            (book.unproductive, book.idle, book.outside_since)
+            (book.tries.unproductive, book.tries.idle, book.tries.outside_since)
         };
         let death = &Detection::Death;
         for (worth, tried, blame, detection, expected) in [

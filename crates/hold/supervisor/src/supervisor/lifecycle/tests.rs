@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock::SECOND;
 use crate::detection::Detection;
-use crate::ledger::{Crash, Stop, Waiting};
+use crate::ledger::{Crash, Stop, Tries, Waiting};
 
 const NOW: u64 = 1_000_000 * SECOND;
 const LIMITS: Limits = Limits { max_crashes: 5, retry_for: 60 * SECOND };
@@ -54,6 +54,10 @@ fn crash() -> Option<Crash> {
 
 fn recovering() -> Book {
     Book { generation: 1, crash: crash(), ..Book::default() }
+}
+
+fn waiting_for(waiting: Option<Waiting>) -> Tries {
+    Tries { waiting, ..Tries::default() }
 }
 
 fn stopping(stop: Stop) -> Book {
@@ -137,7 +141,7 @@ fn after_a_death_the_next_is_started() {
         [Command::FailStart { next, detection, asks }]
     };
     let check = |unproductive, death, expected, commands: &[Command]| {
-        let book = Book { unproductive, ..recovering() };
+        let book = Book { tries: Tries { unproductive, ..Tries::default() }, ..recovering() };
         check(RECOVERING, book, fenced(death), expected, commands)
     };
     check(0, death(Next::Anew), RECOVERING, &[Command::Launch]);
@@ -187,9 +191,9 @@ fn starts_that_fail_are_made_again_until_patience_is_over() {
         (tried(9, long_ago), other, launch()),
     ] {
         let tries = before.as_ref().map_or(0, |row: &Waiting| row.tries);
-        let book = Book { waiting: before, ..recovering() };
+        let book = Book { tries: waiting_for(before), ..recovering() };
         let book = check(RECOVERING, book, Event::StartFailed(failure), phase, &commands);
-        let row = book.waiting.expect("a row");
+        let row = book.tries.waiting.expect("a row");
         assert_eq!((row.tries, row.over_ns, &*row.why), (tries + 1, 0, "it exited"));
         let until = life(phase).next_start();
         assert_eq!(row.lasts(), until.is_some() || matches!(commands[0], Command::GiveUp(_)));
@@ -200,10 +204,10 @@ fn starts_that_fail_are_made_again_until_patience_is_over() {
 fn trouble_that_comes_back_soon_is_the_same() {
     for (over, tries) in [(NOW - SECOND, 5), (NOW - 3600 * SECOND, 1)] {
         let before = Waiting { tries: 4, since_ns: SINCE, over_ns: over, ..Waiting::default() };
-        let book = Book { waiting: Some(before), ..recovering() };
+        let book = Book { tries: waiting_for(Some(before)), ..recovering() };
         let mut book = book;
         life(RECOVERING).on(&mut book, Event::StartFailed(failure(Next::Later)));
-        assert_eq!(book.waiting.map(|row| row.tries), Some(tries));
+        assert_eq!(book.tries.waiting.map(|row| row.tries), Some(tries));
     }
 }
 
@@ -222,7 +226,7 @@ fn what_cannot_be_started_at_first_is_not_tried_again_unless_that_passes() {
 
 #[test]
 fn a_start_that_is_waited_for_can_be_had_now() {
-    let waiting = || Book { waiting: row(), ..recovering() };
+    let waiting = || Book { tries: waiting_for(row()), ..recovering() };
     let now = Event::Hurried { now: NOW };
     let set = [Command::Set(Due::Launch, NOW)];
     check(WAITING, waiting(), now.clone(), Phase::Waiting { until: NOW }, &set);
@@ -239,7 +243,7 @@ fn a_start_that_is_waited_for_can_be_had_now() {
 fn nobody_waits_for_a_daemon_of_a_mount_that_has_gone() {
     let gone = |keeps_epochs| Event::MountGone { keeps_epochs };
     let exit = Some(Exit::Code(5));
-    let waiting = Book { waiting: row(), last_exit: exit, ..recovering() };
+    let waiting = Book { tries: waiting_for(row()), last_exit: exit, ..recovering() };
     let finish = [Command::Cancel(Due::Launch), Command::Finish { code: 5 }];
     check(WAITING, waiting, gone(false), WAITING, &finish);
     check(RECOVERING, recovering(), gone(false), RECOVERING, &[Command::Stop]);
@@ -289,7 +293,7 @@ fn the_daemon_is_told_once_and_when_it_may_end() {
 
 #[test]
 fn nobody_is_told_where_a_start_is_waited_for() {
-    let waiting = Book { waiting: row(), crash: crash(), ..stopping(ASKED) };
+    let waiting = Book { tries: waiting_for(row()), crash: crash(), ..stopping(ASKED) };
     let force = [Command::Cancel(Due::Launch), Command::Force];
     check(WAITING, waiting, Event::StopPursued(INPUT), RECOVERING, &force);
     // A start that is put off for some milliseconds comes, and is told.
@@ -379,7 +383,7 @@ fn nothing_comes_after_the_end() {
         Event::StopPursued(INPUT),
         Event::Stores { now: NOW, still: false },
     ] {
-        let book = Book { waiting: row(), ..stopping(Stop { at_once: true, ..ASKED }) };
+        let book = Book { tries: waiting_for(row()), ..stopping(Stop { at_once: true, ..ASKED }) };
         let after = check(ENDED, book.clone(), event, ENDED, &[]);
         assert_eq!(after, book);
     }
@@ -388,9 +392,7 @@ fn nothing_comes_after_the_end() {
 #[test]
 fn a_crash_loop_has_limits_of_three_kinds() {
     let book = |unproductive, idle, outside_since| Book {
-        unproductive,
-        idle,
-        outside_since,
+        tries: Tries { unproductive, idle, outside_since, ..Tries::default() },
         ..Book::default()
     };
     let is_loop = |limits, book| Lifecycle { phase: RECOVERING, limits }.is_crash_loop(&book, NOW);

@@ -15,8 +15,7 @@ impl Kept {
     /// The ledger in `file`, and what an earlier supervisor has written there.
     pub fn open(file: OwnedFd) -> (Self, Option<Book>) {
         let (ledger, book) = Ledger::open(file);
-        let blackouts =
-            book.as_ref().map(|book| Blackouts::from_pairs(&book.blackouts, book.last_blackout_us));
+        let blackouts = book.as_ref().map(|book| book.tally.blackouts());
         let blackouts = blackouts.unwrap_or_else(|| Blackouts::from_pairs(&[], 0));
         (Self { ledger, blackouts }, book)
     }
@@ -24,7 +23,7 @@ impl Kept {
     /// Writes the book down. A failure is told and survived: it costs statistics, and only if the
     /// supervisor dies too.
     pub fn write(&mut self, book: &mut Book) {
-        book.blackouts = self.blackouts.pairs();
+        book.tally.keep_blackouts(&self.blackouts);
         if let Err(error) = self.ledger.write(book) {
             tracing::warn!("{error}");
         }
