@@ -227,6 +227,14 @@ study: setup build ## Fault studies after Re-FUSE and Membrane, into docs/fault-
 	@scripts/guarded $(RELEASE)/belay-bench restart --out $(STUDY_OUT) $(if $(STUDY_FIXTURES),--fixtures $(STUDY_FIXTURES))
 	@scripts/fault-study $(STUDY_OUT)
 
+.PHONY: study-relay
+study-relay: setup build ## The controlled faults on daemons that the relay holds, into docs/relay-study.md
+	@scripts/setup-zoo
+	@mkdir -p $(STUDY_OUT)/relay
+	@scripts/guarded $(RELEASE)/belay-chaos study controlled --no-verdict --columns bare,belay --signals KILL \
+	  --fixtures fuser-musl,go-fuse-cgo,go-fuse-static,gocryptfs --out $(STUDY_OUT)/relay
+	cp $(STUDY_OUT)/relay/controlled.md docs/relay-study.md
+
 .PHONY: study-short
 study-short:
 	@scripts/guarded $(CHECKED)/belay-chaos study controlled --columns belay --fixtures $(TEST_STUDY_FIXTURES) --ops $(TEST_STUDY_OPS) \
