@@ -8,10 +8,13 @@ use belay_effects::journal::before_write;
 use belay_effects::probe::{File, PRESENT, Probed};
 use libc::c_int;
 
-/// What is to be known before a call: one or two more system calls, for calls that are rare or make something.
-pub(super) fn before(call: &Call<'_>) -> u64 {
+/// What is to be known before a call: one or two more system calls, for calls that are rare or make something. `asked`: from where on
+/// the request is to change the file ([`super::tag::Tag`]).
+pub(super) fn before(call: &Call<'_>, asked: u64) -> u64 {
     match (call.kind, call.about) {
         (Kind::Append | Kind::Shift, About::File(fd)) => of_file(fd).map_or(0, |file| file.size),
+        // Who writes what was asked for fills up no block before that: it matters to nobody how long the file is.
+        (Kind::WriteAt, About::Offset(_, offset)) if offset >= asked => before_write(offset, 0, 0),
         (Kind::WriteAt, About::Offset(fd, offset)) => {
             before_write(offset, call.length, of_file(fd).map_or(0, |file| file.size))
         }

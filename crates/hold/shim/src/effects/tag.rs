@@ -39,6 +39,8 @@ pub(crate) struct Tag {
     pub(crate) acted: bool,
     /// It is a CREATE with O_APPEND.
     pub(crate) appends: bool,
+    /// From where on a WRITE is to change the file; `u64::MAX` of a SETATTR, of which that is not known here; 0 of all others.
+    pub(crate) asked: u64,
 }
 
 impl Tag {
@@ -50,6 +52,7 @@ impl Tag {
         shared: false,
         acted: false,
         appends: false,
+        asked: 0,
     };
 }
 

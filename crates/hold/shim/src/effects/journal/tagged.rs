@@ -6,9 +6,13 @@ use crate::shim::Shim;
 use belay_effects::area::Tally;
 use belay_effects::{Cursor, Kind};
 use belay_recorder::Slot;
-use belay_wire::CHANGES;
-use belay_wire::Opcode;
+use belay_wire::abi::{InHeader, WriteIn};
+use belay_wire::{CHANGES, Opcode};
+use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Where in the message of a WRITE its offset is.
+const WRITE_OFFSET: usize = size_of::<InHeader>() + offset_of!(WriteIn, offset);
 
 impl Shim {
     /// The calling thread is about to give a request to the daemon.
@@ -39,7 +43,12 @@ impl Shim {
             log.mark_opaque(unique);
         }
         let appends = opcode == Opcode::CREATE && asks_for(libc::O_APPEND);
-        tag::set(Tag { unique, slot, opcode: opcode.0, state, appends, ..Tag::IDLE });
+        let asked = match opcode {
+            Opcode::WRITE => belay_wire::get_u64(message, WRITE_OFFSET).unwrap_or(u64::MAX),
+            Opcode::SETATTR => u64::MAX,
+            _ => 0,
+        };
+        tag::set(Tag { unique, slot, opcode: opcode.0, state, appends, asked, ..Tag::IDLE });
     }
 
     /// The daemon has answered `unique`, by an error or not. `Some` is the error that its caller gets instead.
