@@ -21,6 +21,8 @@ pub fn follow_up_to(
     if path.is_empty() {
         return None;
     }
+    // As the kernel has it: what ends so is a folder, whatever the call says of links.
+    let follow = follow || path.ends_with(b"/") || path.ends_with(b"/.");
     let mut at = if path.starts_with(b"/") { Vec::new() } else { directory(start()?)? };
     let mut names: VecDeque<Vec<u8>> = split(path).collect();
     let mut links = 0;

@@ -126,11 +126,13 @@ fn follow(
             };
             let thread = Pid::from_raw(process);
             let Some(how) = How::of(status) else {
-                match (&tracing, &mut leading) {
-                    (Some(tracing), _) => tracing.stopped(thread, status),
-                    (_, Some(leading)) => {
-                        leading.stopped(thread, status, life.mounted.load(Relaxed));
+                // Who was led once may be traced still: what is under way for its threads comes first.
+                match (&mut leading, &tracing) {
+                    (Some(leading), tracing) => {
+                        let over = life.mounted.load(Relaxed);
+                        leading.stopped(thread, status, over, tracing.as_ref());
                     }
+                    (None, Some(tracing)) => tracing.stopped(thread, status),
                     (None, None) => {}
                 }
                 continue;

@@ -115,13 +115,17 @@ impl Tracing {
 
     /// The thread has stopped, at a call or elsewhere.
     pub(crate) fn stopped(&self, thread: Pid, status: WaitStatus) {
-        self.answer(thread);
-        let goes_on = if self.begun.elapsed() > TRACED { GoesOn::Free } else { GoesOn::ToNextCall };
+        let goes_on = self.answers(thread);
         belay_sys::go_on(thread.as_raw(), goes_on, signal_before(status.as_raw()));
     }
 
+    /// Gives a thread that has stopped its answer, if that is due, and says how far it goes on.
+    pub(crate) fn answers(&self, thread: Pid) -> GoesOn {
+        self.answer(thread);
+        if self.begun.elapsed() > TRACED { GoesOn::Free } else { GoesOn::ToNextCall }
+    }
+
     /// Gives ENODEV to a thread whose read of the device has come to the end.
-    #[cfg(target_arch = "x86_64")]
     fn answer(&self, thread: Pid) {
         // A call that came to its end as its thread was interrupted stops elsewhere.
         if stopped_at(thread) == Some(At::Begin) {
@@ -136,15 +140,10 @@ impl Tracing {
     }
 
     /// Whether that descriptor of the thread is the daemon's end of the device.
-    #[cfg(target_arch = "x86_64")]
     fn is_device(&self, thread: Pid, number: u64) -> bool {
         let link = std::fs::read_link(format!("/proc/{thread}/fd/{number}"));
         link.is_ok_and(|link| link.as_os_str() == &*self.device)
     }
-
-    /// Elsewhere a call's result stands where its descriptor was: the end of a socket has to do.
-    #[cfg(not(target_arch = "x86_64"))]
-    fn answer(&self, _thread: Pid) {}
 }
 
 #[cfg(test)]

@@ -2,11 +2,15 @@
 //! would look at the held mount. From then on it is not traced any more, and costs nothing.
 //!
 //! The other path needs a place in the memory of the daemon, and what is below its stack may be somebody's: Go has many stacks in one
-//! piece of memory. So the thread first makes another call in the place of its own, one for a page; then the call itself, with the path
-//! in that page; and at its end the register that had the path has it again. The page stays. There are few such calls in a life.
+//! piece of memory. So a thread that has none first makes another call in the place of its own, one for a page; then the call itself,
+//! with the path in that page; and at its end the register that had the path has it again. The page stays, for its next such call.
 //!
-//! Invariant: all of this is done by the one thread that waits for the daemon, as a tracer has to.
+//! Where a path leads is looked for by another thread (`finding.rs`): it may lead over file systems whose servers do not answer.
+//!
+//! Invariant: all else is done by the one thread that waits for the daemon, as a tracer has to.
 
+use crate::ending::{Tracing, signal_before};
+use crate::finding::Finder;
 use crate::registers::{At, Registers, stopped_at};
 use crate::standin::{Named, Paths};
 use belay_sys::GoesOn;
@@ -19,10 +23,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A page of the daemon's: no path is longer.
+/// A page of the daemon's. A path that does not fit into it is left to the kernel, which takes none as long.
 const PAGE: u64 = 4096;
-/// So many calls are led elsewhere, and no more: what asks without end is to wait.
-const MOST: u32 = 10_000;
 
 /// What is under way for a thread.
 #[derive(Debug)]
@@ -38,26 +40,44 @@ enum Step {
 /// The tracing of a daemon that has not mounted yet.
 #[derive(Debug)]
 pub(crate) struct Leading {
-    paths: Paths,
+    finder: Finder,
     /// Threads that have stopped before.
     known: BTreeSet<Pid>,
     steps: BTreeMap<Pid, Step>,
-    left: u32,
+    /// The pages that threads have.
+    pages: BTreeMap<Pid, u64>,
 }
 
 impl Leading {
     pub(crate) fn new(paths: Paths) -> Self {
-        Self { paths, known: BTreeSet::new(), steps: BTreeMap::new(), left: MOST }
+        Self {
+            finder: Finder::new(paths),
+            known: BTreeSet::new(),
+            steps: BTreeMap::new(),
+            pages: BTreeMap::new(),
+        }
     }
 
     /// A thread has ended: its number may be another's.
     pub(crate) fn ended(&mut self, thread: Pid) {
         self.known.remove(&thread);
-        self.steps.remove(&thread);
+        self.forget(thread);
     }
 
-    /// The thread has stopped, at a call or elsewhere. `over`: the daemon has mounted.
-    pub(crate) fn stopped(&mut self, thread: Pid, status: WaitStatus, over: bool) {
+    /// Nothing is under way for it any more, and what it had is not there.
+    fn forget(&mut self, thread: Pid) {
+        self.steps.remove(&thread);
+        self.pages.remove(&thread);
+    }
+
+    /// The thread has stopped, at a call or elsewhere. `over`: the daemon has mounted. `tracing`: and its mount has gone.
+    pub(crate) fn stopped(
+        &mut self,
+        thread: Pid,
+        status: WaitStatus,
+        over: bool,
+        tracing: Option<&Tracing>,
+    ) {
         let new = self.known.insert(thread);
         if new {
             // Those that it starts are traced in the same way.
@@ -68,15 +88,27 @@ impl Leading {
                 | Options::PTRACE_O_TRACEEXEC;
             let _ = ptrace::setoptions(thread, options);
         }
+        if status.as_raw() >> 16 == libc::PTRACE_EVENT_EXEC {
+            // Another program, with the number of the process: whichever thread has started it is that one now.
+            self.forget(thread);
+            if let Ok(before) = ptrace::getevent(thread)
+                && let Ok(before) = i32::try_from(before)
+                && before != thread.as_raw()
+            {
+                self.ended(Pid::from_raw(before));
+            }
+        }
         if let Some(at) = stopped_at(thread) {
             self.at_call(thread, at, over);
         }
-        let goes_on = match over && !self.steps.contains_key(&thread) {
-            true => GoesOn::Free,
-            false => GoesOn::ToNextCall,
+        let goes_on = match tracing {
+            _ if self.steps.contains_key(&thread) => GoesOn::ToNextCall,
+            Some(tracing) => tracing.answers(thread),
+            None if over => GoesOn::Free,
+            None => GoesOn::ToNextCall,
         };
         // A new thread stops by a signal of the kernel's.
-        let signal = crate::ending::signal_before(status.as_raw());
+        let signal = signal_before(status.as_raw());
         let is_kernels = new && matches!(signal, libc::SIGSTOP | libc::SIGTRAP);
         belay_sys::go_on(thread.as_raw(), goes_on, if is_kernels { 0 } else { signal });
         if goes_on == GoesOn::Free {
@@ -89,7 +121,7 @@ impl Leading {
             (At::Begin, None) if !over => self.begins(thread),
             (_, None) => {}
             (At::End, Some(Step::Page(call, which, path))) => {
-                self.has_page(thread, *call, which, &path)
+                self.has_page(thread, *call, which, &path);
             }
             (At::End, Some(Step::Call { which, page, before })) => {
                 let Some(registers) = Registers::of(thread) else { return };
@@ -105,21 +137,31 @@ impl Leading {
         }
     }
 
-    /// A thread begins a call: if that leads to the mount, it asks for a page.
+    /// A thread begins a call: if that leads to the mount, it gets another path, or asks for a page for it.
     fn begins(&mut self, thread: Pid) {
         let Some(call) = Registers::of(thread) else { return };
-        let number = thread.as_raw().unsigned_abs();
         let Some(named) = Named::by(call.number()) else { return };
-        let Some(path) = self.paths.instead(number, named, &call.arguments()) else { return };
-        if self.left == 0 {
+        let number = thread.as_raw().unsigned_abs();
+        let Some(path) = self.finder.instead(number, named, call.arguments()) else { return };
+        if path.as_bytes_with_nul().len() as u64 > PAGE {
             return;
         }
-        self.left -= 1;
+        let which = named.path;
+        let text = path.as_bytes_with_nul();
+        if let Some(&page) = self.pages.get(&thread)
+            && write(thread, page, text).is_ok()
+        {
+            let before = call.arguments().get(which).copied().unwrap_or(0);
+            if call.with_argument(which, page).put(thread) {
+                self.steps.insert(thread, Step::Call { which, page, before });
+            }
+            return;
+        }
         let kept = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let page = call.with_call(libc::SYS_mmap, [0, PAGE, kept, own, u64::MAX, 0]);
         if page.put(thread) {
-            self.steps.insert(thread, Step::Page(Box::new(call), named.path, path));
+            self.steps.insert(thread, Step::Page(Box::new(call), which, path));
         }
     }
 
@@ -131,12 +173,13 @@ impl Leading {
         let page = u64::try_from(registers.result()).ok();
         match page.filter(|page| write(thread, *page, path.as_bytes_with_nul()).is_ok()) {
             Some(page) => {
+                self.pages.insert(thread, page);
                 again.with_argument(which, page).put(thread);
                 self.steps.insert(thread, Step::Call { which, page, before });
             }
-            // Without a page it makes its call as it is, and waits: once more it is not led.
+            // It is not led once more, for which it has no room: it makes its call as it is, and waits.
             None => {
-                self.left = 0;
+                self.finder.stop();
                 again.put(thread);
             }
         }

@@ -15,6 +15,7 @@
 //! | [`view`] | what the daemon sees at its mountpoint once it has mounted |
 //! | [`standin`] | what an ordinary user's successor finds at its mountpoint before that |
 //! | [`leading`], [`registers`] | how it is led there |
+//! | [`finding`] | where a path leads, if somebody answers |
 //! | [`ending`] | what the daemon sees when the mount has gone |
 //! | [`memory`] | what such a call points to |
 //! | [`passing`] | how messages come from the device to the daemon and back |
@@ -28,6 +29,7 @@
 
 mod daemon;
 mod ending;
+mod finding;
 mod fusermount;
 mod init;
 mod leading;

@@ -2,6 +2,7 @@
 //!
 //! It may change what is there at any moment: it is copied, and what is done goes by the copy.
 
+use crate::standin::told_apart;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -84,7 +85,17 @@ impl Caller {
 
     /// Where the path `text` leads for it, from the root on. The last part is not looked at: it may be the held mount.
     pub(crate) fn place(&self, text: &[u8]) -> Option<PathBuf> {
-        let text = Path::new(std::ffi::OsStr::from_bytes(text));
+        let text = told_apart(text, self.thread);
+        let text = Path::new(std::ffi::OsStr::from_bytes(&text));
+        // fusermount3 names a file that it mounts on by its descriptor.
+        let is_descriptor = |path: &Path| {
+            path.starts_with("/proc") && path.parent().is_some_and(|parent| parent.ends_with("fd"))
+        };
+        if is_descriptor(text)
+            && let Ok(file) = std::fs::read_link(text)
+        {
+            return Some(file);
+        }
         let folder = std::fs::read_link(format!("/proc/{}/cwd", self.thread)).ok()?;
         let path: PathBuf = folder.join(text).components().collect();
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

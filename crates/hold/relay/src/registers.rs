@@ -1,10 +1,13 @@
 //! The registers of a traced thread, as far as a call of the kernel's is told by them.
 
+#[cfg(target_arch = "x86_64")]
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 /// PTRACE_SYSCALL_INFO_ENTRY, PTRACE_SYSCALL_INFO_EXIT (linux/ptrace.h).
+#[cfg(target_arch = "x86_64")]
 const ENTRY: u8 = 1;
+#[cfg(target_arch = "x86_64")]
 const EXIT: u8 = 2;
 /// AUDIT_ARCH_X86_64 (linux/audit.h): a thread may make calls of another kind, whose numbers and registers are others.
 #[cfg(target_arch = "x86_64")]
@@ -96,3 +99,48 @@ impl Registers {
         self
     }
 }
+
+/// On other machines nothing is known of them: nobody is led, and the end of a mount is that of a socket.
+#[cfg(not(target_arch = "x86_64"))]
+mod unknown {
+    use super::{At, Pid};
+
+    pub(crate) fn stopped_at(_thread: Pid) -> Option<At> {
+        None
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Registers;
+
+    impl Registers {
+        pub(crate) fn of(_thread: Pid) -> Option<Self> {
+            None
+        }
+        pub(crate) fn put(self, _thread: Pid) -> bool {
+            false
+        }
+        pub(crate) fn number(&self) -> i64 {
+            -1
+        }
+        pub(crate) fn arguments(&self) -> [u64; 6] {
+            [0; 6]
+        }
+        pub(crate) fn result(&self) -> i64 {
+            -1
+        }
+        pub(crate) fn with_result(self, _result: i64) -> Self {
+            self
+        }
+        pub(crate) fn with_argument(self, _which: usize, _value: u64) -> Self {
+            self
+        }
+        pub(crate) fn with_call(self, _number: i64, _arguments: [u64; 6]) -> Self {
+            self
+        }
+        pub(crate) fn once_more(self) -> Self {
+            self
+        }
+    }
+}
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use unknown::{Registers, stopped_at};

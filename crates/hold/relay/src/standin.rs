@@ -8,7 +8,7 @@
 
 use crate::memory::{Caller, fact};
 use belay_sys::follow_up_to;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::ffi::CString;
 use std::fs::{File, read_link};
 use std::io::{self, Write};
@@ -44,11 +44,13 @@ pub(crate) struct Named {
     unless: Option<(usize, i32)>,
     /// It is never followed.
     stays: bool,
+    /// It makes or removes the name: of the mountpoint that is for the folder that it is in to say.
+    below: bool,
 }
 
 impl Named {
     const fn at(directory: Option<usize>, path: usize) -> Self {
-        Self { directory, path, unless: None, stays: false }
+        Self { directory, path, unless: None, stays: false, below: false }
     }
 
     const fn unless(self, argument: usize, bit: i32) -> Self {
@@ -59,28 +61,56 @@ impl Named {
         Self { stays: true, ..self }
     }
 
-    /// The path that a call looks at. `None` for calls that take none, and for those that make or remove names: they concern the
-    /// folder that the mountpoint is in.
+    const fn names(self) -> Self {
+        Self { stays: true, below: true, ..self }
+    }
+
+    /// The path that a call goes to. `None` for calls that take none, and for those that take two.
     pub(crate) fn by(call: i64) -> Option<Self> {
         const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
         #[cfg(target_arch = "x86_64")]
         match call {
             libc::SYS_open => return Some(Self::at(None, 0).unless(1, libc::O_NOFOLLOW)),
             libc::SYS_stat | libc::SYS_access => return Some(Self::at(None, 0)),
-            libc::SYS_lstat | libc::SYS_readlink => return Some(Self::at(None, 0).stays()),
+            libc::SYS_lstat | libc::SYS_readlink | libc::SYS_lchown => {
+                return Some(Self::at(None, 0).stays());
+            }
+            libc::SYS_chmod | libc::SYS_chown | libc::SYS_utime | libc::SYS_utimes => {
+                return Some(Self::at(None, 0));
+            }
+            libc::SYS_futimesat => return Some(Self::at(Some(0), 1)),
+            libc::SYS_mkdir | libc::SYS_mknod | libc::SYS_unlink | libc::SYS_rmdir => {
+                return Some(Self::at(None, 0).names());
+            }
+            libc::SYS_creat => return Some(Self::at(None, 0)),
             _ => {}
         }
         Some(match call {
             libc::SYS_openat => Self::at(Some(0), 1).unless(2, libc::O_NOFOLLOW),
-            libc::SYS_openat2 | libc::SYS_faccessat => Self::at(Some(0), 1),
-            libc::SYS_newfstatat | libc::SYS_faccessat2 => Self::at(Some(0), 1).unless(3, NOFOLLOW),
+            libc::SYS_openat2 | libc::SYS_faccessat | libc::SYS_fchmodat => Self::at(Some(0), 1),
+            libc::SYS_newfstatat | libc::SYS_faccessat2 | libc::SYS_utimensat => {
+                Self::at(Some(0), 1).unless(3, NOFOLLOW)
+            }
+            libc::SYS_fchownat => Self::at(Some(0), 1).unless(4, NOFOLLOW),
+            libc::SYS_mkdirat | libc::SYS_mknodat | libc::SYS_unlinkat => {
+                Self::at(Some(0), 1).names()
+            }
             libc::SYS_statx | libc::SYS_open_tree => Self::at(Some(0), 1).unless(2, NOFOLLOW),
             libc::SYS_name_to_handle_at => Self::at(Some(0), 1),
             libc::SYS_readlinkat => Self::at(Some(0), 1).stays(),
-            libc::SYS_chdir | libc::SYS_statfs | libc::SYS_getxattr | libc::SYS_listxattr => {
-                Self::at(None, 0)
-            }
-            libc::SYS_lgetxattr | libc::SYS_llistxattr => Self::at(None, 0).stays(),
+            libc::SYS_chdir
+            | libc::SYS_chroot
+            | libc::SYS_execve
+            | libc::SYS_statfs
+            | libc::SYS_truncate
+            | libc::SYS_getxattr
+            | libc::SYS_setxattr
+            | libc::SYS_removexattr
+            | libc::SYS_listxattr => Self::at(None, 0),
+            libc::SYS_lgetxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_lremovexattr
+            | libc::SYS_llistxattr => Self::at(None, 0).stays(),
             libc::SYS_inotify_add_watch => Self::at(None, 1),
             _ => return None,
         })
@@ -105,8 +135,13 @@ impl Paths {
         let mountpoint = standin.mountpoint.as_os_str().as_bytes().to_vec();
         let table = |name: &str, column: usize| -> io::Result<File> {
             let table = std::fs::read(format!("/proc/self/{name}"))?;
-            let mut file = File::from(memfd_create(c"belay-mounts", MemfdFlags::CLOEXEC)?);
+            let mut file = File::from(memfd_create(
+                c"belay-mounts",
+                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+            )?);
             file.write_all(&without(&table, column, &mountpoint))?;
+            let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+            fcntl_add_seals(&file, all)?;
             Ok(file)
         };
         let tables = [table("mounts", 1)?, table("mountinfo", 4)?];
@@ -132,16 +167,20 @@ impl Paths {
         let text = told_apart(text.as_bytes(), thread);
         let path = follow_up_to(&self.mountpoint, &text, follow, start)?;
         if let Some(below) = below(&self.mountpoint, &path) {
+            if named.below && below.is_empty() {
+                return None;
+            }
             return CString::new([&*self.instead, below].concat()).ok();
         }
-        let table = self.tables.get(table_in(&path)?)?;
+        // Who looks at the link itself is to see that.
+        let table = self.tables.get(table_in(&path).filter(|_| follow)?)?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), table.as_raw_fd());
         CString::new(path).ok()
     }
 }
 
 /// A path with the thread's own part of /proc where it says `self`: here that is another process.
-fn told_apart(path: &[u8], thread: u32) -> Vec<u8> {
+pub(crate) fn told_apart(path: &[u8], thread: u32) -> Vec<u8> {
     for own in [&b"/proc/self"[..], b"/proc/thread-self"] {
         if let Some(rest) = path.strip_prefix(own)
             && (rest.is_empty() || rest.starts_with(b"/"))
@@ -252,6 +291,11 @@ mod tests {
             File::open(path).expect("it is there").read_to_string(&mut text).expect("text");
             assert!(text.contains(" / "), "{text}");
         }
-        assert_eq!(Named::by(libc::SYS_mkdirat), None);
+        assert_eq!(led(libc::SYS_mkdirat, &at("mnt"), 0), None);
+        let below = led(libc::SYS_mkdirat, &at("mnt/x"), 0);
+        assert_eq!(below, Some(format!("/proc/{own}/fd/9/./x")));
+        assert_eq!(led(libc::SYS_readlinkat, &at("link/"), 0), here, "that is no link");
+        assert_eq!(led(libc::SYS_readlinkat, "/proc/self/mounts", 0), None);
+        assert_eq!(Named::by(libc::SYS_renameat2), None);
     }
 }

@@ -71,7 +71,8 @@ impl Shim {
                 }
             }
         }
-        let head = Head { kind: call.kind as u32, digest: call.digest, before: before(call, tag.asked) };
+        let head =
+            Head { kind: call.kind as u32, digest: call.digest, before: before(call, tag.asked) };
         let entry = log.append(&head, &[]);
         drop(turn);
         if entry.is_none() {
