@@ -207,6 +207,13 @@ bench: setup build ## Cost, memory and blackout against the bare daemon, into do
 	@scripts/guarded $(RELEASE)/belay-bench recovery --out $(BENCH_OUT) $(RECOVERY_FLAGS)
 	$(RELEASE)/belay-bench report --in $(BENCH_OUT) --out docs
 
+.PHONY: bench-relay
+bench-relay: setup build ## What the relay costs, against the bare daemons, into docs/benchmarks/relay
+	@scripts/setup-zoo
+	@mkdir -p $(BENCH_OUT)/relay
+	@scripts/guarded $(RELEASE)/belay-bench cost --out $(BENCH_OUT)/relay --fixtures fuser-musl,go-fuse-static --threads 1 $(BENCH_FLAGS)
+	$(RELEASE)/belay-bench report --in $(BENCH_OUT)/relay --out $(BENCH_OUT)/relay
+
 .PHONY: suites
 suites: setup build ## pjdfstest and fsx, held under fire against bare, test by test (FIXTURES, SUITE_FLAGS)
 	@scripts/guarded $(RELEASE)/belay-chaos suite --suite pjdfstest $(if $(FIXTURES),--fixtures $(FIXTURES)) $(SUITE_FLAGS)
