@@ -23,7 +23,7 @@ use crate::folder::Folder;
 use crate::fusermount::may_mount;
 use crate::mounts::way::root_of;
 use crate::mounts::{Mount, parse_table};
-use crate::process::descendants;
+use crate::process::{OURS, descendants};
 use crate::unmount::detach;
 use remounts::{Missed, Remounts, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -112,7 +112,7 @@ impl Mirror {
 }
 
 fn name_of(pid: u32) -> Option<Name> {
-    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
+    OURS.at(pid, move || fs::read_link(format!("/proc/{pid}/ns/mnt")))?.ok()
 }
 
 fn own_name() -> Option<Name> {

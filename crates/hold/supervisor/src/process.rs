@@ -1,10 +1,11 @@
 //! Processes: how they ended, who descends from whom, and which of them serves a recorder.
 
 mod exit;
+mod looks;
 pub use exit::{Exit, Exited, ended_child, parse_signal, reap, signal_name};
+pub(crate) use looks::Looks;
 
 use crate::error::passes;
-use crate::threads::Bounded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -12,13 +13,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a descriptor for a process is waited for.
 const LACK: Duration = Duration::from_secs(2);
-/// How long it is waited for what is said of its memory.
-const MEMORY: Duration = Duration::from_secs(1);
+/// Looks at the processes of this mount: its daemon, and what that has started.
+pub(crate) static OURS: Looks = Looks::new();
 
 fn pid_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
@@ -226,7 +227,7 @@ impl Thread {
 /// The threads of process `pid`. Those that go meanwhile do not count.
 fn threads(pid: u32) -> Vec<Thread> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| Thread::read(&stat_in(&task.path().join("stat"))?)).collect()
+    tasks.filter_map(|task| Thread::read(&stat_in(pid, task.path().join("stat"))?)).collect()
 }
 
 /// What the kernel says of process `pid` under that name, `TracerPid:`, in /proc/PID/status.
@@ -264,11 +265,11 @@ pub fn is_frozen(pid: u32) -> bool {
 
 /// What the kernel says of process `pid`, from its state on.
 fn stat(pid: u32) -> Option<String> {
-    stat_in(Path::new(&format!("/proc/{pid}/stat")))
+    stat_in(pid, format!("/proc/{pid}/stat").into())
 }
 
-fn stat_in(file: &Path) -> Option<String> {
-    let stat = fs::read(file).ok()?;
+fn stat_in(pid: u32, file: PathBuf) -> Option<String> {
+    let stat = OURS.at(pid, move || fs::read(file))?.ok()?;
     // The name, in brackets, may have anything in it.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
@@ -281,13 +282,14 @@ pub fn may_look_anywhere() -> bool {
 }
 
 /// Reads what `/proc` tells of a process's memory: files of it, such as `maps`, in this order. The kernel reads them under
-/// locks of that process, which may be held for long: by a thread in a page fault on a file whose server does not answer, and
-/// another that waits for that. So this has a limit, and gives `TimedOut` then.
+/// locks of that process, which may be held for long: by an exec (see [`Looks`]), or by a thread in a page fault on a file whose
+/// server does not answer, and another that waits for that. So this has a limit, and gives `TimedOut` then.
 ///
 /// # Errors
 /// Those of reading them.
 pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Result<[Vec<u8>; N]> {
-    static READERS: Bounded = Bounded::new();
+    // Whose memory cannot be looked at may tell all else.
+    static MEMORY: Looks = Looks::new();
     let read = move || {
         let mut found = [const { Vec::new() }; N];
         for (name, into) in names.iter().zip(&mut found) {
@@ -296,7 +298,7 @@ pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Resu
         Ok(found)
     };
     let silent = || Err(io::ErrorKind::TimedOut.into());
-    READERS.within(MEMORY, "memory", read).unwrap_or_else(silent)
+    MEMORY.at(pid, read).unwrap_or_else(silent)
 }
 
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and

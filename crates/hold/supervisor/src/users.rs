@@ -1,11 +1,13 @@
 //! Who uses a mount: found without touching it, since its daemon may be dead, or hang.
 //!
 //! What may wait for that daemon is left alone: the memory of a process (its command line, environment and maps), since a page
-//! fault on the mount may hold its lock, so that a file that is mapped and closed is not seen. `comm` and the links of /proc
-//! are in the kernel's own memory. Where such a link leads to is looked at through a descriptor that is for nothing but looking
-//! (`O_PATH`), and of that only the number of its file system is asked for, which FUSE answers by itself.
+//! fault on the mount may hold its lock, so that a file that is mapped and closed is not seen. The links of /proc are in the
+//! kernel's own memory, and wait for an exec alone, so they are looked at with a limit ([`Looks`]). Where such a link leads to is
+//! looked at through a descriptor that is for nothing but looking (`O_PATH`), and of that only the number of its file system is
+//! asked for, which FUSE answers by itself.
 
 use crate::mounts;
+use crate::process::Looks;
 use crate::status::Status;
 use crate::text::escaped;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
@@ -16,6 +18,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Looks at all processes of this machine. Whose exec waits is not to keep those of this mount from being looked at.
+static ALL: Looks = Looks::new();
 /// Things of one process that are named.
 const THINGS: usize = 3;
 
@@ -24,7 +28,7 @@ const THINGS: usize = 3;
 pub struct Users {
     /// Those who do.
     pub found: Vec<User>,
-    /// Processes that this user may not look at.
+    /// Processes that this user may not look at, or that are in an exec which waits for a file system.
     pub hidden: usize,
 }
 
@@ -124,10 +128,10 @@ pub fn of_unmounted(device: &str) -> Users {
     let mut users = of_in(device, &table);
     let left = table.iter().filter(|mount| mount.device == device);
     users.found.extend(left.map(|m| User::Mount(escaped(OsStr::from_bytes(&m.mountpoint)))));
-    let mut seen = BTreeSet::from_iter(namespace("self"));
+    let mut seen = BTreeSet::from_iter(own_namespace());
     for pid in pids() {
         // A mount table is in the kernel's memory, and no daemon is asked for it.
-        let is_new = namespace(&pid.to_string()).is_some_and(|name| seen.insert(name));
+        let is_new = namespace(pid).is_some_and(|name| seen.insert(name));
         let table = || fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         if is_new && mounts::parse_table(&table()).iter().any(|mount| mount.device == device) {
             users.found.push(User::Namespace { pid, name: name(pid) });
@@ -139,18 +143,22 @@ pub fn of_unmounted(device: &str) -> Users {
 /// Whether a process uses the file system `device` by another mount namespace than this one: the kernel, asked to unmount, does
 /// not count that.
 pub fn is_used_elsewhere(device: &str) -> bool {
-    let (Some(device), Some(here)) = (parse(device), namespace("self")) else {
+    let (Some(device), Some(here)) = (parse(device), own_namespace()) else {
         return false;
     };
     pids().any(|pid| {
-        namespace(&pid.to_string()).is_some_and(|name| name != here)
+        namespace(pid).is_some_and(|name| name != here)
             && things(pid, device).is_some_and(|things| !things.is_empty())
     })
 }
 
 /// The name of the mount namespace of a process.
-fn namespace(pid: &str) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
+fn namespace(pid: u32) -> Option<PathBuf> {
+    ALL.at(pid, move || fs::read_link(format!("/proc/{pid}/ns/mnt")))?.ok()
+}
+
+fn own_namespace() -> Option<PathBuf> {
+    fs::read_link("/proc/self/ns/mnt").ok()
 }
 
 fn pids() -> impl Iterator<Item = u32> {
@@ -168,8 +176,12 @@ fn name(pid: u32) -> String {
     escaped(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)))
 }
 
-/// What process `pid` uses of the file system; `None` if it may not be looked at.
+/// What process `pid` uses of the file system; `None` if it may not or cannot be looked at.
 fn things(pid: u32, device: (u32, u32)) -> Option<Vec<String>> {
+    ALL.at(pid, move || things_of(pid, device)).flatten()
+}
+
+fn things_of(pid: u32, device: (u32, u32)) -> Option<Vec<String>> {
     let dir = format!("/proc/{pid}");
     let mut found = Vec::new();
     let mut look = |link: &Path, what: &str| {

@@ -269,7 +269,7 @@ fn named(users: &Users) -> String {
     match users.hidden {
         0 => {}
         hidden => text.push_str(&format!(
-            "\n  ({} of other users could not be looked at)",
+            "\n  ({} could not be looked at)",
             counted(hidden as u64, "process", "processes")
         )),
     }

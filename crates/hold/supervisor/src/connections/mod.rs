@@ -14,7 +14,7 @@ mod sftp;
 pub use finish::Finishing;
 
 use crate::look::found::FileStat;
-use crate::process::{Watched, children, descendants};
+use crate::process::{OURS, Watched, children, descendants};
 use pairs::{Asker, Peer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
@@ -82,7 +82,10 @@ impl Connections {
     ) {
         let mut seen = BTreeSet::new();
         let mut of_children = None;
-        let all = descriptors(daemon.pid);
+        let Some(all) = descriptors(daemon.pid) else {
+            self.missed = true;
+            return;
+        };
         let own = own_pairs(daemon.pid, &all);
         let mut wanted = Vec::new();
         for (number, kind, inode) in all {
@@ -159,8 +162,12 @@ pub fn copies(process: BorrowedFd<'_>, pid: u32, wanted: &[Wanted]) -> Vec<(u64,
     wanted.iter().filter_map(copy).collect()
 }
 
-/// The sockets and pipes among a process's descriptors.
-fn descriptors(pid: u32) -> Vec<(i32, Kind, u64)> {
+/// The sockets and pipes among a process's descriptors; `None` if it cannot be looked at now.
+fn descriptors(pid: u32) -> Option<Vec<(i32, Kind, u64)>> {
+    OURS.at(pid, move || descriptors_of(pid))
+}
+
+fn descriptors_of(pid: u32) -> Vec<(i32, Kind, u64)> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     entries
         .flatten()
@@ -189,7 +196,7 @@ fn own_pairs(pid: u32, all: &[(i32, Kind, u64)]) -> BTreeSet<u64> {
     let mut of_others = None;
     let mut others = || {
         let found = descendants(&[pid], &[]);
-        found.into_iter().flat_map(descriptors).map(|(_, _, inode)| inode).collect()
+        found.into_iter().filter_map(descriptors).flatten().map(|(_, _, inode)| inode).collect()
     };
     let mut is_own = |inode: &u64| match asker.peer(*inode) {
         Peer::Inode(peer) => {
@@ -207,7 +214,7 @@ fn has_descriptors(pid: u32) -> bool {
 }
 
 fn pipes_of(pids: &[u32]) -> BTreeSet<u64> {
-    let all = pids.iter().flat_map(|pid| descriptors(*pid));
+    let all = pids.iter().filter_map(|pid| descriptors(*pid)).flatten();
     all.filter(|(number, kind, _)| *kind == Kind::Pipe && *number != 2)
         .map(|(_, _, inode)| inode)
         .collect()

@@ -8,7 +8,7 @@ use super::quell::Quell;
 use crate::connections::{Connections, Finishing, copies};
 use crate::fusermount::is_helper;
 use crate::lineage::Lineage;
-use crate::process::{Watched, descendants, is_over, may_look_anywhere};
+use crate::process::{OURS, Watched, descendants, is_over, may_look_anywhere};
 use crate::threads;
 use rustix::fd::AsFd;
 use std::sync::mpsc::channel;
@@ -145,7 +145,11 @@ impl Supervisor {
             self.late.refresh(daemon, |wanted| match may_look_anywhere() {
                 true => scouts.copies(daemon, wanted),
                 // Only an ancestor may copy them then (Yama). The daemon has no other rights than this process.
-                false => Some(copies(daemon.as_fd(), daemon.pid, wanted)),
+                false => {
+                    let (process, wanted) = (daemon.try_clone()?, wanted.to_vec());
+                    let copy = move || copies(process.as_fd(), process.pid, &wanted);
+                    OURS.at(daemon.pid, copy)
+                }
             });
         }
         self.control().set_held(self.book.generation);
