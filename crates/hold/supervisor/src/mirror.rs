@@ -112,7 +112,7 @@ impl Mirror {
 }
 
 fn name_of(pid: u32) -> Option<Name> {
-    OURS.at(pid, move || fs::read_link(format!("/proc/{pid}/ns/mnt")))?.ok()
+    OURS.at(pid, move || fs::read_link(format!("/proc/{pid}/ns/mnt"))).ok()?.ok()
 }
 
 fn own_name() -> Option<Name> {

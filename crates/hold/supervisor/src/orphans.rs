@@ -134,7 +134,9 @@ fn server(mount: &MountFact) -> Option<u32> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let have: Vec<u32> = pids.filter(|pid| mounts::serves(*pid, &mount.device)).collect();
     let below: Vec<u32> = have.iter().flat_map(|pid| children(*pid)).collect();
-    have.into_iter().filter(|pid| !below.contains(pid)).max_by_key(|pid| started(*pid))
+    have.into_iter()
+        .filter(|pid| !below.contains(pid))
+        .max_by_key(|pid| started(*pid).ok().flatten())
 }
 
 /// What a mount says when it is asked for something.

@@ -1,9 +1,9 @@
 //! Processes: how they ended, who descends from whom, and which of them serves a recorder.
 
 mod exit;
-mod looks;
+mod readers;
 pub use exit::{Exit, Exited, ended_child, parse_signal, reap, signal_name};
-pub(crate) use looks::Looks;
+pub(crate) use readers::Readers;
 
 use crate::error::passes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,13 +13,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a descriptor for a process is waited for.
 const LACK: Duration = Duration::from_secs(2);
-/// Looks at the processes of this mount: its daemon, and what that has started.
-pub(crate) static OURS: Looks = Looks::new();
+/// Readers of the processes of this mount: its daemon, and what that has started.
+pub(crate) static OURS: Readers = Readers::new();
 
 fn pid_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
@@ -155,21 +155,25 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
 
-/// When process `pid` was started, in clock ticks since the system's start: with its number, that names a process for ever.
-pub fn started(pid: u32) -> Option<u64> {
-    stat(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+/// When process `pid` was started, in clock ticks since the system's start: with its number, that names a process for ever. `None` if
+/// there is no such process.
+///
+/// # Errors
+/// If that cannot be seen now.
+pub fn started(pid: u32) -> io::Result<Option<u64>> {
+    Ok(stat(pid)?.and_then(|stat| stat.split_ascii_whitespace().nth(19)?.parse().ok()))
 }
 
 /// Whether process `pid` is stopped (SIGSTOP and the like): none of its threads runs, and each stands where the signal has met it.
 pub fn is_stopped(pid: u32) -> bool {
-    stat(pid).is_some_and(|stat| stat.trim_start().starts_with('T'))
+    stat(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.trim_start().starts_with('T')))
 }
 
 /// Whether no thread of process `pid` ever runs again, though the process may stay: a signal has killed it, and its core is being
 /// written, or somebody who traces it does not let go of it. One that exits by itself is waited for.
 pub fn is_over(pid: u32) -> bool {
     // Most are told by one look.
-    let first = stat(pid).and_then(|stat| Thread::read(&stat));
+    let first = stat(pid).ok().flatten().and_then(|stat| Thread::read(&stat));
     if !first.is_some_and(|thread| thread.is_over()) {
         return false;
     }
@@ -187,7 +191,7 @@ pub fn is_kept(pid: u32) -> bool {
 
 /// How a process ends that is over, as far as the kernel tells it before.
 pub fn end_of(pid: u32) -> Option<Exit> {
-    let status: i32 = stat(pid)?.split_ascii_whitespace().nth(49)?.parse().ok()?;
+    let status: i32 = stat(pid).ok()??.split_ascii_whitespace().nth(49)?.parse().ok()?;
     match (status & 0x7f, status >> 8 & 0xff) {
         // Or it is not told to this user.
         (0, 0) => None,
@@ -224,10 +228,13 @@ impl Thread {
     }
 }
 
-/// The threads of process `pid`. Those that go meanwhile do not count.
+/// The threads of process `pid`. Those that go meanwhile do not count. None if they cannot be seen now.
 fn threads(pid: u32) -> Vec<Thread> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| Thread::read(&stat_in(pid, task.path().join("stat"))?)).collect()
+    let read = move || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| Thread::read(&stat_in(&task.path().join("stat"))?)).collect()
+    };
+    OURS.at(pid, read).unwrap_or_default()
 }
 
 /// What the kernel says of process `pid` under that name, `TracerPid:`, in /proc/PID/status.
@@ -263,13 +270,13 @@ pub fn is_frozen(pid: u32) -> bool {
     group.is_some_and(|group| state(group).is_ok_and(|state| state.trim() != "THAWED"))
 }
 
-/// What the kernel says of process `pid`, from its state on.
-fn stat(pid: u32) -> Option<String> {
-    stat_in(pid, format!("/proc/{pid}/stat").into())
+/// What the kernel says of process `pid`, from its state on; `None` if there is no such process. An error if it cannot be seen now.
+fn stat(pid: u32) -> io::Result<Option<String>> {
+    OURS.at(pid, move || stat_in(Path::new(&format!("/proc/{pid}/stat"))))
 }
 
-fn stat_in(pid: u32, file: PathBuf) -> Option<String> {
-    let stat = OURS.at(pid, move || fs::read(file))?.ok()?;
+fn stat_in(file: &Path) -> Option<String> {
+    let stat = fs::read(file).ok()?;
     // The name, in brackets, may have anything in it.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     String::from_utf8(stat.get(end + 1..)?.to_vec()).ok()
@@ -282,14 +289,14 @@ pub fn may_look_anywhere() -> bool {
 }
 
 /// Reads what `/proc` tells of a process's memory: files of it, such as `maps`, in this order. The kernel reads them under
-/// locks of that process, which may be held for long: by an exec (see [`Looks`]), or by a thread in a page fault on a file whose
+/// locks of that process, which may be held for long: by an exec (see [`Readers`]), or by a thread in a page fault on a file whose
 /// server does not answer, and another that waits for that. So this has a limit, and gives `TimedOut` then.
 ///
 /// # Errors
 /// Those of reading them.
 pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Result<[Vec<u8>; N]> {
     // Whose memory cannot be looked at may tell all else.
-    static MEMORY: Looks = Looks::new();
+    static MEMORY: Readers = Readers::new();
     let read = move || {
         let mut found = [const { Vec::new() }; N];
         for (name, into) in names.iter().zip(&mut found) {
@@ -297,8 +304,7 @@ pub fn of_memory<const N: usize>(pid: u32, names: [&'static str; N]) -> io::Resu
         }
         Ok(found)
     };
-    let silent = || Err(io::ErrorKind::TimedOut.into());
-    MEMORY.at(pid, read).unwrap_or_else(silent)
+    MEMORY.at(pid, read)?
 }
 
 /// Whether process `pid` maps the memory file `file`: proof that it is a daemon of this mount and
@@ -330,9 +336,9 @@ pub fn await_dying(pid: u32, limit: Duration) {
     let Some(watched) = Watched::open(pid).filter(|one| !one.is_dead() && !is_over(pid)) else {
         return;
     };
-    // Its size, which the kernel tells without a lock.
-    let size = stat(pid).and_then(|stat| stat.split_ascii_whitespace().nth(20)?.parse().ok());
-    if size.unwrap_or(0_u64) == 0 {
+    // Its size, which the kernel tells without a lock of its memory.
+    let size = |stat: String| stat.split_ascii_whitespace().nth(20)?.parse::<u64>().ok();
+    if stat(pid).ok().flatten().and_then(size).unwrap_or(0) == 0 {
         watched.wait_end(limit);
     }
 }
@@ -380,8 +386,9 @@ mod tests {
         let mapping = belay_sys::Mapping::new(file.as_fd(), 4096).expect("map");
         assert!(maps_file(me, file.as_fd()).expect("maps"));
         drop(mapping);
-        assert!(started(me).expect("stat") >= started(1).unwrap_or(0));
-        assert_eq!(started(0), None);
+        let of = |pid| started(pid).expect("it is seen");
+        assert!(of(me) >= of(1) && of(me).is_some());
+        assert_eq!(of(0), None);
         assert!(resident_bytes(me).expect("statm") > 4096);
     }
 }

@@ -63,7 +63,7 @@ pub fn unheld(pid: u32, shim: &impl AsFd) -> Option<&'static str> {
     let maps = String::from_utf8_lossy(&maps).into_owned();
     let shim = fstat(shim).ok()?.st_ino.to_string();
     // By its name: whoever serves the file is not to be asked.
-    let program = OURS.at(pid, move || fs::read_link(format!("/proc/{pid}/exe")))?.ok()?;
+    let program = OURS.at(pid, move || fs::read_link(format!("/proc/{pid}/exe"))).ok()?.ok()?;
     let program = program.to_string_lossy();
     let program = maps.lines().find(|line| line.ends_with(&*program))?;
     let program = program.split_ascii_whitespace().nth(4)?.to_owned();

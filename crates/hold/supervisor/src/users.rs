@@ -2,12 +2,12 @@
 //!
 //! What may wait for that daemon is left alone: the memory of a process (its command line, environment and maps), since a page
 //! fault on the mount may hold its lock, so that a file that is mapped and closed is not seen. The links of /proc are in the
-//! kernel's own memory, and wait for an exec alone, so they are looked at with a limit ([`Looks`]). Where such a link leads to is
+//! kernel's own memory, and wait for an exec alone, so they are read with a limit ([`Readers`]). Where such a link leads to is
 //! looked at through a descriptor that is for nothing but looking (`O_PATH`), and of that only the number of its file system is
 //! asked for, which FUSE answers by itself.
 
 use crate::mounts;
-use crate::process::Looks;
+use crate::process::Readers;
 use crate::status::Status;
 use crate::text::escaped;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
@@ -18,8 +18,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Looks at all processes of this machine. Whose exec waits is not to keep those of this mount from being looked at.
-static ALL: Looks = Looks::new();
+/// Readers of all processes of this machine. Those whose exec waits are not to keep those of this mount from being looked at.
+static ALL: Readers = Readers::new();
 /// Things of one process that are named.
 const THINGS: usize = 3;
 
@@ -146,15 +146,24 @@ pub fn is_used_elsewhere(device: &str) -> bool {
     let (Some(device), Some(here)) = (parse(device), own_namespace()) else {
         return false;
     };
-    pids().any(|pid| {
-        namespace(pid).is_some_and(|name| name != here)
-            && things(pid, device).is_some_and(|things| !things.is_empty())
-    })
+    let uses = |pid| {
+        let here = here.clone();
+        let uses = move || {
+            namespace_of(pid).is_some_and(|name| name != here)
+                && things_of(pid, device).is_some_and(|things| !things.is_empty())
+        };
+        ALL.at(pid, uses).unwrap_or(false)
+    };
+    pids().any(uses)
 }
 
 /// The name of the mount namespace of a process.
 fn namespace(pid: u32) -> Option<PathBuf> {
-    ALL.at(pid, move || fs::read_link(format!("/proc/{pid}/ns/mnt")))?.ok()
+    ALL.at(pid, move || namespace_of(pid)).ok()?
+}
+
+fn namespace_of(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
 fn own_namespace() -> Option<PathBuf> {
@@ -178,7 +187,7 @@ fn name(pid: u32) -> String {
 
 /// What process `pid` uses of the file system; `None` if it may not or cannot be looked at.
 fn things(pid: u32, device: (u32, u32)) -> Option<Vec<String>> {
-    ALL.at(pid, move || things_of(pid, device)).flatten()
+    ALL.at(pid, move || things_of(pid, device)).ok().flatten()
 }
 
 fn things_of(pid: u32, device: (u32, u32)) -> Option<Vec<String>> {

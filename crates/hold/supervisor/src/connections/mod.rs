@@ -164,7 +164,7 @@ pub fn copies(process: BorrowedFd<'_>, pid: u32, wanted: &[Wanted]) -> Vec<(u64,
 
 /// The sockets and pipes among a process's descriptors; `None` if it cannot be looked at now.
 fn descriptors(pid: u32) -> Option<Vec<(i32, Kind, u64)>> {
-    OURS.at(pid, move || descriptors_of(pid))
+    OURS.at(pid, move || descriptors_of(pid)).ok()
 }
 
 fn descriptors_of(pid: u32) -> Vec<(i32, Kind, u64)> {

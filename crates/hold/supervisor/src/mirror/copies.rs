@@ -13,7 +13,6 @@ use crate::text::OsText;
 use crate::threads;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, open};
-use rustix::io::Errno;
 use std::collections::HashSet;
 use std::io;
 use std::sync::mpsc;
@@ -72,7 +71,7 @@ fn stays(pid: u32, why: &str) {
 pub(super) fn open_own(pid: u32) -> io::Result<OwnedFd> {
     let open = |path: &str| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let theirs = OURS.at(pid, move || open(&format!("/proc/{pid}/ns/mnt")));
-    let namespace = theirs.ok_or(Errno::TIMEDOUT)??;
+    let namespace = theirs??;
     let (owner, own) = (belay_sys::owner_of(namespace.as_fd())?, open("/proc/self/ns/user")?);
     let (owner, own) = (fstat(&owner)?, fstat(&own)?);
     if (owner.st_dev, owner.st_ino) != (own.st_dev, own.st_ino) {

@@ -148,7 +148,7 @@ impl Supervisor {
                 false => {
                     let (process, wanted) = (daemon.try_clone()?, wanted.to_vec());
                     let copy = move || copies(process.as_fd(), process.pid, &wanted);
-                    OURS.at(daemon.pid, copy)
+                    OURS.at(daemon.pid, copy).ok()
                 }
             });
         }

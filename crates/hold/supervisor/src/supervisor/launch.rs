@@ -58,7 +58,7 @@ impl Supervisor {
                 tracing::debug!("generation {} is process {}", self.book.generation, watched.pid);
                 self.book.spawned = Some(watched.pid);
                 self.book.background = None;
-                self.book.life.process_started = started(watched.pid).unwrap_or(0);
+                self.book.life.process_started = started(watched.pid).ok().flatten().unwrap_or(0);
                 if let Some(crash) = &mut self.book.crash {
                     crash.spawned_ns = clock::now();
                 }

@@ -20,6 +20,7 @@ use belay_recorder::Blame;
 use belay_recorder::control::{Counter, Instant, Lease, Options};
 use rustix::io::Errno;
 use signal_hook::consts::SIGKILL;
+use std::io;
 
 impl Supervisor {
     /// The daemon crashed: start the next generation.
@@ -198,15 +199,18 @@ impl Supervisor {
             let dead = self.process().map(|watched| watched.pid);
             if lease.generation == self.book.generation && lease.pid != 0 && dead != Some(lease.pid)
             {
-                let process = Watched::find(lease.pid);
-                // One that cannot be looked at now is looked at again.
-                if process.is_err() {
-                    return false;
-                }
-                if process.ok().flatten().is_some_and(|process| self.may_serve(&process).is_some())
-                {
-                    self.follow_lease();
-                    return false;
+                let process = Watched::find(lease.pid).map_err(io::Error::from);
+                let serves = process.and_then(|process| {
+                    process.map_or(Ok(None), |process| self.may_serve(&process))
+                });
+                match serves {
+                    Ok(None) => {}
+                    Ok(Some(_)) => {
+                        self.follow_lease();
+                        return false;
+                    }
+                    // One that cannot be looked at now is looked at again.
+                    Err(_) => return false,
                 }
             }
             // A lease that makes no sense was written by a daemon gone mad: it is overwritten.

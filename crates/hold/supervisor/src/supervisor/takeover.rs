@@ -64,7 +64,7 @@ impl Supervisor {
     /// Watches a process if it lives and is a daemon of this mount.
     fn adopt(&mut self, watched: Watched) -> bool {
         let pid = watched.pid;
-        let Some(known) = self.may_serve(&watched) else {
+        let Ok(Some(known)) = self.may_serve(&watched) else {
             return false;
         };
         if let Err(error) = self.events.listen(&watched, PROCESS) {

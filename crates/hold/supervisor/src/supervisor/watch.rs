@@ -17,6 +17,7 @@ use crate::verdict::{Evidence, Verdict, decide};
 use belay_recorder::control::{Flags, InitState};
 use belay_sys::mailbox::has_mail;
 use rustix::fd::{AsFd, BorrowedFd};
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -125,8 +126,13 @@ impl Supervisor {
                 return None;
             }
         };
-        let Some(known) = self.may_serve(&watched) else {
-            return Some(lease.pid);
+        let known = match self.may_serve(&watched) {
+            Ok(Some(known)) => known,
+            Ok(None) => return Some(lease.pid),
+            Err(error) => {
+                tracing::warn!("cannot look at process {}: {error}", lease.pid);
+                return None;
+            }
         };
         if let Err(error) = self.events.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
@@ -140,10 +146,14 @@ impl Supervisor {
     /// Whether that process may hold the lease, which the daemon can write: if it lives and has the recorder in memory, and is
     /// what was started for this generation, or descends from belay and is no older than that. So belay never takes itself for
     /// the daemon, nor anybody whom a daemon has made map its memory.
-    pub(super) fn may_serve(&self, process: &Watched) -> Option<Known> {
+    ///
+    /// # Errors
+    /// If that cannot be seen now.
+    pub(super) fn may_serve(&self, process: &Watched) -> io::Result<Option<Known>> {
         let pid = process.pid;
         let belay = self.keeper.belay();
-        let known = Known { pid, started: started(pid)? };
+        let Some(started) = started(pid)? else { return Ok(None) };
+        let known = Known { pid, started };
         let begin = self.book.life.process_started;
         let was_started = self.book.spawned == Some(pid) && known.started == begin;
         // What has lost both keeper and supervisor is below neither of the next.
@@ -155,7 +165,7 @@ impl Supervisor {
         // Where that cannot be seen now, it is enough who it is.
         let maps = || maps_file(pid, self.fds.recorder.as_fd()).unwrap_or(was_started || was_known);
         let serves = ours && maps() && !process.is_dead();
-        serves.then_some(known)
+        Ok(serves.then_some(known))
     }
 
     /// Process `pid` of this generation has ended.
