@@ -17,15 +17,15 @@ const NUMBER: u32 = 0;
 const MACHINE: u32 = 4;
 const SECOND: u32 = 16 + 8;
 
-/// AUDIT_ARCH_X86_64 (linux/audit.h).
+/// The kind of this machine's system calls: AUDIT_ARCH_X86_64 (linux/audit.h).
 #[cfg(target_arch = "x86_64")]
-const THIS_MACHINE: u32 = 0xc000_003e;
-/// AUDIT_ARCH_AARCH64.
+pub const THIS_MACHINE: u32 = 0xc000_003e;
+/// The kind of this machine's system calls: AUDIT_ARCH_AARCH64.
 #[cfg(target_arch = "aarch64")]
-const THIS_MACHINE: u32 = 0xc000_00b7;
-/// AUDIT_ARCH_RISCV64.
+pub const THIS_MACHINE: u32 = 0xc000_00b7;
+/// The kind of this machine's system calls: AUDIT_ARCH_RISCV64.
 #[cfg(target_arch = "riscv64")]
-const THIS_MACHINE: u32 = 0xc000_00f3;
+pub const THIS_MACHINE: u32 = 0xc000_00f3;
 
 /// FUSE_DEV_IOC_CLONE (linux/fuse.h).
 const CLONE: u32 = 0x8004_e500;

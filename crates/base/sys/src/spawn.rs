@@ -52,7 +52,8 @@ pub struct ChildSetup {
     /// The socket through which the child sends the descriptor by which its calls are looked at ([`crate::Listener`]).
     pub watcher: Option<OwnedFd>,
     /// Have the child traced by the thread that starts it (ptrace(2)): it stops before the first instruction of its program. Where
-    /// that is not allowed it is not traced, and does not stop.
+    /// that is not allowed it is not traced, and does not stop. Limit: a signal that comes to it between that and its exec stops it
+    /// there, while whoever starts it waits for the exec.
     pub traced: bool,
 }
 

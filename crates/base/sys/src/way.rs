@@ -8,6 +8,12 @@ use std::ffi::CString;
 /// As many links as the kernel follows (MAXSYMLINKS).
 const MOST_LINKS: u32 = 40;
 
+/// The part of `path` behind the mountpoint; `None` if it is not at or below it.
+pub fn below<'a>(mountpoint: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(mountpoint)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+}
+
 /// Follows `path`, link by link, and stops to look where it enters `mountpoint`, which is absolute and free of links. What is behind
 /// that is text. `start` gives the path of the directory that relative paths begin at. `follow`: whether the last part is followed.
 ///
@@ -26,8 +32,7 @@ pub fn follow_up_to(
     let mut at = if path.starts_with(b"/") { Vec::new() } else { directory(start()?)? };
     let mut names: VecDeque<Vec<u8>> = split(path).collect();
     let mut links = 0;
-    let mut inside =
-        at.starts_with(mountpoint) && matches!(at.get(mountpoint.len()), None | Some(b'/'));
+    let mut inside = below(mountpoint, &at).is_some();
     while let Some(name) = names.pop_front() {
         if name == b".." {
             let cut = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -39,7 +44,8 @@ pub fn follow_up_to(
         at.push(b'/');
         at.extend_from_slice(&name);
         inside |= at == mountpoint;
-        if inside || (names.is_empty() && !follow) {
+        // What the mountpoint is in is no link either, and need not be asked.
+        if inside || below(&at, mountpoint).is_some() || (names.is_empty() && !follow) {
             continue;
         }
         let link = CString::new(at.as_slice()).ok()?;
@@ -74,4 +80,18 @@ fn directory(path: Vec<u8>) -> Option<Vec<u8>> {
 fn split(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let names = path.split(|byte| *byte == b'/');
     names.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_mountpoint_is_told_from_its_neighbours() {
+        for (path, rest) in
+            [("/elsewhere", None), ("/mntx", None), ("/mnt", Some("")), ("/mnt/x", Some("/x"))]
+        {
+            assert_eq!(below(b"/mnt", path.as_bytes()), rest.map(str::as_bytes), "{path}");
+        }
+    }
 }

@@ -48,13 +48,15 @@ pub(crate) fn run(daemon: &Daemon) -> io::Result<Infallible> {
         command.arg0(name);
     }
     command.args(words);
-    let leading = daemon.standin.as_ref().map(Paths::new).transpose()?.map(Leading::new);
+    // Where a call's registers are not known (`registers.rs`) nobody can be led, and nothing is traced.
+    let standin = daemon.standin.as_ref().filter(|_| cfg!(target_arch = "x86_64"));
+    let leading = standin.map(Paths::new).transpose()?.map(Leading::new);
     let setup = ChildSetup {
         blocked_signals,
         at_end_of_parent: Some(rustix::process::Signal::KILL),
         watcher: Some(theirs),
         closed: daemon.held,
-        traced: daemon.standin.is_some(),
+        traced: standin.is_some(),
         ..ChildSetup::default()
     };
     prepare_child(&mut command, setup);

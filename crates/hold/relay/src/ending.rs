@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How long the one who waits for the daemon may take until the end of the mount is told to it.
 const READY: Duration = Duration::from_secs(10);
 /// For how long the daemon is traced: it may have much to do at its end, and is slow meanwhile.
-const TRACED: Duration = Duration::from_secs(10);
+const TRACED: Duration = Duration::from_secs(10); // a test waits for longer (led.c)
 /// How often it is looked for threads that were made meanwhile.
 const LOOKS: u32 = 8;
 

@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long an answer is waited for. Whoever takes longer leads over somebody who does not answer, and not to the mount: the call
-/// is the daemon's own affair.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long an answer is waited for: so many slices, of which a standstill of the machine costs one. Whoever takes longer is taken to
+/// lead over somebody who does not answer, and not to the mount: the call is the daemon's own affair.
+const SLICES: u32 = 30;
+const SLICE: Duration = Duration::from_millis(10);
 /// So many may wait for such, and no more: then nobody is led.
 const MOST: u32 = 16;
 
@@ -61,9 +62,16 @@ impl Finder {
         }
         let (ask, answers) = self.looking.as_ref()?;
         let found = ask.send((thread, named, arguments)).ok();
-        let found = found.and_then(|()| answers.recv_timeout(PATIENCE).ok());
+        let answered = |_| answers.recv_timeout(SLICE).ok();
+        let found = found.and_then(|()| (0..SLICES).find_map(answered));
         if found.is_none() {
             self.looking = None; // it is left where it waits
+            if self.left == 0 {
+                eprintln!(
+                    "belay: {MOST} paths of the daemon's lead over file systems that do not answer: from now on it finds its own mount, \
+                     not what that covers, and may wait for itself"
+                );
+            }
         }
         found?
     }

@@ -1,6 +1,8 @@
 //! The registers of a traced thread, as far as a call of the kernel's is told by them.
 
 #[cfg(target_arch = "x86_64")]
+use belay_sys::THIS_MACHINE;
+#[cfg(target_arch = "x86_64")]
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
@@ -9,9 +11,6 @@ use nix::unistd::Pid;
 const ENTRY: u8 = 1;
 #[cfg(target_arch = "x86_64")]
 const EXIT: u8 = 2;
-/// AUDIT_ARCH_X86_64 (linux/audit.h): a thread may make calls of another kind, whose numbers and registers are others.
-#[cfg(target_arch = "x86_64")]
-const THIS_MACHINE: u32 = 0xc000_003e;
 /// How long the instruction is by which a call is made.
 #[cfg(target_arch = "x86_64")]
 const INSTRUCTION: u64 = 2;
@@ -23,7 +22,8 @@ pub(crate) enum At {
     End,
 }
 
-/// Where in a call of this machine's kind the thread has stopped, if it has.
+/// Where in a call of this machine's kind the thread has stopped, if it has. It may make calls of another kind, whose numbers and
+/// registers are others.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn stopped_at(thread: Pid) -> Option<At> {
     let info = ptrace::syscall_info(thread).ok()?;

@@ -3,12 +3,12 @@
 //! The held mount is there all the time, and such a user cannot have a mount table without it. A look at it would wait for the very
 //! daemon that looks. So paths at and below the mountpoint mean what the mount covers, or an empty folder where that is not known. And
 //! the mount table that the daemon reads is the one without that mount: rclone, for one, does not mount where it says that
-//! something is mounted. What the shim does for the daemons that it is loaded into (its `standin`) is done here for all calls of the
-//! kernel that take a path.
+//! something is mounted. What the shim does for the daemons that it is loaded into (its `standin`) is done here for the calls of the
+//! kernel that take one path (`Named::by`).
 
 use crate::memory::{Caller, fact};
-use belay_sys::follow_up_to;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use belay_sys::{below, follow_up_to, sealable_memory_file};
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use std::ffi::CString;
 use std::fs::{File, read_link};
 use std::io::{self, Write};
@@ -68,6 +68,7 @@ impl Named {
     /// The path that a call goes to. `None` for calls that take none, and for those that take two.
     pub(crate) fn by(call: i64) -> Option<Self> {
         const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+        const DONT_FOLLOW: i32 = libc::IN_DONT_FOLLOW as i32;
         #[cfg(target_arch = "x86_64")]
         match call {
             libc::SYS_open => return Some(Self::at(None, 0).unless(1, libc::O_NOFOLLOW)),
@@ -91,13 +92,13 @@ impl Named {
             libc::SYS_newfstatat | libc::SYS_faccessat2 | libc::SYS_utimensat => {
                 Self::at(Some(0), 1).unless(3, NOFOLLOW)
             }
-            libc::SYS_fchownat => Self::at(Some(0), 1).unless(4, NOFOLLOW),
+            libc::SYS_fchownat | libc::SYS_execveat => Self::at(Some(0), 1).unless(4, NOFOLLOW),
+            libc::SYS_fchmodat2 => Self::at(Some(0), 1).unless(3, NOFOLLOW),
             libc::SYS_mkdirat | libc::SYS_mknodat | libc::SYS_unlinkat => {
                 Self::at(Some(0), 1).names()
             }
             libc::SYS_statx | libc::SYS_open_tree => Self::at(Some(0), 1).unless(2, NOFOLLOW),
-            libc::SYS_name_to_handle_at => Self::at(Some(0), 1),
-            libc::SYS_readlinkat => Self::at(Some(0), 1).stays(),
+            libc::SYS_readlinkat | libc::SYS_name_to_handle_at => Self::at(Some(0), 1).stays(),
             libc::SYS_chdir
             | libc::SYS_chroot
             | libc::SYS_execve
@@ -111,7 +112,7 @@ impl Named {
             | libc::SYS_lsetxattr
             | libc::SYS_lremovexattr
             | libc::SYS_llistxattr => Self::at(None, 0).stays(),
-            libc::SYS_inotify_add_watch => Self::at(None, 1),
+            libc::SYS_inotify_add_watch => Self::at(None, 1).unless(2, DONT_FOLLOW),
             _ => return None,
         })
     }
@@ -128,17 +129,11 @@ impl Paths {
             Ok(rest) => PathBuf::from(format!("/proc/{own}")).join(rest).join("."),
             Err(_) => standin.instead.clone(),
         };
-        let mut instead = instead.into_os_string().into_vec();
-        if instead.starts_with(b"/proc/") && !instead.ends_with(b"/.") {
-            instead.extend_from_slice(b"/."); // a path forgets that part
-        }
+        let instead = instead.into_os_string().into_vec();
         let mountpoint = standin.mountpoint.as_os_str().as_bytes().to_vec();
         let table = |name: &str, column: usize| -> io::Result<File> {
             let table = std::fs::read(format!("/proc/self/{name}"))?;
-            let mut file = File::from(memfd_create(
-                c"belay-mounts",
-                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-            )?);
+            let mut file = File::from(sealable_memory_file("belay-mounts")?);
             file.write_all(&without(&table, column, &mountpoint))?;
             let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
             fcntl_add_seals(&file, all)?;
@@ -191,12 +186,6 @@ pub(crate) fn told_apart(path: &[u8], thread: u32) -> Vec<u8> {
         }
     }
     path.to_vec()
-}
-
-/// The part of `path` behind the mountpoint; `None` if it is not at or below it.
-fn below<'a>(mountpoint: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(mountpoint)?;
-    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
 /// Which mount table a path leads to: `mounts` or `mountinfo` of a process or thread.

@@ -8,6 +8,7 @@
 //! belay's. Paths are followed link by link, without ever touching the mount.
 
 use crate::shim::shim;
+use belay_sys::{below, follow_up_to};
 use rustix::fs::FileType;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
@@ -85,7 +86,7 @@ pub(crate) fn image(dir: i32, path: &CStr) -> Option<CString> {
 fn in_place(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
     let paths = paths()?;
     let resolved = resolve(dir, path.to_bytes(), follow, &paths.mountpoint)?;
-    let below = paths.below(&resolved)?;
+    let below = below(&paths.mountpoint, &resolved)?;
     CString::new([&paths.standin, below].concat()).ok()
 }
 
@@ -93,21 +94,13 @@ fn in_place(dir: i32, path: &CStr, follow: bool) -> Option<CString> {
 pub(crate) fn resolved(path: &CStr) -> Option<CString> {
     let paths = paths()?;
     let resolved = resolve(libc::AT_FDCWD, path.to_bytes(), true, &paths.mountpoint)?;
-    paths.below(&resolved)?;
+    below(&paths.mountpoint, &resolved)?;
     CString::new(resolved).ok()
 }
 
-impl StandinPaths {
-    /// The part of `path` behind the mountpoint; `None` if it is not at or below it.
-    fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        let rest = path.strip_prefix(self.mountpoint.as_slice())?;
-        (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
-    }
-}
-
-/// `path` from `dir` on without links, up to where it enters `mountpoint`, and no further ([`belay_sys::follow_up_to`]).
+/// `path` from `dir` on without links, up to where it enters `mountpoint`, and no further ([`follow_up_to`]).
 pub(crate) fn resolve(dir: i32, path: &[u8], follow: bool, mountpoint: &[u8]) -> Option<Vec<u8>> {
-    belay_sys::follow_up_to(mountpoint, path, follow, || start(dir))
+    follow_up_to(mountpoint, path, follow, || start(dir))
 }
 
 /// The path of the directory that relative paths begin at.
@@ -149,9 +142,5 @@ mod tests {
         assert_eq!(follow("a/mnt/../z", true).as_deref(), Some("/a/z"));
         assert_eq!(follow("a/mntx", true).as_deref(), Some("/a/mntx"));
         assert_eq!(follow("loop", true), None);
-        let paths = StandinPaths { mountpoint, standin: b"/s".to_vec() };
-        assert_eq!(paths.below(b"/elsewhere"), None);
-        assert_eq!(paths.below(&[&paths.mountpoint[..], b"x"].concat()), None);
-        assert_eq!(paths.below(&[&paths.mountpoint[..], b"/x"].concat()), Some(&b"/x"[..]));
     }
 }

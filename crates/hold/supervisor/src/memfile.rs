@@ -2,11 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::outside;
+use belay_sys::sealable_memory_file;
 use object::{Object, ObjectSection};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, openat,
-};
+#[cfg(test)]
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
@@ -40,18 +41,9 @@ pub fn create_sized(name: &str, length: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// A memory file that nobody is to start: where `vm.memfd_noexec` is 2, no other can be had.
-fn create_sealable(name: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, flags), // before Linux 6.3
-        made => made,
-    }
-}
-
 fn create_sized_unsealed(name: &str, length: u64) -> Result<OwnedFd> {
     let wrap = |error| Error::system("create", format!("memory file {name}"), error, TOO_LONG);
-    let file = create_sealable(name).map_err(wrap)?;
+    let file = sealable_memory_file(name).map_err(wrap)?;
     ftruncate(&file, length).map_err(wrap)?;
     Ok(file)
 }
@@ -124,7 +116,7 @@ pub fn read_at(file: BorrowedFd<'_>, length: usize, offset: u64) -> rustix::io::
 /// Those of `memfd_create(2)` and pwrite(2).
 pub fn from_json(name: &str, value: &impl serde::Serialize) -> Result<OwnedFd> {
     let wrap = |error| Error::system("write", format!("memory file {name}"), error, "");
-    let file = create_sealable(name).map_err(wrap)?;
+    let file = sealable_memory_file(name).map_err(wrap)?;
     let bytes = serde_json::to_vec(value)
         .map_err(|error| Error::refused(name, error.to_string(), "report this as a bug"))?;
     write_at(file.as_fd(), &bytes, 0).map_err(wrap)?;

@@ -45,7 +45,7 @@ impl Tally {
         self.failed_starts += 1;
     }
 
-    /// A report is written: its number.
+    /// A report is about to be written: its number.
     pub(crate) fn reported(&mut self) -> u64 {
         self.reports += 1;
         self.reports

@@ -87,7 +87,7 @@ impl Start {
         self.setup.descriptors.push((fd, self.numbers.of(what)));
     }
 
-    /// The same, and tells the shim of it.
+    /// Tells the shim of what the process inherits besides what each life has.
     fn tell(&mut self, name: &str, what: Inherited) {
         let _ = write!(self.told, ":{name}={}", self.numbers.of(what));
     }

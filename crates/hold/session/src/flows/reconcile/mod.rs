@@ -357,9 +357,8 @@ impl<M: Memory> Session<M> {
     fn tell_of_exchange(&self, request: &Request<'_>) {
         let names = request.names();
         let path = |key: Option<u64>, name: Option<&[u8]>| {
-            let folder = self.path_of(key.unwrap_or_default());
-            let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
-            if folder.is_empty() { format!("/{name}") } else { format!("/{folder}/{name}") }
+            let path = self.path_below(key.unwrap_or_default(), name.unwrap_or_default());
+            format!("/{}", String::from_utf8_lossy(&path))
         };
         let what = format!(
             "{} and {}: they were to be exchanged as the daemon died, and may have been twice",
