@@ -25,6 +25,8 @@ pub mod profile;
 mod qualify;
 mod replay;
 mod size;
+#[cfg(test)]
+mod testing;
 mod usage;
 
 use clap::Parser;

@@ -98,10 +98,7 @@ pub fn check(path: &Path, instances: &[Instance]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
+    use crate::testing::words;
 
     #[test]
     fn the_last_directory_is_the_mountpoint() {

@@ -106,10 +106,7 @@ fn is_read_only(command: &[OsString], image: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
+    use crate::testing::words;
 
     #[test]
     fn names_in_an_image_that_is_made_once_are_trusted() {

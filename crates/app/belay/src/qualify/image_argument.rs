@@ -233,11 +233,8 @@ pub fn path_in(scratch: &Path, image: &ImageArgument) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::words;
     use std::os::unix::fs::MetadataExt;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
 
     #[test]
     fn an_archive_is_no_disk_image() {

@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<i32> {
     machine::check()?;
     shim::find()?;
     let short = program.file_name().unwrap_or(name).to_string_lossy().into_owned();
-    let path = profile::path(options, &short)?;
+    let profile_path = profile::path(options, &short)?;
     let scratch = scratch()?;
     let mut target = target(options, &short, &scratch)?;
     let mut all = blank(options, &short, &target);
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<i32> {
         say(&format!("belay: warning: {left} (when mounted) could not be removed: {error:#}\n"));
     }
     studied?;
-    conclude(options, path.as_deref(), &short, &mut all)
+    conclude(options, profile_path.as_deref(), &short, &mut all)
 }
 
 /// Learns what must be known of the daemon, and makes the experiments.
@@ -108,7 +108,7 @@ fn examine(
 /// Judges, writes and tells.
 fn conclude(
     options: &Options,
-    path: Option<&Path>,
+    profile_path: Option<&Path>,
     program: &str,
     all: &mut Qualification,
 ) -> Result<i32> {
@@ -118,7 +118,7 @@ fn conclude(
         all.choose();
         all.certified.is_some()
     };
-    if let (Some(path), Some(policy)) = (path, all.certified) {
+    if let (Some(path), Some(policy)) = (profile_path, all.certified) {
         let experiments: usize = all.policies.iter().map(|column| column.experiments).sum();
         let made = count(experiments as u64, "experiment");
         let mut text = format!("{program} {} {made}, belay {}", all.date, all.belay);

@@ -238,6 +238,7 @@ pub mod tests {
                     outcome: if good { "done" } else { "File exists" }.to_owned(),
                     expected: "done".to_owned(),
                     consistent: true,
+                    unseen: false,
                     differences: String::new(),
                     usable: true,
                     trouble: String::new(),
@@ -294,7 +295,6 @@ pub mod tests {
         all.choose();
     }
 
-    /// As docs/qualify.md has it.
     #[test]
     fn the_json_is_an_interface() {
         let all = qualification(vec![experiment(Tried::Reconcile, "received", false)]);

@@ -2,8 +2,8 @@
 
 use super::{Running, Tallies, Target};
 use crate::commands::mounts::status_of;
-use crate::qualify::image_argument::{self};
-use crate::qualify::mount::{self};
+use crate::qualify::image_argument;
+use crate::qualify::mount;
 use crate::qualify::options::Tried;
 use anyhow::{Context, Result};
 use belay_study::trial::limited;
