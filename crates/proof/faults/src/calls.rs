@@ -160,12 +160,15 @@ fn link(process: Pid, fd: u64) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/fd/{fd}")).ok()
 }
 
-/// Whether a descriptor is the FUSE device. Behind a relay of belay's it is a socket.
+/// Whether a descriptor is the FUSE device. Behind a relay of belay's that is a socket, and each socket is taken for it: what such a
+/// daemon sends to a server does not count as an effect.
 pub(crate) fn is_device(process: Pid, fd: u64) -> bool {
-    link(process, fd).is_some_and(|path| {
-        let name = path.as_os_str().as_encoded_bytes();
-        name == b"/dev/fuse" || name.starts_with(b"socket:") && is_behind_relay(process)
-    })
+    link(process, fd).is_some_and(|path| is_device_at(process, path.as_os_str().as_encoded_bytes()))
+}
+
+/// The same of a descriptor with this link.
+fn is_device_at(process: Pid, link: &[u8]) -> bool {
+    link == b"/dev/fuse" || link.starts_with(b"socket:") && is_behind_relay(process)
 }
 
 /// Whether it is a relay of belay's that has started the process.
@@ -173,6 +176,7 @@ fn is_behind_relay(process: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default();
     let line = std::fs::read(format!("/proc/{}/cmdline", parent.trim())).unwrap_or_default();
+    // As the supervisor starts it (`supervisor/child.rs`).
     line.starts_with(b"belay\0relay\0")
 }
 
@@ -184,7 +188,7 @@ fn leads_out(process: Pid, fd: u64) -> bool {
     }
     let Some(target) = link(process, fd) else { return false };
     let name = target.as_os_str().as_encoded_bytes();
-    if is_device(process, fd) || name.starts_with(b"anon_inode:") {
+    if is_device_at(process, name) || name.starts_with(b"anon_inode:") {
         return false;
     }
     if !name.starts_with(b"pipe:") {

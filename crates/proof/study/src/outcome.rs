@@ -78,8 +78,11 @@ pub struct Judged {
     pub outcome: String,
     /// ... and what it should have come to.
     pub expected: String,
-    /// Whether the tree is as it is without a crash.
+    /// Whether the tree is as it is without a crash, ...
     pub consistent: bool,
+    /// ... or at least nobody could look at it, so that nothing is known against it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
     /// What was not as it should be.
     pub differences: String,
     /// Whether the mount serves.
@@ -161,6 +164,7 @@ mod tests {
             outcome: "done".to_owned(),
             expected: "done".to_owned(),
             consistent: true,
+            unseen: false,
             differences: String::new(),
             usable: true,
             trouble: String::new(),

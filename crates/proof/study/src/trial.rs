@@ -225,6 +225,7 @@ impl<S: Subject> Trial<'_, S> {
             outcome: outcome.to_string(),
             expected: expected.outcome.to_string(),
             consistent: differences.is_empty(),
+            unseen: bare && expected.after.is_none(),
             differences,
             usable: trouble.is_empty(),
             trouble,

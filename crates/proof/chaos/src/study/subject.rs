@@ -138,7 +138,8 @@ impl Subject for Mounted {
         self.checked.get()
     }
 
-    /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's.
+    /// sshfs and avfs do everything as the user that they run as, and to fusefat all files are that user's. Those of the zoo may let
+    /// nobody else in.
     fn user(&self) -> User {
         let own =
             matches!(self.fixture.kind(), Kind::Sshfs | Kind::Avfs | Kind::Fusefat | Kind::Zoo(_));

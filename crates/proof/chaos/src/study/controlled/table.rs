@@ -1,6 +1,6 @@
 //! The study as a page of tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use belay_fixtures::table::{tabulate, words};
@@ -13,6 +13,7 @@ use crate::study::column::Column;
 const TOLD: usize = 50;
 const OK: &str = "√";
 const BAD: &str = "×";
+const UNSEEN: &str = "–";
 
 /// Tables in Markdown, one for each fixture, and what was found wrong with belay.
 pub fn markdown(study: &Study) -> String {
@@ -20,11 +21,12 @@ pub fn markdown(study: &Study) -> String {
     let _ = writeln!(
         text,
         "The daemon dies at every point of the one request that an operation is about: when it has the request, before\n\
-         and after each system call with an effect, before and after the reply; of SIGSEGV and of SIGKILL.\n\n\
+         and after each system call with an effect, before and after the reply; of {}.\n\n\
          Application: {OK} nothing noticed, {BAD} the error of a file system that has gone, e another error, a wrong\n\
          result or no end. Consistent: the tree (and image) is as it is without a crash; for the bare daemon the tree\n\
-         before will do as well if the application was told of a failure. Usable: without mounting again. Numbers are\n\
-         experiments. Linux {}.\n",
+         before will do as well if the application was told of a failure; – where nobody else can read what is behind a\n\
+         daemon. Usable: without mounting again. Numbers are experiments. Linux {}.\n",
+        signals(study),
         study.kernel
     );
     let mut fixtures: Vec<_> = study.dry_runs.iter().map(|run| run.fixture).collect();
@@ -65,16 +67,24 @@ pub fn markdown(study: &Study) -> String {
     text + &summary(study)
 }
 
+/// The signals that daemons have died of.
+fn signals(study: &Study) -> String {
+    let names: BTreeSet<_> = study.experiments.iter().map(|e| e.crash.signal.to_string()).collect();
+    let names: Vec<_> = names.iter().map(|name| format!("SIG{name}")).collect();
+    names.join(" and of ")
+}
+
 fn cells(experiments: &[&Experiment]) -> [String; 3] {
     let count = |symbol: &dyn Fn(&Experiment) -> &'static str| {
         let mut counts = BTreeMap::new();
         for experiment in experiments {
             *counts.entry(symbol(experiment)).or_insert(0_usize) += 1;
         }
+        counts.remove(UNSEEN);
         let order = [OK, BAD, "e"];
         let parts = order.iter().filter_map(|s| counts.get(s).map(|n| format!("{s} {n}")));
         let text = parts.collect::<Vec<_>>().join(", ");
-        if text.is_empty() { "–".to_owned() } else { text }
+        if text.is_empty() { UNSEEN.to_owned() } else { text }
     };
     let mark = |good: bool| if good { OK } else { BAD };
     [
@@ -83,7 +93,7 @@ fn cells(experiments: &[&Experiment]) -> [String; 3] {
             Application::Aborted => BAD,
             Application::Wrong => "e",
         }),
-        count(&|e| mark(e.crash.judged.consistent)),
+        count(&|e| if e.crash.judged.unseen { UNSEEN } else { mark(e.crash.judged.consistent) }),
         count(&|e| mark(e.crash.judged.usable)),
     ]
 }
@@ -96,11 +106,15 @@ pub fn summary(study: &Study) -> String {
         let share = |good: &dyn Fn(&&Experiment) -> bool| of().filter(good).count();
         let _ = writeln!(
             text,
-            "{}: {} experiments; application unaware in {}, consistent in {}, usable in {}, all three in {}\n",
+            "{}: {} experiments; application unaware in {}, consistent in {}{}, usable in {}, all three in {}\n",
             column.name(),
             of().count(),
             share(&|e| e.crash.judged.application == Application::Ok),
-            share(&|e| e.crash.judged.consistent),
+            share(&|e| e.crash.judged.consistent && !e.crash.judged.unseen),
+            match share(&|e| e.crash.judged.unseen) {
+                0 => String::new(),
+                unseen => format!(" of the {} that could be looked at", of().count() - unseen),
+            },
             share(&|e| e.crash.judged.usable),
             share(&|e| e.crash.judged.is_all_right()),
         );
@@ -172,6 +186,7 @@ mod tests {
                     outcome: "File exists".to_owned(),
                     expected: "done".to_owned(),
                     consistent: true,
+                    unseen: false,
                     differences: String::new(),
                     usable: application == Application::Ok,
                     trouble: String::new(),

@@ -250,6 +250,7 @@ mod tests {
                     outcome: "done".to_owned(),
                     expected: "done".to_owned(),
                     consistent,
+                    unseen: false,
                     differences,
                     usable: true,
                     trouble: String::new(),
