@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use belay_fixtures::process::{self, Process};
+use belay_fixtures::process::{self, Process, children};
 use belay_fixtures::{Kind, image_tools};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -216,12 +216,8 @@ impl Bench<'_> {
     /// Kills the machine, and waits until nothing of it is left.
     fn kill(&self, outer: &mut Process) -> Result<()> {
         let pid = outer.pid();
-        let children = format!("/proc/{pid}/task/{pid}/children");
-        let init = || -> Option<u32> {
-            std::fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok()
-        };
         while outer.exited()?.is_none() {
-            if let Some(init) = init() {
+            if let Some(init) = children(pid).first().copied() {
                 // Process 1 of a namespace: its end is that of all others.
                 process::kill(init, Signal::KILL)?;
                 ensure!(process::wait_for_exit(init, LIMIT)?, "the machine did not end");
