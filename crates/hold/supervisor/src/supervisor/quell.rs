@@ -37,6 +37,8 @@ impl Quell {
     pub(super) fn run(&self) -> Vec<u32> {
         let end = Instant::now() + LIMIT;
         let (mut killed, mut known_dead) = (Vec::new(), BTreeSet::new());
+        // Those that no signal ends, as they are over already.
+        let mut over = BTreeSet::new();
         loop {
             let mut alive = Vec::new();
             let mut dead = BTreeSet::new();
@@ -44,7 +46,10 @@ impl Quell {
             let mut missed = false;
             for pid in self.look(&mut missed) {
                 match Watched::open(pid) {
-                    Some(process) if !process.is_dead() && !is_over(pid) => alive.push(process),
+                    // What else may be asked of it takes a reader: a chain would be faster.
+                    Some(process) if !process.is_dead() && !over.contains(&pid) => {
+                        alive.push(process);
+                    }
                     Some(_) => {
                         missed |= !known_dead.contains(&pid);
                         dead.insert(pid);
@@ -63,20 +68,27 @@ impl Quell {
             }
             known_dead = dead;
             let mut struck = Vec::new();
+            let known_over = over.len();
             for process in &alive {
                 if process.signal(SIGKILL).is_ok() {
                     struck.push(process);
+                } else if is_over(process.pid) {
+                    over.insert(process.pid);
                 }
             }
-            if struck.is_empty() && !alive.is_empty() && !missed {
+            let learnt = missed || over.len() > known_over;
+            if struck.is_empty() && !alive.is_empty() && !learnt {
                 // None of them is this user's to kill, so that looking on is of no use.
                 tell(&alive);
                 return killed;
             }
             let patience = Instant::now() + DEATH;
             for process in struck {
-                process.wait_end(patience.saturating_duration_since(Instant::now()));
-                if killed.len() < NAMED && !killed.contains(&process.pid) {
+                let has_ended =
+                    process.wait_end(patience.saturating_duration_since(Instant::now()));
+                if !has_ended && is_over(process.pid) {
+                    over.insert(process.pid);
+                } else if killed.len() < NAMED && !killed.contains(&process.pid) {
                     killed.push(process.pid);
                 }
             }
