@@ -80,7 +80,6 @@ fn cells(experiments: &[&Experiment]) -> [String; 3] {
         for experiment in experiments {
             *counts.entry(symbol(experiment)).or_insert(0_usize) += 1;
         }
-        counts.remove(UNSEEN);
         let order = [OK, BAD, "e"];
         let parts = order.iter().filter_map(|s| counts.get(s).map(|n| format!("{s} {n}")));
         let text = parts.collect::<Vec<_>>().join(", ");
