@@ -189,6 +189,15 @@ pub fn is_kept(pid: u32) -> bool {
     !threads.is_empty() && threads.iter().all(|thread| thread.is_over() || thread.is_traced)
 }
 
+/// The same of a process that was sent SIGKILL a while ago, and waits in the middle of execve(2) for whoever serves what it closes there
+/// (see [`readers`]): it has no other thread left, nor the memory of its program, and never comes to run the next one.
+pub fn is_over_in_exec(pid: u32) -> bool {
+    let waits = stat(pid).is_err() && OURS.waits_for(pid);
+    let is_alone =
+        || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() == 1);
+    waits && is_killed(pid) && is_alone()
+}
+
 /// How a process ends that is over, as far as the kernel tells it before.
 pub fn end_of(pid: u32) -> Option<Exit> {
     let status: i32 = stat(pid).ok()??.split_ascii_whitespace().nth(49)?.parse().ok()?;

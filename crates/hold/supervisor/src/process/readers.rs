@@ -69,6 +69,12 @@ impl Readers {
             io::ErrorKind::TimedOut.into()
         })
     }
+
+    /// Whether a reader of process `pid` was given up and has not come back.
+    pub fn waits_for(&self, pid: u32) -> bool {
+        let given_up = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.get(&pid).is_some_and(|is_back| !is_back.load(Relaxed))
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +97,7 @@ mod tests {
         };
         assert!(is_late(readers.at(1, waits())));
         assert!(readers.at(1, || 1).is_err(), "nobody waits for it twice");
+        assert!(readers.waits_for(1) && !readers.waits_for(2));
         assert_eq!(readers.at(2, || 2).ok(), Some(2), "others are read of");
         let others: Vec<_> = (2..=Readers::MOST as u32)
             .map(|pid| {
@@ -107,5 +114,6 @@ mod tests {
         while readers.at(1, || 1).ok() != Some(1) {
             assert!(std::time::Instant::now() < end, "it has come back");
         }
+        assert!(!readers.waits_for(1));
     }
 }

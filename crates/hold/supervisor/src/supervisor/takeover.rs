@@ -11,6 +11,7 @@ use crate::clock;
 use crate::detection::Detection;
 use crate::process::{Exit, Watched, children};
 use crate::role::LACKS;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -47,25 +48,37 @@ impl Supervisor {
         // The old supervisor may have died before it could say so; its own patience is over.
         self.control().raise_fence(lease.generation);
         self.control().set_held(lease.generation);
-        let Ok(watched) = Watched::find(lease.pid) else {
-            // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.
-            self.live(Event::Ends { code: LACKS });
-            return;
+        let adopted = match Watched::find(lease.pid) {
+            Ok(Some(watched)) => self.adopt(watched),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error.into()),
         };
-        if !watched.is_some_and(|watched| self.adopt(watched)) {
-            tracing::info!("daemon {} is gone", lease.pid);
-            self.ended(lease.pid);
-            return;
+        match adopted {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::info!("daemon {} is gone", lease.pid);
+                self.ended(lease.pid);
+                return;
+            }
+            Err(error) => {
+                // Whether it lives is not known, and what follows from that cannot wait: another supervisor looks.
+                tracing::warn!("cannot look at process {}: {error}", lease.pid);
+                self.live(Event::Ends { code: LACKS });
+                return;
+            }
         }
         tracing::info!("took over daemon {} (generation {})", lease.pid, self.book.generation);
         self.check_progress();
     }
 
-    /// Watches a process if it lives and is a daemon of this mount.
-    fn adopt(&mut self, watched: Watched) -> bool {
+    /// Watches a process if it lives and is a daemon of this mount; says whether it does.
+    ///
+    /// # Errors
+    /// If that cannot be seen now.
+    fn adopt(&mut self, watched: Watched) -> io::Result<bool> {
         let pid = watched.pid;
-        let Ok(Some(known)) = self.may_serve(&watched) else {
-            return false;
+        let Some(known) = self.may_serve(&watched)? else {
+            return Ok(false);
         };
         if let Err(error) = self.events.listen(&watched, PROCESS) {
             tracing::warn!("{error}");
@@ -79,7 +92,7 @@ impl Supervisor {
             self.book.background = Some(known);
             self.keep_book();
         }
-        true
+        Ok(true)
     }
 
     /// The first daemon may be on its way. A second one can do no harm, as only one of them gets
@@ -89,7 +102,8 @@ impl Supervisor {
         while clock::now() < end {
             let lease = self.control().lease();
             let watched = Watched::open(lease.pid).filter(|_| lease.pid != 0);
-            if watched.is_some_and(|watched| self.adopt(watched)) {
+            // One that cannot be seen now is looked at again.
+            if watched.is_some_and(|watched| self.adopt(watched).unwrap_or(false)) {
                 self.check_progress();
                 return;
             }

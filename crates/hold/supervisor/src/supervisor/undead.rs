@@ -1,7 +1,7 @@
-//! Daemons that are dead while their process stays: their core goes to their own mount, or somebody who traces them keeps them. No
-//! signal ends them, and the kernel tells of their end only when it is over.
+//! Daemons that are dead while their process stays: their core goes to their own mount, somebody who traces them keeps them, or they
+//! wait for their own mount in an exec. No signal ends them, and the kernel tells of their end only when it is over.
 //!
-//! The rule: a daemon is dead when none of its threads ever runs again ([`is_over`]). A successor may answer what its core waits
+//! The rule: a daemon is dead when none of its threads ever runs again ([`is_over`], [`is_over_in_exec`]). A successor may answer what its core waits
 //! for, and the fence ends a child that keeps it.
 //!
 //! One that was killed, and is neither dead nor ends, may come back to life in no way, but holds its mount up for as long as it is
@@ -12,7 +12,8 @@ use super::parts::clients::Wait;
 use crate::clock::SECOND;
 use crate::degraded::Kind;
 use crate::process::{
-    Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_uninterruptible,
+    Watched, descendants, fact, is_frozen, is_kept, is_killed, is_over, is_over_in_exec,
+    is_uninterruptible,
 };
 use crate::protocol::Answer;
 use crate::text;
@@ -34,7 +35,7 @@ impl Supervisor {
         let Some(pid) = process.map(|process| process.pid).filter(|_| !waits) else { return };
         let wanted = self.is_being_killed() || self.book.stop.is_some_and(|stop| stop.at_once);
         let killed = self.looks.process.killed_for(pid, wanted, now);
-        let is_dead = is_over(pid) || killed >= 2 * DEATH && is_kept(pid);
+        let is_dead = is_over(pid) || killed >= 2 * DEATH && (is_kept(pid) || is_over_in_exec(pid));
         let over = self.looks.process.over_for(pid, is_dead, now);
         if over >= PATIENCE {
             let why = match tracer(pid) {

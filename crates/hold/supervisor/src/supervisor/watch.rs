@@ -152,18 +152,27 @@ impl Supervisor {
     pub(super) fn may_serve(&self, process: &Watched) -> io::Result<Option<Known>> {
         let pid = process.pid;
         let belay = self.keeper.belay();
-        let Some(started) = started(pid)? else { return Ok(None) };
-        let known = Known { pid, started };
-        let begin = self.book.life.process_started;
-        let was_started = self.book.spawned == Some(pid) && known.started == begin;
-        // What has lost both keeper and supervisor is below neither of the next.
-        let was_known = self.book.background == Some(known);
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
-        let descends = || known.started >= begin && descendants(&belay, &except).contains(&pid);
-        let ours = !except.contains(&pid) && (was_started || was_known || descends());
+        let is_below = || descendants(&belay, &except).contains(&pid);
+        let begin = self.book.life.process_started;
+        let spawned = self.book.spawned.map(|pid| Known { pid, started: begin });
+        let background = self.book.background;
+        let known = match started(pid) {
+            Ok(None) => return Ok(None),
+            Ok(Some(started)) => Known { pid, started },
+            // Of what is below belay, the number says enough. It may be in an exec, and wait there for this very mount.
+            Err(error) => {
+                let mut recorded = [spawned, background].into_iter().flatten();
+                recorded.find(|known| known.pid == pid && is_below()).ok_or(error)?
+            }
+        };
+        // What has lost both keeper and supervisor is below neither of the next.
+        let is_recorded = [spawned, background].contains(&Some(known));
+        let ours =
+            !except.contains(&pid) && (is_recorded || (known.started >= begin && is_below()));
         // Where that cannot be seen now, it is enough who it is.
-        let maps = || maps_file(pid, self.fds.recorder.as_fd()).unwrap_or(was_started || was_known);
+        let maps = || maps_file(pid, self.fds.recorder.as_fd()).unwrap_or(is_recorded);
         let serves = ours && maps() && !process.is_dead();
         Ok(serves.then_some(known))
     }
