@@ -71,7 +71,8 @@ pub struct Layout {
     /// Undo area: a count, then pairs of (offset, old value).
     pub undo: usize,
     /// Pairs that the undo area holds: more than the largest single change needs, which is to
-    /// forget a node with 65,536 names (6 pairs each) or to drop as many locks (3 pairs each).
+    /// forget a node with 65,536 names (6 pairs each). Locks, which go at once as well, are so few
+    /// that they fit ([`Store::most_locks`](crate::Store::most_locks)).
     pub undo_pairs: usize,
     /// Store header: free lists, tops and counts.
     pub store: usize,

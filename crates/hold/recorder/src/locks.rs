@@ -14,7 +14,7 @@ const END: usize = 4;
 const TYPE: usize = 5; // type | pid
 const NODE: usize = 6;
 const BYTES: usize = 56;
-const MAX_LOCKS: usize = 1 << 20;
+const MAX_LOCKS: usize = 1 << 16;
 
 /// A lock that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +51,11 @@ impl<M: Memory> Store<M> {
     }
 
     /// Applies a granted SETLK: the owner's locks in the range are replaced; F_UNLCK removes.
-    /// `false`, and nothing is changed, if the store is full.
+    /// `false`, and nothing is changed, if the store is full, or has [`Store::most_locks`].
     pub fn lock_apply(&self, new: Lock) -> bool {
-        let overlapping: Vec<_> = self
-            .lock_items()
+        let items = self.lock_items();
+        let count = items.len();
+        let overlapping: Vec<_> = items
             .into_iter()
             .map(|item| (item, self.lock(item)))
             .filter(|(_, old)| {
@@ -67,7 +68,8 @@ impl<M: Memory> Store<M> {
             .iter()
             .map(|(_, old)| usize::from(old.start < new.start) + usize::from(old.end > new.end));
         let needed = parts.sum::<usize>() + usize::from(new.kind != F_UNLCK);
-        if !self.has_room(BYTES, needed.saturating_sub(overlapping.len())) {
+        let more = needed.saturating_sub(overlapping.len());
+        if more > 0 && count + more > self.most_locks() || !self.has_room(BYTES, more) {
             return false;
         }
         let mut ok = true;
@@ -84,6 +86,13 @@ impl<M: Memory> Store<M> {
             ok &= self.lock_add(new);
         }
         ok
+    }
+
+    /// How many locks can be on record: all of them can be removed in one change.
+    pub fn most_locks(&self) -> usize {
+        /// Pairs of the undo area that the removal of one takes, and one more.
+        const PAIRS: usize = 4;
+        MAX_LOCKS.min(self.layout.undo_pairs / PAIRS)
     }
 
     /// Removes the locks that `gone` picks.
