@@ -45,13 +45,15 @@ pub(crate) fn remove(start: usize) {
 fn install() {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_bus as extern "C" fn(_, _, _) as usize;
+    action.sa_sigaction = on_bus as unsafe extern "C" fn(_, _, _) as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the handler makes only system calls and atomic loads, and touches nothing else of the process.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
 }
 
-extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+/// # Safety
+/// It is called by the kernel alone, as the handler of a signal with SA_SIGINFO.
+unsafe extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO, and it stays until that returns.
     let Some(info) = (unsafe { info.as_ref() }) else { return };
     let code = info.si_code;

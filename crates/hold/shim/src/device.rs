@@ -22,13 +22,13 @@ impl Shim {
         let polled = self.waiting.is_used(); // this load is all that a daemon pays which never polls
         let mut aborted = false;
         loop {
-            let before =
-                if polled { self.before_polled_read() } else { self.host.before_read(self) };
-            match before {
-                Before::Again => {
-                    real::look_for_cancellation();
-                    continue;
-                }
+            // What is matched is gone when the thread may be cancelled.
+            let again = match if polled {
+                self.before_polled_read()
+            } else {
+                self.host.before_read(self)
+            } {
+                Before::Again => true,
                 Before::Deliver(head, data) => {
                     let given = give_with(&head, (&data, self.host.memory()), &mut buffer);
                     if !data.is_empty() {
@@ -37,7 +37,11 @@ impl Shim {
                     return given;
                 }
                 Before::Fail(errno) => return real::fail(errno),
-                Before::Read => {}
+                Before::Read => false,
+            };
+            if again {
+                real::look_for_cancellation();
+                continue;
             }
             let slot = self.host.claim(self);
             let n = match slot {

@@ -86,16 +86,20 @@ impl Shim {
         let polled = self.waiting.is_used();
         let mut aborted = false;
         loop {
-            let before =
-                if polled { self.before_polled_read() } else { self.host.before_read(self) };
-            match before {
-                Before::Again => {
-                    real::look_for_cancellation();
-                    continue;
-                }
+            // What is matched is gone when the thread may be cancelled.
+            let again = match if polled {
+                self.before_polled_read()
+            } else {
+                self.host.before_read(self)
+            } {
+                Before::Again => true,
                 Before::Deliver(message, data) => return self.put_with(message, &data, to),
                 Before::Fail(errno) => return real::fail(errno),
-                Before::Read => {}
+                Before::Read => false,
+            };
+            if again {
+                real::look_for_cancellation();
+                continue;
             }
             if self.host.copies() {
                 if polled {
