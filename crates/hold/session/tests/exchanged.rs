@@ -9,7 +9,7 @@ use belay_wire::{Opcode, ROOT_ID, build};
 use talk::{Talk, link, told};
 use zerocopy::IntoBytes;
 
-const RENAME_EXCHANGE: u32 = 2;
+use belay_wire::abi::RENAME_EXCHANGE;
 
 /// The files a and b with these ids and numbers are to be exchanged as their daemon dies; its successor shows these in their places.
 /// Gives whether the exchange is made then, and what belay tells.

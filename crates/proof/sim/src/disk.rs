@@ -12,8 +12,7 @@ pub const FIFO: u32 = 0o010000;
 pub const LINK: u32 = 0o120000;
 pub const TYPE: u32 = 0o170000;
 
-pub const NOREPLACE: u32 = 1;
-pub const EXCHANGE: u32 = 2;
+pub use belay_wire::abi::{RENAME_EXCHANGE as EXCHANGE, RENAME_NOREPLACE as NOREPLACE};
 
 /// Inode number of the root.
 pub const ROOT: u64 = 1;

@@ -11,6 +11,10 @@ pub const ROOT_ID: u64 = 1;
 pub const UNIQUE_RESEND: u64 = 1 << 63;
 /// User and group id of a caller that an id-mapped mount cannot express, `FUSE_INVALID_UIDGID`.
 pub const INVALID_UIDGID: u32 = u32::MAX;
+/// Flag of RENAME2: fail if the new name exists. That of renameat2(2).
+pub const RENAME_NOREPLACE: u32 = 1 << 0;
+/// Flag of RENAME2: exchange both names. That of renameat2(2).
+pub const RENAME_EXCHANGE: u32 = 1 << 1;
 /// Smallest buffer, in bytes, with which the device may be read, `FUSE_MIN_READ_BUFFER`.
 pub const MIN_READ_BUFFER: usize = 8192;
 /// Longest name, in bytes, that any kernel accepts in a directory listing (`FUSE_NAME_MAX` of

@@ -8,7 +8,7 @@ use belay_memory::Memory;
 use belay_oplog::{EVERY_FILE, Entry, Facts, NameChange};
 use belay_recorder::control::Flags;
 use belay_recorder::{Dentry, Node};
-use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, Rename2In};
+use belay_wire::abi::{CopyFileRangeIn, InHeader, LinkIn, RENAME_EXCHANGE, Rename2In};
 use belay_wire::{EntryOut, Opcode, Request};
 use smallvec::SmallVec;
 
@@ -167,9 +167,8 @@ impl<M: Memory> Session<M> {
                 let second = names.second.unwrap_or_default();
                 let over = self.store.node_by_key(to).map_or(0, |to| self.key_of_name(to, second));
                 let exchanges = request.opcode() == Opcode::RENAME2
-                    && read::<Rename2In>(body).is_some_and(|rename| {
-                        rename.flags & crate::traffic::apply::RENAME_EXCHANGE != 0
-                    });
+                    && read::<Rename2In>(body)
+                        .is_some_and(|rename| rename.flags & RENAME_EXCHANGE != 0);
                 if before == over {
                     return Vec::new(); // two links of one file
                 }

@@ -6,13 +6,10 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::{F_UNLCK, Handle, Lock, Node, OpenDescription, handle_flags, node_flags};
 use belay_wire::abi::{
-    CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut, ReleaseIn,
-    Rename2In, RenameIn,
+    CreateIn, EntryOut, FlushIn, InHeader, LK_FLOCK, LinkIn, LkIn, OpenIn, OpenOut,
+    RENAME_EXCHANGE, ReleaseIn, Rename2In, RenameIn,
 };
 use belay_wire::{CREATE_OPEN_OFFSET, ENTRY_OFFSET, Opcode, Request};
-
-/// RENAME_EXCHANGE of renameat2(2).
-pub(crate) const RENAME_EXCHANGE: u32 = 2;
 
 impl<M: Memory> Session<M> {
     /// The changes of a successful reply. `None` if the store is full.

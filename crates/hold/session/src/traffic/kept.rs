@@ -11,7 +11,7 @@ use crate::session::Session;
 use belay_memory::Memory;
 use belay_recorder::control::{Flags, Kept, Loss};
 use belay_recorder::{Node, Slot, node_flags};
-use belay_wire::abi::{Rename2In, RenameIn, SetattrIn, fattr};
+use belay_wire::abi::{RENAME_EXCHANGE, Rename2In, RenameIn, SetattrIn, fattr};
 use belay_wire::{Opcode, OpcodeSet, Request};
 
 /// Requests by which a daemon may store what it has kept before.
@@ -38,8 +38,6 @@ const MAKES: OpcodeSet =
 const CONTENT: OpcodeSet = OpcodeSet::new(&[Opcode::WRITE, Opcode::SETATTR]);
 const RENAMES: OpcodeSet = OpcodeSet::new(&[Opcode::RENAME, Opcode::RENAME2]);
 
-/// `flags` of a RENAME2 that exchanges two names.
-const EXCHANGE: u32 = 2;
 /// Paths that are told at a death, one by one: the ring of losses is short.
 const TOLD: usize = 10;
 const LOST: &str = "what was done to it since it was last stored has died with the daemon, as far as that kept it to itself: \
@@ -95,7 +93,7 @@ impl<M: Memory> Session<M> {
                 let dir = request.body_as().map(|rename: RenameIn| rename.newdir);
                 let (Some(dir), Some(second)) = (dir, names.second) else { return false };
                 let to = self.path_below(dir, second);
-                let exchanges = |rename: Rename2In| rename.flags & EXCHANGE != 0;
+                let exchanges = |rename: Rename2In| rename.flags & RENAME_EXCHANGE != 0;
                 if opcode == Opcode::RENAME2 && request.body_as().is_some_and(exchanges) {
                     kept.add(opcode.0, path);
                     kept.add(opcode.0, to);

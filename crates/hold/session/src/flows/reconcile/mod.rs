@@ -12,13 +12,13 @@ use crate::flows::flow::Parked;
 use crate::flows::step::Step;
 use crate::message::{entry_of, read, target_dir};
 use crate::session::Session;
-use crate::traffic::apply::RENAME_EXCHANGE;
 use crate::traffic::entries::kind_of;
 use belay_memory::Memory;
 use belay_recorder::Node;
 use belay_recorder::control::{Counter, Loss, Options};
 use belay_wire::abi::{
-    AttrOut, LinkIn, OutHeader, Rename2In, SetattrIn, WRITE_CACHE, WriteIn, WriteOut, fattr,
+    AttrOut, LinkIn, OutHeader, RENAME_EXCHANGE, Rename2In, SetattrIn, WRITE_CACHE, WriteIn,
+    WriteOut, fattr,
 };
 use belay_wire::errno::ENODATA;
 use belay_wire::{EntryOut, Opcode, Request, build, handle_fields};

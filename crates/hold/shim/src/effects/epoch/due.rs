@@ -1,4 +1,5 @@
-//! Whether a checkpoint is due. That is decided here and nowhere else.
+//! Whether a checkpoint is due. That is decided here; whether one is made on the way of a roll-forward, which has a pace of its own, in
+//! [`super::Epoch::look`].
 //!
 //! It is, for each of these reasons:
 //!

@@ -9,10 +9,9 @@ use crate::real;
 use crate::shim::shim;
 use belay_effects::Kind;
 use belay_recorder::control::Flags;
+use belay_wire::abi::RENAME_EXCHANGE;
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 
-/// RENAME_EXCHANGE of renameat2(2).
-const EXCHANGE: c_uint = 2;
 /// RENAME_WHITEOUT of renameat2(2).
 const WHITEOUT: c_uint = 4;
 
@@ -345,7 +344,7 @@ pub unsafe extern "C-unwind" fn renameat2(
     if flags & WHITEOUT != 0 {
         beyond(); // the old name is there afterwards as well
     }
-    let kind = if flags & EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
+    let kind = if flags & RENAME_EXCHANGE != 0 { Kind::Exchange } else { Kind::Rename };
     let make = || syscall!(SYS_renameat2, old_dir, old, new_dir, new, flags);
     // SAFETY: renameat2(2) takes two strings, or nulls, which its caller leaves as they are until it returns.
     let (old, new) = unsafe { Text::both(old, new) };
