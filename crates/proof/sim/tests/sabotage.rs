@@ -49,9 +49,9 @@ fn a_host_as_it_should_be_is_not_blamed() {
 fn what_is_done_wrong_is_found() {
     for (sabotage, said) in [
         (Sabotage::LostWakeUp, "nothing moves"),
-        (Sabotage::PassedBy, ""),
+        (Sabotage::PassedBy, "gave Err(116), not Ok"),
         (Sabotage::DoubleAnswer, "which is not outstanding"),
-        (Sabotage::NotCollected, ""),
+        (Sabotage::NotCollected, "gave Err(17), not Ok"),
     ] {
         let found = first_found(Some(sabotage));
         println!("{sabotage:?}: {found:?}");
