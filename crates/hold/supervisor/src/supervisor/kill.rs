@@ -1,6 +1,7 @@
 //! Killing the daemon, which belay may not always: root without CAP_KILL has no say in a daemon that has changed its user.
 //!
-//! The rule: the daemon is signalled by nobody but [`Supervisor::signal_daemon`]. What is refused is said as a reason of degradation,
+//! The rule: the event loop signals the daemon by [`Supervisor::signal_daemon`] alone. (A thread that removes a mount asks the daemon
+//! of a second one to end.) What is refused is said as a reason of degradation,
 //! and what cannot come is not waited for: who wants an end that nothing comes after names the process and leaves it.
 
 use super::Supervisor;

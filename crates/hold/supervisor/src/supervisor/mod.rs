@@ -1,6 +1,5 @@
 //! The supervisor: one event loop. What may wait for long (unmounting, clearing up after the dead, watching the mount table)
-//! is in threads of its own. The loop itself waits in two places, each with a limit: for the last thread of a dying daemon,
-//! and for a `fusermount3` that is mounting.
+//! is in threads of its own. The loop itself waits in the places that ARCHITECTURE.md lists, each with a limit.
 //!
 //! | module | answers |
 //! | --- | --- |

@@ -1,7 +1,7 @@
 //! From the death of a generation to the end of its recovery.
 //!
-//! Invariant: the lease moves to the next generation before anything else, so that nothing of the
-//! dead one can take it. The blackout runs from the death to the successor's first reply;
+//! Invariant: the lease moves to the next generation before requests are resent, the dead one is fenced or the next one started,
+//! so that nothing of the dead one can take it. The blackout runs from the death to the successor's first reply;
 //! whatever is not needed for that happens after the successor's start, or after its first replies.
 
 use super::Supervisor;

@@ -1,8 +1,8 @@
-//! What is next in the life of a mount: the one place where that is decided.
+//! What is next in the life of a mount: starts, recoveries, pauses between them, and the steps towards an end.
 //!
 //! [`Lifecycle::on`] takes what has happened and gives what is to be done. It has no clock, no process and no mount: what it must know
-//! comes with the event, and what outlives a supervisor is in the [`Book`]. What is done is the supervisor's (`life.rs`), which has no
-//! decision of its own.
+//! comes with the event, and what outlives a supervisor is in the [`Book`]. What is done is the supervisor's (`life.rs`). That a mount
+//! cannot go on at all is found in many places, each of which says so by [`Event::Ends`].
 //!
 //! | module | decides |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Who works for the supervisor beside its event loop, which waits for none of them.
+//! Who works for the supervisor beside its event loop. It waits for scouts and backtraces only, and with a limit.
 
 use super::nudge::Nudge;
 use crate::autopsy::later::Backtraces;
