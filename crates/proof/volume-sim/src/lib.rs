@@ -1,0 +1,16 @@
+//! Volumes in a simulation that is the same for the same seed. The code that ships is what runs in it; only disks are simulated.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`disk`] | what a disk can do wrong, and what a power failure leaves of it |
+//! | [`model`] | what a file store must hold, told by plain maps |
+//! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
+
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod model;
+pub mod store;
+
+/// Random numbers, the same for the same seed.
+pub type Random = rand_chacha::ChaCha8Rng;

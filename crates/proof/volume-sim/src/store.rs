@@ -1,0 +1,330 @@
+//! A file store at work, that dies at any write, and is compared with the model.
+
+use crate::Random;
+use crate::disk::SimDisk;
+use crate::model::{Model, ModelFile};
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use belay_store::{Class, Error, FileId, Parameters, Store, root};
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+/// Blocks of a file that are written to.
+const BLOCKS: u64 = 700;
+
+/// What is done to a store.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A file is made.
+    Create(Class),
+    /// A file is removed.
+    Delete(usize),
+    /// Blocks are written: of which file, from where on, how many, with what.
+    Write(usize, u64, u64, u8),
+    /// The length of a file is changed.
+    SetSize(usize, u64),
+    /// Attributes are set.
+    SetAttributes(usize, u8),
+    /// Blocks are made zeros.
+    Punch(usize, u64, u64),
+    /// A checkpoint is taken.
+    Checkpoint,
+}
+
+/// A random one.
+pub fn random_act(random: &mut Random) -> Act {
+    let which = random.random_range(0..12);
+    // Files with few blocks, and some with many: another depth of the tree.
+    let at = |random: &mut Random| match random.random_range(0..3) {
+        0 => random.random_range(0..4),
+        1 => random.random_range(0..40),
+        _ => random.random_range(0..BLOCKS),
+    };
+    match random.random_range(0..100) {
+        0..10 => Act::Create(if random.random() { Class::Data } else { Class::Protected }),
+        10..14 => Act::Delete(which),
+        14..60 => {
+            let count = if random.random_range(0..8) == 0 { 40 } else { 4 };
+            Act::Write(which, at(random), random.random_range(1..=count), random.random())
+        }
+        60..72 => Act::SetSize(which, at(random) * BLOCK as u64 + random.random_range(0..2) * 1000),
+        72..80 => Act::SetAttributes(which, random.random()),
+        80..86 => Act::Punch(which, at(random), random.random_range(1..50)),
+        _ => Act::Checkpoint,
+    }
+}
+
+/// What a simulation has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Operations that were done.
+    pub operations: u64,
+    /// Power failures and deaths.
+    pub ends: u64,
+    /// How often the checkpoint before the one that was being taken was gone back to.
+    pub rolled_back: u64,
+}
+
+/// A store on a simulated disk, and what it must hold.
+pub struct Simulation {
+    disk: SimDisk,
+    random: Random,
+    /// What it must hold now.
+    now: Model,
+    /// What its checkpoints must hold.
+    checkpoints: BTreeMap<u64, Model>,
+    /// What has come of it so far.
+    pub outcome: Outcome,
+}
+
+fn identity() -> belay_store::Identity {
+    belay_store::Identity {
+        volume: *b"volume of a test",
+        store: *b"a store of a tes",
+        members: vec![*b"a store of a tes"],
+    }
+}
+
+fn content(byte: u8, number: u64) -> Block {
+    let mut block = [byte; BLOCK];
+    block[..8].copy_from_slice(&number.to_le_bytes());
+    // Some are zeros at their ends, as those of files are.
+    if byte.is_multiple_of(4) { ZEROS } else { block }
+}
+
+impl Simulation {
+    /// A new store.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn new(seed: u64, blocks: u64, parameters: Parameters) -> Result<Self, String> {
+        let disk = SimDisk::new(blocks);
+        let store = Store::format(&disk, &identity(), parameters).map_err(|why| why.to_string())?;
+        let epoch = store.epoch() - 1;
+        drop(store);
+        Ok(Self {
+            disk,
+            random: Random::seed_from_u64(seed),
+            now: Model::default(),
+            checkpoints: BTreeMap::from([(epoch, Model::default())]),
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &SimDisk {
+        &self.disk
+    }
+
+    /// What the store must hold at its last checkpoint.
+    pub fn last(&self) -> Option<(&u64, &Model)> {
+        self.checkpoints.last_key_value()
+    }
+
+    /// Opens the store at its last checkpoint, and compares it with the model.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn reopen(&mut self) -> Result<(), String> {
+        let found = root::checkpoints(&self.disk).map_err(|why| why.to_string())?;
+        let newest = found.first().ok_or("no checkpoint")?;
+        let epoch = newest.epoch;
+        let last = *self.checkpoints.last_key_value().ok_or("nothing was taken")?.0;
+        if epoch < last {
+            self.outcome.rolled_back += 1;
+        }
+        let Some(model) = self.checkpoints.get(&epoch).cloned() else {
+            return Err(format!(
+                "checkpoint {epoch} was never taken: {:?}",
+                self.checkpoints.keys()
+            ));
+        };
+        let mut store = Store::open(&self.disk, newest).map_err(|why| why.to_string())?;
+        compare(&mut store, &model)?;
+        let report = store.check().map_err(|why| why.to_string())?;
+        if !report.findings.is_empty() {
+            return Err(format!("the check finds: {:?}", report.findings));
+        }
+        self.checkpoints.retain(|other, _| *other <= epoch);
+        self.now = model;
+        Ok(())
+    }
+
+    /// Has a store do this until it is done, or the power fails; compares what is read meanwhile.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn life(&mut self, acts: &[Act], memory: usize) -> Result<(), String> {
+        let disk = &self.disk;
+        let mut store = match Store::open_last(disk) {
+            Err(_) if disk.is_off() => return Ok(()),
+            opened => opened.map_err(|why| why.to_string())?,
+        };
+        store.limit_memory(memory);
+        for act in acts {
+            // It may be there when the power fails in it.
+            if let Act::Checkpoint = act {
+                self.checkpoints.insert(store.epoch(), self.now.clone());
+            }
+            match apply(&mut store, &mut self.now, act, &mut self.random) {
+                Ok(()) => self.outcome.operations += 1,
+                Err(_) if disk.is_off() => return Ok(()),
+                Err(why) => return Err(format!("{act:?}: {why}")),
+            }
+        }
+        match compare(&mut store, &self.now) {
+            // Reading makes room in memory, for which something may be written.
+            Err(_) if disk.is_off() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// A power failure, or the death of the process.
+    pub fn end(&mut self, power: bool) {
+        self.outcome.ends += 1;
+        match power {
+            true => self.disk.power_failure(&mut self.random),
+            false => self.disk.process_dies(),
+        }
+    }
+}
+
+/// Does one thing to store and model; both must say the same of it.
+fn apply(
+    store: &mut Store<&SimDisk>,
+    model: &mut Model,
+    act: &Act,
+    random: &mut Random,
+) -> Result<(), String> {
+    let pick = |which: usize| model.files.keys().nth(which % model.files.len().max(1)).copied();
+    let say = |why: Error| why.to_string();
+    match *act {
+        Act::Create(class) => {
+            let owner = random.random_range(1..u64::MAX);
+            let file = match store.create(owner, class, b"new") {
+                Err(Error::NoSpace) => return Ok(()),
+                made => made.map_err(say)?,
+            };
+            let new = ModelFile {
+                owner,
+                class,
+                size: 0,
+                attributes: b"new".to_vec(),
+                blocks: BTreeMap::new(),
+            };
+            if model.files.insert(file, new).is_some() {
+                return Err(format!("{file} was there already"));
+            }
+        }
+        Act::Delete(which) => {
+            let Some(file) = pick(which) else { return Ok(()) };
+            store.delete(file).map_err(say)?;
+            model.files.remove(&file);
+            if !matches!(store.attributes(file), Err(Error::NoFile(_))) {
+                return Err(format!("{file} is still there"));
+            }
+        }
+        Act::Write(which, first, count, byte) => {
+            let Some(file) = pick(which) else { return Ok(()) };
+            let blocks: Vec<Block> =
+                (first..first + count).map(|number| content(byte, number)).collect();
+            let room = store.available_blocks().map_err(say)?;
+            match store.write(file, first, blocks.as_flattened()) {
+                // What was written before stays, so that is read.
+                Err(Error::NoSpace) if room < 4 * count + 400 => {
+                    return take_over(store, model, file, first, &blocks);
+                }
+                done => done.map_err(say)?,
+            }
+            let Some(known) = model.files.get_mut(&file) else { return Ok(()) };
+            known.blocks.extend((first..).zip(blocks.into_iter().map(Box::new)));
+            let end = (first + count) * BLOCK as u64;
+            if known.size < end {
+                known.size = end;
+                store.set_size(file, end).map_err(say)?;
+            }
+        }
+        Act::SetSize(which, size) => {
+            let Some(file) = pick(which) else { return Ok(()) };
+            match store.set_size(file, size) {
+                Err(Error::NoSpace) => return Ok(()),
+                done => done.map_err(say)?,
+            }
+            model.set_size(file, size);
+        }
+        Act::SetAttributes(which, byte) => {
+            let Some(file) = pick(which) else { return Ok(()) };
+            let attributes = vec![byte; usize::from(byte) % 185];
+            store.set_attributes(file, &attributes).map_err(say)?;
+            if let Some(known) = model.files.get_mut(&file) {
+                known.attributes = attributes;
+            }
+        }
+        Act::Punch(which, first, count) => {
+            let Some(file) = pick(which) else { return Ok(()) };
+            store.punch(file, first, count).map_err(say)?;
+            if let Some(known) = model.files.get_mut(&file) {
+                known.blocks.retain(|number, _| !(first..first + count).contains(number));
+            }
+        }
+        Act::Checkpoint => {
+            store.checkpoint().map_err(say)?;
+        }
+    }
+    Ok(())
+}
+
+/// A write found no room for all: each block is what it was, or what it was to be.
+fn take_over(
+    store: &mut Store<&SimDisk>,
+    model: &mut Model,
+    file: FileId,
+    first: u64,
+    blocks: &[Block],
+) -> Result<(), String> {
+    let Some(known) = model.files.get_mut(&file) else { return Ok(()) };
+    let mut size = known.size;
+    for (number, block) in (first..).zip(blocks) {
+        let mut found = ZEROS;
+        store.read(file, number, &mut found).map_err(|why| why.to_string())?;
+        if found == *block {
+            known.blocks.insert(number, Box::new(found));
+            size = size.max((number + 1) * BLOCK as u64);
+        } else if found != known.block(number) {
+            return Err(format!("block {number} of {file} is neither old nor new"));
+        }
+    }
+    known.size = size;
+    store.set_size(file, size).map_err(|why| why.to_string())
+}
+
+/// Compares all of a store with what it must hold.
+///
+/// # Errors
+/// What differs.
+pub fn compare<D: Disk>(store: &mut Store<D>, model: &Model) -> Result<(), String> {
+    for (file, known) in &model.files {
+        let say = |why: Error| format!("{file}: {why}");
+        let found = store.attributes(*file).map_err(say)?;
+        let same = (found.size, found.owner, found.class, &found.attributes)
+            == (known.size, known.owner, known.class, &known.attributes);
+        if !same {
+            return Err(format!(
+                "{file} is {found:?}, not {} bytes, {:?}",
+                known.size, known.attributes
+            ));
+        }
+        let last = known.blocks.last_key_value().map_or(0, |(number, _)| number + 2);
+        for number in 0..last {
+            let mut block = ZEROS;
+            store.read(*file, number, &mut block).map_err(say)?;
+            if block != known.block(number) {
+                return Err(format!("block {number} of {file} is another one"));
+            }
+        }
+        let written = store.written(*file, 0, usize::MAX).map_err(say)?;
+        if let Some(number) = written.iter().find(|number| !known.blocks.contains_key(number)) {
+            return Err(format!("block {number} of {file} takes room"));
+        }
+    }
+    Ok(())
+}

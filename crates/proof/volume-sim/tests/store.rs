@@ -1,0 +1,206 @@
+//! A file store in the simulation: power failures and deaths at every write, and disks that lie.
+
+use belay_disk::{BLOCK, ZEROS};
+use belay_store::{Error, Parameters, Store};
+use belay_volume_sim::Random;
+use belay_volume_sim::disk::FAULTS;
+use belay_volume_sim::store::{Act, Simulation, random_act};
+use rand::{Rng, SeedableRng};
+
+const SMALL: u64 = 2048;
+
+fn parameters(random: &mut Random) -> Parameters {
+    let twin_offset = [4, 8, 16, 32][random.random_range(0..4)];
+    let group_blocks = [256, 512, 1024][random.random_range(0..3)];
+    Parameters { twin_offset, group_blocks, frees_at_once: false }
+}
+
+/// How many seeds: `BELAY_SOAK` times as many.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let one = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match one("BELAY_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..usual * one("BELAY_SOAK").unwrap_or(1),
+    }
+}
+
+fn or_fail<T>(seed: u64, test: &str, done: Result<T, String>) -> T {
+    done.unwrap_or_else(|why| {
+        panic!("seed {seed}: {why}\nagain: BELAY_SEED={seed} cargo test -p belay-volume-sim --test store -- {test}")
+    })
+}
+
+#[test]
+fn many_lives_end_anywhere() {
+    let (mut operations, mut ends, mut rolled_back) = (0, 0, 0);
+    for seed in seeds(150) {
+        let mut random = Random::seed_from_u64(seed);
+        let parameters = parameters(&mut random);
+        let blocks = random.random_range(600..SMALL * 2);
+        let mut simulation = or_fail(seed, "many_lives", Simulation::new(seed, blocks, parameters));
+        for _ in 0..6 {
+            let count = random.random_range(1..150);
+            let acts: Vec<Act> = (0..count).map(|_| random_act(&mut random)).collect();
+            let end = simulation.disk().steps() + random.random_range(1..1500);
+            simulation.disk().end_at(Some(end));
+            let memory = [12, 60, 4000][random.random_range(0..3)];
+            or_fail(seed, "many_lives", simulation.life(&acts, memory));
+            simulation.end(random.random());
+            or_fail(seed, "many_lives", simulation.reopen());
+        }
+        operations += simulation.outcome.operations;
+        ends += simulation.outcome.ends;
+        rolled_back += simulation.outcome.rolled_back;
+    }
+    println!("{operations} operations, {ends} ends, {rolled_back} of them in a checkpoint");
+    assert!(operations > 1000 || std::env::var_os("BELAY_SEED").is_some());
+}
+
+#[test]
+fn a_short_history_is_cut_at_every_write() {
+    for seed in seeds(6) {
+        let acts = |seed| -> Vec<Act> {
+            let mut random = Random::seed_from_u64(seed);
+            let mut acts: Vec<Act> = (0..40).map(|_| random_act(&mut random)).collect();
+            acts.push(Act::Checkpoint);
+            acts
+        };
+        let mut step = 0;
+        loop {
+            let mut random = Random::seed_from_u64(seed ^ step);
+            let parameters = parameters(&mut Random::seed_from_u64(seed));
+            let new = Simulation::new(seed, SMALL, parameters);
+            let mut simulation = or_fail(seed, "a_short_history", new);
+            let end = simulation.disk().steps() + step;
+            simulation.disk().end_at(Some(end));
+            or_fail(seed, "a_short_history", simulation.life(&acts(seed), 30));
+            let over = !simulation.disk().is_off();
+            simulation.end(random.random());
+            let opened = simulation.reopen().map_err(|why| format!("cut at write {step}: {why}"));
+            or_fail(seed, "a_short_history", opened);
+            // And it can be worked with.
+            or_fail(seed, "a_short_history", simulation.life(&acts(seed + 1), 4000));
+            if over {
+                break;
+            }
+            step += 1;
+        }
+        assert!(step > 20, "seed {seed}: {step} writes");
+    }
+}
+
+/// Whatever is wrong on the disk: what is read is right, or an error.
+#[test]
+fn a_disk_that_lies_is_never_believed() {
+    let (mut errors, mut fine) = (0, 0);
+    for seed in seeds(300) {
+        let mut random = Random::seed_from_u64(seed);
+        let parameters = parameters(&mut random);
+        let mut simulation =
+            or_fail(seed, "a_disk_that_lies", Simulation::new(seed, SMALL, parameters));
+        let mut acts: Vec<Act> = (0..120).map(|_| random_act(&mut random)).collect();
+        acts.push(Act::Checkpoint);
+        or_fail(seed, "a_disk_that_lies", simulation.life(&acts, 4000));
+        let (_, model) = simulation.last().unwrap();
+        let disk = simulation.disk();
+        let faults = random.random_range(1..6);
+        for _ in 0..faults {
+            disk.fault(FAULTS[random.random_range(0..FAULTS.len())], &mut random);
+        }
+        let mut store = match Store::open_last(disk) {
+            Ok(store) => store,
+            Err(Error::NoStore(_) | Error::Disk { .. } | Error::Corrupt { .. }) => continue,
+            Err(why) => panic!("seed {seed}: {why}"),
+        };
+        if store.epoch() != *simulation.last().unwrap().0 + 1 {
+            // Both places of the newest root: nothing tells of it.
+            continue;
+        }
+        for (file, known) in &model.files {
+            let last = known.blocks.last_key_value().map_or(0, |(number, _)| number + 1);
+            for number in 0..last {
+                let mut block = ZEROS;
+                match store.read(*file, number, &mut block) {
+                    Ok(()) => {
+                        assert_eq!(block, known.block(number), "seed {seed}: {file}, {number}");
+                        fine += 1;
+                    }
+                    Err(Error::Corrupt { .. } | Error::Disk { .. } | Error::Damaged { .. }) => {
+                        errors += 1
+                    }
+                    Err(why) => panic!("seed {seed}: {why}"),
+                }
+            }
+        }
+    }
+    println!("{fine} blocks are right, {errors} are errors");
+}
+
+/// A full store can be emptied, and what was freed is there after the next checkpoint.
+#[test]
+fn a_full_store_can_be_emptied() {
+    let disk = belay_volume_sim::disk::SimDisk::new(SMALL);
+    let identity =
+        belay_store::Identity { volume: [1; 16], store: [2; 16], members: vec![[2; 16]] };
+    let mut store = Store::format(&disk, &identity, Parameters::default().small()).unwrap();
+    let free = store.available_blocks().unwrap();
+    let mut files = Vec::new();
+    'full: loop {
+        let file = match store.create(1, belay_store::Class::Data, b"") {
+            Ok(file) => file,
+            Err(Error::NoSpace) => break,
+            Err(why) => panic!("{why}"),
+        };
+        files.push(file);
+        for number in 0..300 {
+            match store.write(file, number, &[7; BLOCK]) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => break 'full,
+                Err(why) => panic!("{why}"),
+            }
+        }
+    }
+    store.checkpoint().unwrap();
+    assert!(store.available_blocks().unwrap() < 8);
+    for file in files {
+        store.delete(file).unwrap();
+    }
+    store.checkpoint().unwrap();
+    // What stays is the block of the inodes.
+    assert_eq!(store.available_blocks().unwrap(), free - 2);
+    assert!(store.check().unwrap().findings.is_empty());
+}
+
+/// The first seed at which a store that was made like this is found to be wrong.
+fn first_found(parameters: Parameters) -> Option<(u64, String)> {
+    (0..300).find_map(|seed| {
+        let mut random = Random::seed_from_u64(seed);
+        let mut simulation = Simulation::new(seed, SMALL, parameters).unwrap();
+        for _ in 0..4 {
+            let acts: Vec<Act> = (0..100).map(|_| random_act(&mut random)).collect();
+            let end = simulation.disk().steps() + random.random_range(1..1500);
+            simulation.disk().end_at(Some(end));
+            if let Err(why) = simulation.life(&acts, 4000) {
+                return Some((seed, why));
+            }
+            simulation.end(true);
+            if let Err(why) = simulation.reopen() {
+                return Some((seed, why));
+            }
+        }
+        None
+    })
+}
+
+/// What this simulation is worth: the baselines that do not survive crashes (Loris VII-A) are found out.
+#[test]
+fn a_store_that_does_not_survive_is_found_out() {
+    let safe = Parameters::default().small();
+    assert_eq!(first_found(safe), None);
+    let found = first_found(Parameters { twin_offset: 0, ..safe });
+    println!("without twins: {found:?}");
+    assert!(found.is_some());
+    let found = first_found(Parameters { frees_at_once: true, ..safe });
+    println!("without delayed freeing: {found:?}");
+    assert!(found.is_some());
+}

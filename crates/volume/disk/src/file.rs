@@ -1,0 +1,197 @@
+//! An image file or a block device.
+//!
+//! It is locked while it is open: a block device by O_EXCL, which mounted ones refuse, an image file by flock(2). So two processes of
+//! belay's never write to one store.
+
+use crate::{BLOCK, Disk, check_range};
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    CWD, FileType, FlockOperation, Mode, OFlags, SeekFrom, fdatasync, flock, fstat, ftruncate,
+    openat, seek,
+};
+use rustix::io::{Errno, pread, pwrite, retry_on_intr};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why something cannot be used as a disk.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// A system call failed.
+    #[error("cannot {what} {}: {why}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
+    /// It is neither a file nor a block device.
+    #[error("{} is neither a file nor a block device", .0.display())]
+    Kind(PathBuf),
+    /// Somebody else has it.
+    #[error("{path} is in use, by a mounted volume or by the system: `fuser -v {path}` says by whom", path = .0.display())]
+    InUse(PathBuf),
+}
+
+/// An image file or a block device that is open, and locked.
+#[derive(Debug)]
+pub struct FileDisk {
+    fd: OwnedFd,
+    path: PathBuf,
+    blocks: u64,
+}
+
+impl FileDisk {
+    /// Opens what is at `path`. What is behind the last whole block is not used.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        // Without this, a FIFO would wait for somebody at its other end.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let open = |flags| openat(CWD, path, flags, Mode::empty());
+        let path = || path.to_owned();
+        let system =
+            |what| move |why: Errno| OpenError::System { what, path: path(), why: why.into() };
+        let mut fd = open(flags).map_err(system("open"))?;
+        let kind = FileType::from_raw_mode(fstat(&fd).map_err(system("look at"))?.st_mode);
+        match kind {
+            FileType::RegularFile => flock(&fd, FlockOperation::NonBlockingLockExclusive),
+            FileType::BlockDevice => open(flags | OFlags::EXCL).map(|held| fd = held),
+            _ => return Err(OpenError::Kind(path())),
+        }
+        .map_err(|why| match why {
+            Errno::WOULDBLOCK | Errno::BUSY => OpenError::InUse(path()),
+            why => system("lock")(why),
+        })?;
+        let bytes = seek(&fd, SeekFrom::End(0)).map_err(system("measure"))?;
+        Ok(Self { fd, path: path(), blocks: bytes / BLOCK as u64 })
+    }
+
+    /// Makes an image file of so many bytes at `path`, readable by its owner alone. It takes room on its file system as it is
+    /// written to.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; if there is something at `path` already.
+    pub fn create(path: &Path, bytes: u64) -> Result<Self, OpenError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let system = |what| {
+            move |why: Errno| OpenError::System { what, path: path.to_owned(), why: why.into() }
+        };
+        let fd = openat(CWD, path, flags, mode).map_err(system("create"))?;
+        flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(system("lock"))?;
+        if let Err(why) = ftruncate(&fd, bytes) {
+            // Nobody else can have found it in use.
+            let _ = std::fs::remove_file(path);
+            return Err(system("make room for")(why));
+        }
+        Ok(Self { fd, path: path.to_owned(), blocks: bytes / BLOCK as u64 })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Disk for FileDisk {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn read(&self, first: u64, mut out: &mut [u8]) -> io::Result<()> {
+        check_range(self.blocks, first, out.len())?;
+        let mut at = first * BLOCK as u64;
+        while !out.is_empty() {
+            match retry_on_intr(|| pread(&self.fd, &mut *out, at))? {
+                0 => return Err(shorter()),
+                read => {
+                    out = out.get_mut(read..).unwrap_or_default();
+                    at += read as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: u64, mut data: &[u8]) -> io::Result<()> {
+        check_range(self.blocks, first, data.len())?;
+        let mut at = first * BLOCK as u64;
+        while !data.is_empty() {
+            match retry_on_intr(|| pwrite(&self.fd, data, at))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => {
+                    data = data.get(written..).unwrap_or_default();
+                    at += written as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| fdatasync(&self.fd))?)
+    }
+}
+
+fn shorter() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it has become shorter")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_the_end_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let disk = FileDisk::create(&path, 5 * BLOCK as u64 + 17).unwrap();
+        assert_eq!(disk.blocks(), 5);
+        disk.write(3, &[7; 2 * BLOCK]).unwrap();
+        disk.flush().unwrap();
+        let mut out = vec![1; 3 * BLOCK];
+        disk.read(2, &mut out).unwrap();
+        assert!(out[..BLOCK].iter().all(|byte| *byte == 0));
+        assert!(out[BLOCK..].iter().all(|byte| *byte == 7));
+        for (first, bytes) in [(4, 2 * BLOCK), (5, BLOCK), (0, BLOCK - 1), (u64::MAX, BLOCK)] {
+            assert!(disk.write(first, &vec![0; bytes]).is_err());
+            assert!(disk.read(first, &mut vec![0; bytes]).is_err());
+        }
+    }
+
+    #[test]
+    fn one_that_is_open_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let disk = FileDisk::create(&path, 1 << 20).unwrap();
+        assert!(matches!(FileDisk::open(&path), Err(OpenError::InUse(_))));
+        drop(disk);
+        assert_eq!(FileDisk::open(&path).unwrap().blocks(), 256);
+        assert!(FileDisk::create(&path, 1 << 20).is_err(), "what is there stays");
+    }
+
+    #[test]
+    fn one_that_becomes_shorter_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let disk = FileDisk::create(&path, 1 << 20).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(BLOCK as u64).unwrap();
+        assert!(disk.read(1, &mut [0; BLOCK]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(FileDisk::open(Path::new("/dev/null")), Err(OpenError::Kind(_))));
+        assert!(FileDisk::open(dir.path()).is_err());
+        assert!(FileDisk::open(&dir.path().join("none")).is_err());
+        // Disks are named by links, as in /dev/disk/by-id.
+        FileDisk::create(&dir.path().join("image"), 1 << 20).unwrap();
+        std::os::unix::fs::symlink("image", dir.path().join("link")).unwrap();
+        assert!(FileDisk::open(&dir.path().join("link")).is_ok());
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a store cannot do what it was asked for.
+
+use crate::file_id::FileId;
+use std::io;
+use thiserror::Error;
+
+/// Why a store cannot do what it was asked for.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The disk failed.
+    #[error("cannot {what} block {block} of the disk: {why}")]
+    Disk {
+        /// `read`, `write` or `flush`.
+        what: &'static str,
+        /// The first block.
+        block: u64,
+        /// What the device said.
+        why: io::Error,
+    },
+    /// A block is not what its checksum says.
+    #[error("{what} in block {block} does not match its checksum")]
+    Corrupt {
+        /// What the block should hold.
+        what: &'static str,
+        /// Where it is.
+        block: u64,
+    },
+    /// A block matches its checksum and makes no sense: whoever wrote it was wrong.
+    #[error("{what} is wrong: {why}")]
+    Damaged {
+        /// What makes no sense.
+        what: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
+    /// There is no room.
+    #[error("no room is left on the disk")]
+    NoSpace,
+    /// There is no such file.
+    #[error("there is no physical file {0}")]
+    NoFile(FileId),
+    /// More than a file can hold.
+    #[error("a physical file cannot be that long")]
+    TooLarge,
+    /// What is on the disk is no store, or none that can be used.
+    #[error("{0}")]
+    NoStore(String),
+    /// An earlier change failed half way.
+    #[error("an earlier change failed: {0}")]
+    Failed(String),
+}
+
+/// What a store answers.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

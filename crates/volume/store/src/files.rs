@@ -1,0 +1,363 @@
+//! What can be done with a file: the operations of Loris (II), on physical files.
+
+use crate::error::{Error, Result};
+use crate::file_id::FileId;
+use crate::inodes::{At, Class};
+use crate::layout::{self, ATTRIBUTES, Inode, InodeFlags, Kind};
+use crate::pointer::{Checksum, Pointer};
+use crate::store::Store;
+use crate::tree::{Counted, Tree};
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use zerocopy::FromZeros;
+
+/// What is known of a file besides its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its length in bytes. What is behind the data that were written reads as zeros.
+    pub size: u64,
+    /// What the layer above calls it.
+    pub owner: u64,
+    /// How its data are kept.
+    pub class: Class,
+    /// Blocks that it takes on the disk.
+    pub blocks: u64,
+    /// What the layers above keep with it: at most 184 bytes.
+    pub attributes: Vec<u8>,
+}
+
+const SIZE: u64 = BLOCK as u64;
+
+impl<D: Disk> Store<D> {
+    /// Makes an empty file, which the layer above calls `owner`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; those of the disk.
+    pub fn create(&mut self, owner: u64, class: Class, attributes: &[u8]) -> Result<FileId> {
+        self.whole(|this| {
+            let (file, at) = this.new_inode()?;
+            let mut inode = Inode::new_zeroed();
+            let protected =
+                if class == Class::Protected { InodeFlags::PROTECTED } else { InodeFlags::empty() };
+            inode.flags = (InodeFlags::USED | protected).bits().into();
+            inode.generation = file.generation().into();
+            inode.owner = owner.into();
+            put_attributes(&mut inode, attributes)?;
+            this.set_inode(at, &inode)?;
+            Ok(file)
+        })
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; those of the disk.
+    pub fn delete(&mut self, file: FileId) -> Result<()> {
+        self.whole(|this| {
+            let (at, inode) = this.inode(file)?;
+            let tree = tree_of(at, &inode);
+            this.cut(tree, 0, u64::MAX, &mut Counted::default())?;
+            this.free_inode(file, at)
+        })
+    }
+
+    /// What is known of a file.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; those of the disk.
+    pub fn attributes(&mut self, file: FileId) -> Result<Attributes> {
+        let (_, inode) = self.inode(file)?;
+        let length = inode.attributes_length.get() as usize;
+        Ok(Attributes {
+            size: inode.size.get(),
+            owner: inode.owner.get(),
+            class: class_of(&inode),
+            blocks: inode.blocks.get(),
+            attributes: inode.attributes.get(..length).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// Replaces what the layers above keep with a file.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; [`Error::TooLarge`]; those of the disk.
+    pub fn set_attributes(&mut self, file: FileId, attributes: &[u8]) -> Result<()> {
+        self.whole(|this| {
+            let (at, mut inode) = this.inode(file)?;
+            put_attributes(&mut inode, attributes)?;
+            this.set_inode(at, &inode)
+        })
+    }
+
+    /// Reads whole blocks of a file from block `first` of it on. What is not there, or behind its length, is zeros.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; [`Error::Corrupt`] if one of the blocks is not what was written; those of the disk.
+    pub fn read(&mut self, file: FileId, first: u64, out: &mut [u8]) -> Result<()> {
+        let (at, inode) = self.inode(file)?;
+        let tree = tree_of(at, &inode);
+        out.fill(0);
+        let (blocks, _) = out.as_chunks_mut::<BLOCK>();
+        for (number, block) in (first..).zip(blocks) {
+            self.read_block(tree, number, block)?;
+        }
+        self.nodes.shrink(&self.disk)
+    }
+
+    /// Reads one block; what it holds already stays if there is none.
+    fn read_block(&mut self, tree: Tree, number: u64, out: &mut Block) -> Result<()> {
+        let Some((key, slot)) = self.place_of(tree, number)? else { return Ok(()) };
+        let pointer = self.nodes.pointer(key, slot)?;
+        if pointer.is_null() {
+            return Ok(());
+        }
+        if tree.leaves == Kind::Data {
+            if let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Data)? {
+                out.copy_from_slice(self.nodes.bytes(child)?);
+            }
+            return Ok(());
+        }
+        let block = pointer.block();
+        let failed = |why| Error::Disk { what: "read", block, why };
+        self.disk.read(block, out).map_err(failed)?;
+        match Checksum::of(self.seed, out) == pointer.checksum() {
+            true => Ok(()),
+            false => {
+                out.fill(0);
+                Err(Error::Corrupt { what: "data", block })
+            }
+        }
+    }
+
+    /// Writes whole blocks of a file from block `first` of it on. Its length does not change ([`Store::set_size`]).
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; [`Error::NoSpace`], where the blocks before the one without room are written; those of the disk.
+    pub fn write(&mut self, file: FileId, first: u64, data: &[u8]) -> Result<()> {
+        self.whole(|this| {
+            let (at, mut inode) = this.inode(file)?;
+            let mut tree = tree_of(at, &inode);
+            let mut count = Counted::default();
+            let done = match tree.leaves {
+                Kind::Data => this.write_twins(&mut tree, first, data, &mut count),
+                _ => this.write_singles(&mut tree, first, data, &mut count),
+            };
+            inode.depth = tree.depth.into();
+            inode.blocks = (inode.blocks.get() + count.blocks).into();
+            this.set_inode(at, &inode)?;
+            done
+        })?;
+        self.nodes.shrink(&self.disk)
+    }
+
+    fn write_twins(
+        &mut self,
+        tree: &mut Tree,
+        first: u64,
+        data: &[u8],
+        count: &mut Counted,
+    ) -> Result<()> {
+        let (blocks, _) = data.as_chunks::<BLOCK>();
+        for (number, block) in (first..).zip(blocks) {
+            let (key, slot) = self.make_place(tree, number, count)?;
+            let child = match self.nodes.child(&self.disk, key, slot, Kind::Data)? {
+                Some(child) => child,
+                None => {
+                    let left = self.take_twins()?;
+                    count.blocks += 1;
+                    self.nodes.make(key, slot, Kind::Data, left)?
+                }
+            };
+            self.nodes.change(child)?.copy_from_slice(block);
+        }
+        Ok(())
+    }
+
+    fn write_singles(
+        &mut self,
+        tree: &mut Tree,
+        first: u64,
+        data: &[u8],
+        count: &mut Counted,
+    ) -> Result<()> {
+        let (blocks, _) = data.as_chunks::<BLOCK>();
+        // What is written at once: the first of the disk's blocks, and the first of the data.
+        let mut run: Option<(u64, usize)> = None;
+        // What was taken, and is not used yet.
+        let mut taken = (0, 0);
+        let mut done = Ok(());
+        for (number, block) in blocks.iter().enumerate() {
+            let rest = (blocks.len() - number) as u64;
+            let placed = self.place_single(tree, first + number as u64, rest, &mut taken, count);
+            let (key, slot, target) = match placed {
+                Ok(placed) => placed,
+                Err(error) => {
+                    done = Err(error);
+                    break;
+                }
+            };
+            let pointer = Pointer::single(target, Checksum::of(self.seed, block));
+            self.nodes.set(key, slot, pointer)?;
+            if let Some((start, from)) = run
+                && start + (number - from) as u64 != target
+            {
+                self.write_run(start, blocks.get(from..number).unwrap_or_default())?;
+                run = None;
+            }
+            run.get_or_insert((target, number));
+            if number + 1 == blocks.len() {
+                break;
+            }
+        }
+        for block in taken.0..taken.0 + taken.1 {
+            self.free(block)?;
+        }
+        if let Some((start, from)) = run {
+            let end = match done.is_ok() {
+                true => blocks.len(),
+                // Those that found no room are the last.
+                false => from + self.written_since(start, from, tree, first)?,
+            };
+            self.write_run(start, blocks.get(from..end).unwrap_or_default())?;
+        }
+        done
+    }
+
+    /// How many blocks from `start` of the disk on hold what block `from` of the data and those behind it are to be.
+    fn written_since(&mut self, start: u64, from: usize, tree: &Tree, first: u64) -> Result<usize> {
+        let mut count = 0;
+        while let Some((key, slot)) = self.place_of(*tree, first + (from + count) as u64)? {
+            let pointer = self.nodes.pointer(key, slot)?;
+            if pointer.block() != start + count as u64 || !self.nodes.is_modified(key, slot)? {
+                break;
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Where one block of a file goes: its pointer, and the block of the disk.
+    fn place_single(
+        &mut self,
+        tree: &mut Tree,
+        number: u64,
+        rest: u64,
+        taken: &mut (u64, u64),
+        count: &mut Counted,
+    ) -> Result<(u64, usize, u64)> {
+        let (key, slot) = self.make_place(tree, number, count)?;
+        let old = self.nodes.pointer(key, slot)?;
+        if !old.is_null() && self.nodes.is_modified(key, slot)? {
+            // It belongs to no checkpoint yet.
+            return Ok((key, slot, old.block()));
+        }
+        if taken.1 == 0 {
+            *taken = self.take(rest)?;
+        }
+        let target = taken.0;
+        *taken = (taken.0 + 1, taken.1 - 1);
+        if old.is_null() {
+            count.blocks += 1;
+        } else {
+            self.free(old.block())?;
+        }
+        Ok((key, slot, target))
+    }
+
+    fn write_run(&self, start: u64, blocks: &[Block]) -> Result<()> {
+        let failed = |why| Error::Disk { what: "write", block: start, why };
+        self.disk.write(start, blocks.as_flattened()).map_err(failed)
+    }
+
+    /// Changes the length of a file. What goes is gone: if the file becomes longer again there are zeros.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; [`Error::NoSpace`], if the last block must be written anew; those of the disk.
+    pub fn set_size(&mut self, file: FileId, size: u64) -> Result<()> {
+        self.whole(|this| {
+            let (at, inode) = this.inode(file)?;
+            let old = inode.size.get();
+            let tree = tree_of(at, &inode);
+            let within = (size % SIZE) as usize;
+            if size < old && within != 0 {
+                let mut last = ZEROS;
+                this.read_block(tree, size / SIZE, &mut last)?;
+                let tail = last.get_mut(within..).unwrap_or_default();
+                if tail.iter().any(|byte| *byte != 0) {
+                    tail.fill(0);
+                    this.write(file, size / SIZE, &last)?;
+                }
+            }
+            let (at, mut inode) = this.inode(file)?;
+            let tree = tree_of(at, &inode);
+            let mut count = Counted::default();
+            this.cut(tree, size.div_ceil(SIZE), u64::MAX, &mut count)?;
+            this.cut_done(at, &mut inode, count)?;
+            inode.size = size.into();
+            this.set_inode(at, &inode)
+        })
+    }
+
+    /// Makes zeros of whole blocks of a file, `count` of them from `first` on. They take no room then.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; those of the disk.
+    pub fn punch(&mut self, file: FileId, first: u64, count: u64) -> Result<()> {
+        self.whole(|this| {
+            let (at, mut inode) = this.inode(file)?;
+            let tree = tree_of(at, &inode);
+            let mut counted = Counted::default();
+            this.cut(tree, first, first.saturating_add(count), &mut counted)?;
+            this.cut_done(at, &mut inode, counted)?;
+            this.set_inode(at, &inode)
+        })
+    }
+
+    /// Takes down what was cut off.
+    fn cut_done(&mut self, at: At, inode: &mut Inode, count: Counted) -> Result<()> {
+        inode.blocks = inode.blocks.get().saturating_sub(count.blocks).into();
+        let now: Inode = layout::read(self.nodes.bytes(at.key)?, at.offset);
+        if now.tree.is_null() {
+            inode.depth = 0.into();
+        }
+        Ok(())
+    }
+
+    /// The blocks of a file that hold something, from `from` on, at most `most` of them.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`]; those of the disk.
+    pub fn written(&mut self, file: FileId, from: u64, most: usize) -> Result<Vec<u64>> {
+        let (at, inode) = self.inode(file)?;
+        let found = self.leaves(tree_of(at, &inode), from, most)?;
+        Ok(found.into_iter().map(|(number, _)| number).collect())
+    }
+}
+
+pub(crate) fn class_of(inode: &Inode) -> Class {
+    match inode.flags().contains(InodeFlags::PROTECTED) {
+        true => Class::Protected,
+        false => Class::Data,
+    }
+}
+
+/// The tree of a file. Its leaves are blocks of metadata if they have twins; else they are none, and never looked at as such.
+pub(crate) fn tree_of(at: At, inode: &Inode) -> Tree {
+    let leaves = match class_of(inode) {
+        Class::Protected => Kind::Data,
+        Class::Data => Kind::Bitmap,
+    };
+    let slot = at.offset + std::mem::offset_of!(Inode, tree);
+    Tree { key: at.key, slot, depth: inode.depth.get(), leaves }
+}
+
+fn put_attributes(inode: &mut Inode, attributes: &[u8]) -> Result<()> {
+    if attributes.len() > ATTRIBUTES {
+        return Err(Error::TooLarge);
+    }
+    inode.attributes = [0; ATTRIBUTES];
+    if let Some(room) = inode.attributes.get_mut(..attributes.len()) {
+        room.copy_from_slice(attributes);
+    }
+    inode.attributes_length = (attributes.len() as u32).into();
+    Ok(())
+}

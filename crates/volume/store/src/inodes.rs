@@ -1,0 +1,136 @@
+//! How a file is found, made and removed.
+//!
+//! Inodes are in the blocks of a tree of their own, 16 in each, and are used again in the reverse order of their removal.
+
+use crate::error::{Error, Result};
+use crate::file_id::FileId;
+use crate::layout::{self, INODE_TREE, INODES, Inode, InodeFlags, Kind, Root};
+use crate::nodes::{Key, ROOT};
+use crate::store::Store;
+use crate::tree::{Counted, Tree};
+use belay_disk::Disk;
+use zerocopy::FromZeros;
+
+/// How the data of a file are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Each block has twins: what it was at the last checkpoint stays beside it. For the metadata of the layers above, which change in
+    /// small pieces and must always find room (Loris IV-A).
+    Protected,
+    /// A block that belongs to the last checkpoint is replaced by another one when it is written.
+    Data,
+}
+
+/// Where an inode is.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub(crate) key: Key,
+    pub(crate) offset: usize,
+}
+
+impl<D: Disk> Store<D> {
+    pub(crate) fn root(&self) -> Result<Root> {
+        Ok(layout::read(self.nodes.bytes(ROOT)?, 0))
+    }
+
+    /// Writes the root back, but its pointers, which are changed in their places.
+    pub(crate) fn set_root(&mut self, root: &Root) -> Result<()> {
+        let bytes = self.nodes.change(ROOT)?;
+        let now: Root = layout::read(bytes, 0);
+        let mut root = *root;
+        (root.inode_tree, root.indexes) = (now.inode_tree, now.indexes);
+        layout::write(bytes, 0, &root);
+        Ok(())
+    }
+
+    pub(crate) fn inode_tree(&self) -> Result<Tree> {
+        let depth = self.root()?.inode_depth.get();
+        Ok(Tree { key: ROOT, slot: INODE_TREE, depth, leaves: Kind::Inodes })
+    }
+
+    /// The inode with that number, and where it is; `None` if there is none.
+    pub(crate) fn inode_at(&mut self, number: u64) -> Result<Option<(At, Inode)>> {
+        if number >= self.root()?.inodes.get() {
+            return Ok(None);
+        }
+        let tree = self.inode_tree()?;
+        let Some((key, slot)) = self.place_of(tree, number / INODES)? else { return Ok(None) };
+        let Some(key) = self.nodes.child(&self.disk, key, slot, Kind::Inodes)? else {
+            return Ok(None);
+        };
+        let at = At { key, offset: layout::inode_offset(number % INODES) };
+        Ok(Some((at, layout::read(self.nodes.bytes(key)?, at.offset))))
+    }
+
+    /// The inode of a file.
+    pub(crate) fn inode(&mut self, file: FileId) -> Result<(At, Inode)> {
+        let found = self.inode_at(file.inode())?;
+        let is_it = |inode: &Inode| {
+            inode.flags().contains(InodeFlags::USED) && inode.generation.get() == file.generation()
+        };
+        found.filter(|(_, inode)| is_it(inode)).ok_or(Error::NoFile(file))
+    }
+
+    /// The number of the file with that inode, if there is one.
+    pub(crate) fn file_with(&mut self, number: u64) -> Result<Option<FileId>> {
+        let found = self.inode_at(number)?;
+        let used = found.filter(|(_, inode)| inode.flags().contains(InodeFlags::USED));
+        Ok(used.map(|(_, inode)| FileId::new(number, inode.generation.get())))
+    }
+
+    /// Writes an inode back, but its tree, which is changed in its place.
+    pub(crate) fn set_inode(&mut self, at: At, inode: &Inode) -> Result<()> {
+        let bytes = self.nodes.change(at.key)?;
+        let tree = layout::read::<Inode>(bytes, at.offset).tree;
+        let mut inode = *inode;
+        inode.tree = tree;
+        layout::write(bytes, at.offset, &inode);
+        Ok(())
+    }
+
+    /// An inode that is free, with a generation that it has not had for long.
+    pub(crate) fn new_inode(&mut self) -> Result<(FileId, At)> {
+        let mut root = self.root()?;
+        if let Some(number) = root.free_inode.get().checked_sub(1) {
+            let wrong = Error::Damaged { what: "the list of free inodes", why: "it leads astray" };
+            let Some((at, inode)) = self.inode_at(number)? else { return Err(wrong) };
+            if inode.flags().contains(InodeFlags::USED) {
+                return Err(wrong);
+            }
+            root.free_inode = inode.next_free;
+            self.set_root(&root)?;
+            let generation = (inode.generation.get() + 1) % FileId::GENERATIONS;
+            return Ok((FileId::new(number, generation), at));
+        }
+        let number = root.inodes.get();
+        if number >= 1 << FileId::INODE_BITS {
+            return Err(Error::NoSpace);
+        }
+        let mut tree = self.inode_tree()?;
+        let (key, slot) = self.make_place(&mut tree, number / INODES, &mut Counted::default())?;
+        let key = match self.nodes.child(&self.disk, key, slot, Kind::Inodes)? {
+            Some(key) => key,
+            None => {
+                let left = self.take_twins()?;
+                self.nodes.make(key, slot, Kind::Inodes, left)?
+            }
+        };
+        // The root was changed when room was taken.
+        let mut root = self.root()?;
+        root.inodes = (number + 1).into();
+        root.inode_depth = tree.depth.into();
+        self.set_root(&root)?;
+        Ok((FileId::new(number, 0), At { key, offset: layout::inode_offset(number % INODES) }))
+    }
+
+    /// Gives an inode back, whose tree is empty.
+    pub(crate) fn free_inode(&mut self, file: FileId, at: At) -> Result<()> {
+        let mut root = self.root()?;
+        let mut inode = Inode::new_zeroed();
+        inode.generation = file.generation().into();
+        inode.next_free = root.free_inode;
+        self.set_inode(at, &inode)?;
+        root.free_inode = (file.inode() + 1).into();
+        self.set_root(&root)
+    }
+}

@@ -1,0 +1,159 @@
+//! Which checkpoints a disk has.
+//!
+//! A root is in two places, and that of the next checkpoint in two others. Each says what it is, and checks itself. So one that was
+//! half written, or was lost in one place, leaves the other one, or the checkpoint before.
+
+use crate::error::{Error, Result};
+use crate::geometry::{Geometry, Parameters};
+use crate::layout::{self, Kind, MAGIC, MEMBERS, Made, Root, VERSION};
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+
+/// What a store is, and which volume it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// The store.
+    pub store: [u8; 16],
+    /// All stores of the volume; at most 32.
+    pub members: Vec<[u8; 16]>,
+}
+
+/// A checkpoint that is on a disk.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Which one it is.
+    pub epoch: u64,
+    /// The one before.
+    pub previous: u64,
+    /// Whose it is.
+    pub identity: Identity,
+    /// Where everything is.
+    pub geometry: Geometry,
+    /// In how many of its two places its root is whole.
+    pub copies: usize,
+    pub(crate) block: Box<Block>,
+}
+
+/// What is in a place for a root.
+enum Found {
+    /// A root.
+    Root(Box<Checkpoint>),
+    /// One that is wrong, or was half written.
+    Broken,
+    /// Something else, or nothing.
+    Nothing,
+}
+
+/// The checkpoints that a store can be opened at: the newest first, and the one before it, if that is still there. The latter can be
+/// opened only as long as nothing was written after the newest.
+///
+/// # Errors
+/// [`Error::NoStore`] if there is none, with why; those of the disk, if no place can be read.
+pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
+    let mut found: Vec<Checkpoint> = Vec::new();
+    let (mut broken, mut last) = (false, None);
+    let blocks = disk.blocks();
+    let mut places = vec![1, 2, blocks.saturating_sub(1), blocks.saturating_sub(2)];
+    let mut at = 0;
+    while let Some(&place) = places.get(at) {
+        at += 1;
+        match look(disk, place) {
+            Ok(Found::Root(one)) => {
+                // On a disk that has become larger, the end is elsewhere.
+                for end in
+                    one.geometry.root_places(0).into_iter().chain(one.geometry.root_places(1))
+                {
+                    if !places.contains(&end) && end < blocks {
+                        places.push(end);
+                    }
+                }
+                match found.iter_mut().find(|other| other.epoch == one.epoch) {
+                    Some(other) if other.block == one.block => other.copies += 1,
+                    Some(_) => return Err(two()),
+                    None => found.push(*one),
+                }
+            }
+            Ok(Found::Broken) => broken = true,
+            Ok(Found::Nothing) => {}
+            Err(error @ Error::NoStore(_)) => return Err(error),
+            Err(error) => last = Some(error),
+        }
+    }
+    found.sort_by_key(|one| std::cmp::Reverse(one.epoch));
+    let Some(newest) = found.first() else {
+        return Err(match (last, broken) {
+            (Some(error), _) => error,
+            (None, true) => Error::NoStore(
+                "each root of the store is damaged: the data are there, and cannot be found".into(),
+            ),
+            (None, false) => Error::NoStore("there is no store of a belay volume on it".into()),
+        });
+    };
+    let (previous, checksum) = (newest.previous, previous_checksum(newest));
+    let identity = newest.identity.clone();
+    let is_before = |one: &Checkpoint| {
+        one.epoch == previous
+            && one.identity == identity
+            && layout::root_checksum(&one.block).0 == checksum
+    };
+    let newest = newest.epoch;
+    found.retain(|one| one.epoch == newest || is_before(one));
+    Ok(found)
+}
+
+fn previous_checksum(one: &Checkpoint) -> u64 {
+    layout::read::<Root>(&one.block, 0).previous_checksum.get()
+}
+
+fn two() -> Error {
+    Error::NoStore("two roots of one checkpoint differ: parts of two stores are on it".into())
+}
+
+/// Looks at one place for a root.
+fn look(disk: &impl Disk, place: u64) -> Result<Found> {
+    let mut block: Box<Block> = Box::new(ZEROS);
+    disk.read(place, block.as_mut_slice()).map_err(|why| Error::Disk {
+        what: "read",
+        block: place,
+        why,
+    })?;
+    let root: Root = layout::read(&block, 0);
+    if root.magic != MAGIC {
+        return Ok(Found::Nothing);
+    }
+    if layout::root_checksum(&block).0 != root.checksum.get() {
+        return Ok(Found::Broken);
+    }
+    if root.version.get() != VERSION {
+        return Err(Error::NoStore(format!(
+            "it is of version {}, and this belay knows version {VERSION}",
+            root.version
+        )));
+    }
+    let made = Made::from_bits_retain(root.made.get());
+    let parameters = Parameters {
+        twin_offset: root.twin_offset.get().into(),
+        group_blocks: root.group_blocks.get().into(),
+        frees_at_once: made.contains(Made::FREES_AT_ONCE),
+    };
+    let geometry = Geometry::new(root.blocks.get(), parameters)?;
+    if geometry.blocks > disk.blocks() {
+        let missing = (geometry.blocks - disk.blocks()) * BLOCK as u64;
+        return Err(Error::NoStore(format!("it is cut off: {missing} bytes of it are missing")));
+    }
+    let epoch = root.epoch.get();
+    let count = root.member_count.get() as usize;
+    let is_sound = Made::from_bits(root.made.get()).is_some()
+        && geometry.blocks == root.blocks.get()
+        && geometry.root_places(epoch).contains(&place)
+        && count <= MEMBERS
+        && Kind::Root.check(&block, &geometry).is_ok();
+    if !is_sound {
+        return Ok(Found::Broken);
+    }
+    let members = root.members.get(..count).unwrap_or_default().to_vec();
+    let identity = Identity { volume: root.volume, store: root.store, members };
+    let previous = root.previous.get();
+    Ok(Found::Root(Box::new(Checkpoint { epoch, previous, identity, geometry, copies: 1, block })))
+}

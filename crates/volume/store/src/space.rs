@@ -1,0 +1,289 @@
+//! Which blocks are free.
+//!
+//! A bit in a bitmap block is set for a block that is in use. Bitmaps show what is in use *now*; a block that was in use at the last
+//! checkpoint is not given out as well, because that checkpoint may be gone back to (Loris IV-B). So of each bitmap block that was
+//! changed since, what it was then is kept.
+
+use crate::error::{Error, Result};
+use crate::geometry::{BITS, FANOUT};
+use crate::layout::{self, Group, Kind, Root};
+use crate::nodes::{Key, ROOT};
+use crate::store::Store;
+use belay_disk::{Block, Disk};
+use std::collections::BTreeMap;
+
+/// What is known of free space besides the bitmaps.
+#[derive(Debug, Default)]
+pub struct Space {
+    /// Of each bitmap block that was changed since the last checkpoint: what it was then.
+    before: BTreeMap<Key, Box<Block>>,
+    /// Blocks that were freed since then, and were in use then.
+    freed: u64,
+    /// Where the next block is looked for.
+    cursor: u64,
+    /// The same for twins.
+    pair_cursor: u64,
+}
+
+impl Space {
+    /// A checkpoint was taken.
+    pub fn checkpointed(&mut self) {
+        self.before.clear();
+        self.freed = 0;
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// The bitmap block with the bit of `block`; it is made if there is none.
+    fn bitmap_of(&mut self, block: u64) -> Result<Key> {
+        let geometry = self.geometry;
+        let group = geometry.group_of(block);
+        let group_key = self.group(group)?;
+        let number = block % geometry.parameters.group_blocks / BITS;
+        let slot = layout::bitmap_slot(number);
+        if let Some(key) = self.nodes.child(&self.disk, group_key, slot, Kind::Bitmap)? {
+            return Ok(key);
+        }
+        let left = geometry.bitmap_block(group, number);
+        let key = self.nodes.make(group_key, slot, Kind::Bitmap, left)?;
+        let first = group * geometry.parameters.group_blocks + number * BITS;
+        let bytes = self.nodes.change(key)?;
+        for bit in (0..BITS).filter(|bit| geometry.is_reserved(first + bit)) {
+            set(bytes, bit, true);
+        }
+        // What is behind the end of the group belongs to nobody.
+        for bit in geometry.parameters.group_blocks.min(BITS)..BITS {
+            set(bytes, bit, true);
+        }
+        let before = Box::new(*bytes);
+        if !geometry.parameters.frees_at_once {
+            self.space.before.insert(key, before);
+        }
+        Ok(key)
+    }
+
+    /// The block of a group; it is made if there is none.
+    fn group(&mut self, group: u64) -> Result<Key> {
+        let geometry = self.geometry;
+        let index = group / FANOUT;
+        let slot = layout::index_slot(index);
+        let index_key = match self.nodes.child(&self.disk, ROOT, slot, Kind::Index)? {
+            Some(key) => key,
+            None => self.nodes.make(ROOT, slot, Kind::Index, geometry.index_block(index))?,
+        };
+        let slot = layout::slot(group % FANOUT);
+        if let Some(key) = self.nodes.child(&self.disk, index_key, slot, Kind::Group)? {
+            let found: Group = layout::read(self.nodes.bytes(key)?, 0);
+            return match found.number.get() == group + 1 {
+                true => Ok(key),
+                false => {
+                    Err(Error::Damaged { what: "a group block", why: "it is another group's" })
+                }
+            };
+        }
+        let key = self.nodes.make(index_key, slot, Kind::Group, geometry.group_block(group))?;
+        let new = Group { number: (group + 1).into(), free: geometry.capacity_of(group).into() };
+        layout::write(self.nodes.change(key)?, 0, &new);
+        Ok(key)
+    }
+
+    /// How many blocks of a group are free. A group without a block of its own is not made one.
+    fn free_of(&mut self, group: u64) -> Result<u64> {
+        let slot = layout::index_slot(group / FANOUT);
+        let all = self.geometry.capacity_of(group);
+        let Some(index) = self.nodes.child(&self.disk, ROOT, slot, Kind::Index)? else {
+            return Ok(all);
+        };
+        let slot = layout::slot(group % FANOUT);
+        let Some(key) = self.nodes.child(&self.disk, index, slot, Kind::Group)? else {
+            return Ok(all);
+        };
+        Ok(layout::read::<Group>(self.nodes.bytes(key)?, 0).free.get())
+    }
+
+    /// Free blocks, those included that can be used after the next checkpoint only.
+    ///
+    /// # Errors
+    /// None that a store without mistakes gives.
+    pub fn free_blocks(&self) -> Result<u64> {
+        Ok(layout::read::<Root>(self.nodes.bytes(ROOT)?, 0).free_blocks.get())
+    }
+
+    /// Blocks that can be used now. Not all of them can be where they are needed: twins take two at a certain distance.
+    ///
+    /// # Errors
+    /// As for [`Store::free_blocks`].
+    pub fn available_blocks(&self) -> Result<u64> {
+        Ok(self.free_blocks()?.saturating_sub(self.space.freed))
+    }
+
+    /// Blocks for files, free or in use.
+    pub fn capacity(&self) -> u64 {
+        self.geometry.capacity()
+    }
+
+    /// Marks a block as in use or free, and counts it.
+    fn mark(&mut self, block: u64, in_use: bool) -> Result<()> {
+        let bitmap = self.bitmap_of(block)?;
+        let group = self.group(self.geometry.group_of(block))?;
+        let bit = block % self.geometry.parameters.group_blocks % BITS;
+        let bytes = self.nodes.bytes(bitmap)?;
+        if get(bytes, bit) == in_use {
+            return Err(Error::Damaged { what: "a bitmap block", why: "it has a bit wrong" });
+        }
+        if !self.geometry.parameters.frees_at_once && !self.space.before.contains_key(&bitmap) {
+            self.space.before.insert(bitmap, Box::new(*bytes));
+        }
+        let was_in_use = self.space.before.get(&bitmap).is_some_and(|before| get(before, bit));
+        if !in_use && was_in_use {
+            self.space.freed += 1;
+        }
+        set(self.nodes.change(bitmap)?, bit, in_use);
+        let bytes = self.nodes.change(group)?;
+        let mut count: Group = layout::read(bytes, 0);
+        let one = if in_use { -1 } else { 1 };
+        count.free = count.free.get().wrapping_add_signed(one).into();
+        layout::write(bytes, 0, &count);
+        let bytes = self.nodes.change(ROOT)?;
+        let mut root: Root = layout::read(bytes, 0);
+        root.free_blocks = root.free_blocks.get().wrapping_add_signed(one).into();
+        layout::write(bytes, 0, &root);
+        Ok(())
+    }
+
+    /// Frees a block that has one place.
+    pub(crate) fn free(&mut self, block: u64) -> Result<()> {
+        self.mark(block, false)
+    }
+
+    /// Frees both places of a block.
+    pub(crate) fn free_twins(&mut self, left: u64) -> Result<()> {
+        let [left, right] = self.geometry.twins(left);
+        self.mark(left, false)?;
+        if left == right { Ok(()) } else { self.mark(right, false) }
+    }
+
+    /// Takes up to `want` free blocks that follow each other; gives the first, and how many they are.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; those of the disk.
+    pub(crate) fn take(&mut self, want: u64) -> Result<(u64, u64)> {
+        let (first, count) = self.find(self.space.cursor, want, false)?;
+        for block in first..first + count {
+            self.mark(block, true)?;
+        }
+        self.space.cursor = first + count;
+        Ok((first, count))
+    }
+
+    /// Takes two places for a block; gives the left one.
+    ///
+    /// # Errors
+    /// As for [`Store::take`].
+    pub(crate) fn take_twins(&mut self) -> Result<u64> {
+        let (left, _) = self.find(self.space.pair_cursor, 1, true)?;
+        self.space.pair_cursor = left + 1;
+        let [left, right] = self.geometry.twins(left);
+        self.mark(left, true)?;
+        if left != right {
+            self.mark(right, true)?;
+        }
+        Ok(left)
+    }
+
+    /// Finds up to `want` blocks in a row that can be given out, or the left one of two.
+    fn find(&mut self, from: u64, want: u64, twins: bool) -> Result<(u64, u64)> {
+        let geometry = self.geometry;
+        let groups = geometry.groups();
+        let start = geometry.group_of(from) % groups;
+        // The group that is begun with is looked at twice: from there on, and in the end from its start on.
+        for round in 0..=groups {
+            let group = (start + round) % groups;
+            if self.free_of(group)? == 0 {
+                continue;
+            }
+            let (first, end) = geometry.range_of(group);
+            let mut at = if round == 0 { from.clamp(first, end) } else { first };
+            while at < end {
+                let bitmap = self.bitmap_of(at)?;
+                let stop = (at / BITS + 1) * BITS;
+                // Where groups are smaller than what a bitmap block has bits for, there is one of them in each group.
+                let stop = if geometry.bitmaps() == 1 { end } else { stop.min(end) };
+                if let Some(found) = self.find_in(bitmap, at, stop, want, twins)? {
+                    return Ok(found);
+                }
+                at = stop;
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// The same among blocks whose bits are in one bitmap block. Twins are not looked for across two.
+    fn find_in(
+        &mut self,
+        bitmap: Key,
+        start: u64,
+        stop: u64,
+        want: u64,
+        twins: bool,
+    ) -> Result<Option<(u64, u64)>> {
+        let geometry = self.geometry;
+        let now = self.nodes.bytes(bitmap)?;
+        let before = self.space.before.get(&bitmap).map_or(now, |before| before);
+        let bit = |block: u64| block % geometry.parameters.group_blocks % BITS;
+        let is_free =
+            |block: u64| block < stop && !get(now, bit(block)) && !get(before, bit(block));
+        let full = |block: u64| {
+            let byte = bit(block) as usize / 8;
+            let of = |bytes: &Block| bytes.get(byte).copied().unwrap_or(0xff);
+            of(now) | of(before) == 0xff
+        };
+        let mut at = start;
+        while at < stop {
+            if at.is_multiple_of(8) && full(at) {
+                at += 8;
+                continue;
+            }
+            let [left, right] = geometry.twins(at);
+            let fits = !twins || geometry.can_be_left(left) && is_free(right);
+            if is_free(at) && fits {
+                let end = if twins { at + 1 } else { stop.min(at + want) };
+                let length = (at..end).take_while(|block| is_free(*block)).count();
+                return Ok(Some((at, length as u64)));
+            }
+            at += 1;
+        }
+        Ok(None)
+    }
+
+    /// Whether a block is marked as in use.
+    pub(crate) fn is_marked(&mut self, block: u64) -> Result<bool> {
+        let group = self.geometry.group_of(block);
+        let slot = layout::index_slot(group / FANOUT);
+        let number = block % self.geometry.parameters.group_blocks;
+        let way = [
+            (slot, Kind::Index),
+            (layout::slot(group % FANOUT), Kind::Group),
+            (layout::bitmap_slot(number / BITS), Kind::Bitmap),
+        ];
+        let mut key = ROOT;
+        for (slot, kind) in way {
+            match self.nodes.child(&self.disk, key, slot, kind)? {
+                Some(child) => key = child,
+                None => return Ok(self.geometry.is_reserved(block)),
+            }
+        }
+        Ok(get(self.nodes.bytes(key)?, number % BITS))
+    }
+}
+
+fn get(block: &Block, bit: u64) -> bool {
+    block.get(bit as usize / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
+}
+
+fn set(block: &mut Block, bit: u64, on: bool) {
+    if let Some(byte) = block.get_mut(bit as usize / 8) {
+        let mask = 1 << (bit % 8);
+        *byte = if on { *byte | mask } else { *byte & !mask };
+    }
+}

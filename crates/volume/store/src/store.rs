@@ -1,0 +1,172 @@
+//! A store that is open.
+
+use crate::error::{Error, Result};
+use crate::geometry::{Geometry, Parameters};
+use crate::layout::{self, Made, Root};
+use crate::nodes::{Nodes, ROOT};
+use crate::root::{self, Checkpoint, Identity};
+use crate::space::Space;
+use belay_disk::{Block, Disk, ZEROS};
+
+/// Metadata blocks that are kept in memory: 64 MiB.
+const NODES: usize = 16_384;
+
+/// A file store that is open, at the state that it has now.
+#[derive(Debug)]
+pub struct Store<D> {
+    pub(crate) disk: D,
+    pub(crate) nodes: Nodes,
+    pub(crate) space: Space,
+    pub(crate) geometry: Geometry,
+    pub(crate) seed: u64,
+    /// Why no change is made any more.
+    failed: Option<String>,
+    /// How many operations are under way, one in another.
+    depth: u32,
+}
+
+impl<D: Disk> Store<D> {
+    /// Makes an empty store on a disk, and its first checkpoint.
+    ///
+    /// # Errors
+    /// If the disk is too small, or fails.
+    pub fn format(disk: D, identity: &Identity, parameters: Parameters) -> Result<Self> {
+        let geometry = Geometry::new(disk.blocks(), parameters)?;
+        let mut root: Root = layout::read(&ZEROS, 0);
+        root.magic = layout::MAGIC;
+        root.version = layout::VERSION.into();
+        let made = if parameters.frees_at_once { Made::FREES_AT_ONCE } else { Made::empty() };
+        root.made = made.bits().into();
+        root.volume = identity.volume;
+        root.store = identity.store;
+        root.blocks = geometry.blocks.into();
+        root.group_blocks = (parameters.group_blocks as u32).into();
+        root.twin_offset = (parameters.twin_offset as u32).into();
+        root.free_blocks = geometry.capacity().into();
+        root.member_count = (identity.members.len() as u32).into();
+        for (room, member) in root.members.iter_mut().zip(&identity.members) {
+            *room = *member;
+        }
+        let mut block: Box<Block> = Box::new(ZEROS);
+        layout::write(&mut block, 0, &root);
+        // Whatever was there is none any more, before there is a new one.
+        for epoch in 0..2 {
+            for place in geometry.root_places(epoch) {
+                let failed = |why| Error::Disk { what: "write", block: place, why };
+                disk.write(place, &ZEROS).map_err(failed)?;
+            }
+        }
+        let mut store = Self::with(disk, block, 1, geometry, seed_of(&identity.store));
+        store.checkpoint()?;
+        Ok(store)
+    }
+
+    /// Opens a store at one of its checkpoints ([`root::checkpoints`]).
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn open(disk: D, checkpoint: &Checkpoint) -> Result<Self> {
+        // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
+        // checkpoint before consists of.
+        disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        let geometry = checkpoint.geometry;
+        let seed = seed_of(&checkpoint.identity.store);
+        let epoch = checkpoint.epoch + 1;
+        Ok(Self::with(disk, checkpoint.block.clone(), epoch, geometry, seed))
+    }
+
+    /// Opens a store at its last checkpoint.
+    ///
+    /// # Errors
+    /// If there is none; if the disk fails.
+    pub fn open_last(disk: D) -> Result<Self> {
+        let found = root::checkpoints(&disk)?;
+        let last = found.first().ok_or_else(|| Error::NoStore("there is no checkpoint".into()))?;
+        Self::open(disk, last)
+    }
+
+    fn with(disk: D, root: Box<Block>, epoch: u64, geometry: Geometry, seed: u64) -> Self {
+        let nodes = Nodes::new(root, epoch, seed, geometry, NODES);
+        Self { disk, nodes, space: Space::default(), geometry, seed, failed: None, depth: 0 }
+    }
+
+    /// Keeps no more than so many metadata blocks in memory.
+    pub fn limit_memory(&mut self, blocks: usize) {
+        self.nodes.limit(blocks);
+    }
+
+    /// The epoch that is under way: that of the next checkpoint.
+    pub fn epoch(&self) -> u64 {
+        self.nodes.epoch()
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// What the layer above keeps in the root.
+    ///
+    /// # Errors
+    /// None that a store without mistakes gives.
+    pub fn label(&self) -> Result<[u8; 256]> {
+        Ok(self.root()?.label)
+    }
+
+    /// Replaces that; it is part of the next checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn set_label(&mut self, label: [u8; 256]) -> Result<()> {
+        self.whole(|this| {
+            let mut root = this.root()?;
+            root.label = label;
+            this.set_root(&root)
+        })
+    }
+
+    /// Makes a change, which happens as a whole or makes the store useless: after an error in the middle of it nothing is changed any
+    /// more. A want of room leaves what was done before, which is whole.
+    pub(crate) fn whole<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if let Some(why) = &self.failed {
+            return Err(Error::Failed(why.clone()));
+        }
+        let before = self.nodes.changes();
+        self.depth += 1;
+        let done = change(self);
+        self.depth -= 1;
+        if let Err(error) = &done
+            && !matches!(error, Error::NoSpace)
+            && self.nodes.changes() != before
+        {
+            self.failed = Some(error.to_string());
+        }
+        done
+    }
+
+    /// Writes the root of the epoch that is under way, which ends with it.
+    pub(crate) fn write_root(&mut self) -> Result<()> {
+        let epoch = self.nodes.epoch();
+        let mut root = self.root()?;
+        // It is still the one that the last checkpoint was written with.
+        root.previous_checksum = root.checksum;
+        root.previous = root.epoch;
+        root.epoch = epoch.into();
+        self.set_root(&root)?;
+        let checksum = layout::root_checksum(self.nodes.bytes(ROOT)?);
+        let mut root = self.root()?;
+        root.checksum = checksum.0.into();
+        self.set_root(&root)?;
+        let bytes = *self.nodes.bytes(ROOT)?;
+        for place in self.geometry.root_places(epoch) {
+            let failed = |why| Error::Disk { what: "write", block: place, why };
+            self.disk.write(place, &bytes).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// With what the checksums of a store are seeded.
+pub(crate) fn seed_of(store: &[u8; 16]) -> u64 {
+    u64::from_le_bytes(*store.first_chunk().unwrap_or(&[0; 8]))
+}

@@ -1,0 +1,198 @@
+//! How the blocks of a file are found: a tree of indirect blocks of one depth, whose top is in the file's inode. A pointer to nothing
+//! stands for zeros, in the tree as well.
+
+use crate::error::{Error, Result};
+use crate::geometry::FANOUT;
+use crate::layout::{self, DEPTH, Kind};
+use crate::nodes::Key;
+use crate::store::Store;
+use belay_disk::Disk;
+
+/// A tree: where the pointer to its top is, and how many levels it has. One of depth 1 is a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tree {
+    pub key: Key,
+    pub slot: usize,
+    pub depth: u32,
+    /// What its leaves are.
+    pub leaves: Kind,
+}
+
+/// What a tree has lost or won.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Blocks, twins counted once.
+    pub blocks: u64,
+}
+
+/// Where the pointer to a leaf is.
+pub type Place = (Key, usize);
+
+/// How many leaves a tree of that depth can have.
+pub fn leaves_of(depth: u32) -> u64 {
+    match depth {
+        0 => 0,
+        depth => FANOUT.saturating_pow(depth - 1),
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Where the pointer to a leaf is; `None` if nothing leads there.
+    pub(crate) fn place_of(&mut self, tree: Tree, leaf: u64) -> Result<Option<Place>> {
+        if leaf >= leaves_of(tree.depth) {
+            return Ok(None);
+        }
+        let (mut key, mut slot) = (tree.key, tree.slot);
+        for height in (1..tree.depth).rev() {
+            match self.nodes.child(&self.disk, key, slot, Kind::Indirect)? {
+                None => return Ok(None),
+                Some(child) => key = child,
+            }
+            slot = layout::slot(leaf / leaves_of(height) % FANOUT);
+        }
+        Ok(Some((key, slot)))
+    }
+
+    /// Where the pointer to a leaf is. What leads there is made if it is not there; `count` counts that.
+    pub(crate) fn make_place(
+        &mut self,
+        tree: &mut Tree,
+        leaf: u64,
+        count: &mut Counted,
+    ) -> Result<Place> {
+        if leaf >= leaves_of(DEPTH) {
+            return Err(Error::TooLarge);
+        }
+        while leaf >= leaves_of(tree.depth) {
+            self.deepen(tree, count)?;
+        }
+        let (mut key, mut slot) = (tree.key, tree.slot);
+        for height in (1..tree.depth).rev() {
+            key = match self.nodes.child(&self.disk, key, slot, Kind::Indirect)? {
+                Some(child) => child,
+                None => self.make_indirect(key, slot, count)?,
+            };
+            slot = layout::slot(leaf / leaves_of(height) % FANOUT);
+        }
+        Ok((key, slot))
+    }
+
+    fn make_indirect(&mut self, key: Key, slot: usize, count: &mut Counted) -> Result<Key> {
+        let left = self.take_twins()?;
+        count.blocks += 1;
+        self.nodes.make(key, slot, Kind::Indirect, left)
+    }
+
+    /// Puts a level above a tree.
+    fn deepen(&mut self, tree: &mut Tree, count: &mut Counted) -> Result<()> {
+        if tree.depth > 0 && !self.nodes.pointer(tree.key, tree.slot)?.is_null() {
+            let left = self.take_twins()?;
+            count.blocks += 1;
+            self.nodes.put_above((tree.key, tree.slot), left)?;
+        }
+        tree.depth += 1;
+        Ok(())
+    }
+
+    /// Removes all leaves of a tree from `from` on up to but not including `to`, and the indirect blocks that lead to nothing then. What
+    /// goes is counted.
+    pub(crate) fn cut(
+        &mut self,
+        tree: Tree,
+        from: u64,
+        to: u64,
+        count: &mut Counted,
+    ) -> Result<()> {
+        let to = to.min(leaves_of(tree.depth));
+        if from < to {
+            self.cut_below((tree.key, tree.slot), tree.depth - 1, 0, (from, to), count)?;
+        }
+        Ok(())
+    }
+
+    /// The same for what the pointer at `place` leads to, whose first leaf is `first`.
+    fn cut_below(
+        &mut self,
+        place: Place,
+        height: u32,
+        first: u64,
+        range: (u64, u64),
+        count: &mut Counted,
+    ) -> Result<()> {
+        let (key, slot) = place;
+        let pointer = self.nodes.pointer(key, slot)?;
+        if pointer.is_null() {
+            return Ok(());
+        }
+        if height > 0 {
+            let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Indirect)? else {
+                return Ok(());
+            };
+            let each = leaves_of(height);
+            let mut is_empty = true;
+            for number in 0..FANOUT {
+                let start = first + number * each;
+                let place = (child, layout::slot(number));
+                if start < range.1 && start + each > range.0 {
+                    self.cut_below(place, height - 1, start, range, count)?;
+                }
+                is_empty &= self.nodes.pointer(child, layout::slot(number))?.is_null();
+            }
+            if !is_empty {
+                return Ok(());
+            }
+        }
+        self.nodes.remove(key, slot)?;
+        count.blocks += 1;
+        match pointer.is_twinned() {
+            true => self.free_twins(pointer.block()),
+            false => self.free(pointer.block()),
+        }
+    }
+
+    /// The leaves of a tree that there are, from `from` on, at most `most` of them, each with where its pointer is.
+    pub(crate) fn leaves(
+        &mut self,
+        tree: Tree,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Place)>> {
+        let mut found = Vec::new();
+        if tree.depth > 0 {
+            let top = (tree.key, tree.slot);
+            self.leaves_below(top, tree.depth - 1, 0, from, most, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn leaves_below(
+        &mut self,
+        place: Place,
+        height: u32,
+        first: u64,
+        from: u64,
+        most: usize,
+        found: &mut Vec<(u64, Place)>,
+    ) -> Result<()> {
+        let (key, slot) = place;
+        if found.len() >= most || self.nodes.pointer(key, slot)?.is_null() {
+            return Ok(());
+        }
+        if height == 0 {
+            found.push((first, place));
+            return Ok(());
+        }
+        let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Indirect)? else {
+            return Ok(());
+        };
+        let each = leaves_of(height);
+        for number in 0..FANOUT {
+            let start = first + number * each;
+            if start + each > from {
+                let place = (child, layout::slot(number));
+                self.leaves_below(place, height - 1, start, from, most, found)?;
+            }
+        }
+        Ok(())
+    }
+}
