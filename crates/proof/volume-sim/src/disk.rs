@@ -6,9 +6,10 @@
 use crate::Random;
 use belay_disk::{BLOCK, Block, Disk, ZEROS, check_range};
 use rand::Rng;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 
 /// What a disk writes as a whole, or not at all.
 const SECTOR: usize = 512;
@@ -41,39 +42,60 @@ struct State {
     /// What blocks of the medium were before, the youngest last.
     old: BTreeMap<u64, Vec<Block>>,
     unreadable: Vec<u64>,
-    /// Writes and flushes so far.
-    steps: u64,
-    /// At which of them the power fails: it and all later ones do nothing.
-    end: Option<u64>,
+}
+
+/// What all disks of a machine have in common: power, and how many writes and flushes there were.
+#[derive(Clone, Debug, Default)]
+pub struct Power(Rc<(Cell<u64>, Cell<Option<u64>>)>);
+
+impl Power {
+    /// How many writes and flushes there were.
+    pub fn steps(&self) -> u64 {
+        self.0.0.get()
+    }
+
+    /// Has the power fail, or the process die, at that write or flush, counted from the start: it and all later ones do nothing.
+    pub fn end_at(&self, step: Option<u64>) {
+        self.0.1.set(step);
+    }
+
+    /// Whether there is none.
+    pub fn is_off(&self) -> bool {
+        self.0.1.get().is_some_and(|end| self.steps() >= end)
+    }
+
+    /// A write or flush begins; an error if there is no power any more.
+    fn step(&self) -> io::Result<()> {
+        if self.is_off() {
+            return Err(io::Error::other("there is no power"));
+        }
+        self.0.0.set(self.steps() + 1);
+        Ok(())
+    }
 }
 
 /// A simulated disk.
 #[derive(Debug)]
 pub struct SimDisk {
     blocks: u64,
+    power: Power,
     state: RefCell<State>,
 }
 
 impl SimDisk {
     /// One of zeros, with so many blocks.
     pub fn new(blocks: u64) -> Self {
-        Self { blocks, state: RefCell::default() }
+        Self::with(blocks, &Power::default())
     }
 
-    /// How many writes and flushes there were.
-    pub fn steps(&self) -> u64 {
-        self.state.borrow().steps
+    /// The same, in a machine with others.
+    pub fn with(blocks: u64, power: &Power) -> Self {
+        Self { blocks, power: power.clone(), state: RefCell::default() }
     }
 
-    /// Has the power fail at that write or flush, counted from the disk's making.
-    pub fn end_at(&self, step: Option<u64>) {
-        self.state.borrow_mut().end = step;
-    }
-
-    /// Whether the power has failed.
-    pub fn is_off(&self) -> bool {
-        let state = self.state.borrow();
-        state.end.is_some_and(|end| state.steps >= end)
+    /// Its power.
+    pub fn power(&self) -> &Power {
+        &self.power
     }
 
     /// A power failure, after which the disk is as a power failure leaves it: of what was not flushed, any part.
@@ -92,12 +114,6 @@ impl SimDisk {
             }
             state.put(block, now);
         }
-        state.end = None;
-    }
-
-    /// A process has died: what it has written stays, though it is not durable.
-    pub fn process_dies(&self) {
-        self.state.borrow_mut().end = None;
     }
 
     /// Does something wrong to a block that was written; says which one.
@@ -128,12 +144,6 @@ impl SimDisk {
         state.medium.insert(block, data);
         Some(block)
     }
-
-    /// What the disk holds, without what is in its cache.
-    pub fn copy_of_medium(&self) -> Self {
-        let medium = self.state.borrow().medium.clone();
-        Self { blocks: self.blocks, state: RefCell::new(State { medium, ..State::default() }) }
-    }
 }
 
 impl State {
@@ -146,15 +156,6 @@ impl State {
             }
         }
         self.unreadable.retain(|other| *other != block);
-    }
-
-    /// A write or flush begins; an error if there is no power any more.
-    fn step(&mut self) -> io::Result<()> {
-        if self.end.is_some_and(|end| self.steps >= end) {
-            return Err(io::Error::other("there is no power"));
-        }
-        self.steps += 1;
-        Ok(())
     }
 }
 
@@ -185,7 +186,7 @@ impl Disk for SimDisk {
         let mut state = self.state.borrow_mut();
         for (block, data) in (first..).zip(data.chunks(BLOCK)) {
             // Each block is a step of its own: the power may fail between any two.
-            state.step()?;
+            self.power.step()?;
             let data = data.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
             state.cache.push((block, data));
         }
@@ -193,8 +194,8 @@ impl Disk for SimDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.power.step()?;
         let mut state = self.state.borrow_mut();
-        state.step()?;
         for (block, data) in std::mem::take(&mut state.cache) {
             state.put(block, data);
         }

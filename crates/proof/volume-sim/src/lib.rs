@@ -5,10 +5,12 @@
 //! | [`disk`] | what a disk can do wrong, and what a power failure leaves of it |
 //! | [`model`] | what a file store must hold, told by plain maps |
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
+//! | [`logical`] | the same for the logical layer, on several disks at once |
 
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod logical;
 pub mod model;
 pub mod store;
 

@@ -156,7 +156,7 @@ impl Simulation {
     pub fn life(&mut self, acts: &[Act], memory: usize) -> Result<(), String> {
         let disk = &self.disk;
         let mut store = match Store::open_last(disk) {
-            Err(_) if disk.is_off() => return Ok(()),
+            Err(_) if disk.power().is_off() => return Ok(()),
             opened => opened.map_err(|why| why.to_string())?,
         };
         store.limit_memory(memory);
@@ -167,13 +167,13 @@ impl Simulation {
             }
             match apply(&mut store, &mut self.now, act, &mut self.random) {
                 Ok(()) => self.outcome.operations += 1,
-                Err(_) if disk.is_off() => return Ok(()),
+                Err(_) if disk.power().is_off() => return Ok(()),
                 Err(why) => return Err(format!("{act:?}: {why}")),
             }
         }
         match compare(&mut store, &self.now) {
             // Reading makes room in memory, for which something may be written.
-            Err(_) if disk.is_off() => Ok(()),
+            Err(_) if disk.power().is_off() => Ok(()),
             done => done,
         }
     }
@@ -181,10 +181,10 @@ impl Simulation {
     /// A power failure, or the death of the process.
     pub fn end(&mut self, power: bool) {
         self.outcome.ends += 1;
-        match power {
-            true => self.disk.power_failure(&mut self.random),
-            false => self.disk.process_dies(),
+        if power {
+            self.disk.power_failure(&mut self.random);
         }
+        self.disk.power().end_at(None);
     }
 }
 

@@ -41,8 +41,8 @@ fn many_lives_end_anywhere() {
         for _ in 0..6 {
             let count = random.random_range(1..150);
             let acts: Vec<Act> = (0..count).map(|_| random_act(&mut random)).collect();
-            let end = simulation.disk().steps() + random.random_range(1..1500);
-            simulation.disk().end_at(Some(end));
+            let end = simulation.disk().power().steps() + random.random_range(1..1500);
+            simulation.disk().power().end_at(Some(end));
             let memory = [12, 60, 4000][random.random_range(0..3)];
             or_fail(seed, "many_lives", simulation.life(&acts, memory));
             simulation.end(random.random());
@@ -71,10 +71,10 @@ fn a_short_history_is_cut_at_every_write() {
             let parameters = parameters(&mut Random::seed_from_u64(seed));
             let new = Simulation::new(seed, SMALL, parameters);
             let mut simulation = or_fail(seed, "a_short_history", new);
-            let end = simulation.disk().steps() + step;
-            simulation.disk().end_at(Some(end));
+            let end = simulation.disk().power().steps() + step;
+            simulation.disk().power().end_at(Some(end));
             or_fail(seed, "a_short_history", simulation.life(&acts(seed), 30));
-            let over = !simulation.disk().is_off();
+            let over = !simulation.disk().power().is_off();
             simulation.end(random.random());
             let opened = simulation.reopen().map_err(|why| format!("cut at write {step}: {why}"));
             or_fail(seed, "a_short_history", opened);
@@ -178,8 +178,8 @@ fn first_found(parameters: Parameters) -> Option<(u64, String)> {
         let mut simulation = Simulation::new(seed, SMALL, parameters).unwrap();
         for _ in 0..4 {
             let acts: Vec<Act> = (0..100).map(|_| random_act(&mut random)).collect();
-            let end = simulation.disk().steps() + random.random_range(1..1500);
-            simulation.disk().end_at(Some(end));
+            let end = simulation.disk().power().steps() + random.random_range(1..1500);
+            simulation.disk().power().end_at(Some(end));
             if let Err(why) = simulation.life(&acts, 4000) {
                 return Some((seed, why));
             }

@@ -102,6 +102,33 @@ pub fn checkpoints(disk: &impl Disk) -> Result<Vec<Checkpoint>> {
     Ok(found)
 }
 
+/// Removes the root of a checkpoint after this one, which is gone back to. The next one will have the same epoch, and half of each would
+/// be there if the power failed between its two places.
+///
+/// # Errors
+/// Those of the disk.
+pub(crate) fn forget_later(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<()> {
+    let next = checkpoint.epoch + 1;
+    let mut any = false;
+    for place in checkpoint.geometry.root_places(next) {
+        let mut block: Box<Block> = Box::new(ZEROS);
+        // What cannot be read is no root, now and later.
+        if disk.read(place, block.as_mut_slice()).is_err() {
+            continue;
+        }
+        let root: Root = layout::read(&block, 0);
+        if root.magic == MAGIC && root.epoch.get() >= next {
+            let failed = |why| Error::Disk { what: "write", block: place, why };
+            disk.write(place, &ZEROS).map_err(failed)?;
+            any = true;
+        }
+    }
+    if any {
+        disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+    }
+    Ok(())
+}
+
 fn previous_checksum(one: &Checkpoint) -> u64 {
     layout::read::<Root>(&one.block, 0).previous_checksum.get()
 }

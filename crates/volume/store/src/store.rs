@@ -61,7 +61,7 @@ impl<D: Disk> Store<D> {
         Ok(store)
     }
 
-    /// Opens a store at one of its checkpoints ([`root::checkpoints`]).
+    /// Opens a store at one of its checkpoints ([`root::checkpoints`]). Later ones are gone then.
     ///
     /// # Errors
     /// If the disk fails.
@@ -69,6 +69,7 @@ impl<D: Disk> Store<D> {
         // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
         // checkpoint before consists of.
         disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        root::forget_later(&disk, checkpoint)?;
         let geometry = checkpoint.geometry;
         let seed = seed_of(&checkpoint.identity.store);
         let epoch = checkpoint.epoch + 1;

@@ -1,0 +1,18 @@
+//! The logical layer of a volume (Loris II-A, IV-C): it makes objects of physical files, and has its stores take checkpoints together.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`volume`] | how a volume is made, and opened at the newest checkpoint that all stores have |
+//! | [`mapping`] | which physical files an object consists of |
+//! | [`objects`] | the operations on objects |
+//!
+//! So far an object is one physical file on one store.
+
+#![forbid(unsafe_code)]
+
+mod mapping;
+mod objects;
+mod volume;
+
+pub use objects::Attributes;
+pub use volume::{Error, Logical, Result};

@@ -1,0 +1,127 @@
+//! Which physical files an object consists of: a table by the object's number, in a file that each store has.
+
+use crate::volume::{Error, Logical, Result};
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use belay_object::ObjectId;
+use belay_store::FileId;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// An object in the table. Zeros are none.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+struct Entry {
+    /// 1: one file on one store.
+    level: U16,
+    /// Which store that is.
+    store: U16,
+    reserved: U32,
+    /// The file there.
+    file: U64,
+    more: [U64; 2],
+}
+
+const SINGLE: u16 = 1;
+const SIZE: usize = size_of::<Entry>();
+const ENTRIES: u64 = (BLOCK / SIZE) as u64;
+/// Objects that a volume can have.
+const MOST: u64 = 1 << 38;
+
+/// Where an object's data are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub store: usize,
+    pub file: FileId,
+}
+
+impl<D: Disk> Logical<D> {
+    /// Where an object is; `None` if there is none.
+    ///
+    /// # Errors
+    /// If that cannot be read on any store.
+    pub(crate) fn find(&mut self, object: ObjectId) -> Result<Option<Mapped>> {
+        if object.0 >= MOST {
+            return Ok(None);
+        }
+        let (block, at) = place(object);
+        let content = self.mapping_block(block)?;
+        let bytes = content.get(at..at + SIZE).unwrap_or_default();
+        let Ok(entry) = Entry::read_from_bytes(bytes) else { return Ok(None) };
+        match entry.level.get() {
+            0 => Ok(None),
+            SINGLE => {
+                let store = usize::from(entry.store.get());
+                Ok(Some(Mapped { store, file: FileId::from_number(entry.file.get()) }))
+            }
+            _ => Err(Error::Damaged("an object has a level that there is not")),
+        }
+    }
+
+    /// The same, where there must be one.
+    pub(crate) fn mapped(&mut self, object: ObjectId) -> Result<Mapped> {
+        self.find(object)?.ok_or(Error::NoObject(object))
+    }
+
+    /// Reads a block of the mapping from the first store that has it whole.
+    fn mapping_block(&mut self, block: u64) -> Result<Block> {
+        let mut last = None;
+        for (store, (one, mapping)) in self.stores.iter_mut().zip(&self.mappings).enumerate() {
+            let mut content = ZEROS;
+            match one.read(*mapping, block, &mut content) {
+                Ok(()) => return Ok(content),
+                Err(why) => last = Some(Error::Store { store, why }),
+            }
+        }
+        Err(last.unwrap_or(Error::Damaged("there is no store")))
+    }
+
+    /// Puts an object into the table, or takes it out.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for a number beyond those that there can be; [`Error::NoSpace`]; those of the stores.
+    pub(crate) fn map(&mut self, object: ObjectId, mapped: Option<Mapped>) -> Result<()> {
+        if object.0 >= MOST {
+            return Err(Error::TooLarge);
+        }
+        let (block, at) = place(object);
+        let mut content = self.mapping_block(block)?;
+        let entry = mapped.map_or(NONE, |mapped| Entry {
+            level: SINGLE.into(),
+            store: (mapped.store as u16).into(),
+            file: mapped.file.number().into(),
+            ..NONE
+        });
+        if let Some(bytes) = content.get_mut(at..at + SIZE) {
+            bytes.copy_from_slice(entry.as_bytes());
+        }
+        for (store, (one, mapping)) in self.stores.iter_mut().zip(&self.mappings).enumerate() {
+            let end = (block + 1) * BLOCK as u64;
+            let done = one.write(*mapping, block, &content).and_then(|()| {
+                match one.attributes(*mapping)?.size < end {
+                    true => one.set_size(*mapping, end),
+                    false => Ok(()),
+                }
+            });
+            done.map_err(|why| match why {
+                belay_store::Error::NoSpace => Error::NoSpace,
+                why => Error::Store { store, why },
+            })?;
+        }
+        Ok(())
+    }
+}
+
+const NONE: Entry = Entry {
+    level: U16::ZERO,
+    store: U16::ZERO,
+    reserved: U32::ZERO,
+    file: U64::ZERO,
+    more: [U64::ZERO; 2],
+};
+
+/// In which block of the mapping an object is, and where in that.
+fn place(object: ObjectId) -> (u64, usize) {
+    (object.0 / ENTRIES, (object.0 % ENTRIES) as usize * SIZE)
+}

@@ -1,0 +1,208 @@
+//! How a volume is made, and opened at the newest checkpoint that all stores have.
+
+use belay_disk::Disk;
+use belay_object::ObjectId;
+use belay_store::root::{self, Checkpoint};
+use belay_store::{Class, FileId, Identity, Parameters, Store};
+use thiserror::Error;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Why the logical layer cannot do what it was asked for.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A store cannot.
+    #[error("store {store}: {why}")]
+    Store {
+        /// Which one, in the order of the volume's members.
+        store: usize,
+        /// Why not.
+        why: belay_store::Error,
+    },
+    /// There is no such object.
+    #[error("there is no {0}")]
+    NoObject(ObjectId),
+    /// There is one already.
+    #[error("there is {0} already")]
+    Exists(ObjectId),
+    /// More than an object can have, or than there can be.
+    #[error("an object cannot be that large")]
+    TooLarge,
+    /// No room is left.
+    #[error("no room is left on the volume")]
+    NoSpace,
+    /// The stores are none of one volume, or not all of it.
+    #[error("{0}")]
+    NoVolume(String),
+    /// What the layer keeps makes no sense.
+    #[error("the mapping is wrong: {0}")]
+    Damaged(&'static str),
+}
+
+/// What the logical layer answers.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the layer keeps in the root of each store.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Label {
+    magic: [u8; 8],
+    version: U32,
+    reserved: U32,
+    /// The physical file with the mapping.
+    mapping: U64,
+    rest: [u8; 232],
+}
+
+const MAGIC: [u8; 8] = *b"belayLOG";
+const VERSION: u32 = 1;
+
+/// The logical layer of a volume that is open.
+#[derive(Debug)]
+pub struct Logical<D> {
+    pub(crate) stores: Vec<Store<D>>,
+    /// The file with the mapping, on each store.
+    pub(crate) mappings: Vec<FileId>,
+}
+
+impl<D: Disk> Logical<D> {
+    /// Makes a volume of these disks, each with the name of its store, and its first checkpoint.
+    ///
+    /// # Errors
+    /// If a disk is too small, or fails.
+    pub fn format(
+        volume: [u8; 16],
+        disks: Vec<([u8; 16], D)>,
+        parameters: Parameters,
+    ) -> Result<Self> {
+        let members: Vec<[u8; 16]> = disks.iter().map(|(name, _)| *name).collect();
+        let (mut stores, mut mappings) = (Vec::new(), Vec::new());
+        for (number, (store, disk)) in disks.into_iter().enumerate() {
+            let identity = Identity { volume, store, members: members.clone() };
+            let made = Store::format(disk, &identity, parameters).and_then(|mut made| {
+                let mapping = made.create(0, Class::Protected, b"")?;
+                let mut label = Label::new_zeroed();
+                label.magic = MAGIC;
+                label.version = VERSION.into();
+                label.mapping = mapping.number().into();
+                let label = label.as_bytes().try_into().unwrap_or([0; 256]);
+                made.set_label(label)?;
+                Ok((made, mapping))
+            });
+            let (made, mapping) = made.map_err(|why| Error::Store { store: number, why })?;
+            stores.push(made);
+            mappings.push(mapping);
+        }
+        let mut this = Self { stores, mappings };
+        this.checkpoint()?;
+        Ok(this)
+    }
+
+    /// Opens a volume at the newest checkpoint that all of its stores have. The disks may come in any order.
+    ///
+    /// # Errors
+    /// If they are not those of one volume, all of it; if a disk fails.
+    pub fn open(disks: Vec<D>) -> Result<Self> {
+        let mut found: Vec<(D, Vec<Checkpoint>)> = Vec::new();
+        for (store, disk) in disks.into_iter().enumerate() {
+            let checkpoints =
+                root::checkpoints(&disk).map_err(|why| Error::Store { store, why })?;
+            found.push((disk, checkpoints));
+        }
+        let members = same_volume(&found)?;
+        let place = |checkpoints: &[Checkpoint]| {
+            let name = checkpoints.first().map(|one| one.identity.store);
+            members.iter().position(|member| Some(*member) == name)
+        };
+        found.sort_by_key(|(_, checkpoints)| place(checkpoints));
+        let has = |epoch| move |one: &&Checkpoint| one.epoch == epoch;
+        let newest = found.first().and_then(|(_, checkpoints)| {
+            let epochs = checkpoints.iter().map(|one| one.epoch);
+            epochs
+                .filter(|epoch| {
+                    found.iter().all(|(_, all)| all.iter().any(|one| one.epoch == *epoch))
+                })
+                .max()
+        });
+        let newest = newest.ok_or_else(|| {
+            Error::NoVolume(
+                "its stores have no checkpoint in common: one of them is an old copy".into(),
+            )
+        })?;
+        let (mut stores, mut mappings) = (Vec::new(), Vec::new());
+        for (store, (disk, checkpoints)) in found.into_iter().enumerate() {
+            let Some(checkpoint) = checkpoints.iter().find(has(newest)) else { continue };
+            let opened = Store::open(disk, checkpoint);
+            let opened = opened.map_err(|why| Error::Store { store, why })?;
+            let label = opened.label().map_err(|why| Error::Store { store, why })?;
+            let label = Label::read_from_bytes(&label).unwrap_or_else(|_| Label::new_zeroed());
+            if label.magic != MAGIC || label.version.get() != VERSION {
+                return Err(Error::NoVolume("what is on its stores is of another kind".into()));
+            }
+            mappings.push(FileId::from_number(label.mapping.get()));
+            stores.push(opened);
+        }
+        Ok(Self { stores, mappings })
+    }
+
+    /// The epoch that is under way: that of the next checkpoint.
+    pub fn epoch(&self) -> u64 {
+        self.stores.first().map_or(0, Store::epoch)
+    }
+
+    /// Has all stores take a checkpoint; gives its epoch. Nothing else may be done meanwhile, nor after an error.
+    ///
+    /// # Errors
+    /// If a disk fails. The volume has this checkpoint then, or the one before.
+    pub fn checkpoint(&mut self) -> Result<u64> {
+        let mut epoch = 0;
+        for (number, store) in self.stores.iter_mut().enumerate() {
+            epoch = store.checkpoint().map_err(|why| Error::Store { store: number, why })?;
+        }
+        Ok(epoch)
+    }
+
+    /// Blocks that can be used now.
+    ///
+    /// # Errors
+    /// None that stores without mistakes give.
+    pub fn available_blocks(&self) -> Result<u64> {
+        let mut all = 0;
+        for (store, one) in self.stores.iter().enumerate() {
+            all += one.available_blocks().map_err(|why| Error::Store { store, why })?;
+        }
+        Ok(all)
+    }
+
+    /// The stores, for a check.
+    pub fn stores(&mut self) -> impl Iterator<Item = &mut Store<D>> {
+        self.stores.iter_mut()
+    }
+
+    pub(crate) fn store(&mut self, store: usize) -> Result<&mut Store<D>> {
+        self.stores.get_mut(store).ok_or(Error::Damaged("it names a store that there is not"))
+    }
+}
+
+/// The members of the volume that all of these belong to.
+fn same_volume<D>(found: &[(D, Vec<Checkpoint>)]) -> Result<Vec<[u8; 16]>> {
+    let identities: Vec<&Identity> =
+        found.iter().filter_map(|(_, checkpoints)| Some(&checkpoints.first()?.identity)).collect();
+    let bad = |why: &str| Err(Error::NoVolume(why.to_owned()));
+    let Some(first) = identities.first() else { return bad("it has no store") };
+    for (number, one) in identities.iter().enumerate() {
+        if one.volume != first.volume || one.members != first.members {
+            return bad("its stores belong to different volumes");
+        }
+        if !first.members.contains(&one.store) {
+            return bad("one of its stores is none of its own");
+        }
+        if identities.iter().take(number).any(|other| other.store == one.store) {
+            return bad("two of its stores are one, and a copy of it");
+        }
+    }
+    match first.members.len() == identities.len() {
+        true => Ok(first.members.clone()),
+        false => bad("some of its stores are missing"),
+    }
+}
