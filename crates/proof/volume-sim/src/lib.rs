@@ -5,13 +5,17 @@
 //! | [`disk`] | what a disk can do wrong, and what a power failure leaves of it |
 //! | [`model`] | what a file store must hold, told by plain maps |
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
+//! | [`memory`] | memory that outlives processes, which die at any store to it |
+//! | [`stack`] | cache, logical layer and stores at work, each of which dies at any step |
 //! | [`logical`] | the same for the logical layer, on several disks at once |
 
 #![forbid(unsafe_code)]
 
 pub mod disk;
 pub mod logical;
+pub mod memory;
 pub mod model;
+pub mod stack;
 pub mod store;
 
 /// Random numbers, the same for the same seed.

@@ -207,6 +207,8 @@ fn act(
                 known.attributes = attributes;
             }
         }
+        // It is not made here.
+        Operation::Pages { .. } => return Err("pages of a cache".to_owned()),
         Operation::Punch { page, count, .. } => {
             if let Some(known) = model.get_mut(&object) {
                 known.pages.retain(|other, _| !(page..page + count).contains(other));

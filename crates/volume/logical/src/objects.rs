@@ -3,7 +3,7 @@
 use crate::mapping::Mapped;
 use crate::volume::{Error, Logical, Result};
 use belay_disk::Disk;
-use belay_object::{Class, ObjectId, Operation};
+use belay_object::{Class, Lower, ObjectId, Operation};
 
 /// What is known of an object besides its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl<D: Disk> Logical<D> {
             Operation::Create { .. } => Ok(()),
             Operation::Delete { .. } => one.delete(file),
             Operation::Write { page, data, .. } => one.write(file, page, data),
+            Operation::Pages { .. } => return Err(Error::Damaged("pages of the cache came down")),
             Operation::SetSize { size, .. } => one.set_size(file, size),
             Operation::SetAttributes { attributes, .. } => one.set_attributes(file, attributes),
             Operation::Punch { page, count, .. } => one.punch(file, page, count),
@@ -118,5 +119,35 @@ fn from(store: usize) -> impl Fn(belay_store::Error) -> Error {
         belay_store::Error::NoSpace => Error::NoSpace,
         belay_store::Error::TooLarge => Error::TooLarge,
         why => Error::Store { store, why },
+    }
+}
+
+impl<D: Disk> Lower for Logical<D> {
+    type Error = Error;
+
+    fn epoch(&self) -> u64 {
+        Self::epoch(self)
+    }
+
+    fn attributes(&mut self, object: ObjectId) -> Result<Option<belay_object::Attributes>> {
+        match Self::attributes(self, object) {
+            Ok(Attributes { size, attributes, .. }) => {
+                Ok(Some(belay_object::Attributes { size, attributes }))
+            }
+            Err(Error::NoObject(_)) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<()> {
+        Self::read(self, object, page, out)
+    }
+
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<()> {
+        Self::apply(self, operation)
+    }
+
+    fn checkpoint(&mut self) -> Result<u64> {
+        Self::checkpoint(self)
     }
 }

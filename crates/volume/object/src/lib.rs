@@ -3,6 +3,7 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`operation`] | what can be done to an object |
+//! | [`lower`] | what a layer asks of the one below it |
 //! | [`transaction`] | which operations happen together, and how they are written down |
 //!
 //! An object has a number, a length, pages and a small set of attributes. What is written is whole pages: what is in a page beside the
@@ -10,9 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod lower;
 pub mod operation;
 pub mod transaction;
 
+pub use lower::{Attributes, Lower};
 pub use operation::{Class, Operation};
 pub use transaction::{Transaction, Undecodable};
 

@@ -1,6 +1,7 @@
 //! What can be done to an object.
 
 use crate::ObjectId;
+use zerocopy::little_endian::U64;
 
 /// How the data of an object are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +38,15 @@ pub enum Operation<'d> {
         /// Whole pages.
         data: &'d [u8],
     },
+    /// The same, with the pages elsewhere: in frames of the cache.
+    Pages {
+        /// Of which object.
+        object: ObjectId,
+        /// The first page.
+        page: u64,
+        /// For each page, the frame and which content of it.
+        frames: &'d [U64],
+    },
     /// Changes the length. What is behind it is gone: it is zeros if the object becomes longer again.
     SetSize {
         /// Of which object.
@@ -69,6 +79,7 @@ impl Operation<'_> {
             Self::Create { object, .. }
             | Self::Delete { object }
             | Self::Write { object, .. }
+            | Self::Pages { object, .. }
             | Self::SetSize { object, .. }
             | Self::SetAttributes { object, .. }
             | Self::Punch { object, .. } => object,

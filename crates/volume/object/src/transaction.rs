@@ -14,12 +14,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[error("{0}")]
 pub struct Undecodable(&'static str);
 
+impl Undecodable {
+    /// For this reason.
+    pub fn new(why: &'static str) -> Self {
+        Self(why)
+    }
+
+    /// Why.
+    pub fn why(&self) -> &'static str {
+        self.0
+    }
+}
+
 const CREATE: u16 = 1;
 const DELETE: u16 = 2;
 const WRITE: u16 = 3;
 const SET_SIZE: u16 = 4;
 const SET_ATTRIBUTES: u16 = 5;
 const PUNCH: u16 = 6;
+const PAGES: u16 = 7;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -93,6 +106,9 @@ impl Transaction {
             Operation::Write { object, page, data } => {
                 (Head { at: page.into(), ..head(WRITE, object) }, data)
             }
+            Operation::Pages { object, page, frames } => {
+                (Head { at: page.into(), ..head(PAGES, object) }, frames.as_bytes())
+            }
             Operation::SetSize { object, size } => {
                 (Head { at: size.into(), ..head(SET_SIZE, object) }, &[])
             }
@@ -157,6 +173,11 @@ fn next<'t>(rest: &mut &'t [u8]) -> Result<Operation<'t>, Undecodable> {
         }
         DELETE => Operation::Delete { object },
         WRITE => Operation::Write { object, page: at, data: bytes },
+        PAGES => {
+            let frames = <[U64]>::ref_from_bytes(bytes);
+            let frames = frames.map_err(|_| Undecodable("its frames are cut off"))?;
+            Operation::Pages { object, page: at, frames }
+        }
         SET_SIZE => Operation::SetSize { object, size: at },
         SET_ATTRIBUTES => Operation::SetAttributes { object, attributes: bytes },
         PUNCH => Operation::Punch { object, page: at, count: head.count.get() },
@@ -169,6 +190,9 @@ fn next<'t>(rest: &mut &'t [u8]) -> Result<Operation<'t>, Undecodable> {
         Operation::Write { data, page, .. } => {
             let pages = (data.len() / PAGE) as u64;
             pages > 0 && data.len().is_multiple_of(PAGE) && page.checked_add(pages).is_some()
+        }
+        Operation::Pages { frames, page, .. } => {
+            !frames.is_empty() && page.checked_add(frames.len() as u64).is_some()
         }
         Operation::Punch { page, count, .. } => {
             bytes.is_empty() && page.checked_add(count).is_some()

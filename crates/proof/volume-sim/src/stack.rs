@@ -1,0 +1,471 @@
+//! Cache, logical layer and stores at work, each of which dies at any step, alone or with the others, or loses power.
+
+use crate::Random;
+use crate::disk::{Power, SimDisk};
+use crate::memory::SimMemory;
+use belay_cache::publisher::Draft;
+use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
+use belay_logical::Logical;
+use belay_object::{Attributes, Class, ObjectId, Operation, PAGE};
+use belay_store::Parameters;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+/// Objects that there can be.
+const OBJECTS: u64 = 40;
+/// Pages of an object that are written.
+const PAGES: u64 = 30;
+
+/// What an object must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    size: u64,
+    attributes: Vec<u8>,
+    pages: BTreeMap<u64, u8>,
+}
+
+type Model = BTreeMap<ObjectId, Known>;
+type Lower<'d> = Logical<&'d SimDisk>;
+type Failure = Error<belay_logical::Error>;
+
+/// What came of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Transactions that were published.
+    pub transactions: u64,
+    /// Checkpoints that were taken.
+    pub checkpoints: u64,
+    /// Deaths of the namespace module in the middle of something.
+    pub module_deaths: u64,
+    /// Of these, those in which the transaction was published all the same.
+    pub published_by_the_dead: u64,
+    /// Deaths of the cache.
+    pub cache_deaths: u64,
+    /// Deaths of the layers below.
+    pub lower_deaths: u64,
+    /// Of cache or lower layers: those at the very end of a checkpoint, which is not taken again.
+    pub at_the_end: u64,
+    /// Power failures.
+    pub power_failures: u64,
+}
+
+/// A volume without its namespace.
+pub struct Stack {
+    disks: Vec<SimDisk>,
+    power: Power,
+    memory: SimMemory,
+    layout: Layout,
+    random: Random,
+    generation: u32,
+    unique: u64,
+    /// What all transactions that were published come to.
+    now: Model,
+    /// The same for those that are, or may be, in a checkpoint.
+    checkpoints: BTreeMap<u64, Model>,
+    /// What came of it so far.
+    pub outcome: Outcome,
+}
+
+/// The layers below, as a process asks them: a dead one asks for nothing.
+struct Asked<'a, 'd> {
+    lower: &'a mut Lower<'d>,
+    by: SimMemory,
+}
+
+impl Asked<'_, '_> {
+    fn lives(&self) -> Result<(), belay_logical::Error> {
+        match self.by.is_dead() {
+            true => Err(belay_logical::Error::NoVolume("who asks is dead".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl belay_object::Lower for Asked<'_, '_> {
+    type Error = belay_logical::Error;
+
+    fn epoch(&self) -> u64 {
+        self.lower.epoch()
+    }
+
+    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error> {
+        self.lives()?;
+        belay_object::Lower::attributes(self.lower, object)
+    }
+
+    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Self::Error> {
+        self.lives()?;
+        self.lower.read(object, page, out)
+    }
+
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Self::Error> {
+        self.lives()?;
+        self.lower.apply(operation)
+    }
+
+    fn checkpoint(&mut self) -> Result<u64, Self::Error> {
+        self.lives()?;
+        self.lower.checkpoint()
+    }
+}
+
+/// The processes of a volume that live.
+struct Lives<'d> {
+    module: (Publisher<SimMemory>, SimMemory),
+    cache: (Cleaner<SimMemory>, SimMemory),
+    lower: Lower<'d>,
+}
+
+impl Stack {
+    /// A new volume.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn new(seed: u64, stores: u8, capacity: Capacity) -> Result<Self, String> {
+        let power = Power::default();
+        let disks: Vec<SimDisk> = (0..stores).map(|_| SimDisk::with(6000, &power)).collect();
+        let named = disks.iter().zip(0..).map(|(disk, number): (_, u8)| ([number + 1; 16], disk));
+        let made = Logical::format([9; 16], named.collect(), Parameters::default().small());
+        let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
+        let layout = Layout::new(capacity);
+        let memory = SimMemory::new(layout.words);
+        Shared::new(memory.another(), layout).initialize(epoch);
+        Ok(Self {
+            disks,
+            power,
+            memory,
+            layout,
+            random: Random::seed_from_u64(seed),
+            generation: 0,
+            unique: 0,
+            now: Model::new(),
+            checkpoints: BTreeMap::from([(epoch, Model::new())]),
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// Works until so many things are done, with deaths in between.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run(&mut self, count: usize) -> Result<(), String> {
+        let disks = std::mem::take(&mut self.disks);
+        let done = self.run_on(&disks, count);
+        self.disks = disks;
+        done
+    }
+
+    fn run_on(&mut self, disks: &[SimDisk], count: usize) -> Result<(), String> {
+        let mut lives = self.begin(disks)?;
+        for _ in 0..count {
+            match self.random.random_range(0..100) {
+                0..70 => self.transact(disks, &mut lives)?,
+                70..80 => self.checkpoint(disks, &mut lives)?,
+                80..97 => self.look(&mut lives)?,
+                97 => lives = self.begin(disks)?,
+                98 => lives = self.lose_power(disks)?,
+                _ => self.compare(&mut lives)?,
+            }
+        }
+        self.compare(&mut lives)?;
+        // All of it reaches the stores, and nothing is left in the memory.
+        // One may be sealed already, and not have all of it.
+        for _ in 0..2 {
+            self.begin_cache().0.checkpoint(&mut lives.lower).map_err(|why| why.to_string())?;
+        }
+        self.compare(&mut lives)?;
+        let shared = Shared::new(self.memory.another(), self.layout);
+        let all = self.layout.capacity.frames;
+        lives.module = self.begin_module(None)?;
+        match shared.free_frames() == all {
+            true => self.check(disks),
+            false => Err(format!("{} of {all} frames are free", shared.free_frames())),
+        }
+    }
+
+    fn check(&self, disks: &[SimDisk]) -> Result<(), String> {
+        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        for store in lower.stores() {
+            let report = store.check().map_err(|why| why.to_string())?;
+            if !report.findings.is_empty() {
+                return Err(format!("the check finds: {:?}", report.findings));
+            }
+        }
+        Ok(())
+    }
+
+    /// All processes begin, at whatever there is.
+    fn begin<'d>(&mut self, disks: &'d [SimDisk]) -> Result<Lives<'d>, String> {
+        self.power.end_at(None);
+        let lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let module = self.begin_module(None)?;
+        Ok(Lives { module, cache: self.begin_cache(), lower })
+    }
+
+    fn begin_cache(&self) -> (Cleaner<SimMemory>, SimMemory) {
+        let view = self.memory.another();
+        (Cleaner::new(Shared::new(view.clone(), self.layout)), view)
+    }
+
+    /// A life of the namespace module begins. If the one before died when it published request `open`, with that effect, this tells
+    /// whether it was published.
+    fn begin_module(
+        &mut self,
+        open: Option<(u64, Model)>,
+    ) -> Result<(Publisher<SimMemory>, SimMemory), String> {
+        self.generation += 1;
+        let view = self.memory.another();
+        let shared = Shared::new(view.clone(), self.layout);
+        let mut done = Vec::new();
+        let module = Publisher::attach(shared, self.generation, |unique, reply| {
+            done.push((unique, reply.to_vec()));
+        });
+        let module = module.map_err(|why: Failure| why.to_string())?;
+        if let Some((unique, effect)) = open {
+            let found = done.iter().find(|(other, _)| *other == unique);
+            if let Some((_, reply)) = found {
+                if *reply != reply_to(unique) {
+                    return Err(format!("request {unique} has another reply"));
+                }
+                self.outcome.published_by_the_dead += 1;
+                self.now = effect;
+            }
+        }
+        Ok((module, view))
+    }
+
+    fn lose_power<'d>(&mut self, disks: &'d [SimDisk]) -> Result<Lives<'d>, String> {
+        self.outcome.power_failures += 1;
+        for disk in disks {
+            disk.power_failure(&mut self.random);
+        }
+        self.power.end_at(None);
+        self.memory.clear();
+        let lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let epoch = lower.epoch() - 1;
+        Shared::new(self.memory.another(), self.layout).initialize(epoch);
+        let model = self.checkpoints.get(&epoch).cloned();
+        self.now = model.ok_or_else(|| format!("checkpoint {epoch} was never taken"))?;
+        self.checkpoints.retain(|other, _| *other <= epoch);
+        let module = self.begin_module(None)?;
+        let mut lives = Lives { module, cache: self.begin_cache(), lower };
+        self.compare(&mut lives)?;
+        Ok(lives)
+    }
+
+    /// Makes a transaction of some operations, and publishes it; the module may die at any store.
+    fn transact<'d>(&mut self, disks: &'d [SimDisk], lives: &mut Lives<'d>) -> Result<(), String> {
+        let dies = self.random.random_range(0..6) == 0;
+        if dies {
+            // Most stores are those of pages.
+            let most = [40, 700, 4000][self.random.random_range(0..3)];
+            lives.module.1.dies_after(Some(self.random.random_range(0..most)));
+        }
+        self.unique += 1;
+        let unique = self.unique;
+        let mut effect = self.now.clone();
+        let mut draft = lives.module.0.draft();
+        let count = self.random.random_range(1..5);
+        let mut full = false;
+        for _ in 0..count {
+            match self.operation(lives, &mut draft, &mut effect) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(Error::Full) => {
+                    full = true;
+                    break;
+                }
+                Err(_) if lives.module.1.is_dead() => break,
+                Err(why) => return Err(why.to_string()),
+            }
+        }
+        if dies && !lives.module.1.is_dead() && self.random.random() {
+            // In the middle of what counts.
+            lives.module.1.dies_after(Some(self.random.random_range(0..60)));
+        }
+        let published = match full {
+            true => {
+                lives.module.0.drop_draft(draft);
+                Err(Error::Full)
+            }
+            false => {
+                lives.module.0.commit::<belay_logical::Error>(draft, unique, &reply_to(unique))
+            }
+        };
+        if lives.module.1.is_dead() {
+            self.outcome.module_deaths += 1;
+            lives.module = self.begin_module(Some((unique, effect)))?;
+            return Ok(());
+        }
+        lives.module.1.dies_after(None);
+        match published {
+            Ok(_) => {
+                self.now = effect;
+                self.outcome.transactions += 1;
+                Ok(())
+            }
+            Err(Error::Full) => self.checkpoint(disks, lives),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    /// Adds a random operation; true if nothing may come after it.
+    fn operation(
+        &mut self,
+        lives: &mut Lives<'_>,
+        draft: &mut Draft,
+        effect: &mut Model,
+    ) -> Result<bool, Failure> {
+        let random = &mut self.random;
+        let module = &mut lives.module.0;
+        let object = ObjectId(random.random_range(0..OBJECTS));
+        let attributes = vec![random.random(); random.random_range(0..160)];
+        let page = random.random_range(0..PAGES);
+        let Some(known) = effect.get_mut(&object) else {
+            let class = if random.random() { Class::Data } else { Class::Metadata };
+            module.create(draft, object, class, &attributes);
+            effect.insert(object, Known { attributes, ..Known::default() });
+            return Ok(false);
+        };
+        match random.random_range(0..100) {
+            0..60 => {
+                let byte: u8 = random.random();
+                let count = random.random_range(1..4);
+                let content = vec![[byte; PAGE]; count];
+                module.write(draft, object, page, &content)?;
+                known.pages.extend((page..page + count as u64).map(|page| (page, byte)));
+                let end = (page + count as u64) * PAGE as u64;
+                if known.size < end {
+                    // Longer is not final, but it is an operation of that kind: it comes last.
+                    module.add(draft, &Operation::SetSize { object, size: end });
+                    known.size = end;
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            60..75 => {
+                let size = page * PAGE as u64;
+                module.add(draft, &Operation::SetSize { object, size });
+                known.size = size;
+                known.pages.retain(|other, _| *other < page);
+                Ok(true)
+            }
+            75..85 => {
+                module.add(draft, &Operation::SetAttributes { object, attributes: &attributes });
+                known.attributes = attributes;
+                Ok(false)
+            }
+            85..92 => {
+                module.add(draft, &Operation::Punch { object, page, count: 3 });
+                known.pages.retain(|other, _| !(page..page + 3).contains(other));
+                Ok(true)
+            }
+            _ => {
+                module.add(draft, &Operation::Delete { object });
+                effect.remove(&object);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes a checkpoint. The cache may die at any store, the layers below at any write.
+    fn checkpoint<'d>(
+        &mut self,
+        disks: &'d [SimDisk],
+        lives: &mut Lives<'d>,
+    ) -> Result<(), String> {
+        match self.random.random_range(0..5) {
+            0 => {
+                let most = [8, 60, 4000][self.random.random_range(0..3)];
+                lives.cache.1.dies_after(Some(self.random.random_range(0..most)));
+            }
+            1 => {
+                let most = [3, 20, 100][self.random.random_range(0..3)];
+                let end = self.power.steps() + self.random.random_range(0..most);
+                self.power.end_at(Some(end));
+            }
+            _ => {}
+        }
+        // What it will have, unless one is sealed already.
+        let epoch = lives.lower.epoch();
+        self.checkpoints.entry(epoch).or_insert_with(|| self.now.clone());
+        let by = lives.cache.1.clone();
+        let taken = lives.cache.0.checkpoint(&mut Asked { lower: &mut lives.lower, by });
+        if lives.cache.1.is_dead() {
+            self.outcome.cache_deaths += 1;
+            self.power.end_at(None);
+            // The layers below live on, and may have taken it.
+            self.outcome.at_the_end += u64::from(lives.lower.epoch() > epoch);
+            // Whoever is in the middle of a change below has no other choice than its last checkpoint.
+            if self.random.random() {
+                lives.lower =
+                    Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            }
+            self.forget_unsealed();
+            lives.cache = self.begin_cache();
+            return Ok(());
+        }
+        lives.cache.1.dies_after(None);
+        if self.power.is_off() {
+            self.outcome.lower_deaths += 1;
+            self.power.end_at(None);
+            lives.lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            self.outcome.at_the_end += u64::from(lives.lower.epoch() > epoch);
+            return Ok(());
+        }
+        self.power.end_at(None);
+        taken.map_err(|why| why.to_string())?;
+        self.outcome.checkpoints += 1;
+        Ok(())
+    }
+
+    /// An epoch that was not sealed ends somewhere else.
+    fn forget_unsealed(&mut self) {
+        let shared = Shared::new(self.memory.another(), self.layout);
+        let last = shared.last_sealed();
+        self.checkpoints.retain(|epoch, _| *epoch <= last);
+    }
+
+    /// Reads one page.
+    fn look(&mut self, lives: &mut Lives<'_>) -> Result<(), String> {
+        let object = ObjectId(self.random.random_range(0..OBJECTS));
+        let page = self.random.random_range(0..PAGES + 2);
+        self.look_at(lives, object, page)
+    }
+
+    fn look_at(&self, lives: &mut Lives<'_>, object: ObjectId, page: u64) -> Result<(), String> {
+        let say = |why: Failure| format!("{object}: {why}");
+        let found = lives.module.0.attributes(&mut lives.lower, object).map_err(say)?;
+        let known = self.now.get(&object);
+        let (found, known) = match (found, known) {
+            (None, None) => return Ok(()),
+            (Some(found), Some(known)) => (found, known),
+            (found, known) => return Err(format!("{object} is {found:?}, not {known:?}")),
+        };
+        if (found.size, &found.attributes) != (known.size, &known.attributes) {
+            return Err(format!("{object} is {found:?}, not {known:?}"));
+        }
+        let mut content = [1; PAGE];
+        lives.module.0.read(&mut lives.lower, object, page, &mut content).map_err(say)?;
+        let wanted = known.pages.get(&page).copied().unwrap_or(0);
+        match content == [wanted; PAGE] {
+            true => Ok(()),
+            false => Err(format!("page {page} of {object} is {}, not {wanted}", content[0])),
+        }
+    }
+
+    fn compare(&self, lives: &mut Lives<'_>) -> Result<(), String> {
+        for object in (0..OBJECTS).map(ObjectId) {
+            for page in 0..PAGES + 4 {
+                self.look_at(lives, object, page)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a request is answered with.
+fn reply_to(unique: u64) -> Vec<u8> {
+    let length = (unique * 37 % 90) as usize;
+    vec![unique as u8; length]
+}

@@ -1,0 +1,51 @@
+//! Cache, logical layer and stores in the simulation: whichever of them dies, and wherever, nothing that was published is lost, and nothing
+//! happens twice.
+
+use belay_cache::Capacity;
+use belay_volume_sim::Random;
+use belay_volume_sim::stack::Stack;
+use rand::{Rng, SeedableRng};
+
+#[test]
+fn nothing_is_lost_whoever_dies() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("BELAY_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..100 * number("BELAY_SOAK").unwrap_or(1),
+    };
+    let mut all = Vec::new();
+    for seed in seeds.clone() {
+        let mut random = Random::seed_from_u64(seed);
+        let capacity = Capacity {
+            frames: [40, 200, 800][random.random_range(0..3)],
+            slots: [8, 30, 200][random.random_range(0..3)],
+        };
+        let stores = random.random_range(1..3);
+        let mut stack = Stack::new(seed, stores, capacity).unwrap();
+        stack.run(200).unwrap_or_else(|why| {
+            panic!("seed {seed}: {why}\nagain: BELAY_SEED={seed} cargo test -p belay-volume-sim --test stack")
+        });
+        all.push(stack.outcome);
+    }
+    let sum =
+        |field: fn(&belay_volume_sim::stack::Outcome) -> u64| all.iter().map(field).sum::<u64>();
+    println!(
+        "{} transactions, {} checkpoints",
+        sum(|one| one.transactions),
+        sum(|one| one.checkpoints)
+    );
+    println!(
+        "deaths: module {} ({} had published), cache {}, lower {} ({} at the very end), power failures {}",
+        sum(|one| one.module_deaths),
+        sum(|one| one.published_by_the_dead),
+        sum(|one| one.cache_deaths),
+        sum(|one| one.lower_deaths),
+        sum(|one| one.at_the_end),
+        sum(|one| one.power_failures)
+    );
+    if seeds.end - seeds.start > 1 {
+        assert!(sum(|one| one.published_by_the_dead) > 10);
+        assert!(sum(|one| one.at_the_end) > 10);
+        assert!(sum(|one| one.lower_deaths) > 50 && sum(|one| one.power_failures) > 20);
+    }
+}

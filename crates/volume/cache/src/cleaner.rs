@@ -1,0 +1,181 @@
+//! How what was published reaches the stores, in checkpoints, and leaves the memory.
+//!
+//! 1. The epoch is sealed: its checkpoint has all transactions up to a number.
+//! 2. What they come to is brought to the layer below, which takes the checkpoint.
+//! 3. That they are durable is noted, and their frames and slots are given back.
+//!
+//! Whoever dies on the way, the next one begins with what is noted. If the layer below has the checkpoint already, which is the death at
+//! the very end of a sync (Loris VI-B), nothing of the second step is done again; else all of it is.
+
+use crate::index::{Changed, Index};
+use crate::{Error, Lower, Shared};
+use belay_memory::Memory;
+use belay_object::{ObjectId, Operation, PAGE};
+
+/// The process that takes checkpoints. There is one at a time.
+#[derive(Debug)]
+pub struct Cleaner<M: Memory> {
+    shared: Shared<M>,
+}
+
+impl<M: Memory> Cleaner<M> {
+    /// One that may find what another one has begun.
+    pub fn new(shared: Shared<M>) -> Self {
+        Self { shared }
+    }
+
+    /// Takes a checkpoint of all that is published now, or ends the one that was begun; gives up to which transaction everything is
+    /// durable.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
+    pub fn checkpoint<B: Lower>(&self, below: &mut B) -> Result<u64, Error<B::Error>> {
+        self.trim()?;
+        let last = below.epoch().saturating_sub(1);
+        let durable = self.shared.durable_epoch();
+        match (self.shared.sealed(), last.checked_sub(durable)) {
+            (_, Some(0)) => {}
+            // It was taken, and that was not noted.
+            (Some(sealed), Some(1)) => {
+                self.shared.set_durable(sealed);
+                self.trim()?;
+            }
+            _ => {
+                return Err(Error::Damaged("the stores are at a checkpoint that it does not know"));
+            }
+        }
+        let index = self.seal()?;
+        let end = index.next();
+        for (object, changed) in index.objects() {
+            self.bring(below, object, changed)?;
+        }
+        let epoch = below.checkpoint().map_err(Error::Lower)?;
+        if epoch != self.shared.durable_epoch() + 1 {
+            return Err(Error::Damaged("the stores have taken another checkpoint"));
+        }
+        self.shared.set_durable(end);
+        self.trim()?;
+        Ok(end)
+    }
+
+    /// Seals the epoch, unless one is; gives what its transactions come to.
+    fn seal<L>(&self) -> Result<Index, Error<L>> {
+        let mut index = Index::of(&self.shared);
+        let end = self.shared.sealed();
+        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX), |_, _| {});
+        read.map_err(|why| Error::Damaged(why.why()))?;
+        match end {
+            None => self.shared.seal(index.next()),
+            Some(end) if end == index.next() => {}
+            Some(_) => return Err(Error::Damaged("the log does not reach to where it was sealed")),
+        }
+        Ok(index)
+    }
+
+    /// Brings what has happened to an object to the layer below. That can be done twice.
+    fn bring<B: Lower>(
+        &self,
+        below: &mut B,
+        object: ObjectId,
+        changed: &Changed,
+    ) -> Result<(), Error<B::Error>> {
+        let is_there = below.attributes(object).map_err(Error::Lower)?;
+        let replaced = changed.gone.is_some() || changed.made.is_some();
+        if replaced && is_there.is_some() {
+            below.apply(&Operation::Delete { object }).map_err(Error::Lower)?;
+        }
+        let attributes = changed.attributes.as_ref().map(|(attributes, _)| attributes.as_slice());
+        match changed.made {
+            Some((class, _)) => {
+                let attributes = attributes.unwrap_or_default();
+                let create = Operation::Create { object, class, attributes };
+                below.apply(&create).map_err(Error::Lower)?;
+            }
+            None if changed.gone.is_some() => return Ok(()),
+            None => {
+                if let Some(size) = changed.cut() {
+                    below.apply(&Operation::SetSize { object, size }).map_err(Error::Lower)?;
+                }
+                if let Some(attributes) = attributes {
+                    let set = Operation::SetAttributes { object, attributes };
+                    below.apply(&set).map_err(Error::Lower)?;
+                }
+            }
+        }
+        self.bring_pages(below, object, changed)?;
+        if let Some((size, _)) = changed.size {
+            below.apply(&Operation::SetSize { object, size }).map_err(Error::Lower)?;
+        }
+        Ok(())
+    }
+
+    fn bring_pages<B: Lower>(
+        &self,
+        below: &mut B,
+        object: ObjectId,
+        changed: &Changed,
+    ) -> Result<(), Error<B::Error>> {
+        /// Pages that are brought at once.
+        const MOST: usize = 256;
+        let mut together: Vec<u8> = Vec::new();
+        let mut first = 0;
+        let mut put = |first: u64, data: &[u8]| match data.is_empty() {
+            true => Ok(()),
+            false => {
+                below.apply(&Operation::Write { object, page: first, data }).map_err(Error::Lower)
+            }
+        };
+        let mut zeros = Vec::new();
+        for (&page, (found, _)) in &changed.pages {
+            let Some(version) = *found else {
+                zeros.push(page);
+                continue;
+            };
+            let mut content = [0; PAGE];
+            if !self.shared.read_page(version, object, page, &mut content) {
+                return Err(Error::Damaged("a page does not match its checksum"));
+            }
+            let next = first + (together.len() / PAGE) as u64;
+            if page != next || together.len() >= MOST * PAGE {
+                put(first, &together)?;
+                together.clear();
+                first = page;
+            }
+            together.extend_from_slice(&content);
+        }
+        put(first, &together)?;
+        for page in zeros {
+            let punch = Operation::Punch { object, page, count: 1 };
+            below.apply(&punch).map_err(Error::Lower)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back frames and slots of what is durable.
+    fn trim<L>(&self) -> Result<(), Error<L>> {
+        let (trimmed, durable) = (self.shared.trimmed(), self.shared.durable());
+        if let Some(last) = trimmed.checked_sub(1) {
+            // Whoever trimmed last may have died before this. If not, it says so already.
+            if matches!(self.shared.slot(last), crate::log::Slot::Published(_)) {
+                self.shared.free_slot_after(last);
+            }
+        }
+        for number in trimmed..durable {
+            let crate::log::Slot::Published(first) = self.shared.slot(number) else {
+                return Err(Error::Damaged("a durable transaction is not in the log"));
+            };
+            let (own, pages) =
+                self.shared.frames_of_record(first).map_err(|why| Error::Damaged(why.why()))?;
+            for page in pages {
+                self.shared.give_back_if(page);
+            }
+            self.shared.set_trimmed(number + 1);
+            // If this is not done the frames are found when their owner's next life begins.
+            for frame in own {
+                self.shared.give_back_if(frame);
+            }
+            self.shared.free_slot_after(number);
+        }
+        Ok(())
+    }
+}

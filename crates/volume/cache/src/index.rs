@@ -1,0 +1,227 @@
+//! What all transactions since the last checkpoint come to: one process's own view of the log.
+//!
+//! Writes to one page are merged, and what was cut off or removed is gone. Each part knows of which transaction it is, so that it leaves
+//! the index when that transaction is durable: from then on the stores say the same.
+
+use crate::Shared;
+use crate::frames::Version;
+use crate::log::Slot;
+use belay_memory::Memory;
+use belay_object::{Class, ObjectId, Operation, PAGE, Undecodable};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something, and of which transaction it is.
+pub type Since<T> = (T, u64);
+
+/// What has happened to an object since the last checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// What the stores have under this number is gone.
+    pub gone: Option<u64>,
+    /// It was made, after that.
+    pub made: Option<Since<Class>>,
+    /// What the stores have of it from these bytes on is gone: the least first, each later one less far back.
+    pub cuts: Vec<Since<u64>>,
+    /// Its length.
+    pub size: Option<Since<u64>>,
+    /// Its attributes.
+    pub attributes: Option<Since<Vec<u8>>>,
+    /// Its pages: where they are, or that they are zeros.
+    pub pages: BTreeMap<u64, Since<Option<Version>>>,
+}
+
+impl Changed {
+    /// Whether the object is there; `None` if the stores say that.
+    pub fn is_there(&self) -> Option<bool> {
+        match (self.made, self.gone) {
+            (Some(_), _) => Some(true),
+            (None, Some(_)) => Some(false),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the stores have anything to say of a page.
+    pub fn is_below(&self, page: u64) -> bool {
+        let cut = self.cut().is_some_and(|cut| page * PAGE as u64 >= cut);
+        self.gone.is_none() && self.made.is_none() && !cut
+    }
+
+    /// From which byte on what the stores have of it is gone.
+    pub fn cut(&self) -> Option<u64> {
+        self.cuts.iter().map(|(cut, _)| *cut).min()
+    }
+
+    /// Forgets what is durable.
+    fn forget(&mut self, durable: u64) {
+        let is_old = |since: u64| since < durable;
+        self.gone = self.gone.filter(|since| !is_old(*since));
+        self.made = self.made.filter(|(_, since)| !is_old(*since));
+        self.cuts.retain(|(_, since)| !is_old(*since));
+        self.size = self.size.filter(|(_, since)| !is_old(*since));
+        self.attributes.take_if(|(_, since)| is_old(*since));
+        self.pages.retain(|_, (_, since)| !is_old(*since));
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One process's view of the log.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    /// The transaction that is read next.
+    next: u64,
+    /// Up to which one everything is durable, and not in here any more.
+    durable: u64,
+    objects: BTreeMap<ObjectId, Changed>,
+    /// By transaction: which frames it takes.
+    frames: BTreeMap<u64, Used>,
+}
+
+/// The frames of a transaction.
+#[derive(Clone, Debug, Default)]
+pub struct Used {
+    /// Those that its record is in.
+    pub own: Vec<u32>,
+    /// Those with pages that it has written.
+    pub pages: Vec<Version>,
+}
+
+impl Index {
+    /// Of a log, from what is not durable on.
+    pub fn of<M: Memory>(shared: &Shared<M>) -> Self {
+        let durable = shared.durable();
+        Self { next: durable, durable, ..Self::default() }
+    }
+
+    /// The transaction that is read next.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Up to which transaction nothing is in here, as it is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// What has happened to an object; `None` for nothing.
+    pub fn changed(&self, object: ObjectId) -> Option<&Changed> {
+        self.objects.get(&object)
+    }
+
+    /// All objects to which something has happened.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Changed)> {
+        self.objects.iter().map(|(object, changed)| (*object, changed))
+    }
+
+    /// The frames of the transactions in here.
+    pub fn frames(&self) -> BTreeSet<u32> {
+        let each = |used: &Used| {
+            let pages: Vec<u32> = used.pages.iter().map(|page| page.frame).collect();
+            used.own.iter().copied().chain(pages).collect::<Vec<u32>>()
+        };
+        self.frames.values().flat_map(each).collect()
+    }
+
+    /// The frames of one of the transactions in here.
+    pub fn frames_of(&self, number: u64) -> Option<&Used> {
+        self.frames.get(&number)
+    }
+
+    /// Reads what was published, at most up to but not including `end`; calls `each` with request and reply of each.
+    ///
+    /// # Errors
+    /// If something in the log makes no sense.
+    pub fn catch_up<M: Memory>(
+        &mut self,
+        shared: &Shared<M>,
+        end: u64,
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<(), Undecodable> {
+        while self.next < end {
+            // Whoever is slower than the checkpoints skips what they have.
+            let durable = shared.durable();
+            if self.next < durable {
+                *self = Self { next: durable, durable, ..Self::default() };
+            }
+            let Slot::Published(frame) = shared.slot(self.next) else { break };
+            let read = shared.read_record(frame);
+            // Frames are given back when they are durable. So it was there as a whole if it is not durable now.
+            if shared.durable() > self.next {
+                continue;
+            }
+            let (record, own) = read?;
+            let mut pages = Vec::new();
+            for operation in record.transaction.operations() {
+                self.apply(self.next, &operation?, &mut pages)?;
+            }
+            each(record.unique, &record.reply);
+            self.frames.insert(self.next, Used { own, pages });
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets what is durable.
+    pub fn forget(&mut self, durable: u64) {
+        if durable <= self.durable {
+            return;
+        }
+        self.durable = durable;
+        self.frames = self.frames.split_off(&durable);
+        self.objects.retain(|_, changed| {
+            changed.forget(durable);
+            !changed.is_empty()
+        });
+    }
+
+    fn apply(
+        &mut self,
+        number: u64,
+        operation: &Operation<'_>,
+        used: &mut Vec<Version>,
+    ) -> Result<(), Undecodable> {
+        let changed = self.objects.entry(operation.object()).or_default();
+        match *operation {
+            Operation::Create { class, attributes, .. } => {
+                changed.made = Some((class, number));
+                changed.size = Some((0, number));
+                changed.attributes = Some((attributes.to_vec(), number));
+            }
+            Operation::Delete { .. } => {
+                // What was made and removed since is nothing, but what was there before stays gone.
+                *changed = Changed { gone: Some(number), ..Changed::default() };
+            }
+            Operation::Pages { page, frames, .. } => {
+                for (page, frame) in (page..).zip(frames) {
+                    let version = Version::from_number(frame.get());
+                    changed.pages.insert(page, (Some(version), number));
+                    used.push(version);
+                }
+            }
+            Operation::SetSize { size, .. } => {
+                // An earlier cut farther on says nothing more, and is forgotten earlier.
+                changed.cuts.retain(|(cut, _)| *cut < size);
+                changed.cuts.push((size, number));
+                changed.size = Some((size, number));
+                changed.pages.retain(|page, _| page * (PAGE as u64) < size);
+            }
+            Operation::SetAttributes { attributes, .. } => {
+                changed.attributes = Some((attributes.to_vec(), number));
+            }
+            Operation::Punch { page, count, .. } => {
+                for page in page..page.saturating_add(count.min(MOST_PUNCHED)) {
+                    changed.pages.insert(page, (None, number));
+                }
+            }
+            Operation::Write { .. } => {
+                return Err(Undecodable::new("a transaction has data of its own"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pages that are punched at once. More are cut off, or are several operations.
+pub const MOST_PUNCHED: u64 = 65_536;

@@ -1,0 +1,66 @@
+//! What is where in the memory of a cache, in words of 8 bytes.
+
+use belay_object::PAGE;
+
+/// How much a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Frames: pages, and records of the log.
+    pub frames: u32,
+    /// Transactions between two checkpoints.
+    pub slots: u32,
+}
+
+/// Words of a frame's entry in the table.
+pub const ENTRY: usize = 4;
+/// Words of a frame.
+pub const FRAME: usize = PAGE / 8;
+/// Words before the log.
+const HEADER: usize = 64;
+
+/// Up to which transaction the epoch reaches whose checkpoint is being taken.
+pub const SEALED: usize = 1;
+/// Which epoch that is.
+pub const SEALED_EPOCH: usize = 2;
+/// Up to which transaction everything is in a checkpoint of the stores.
+pub const DURABLE: usize = 3;
+/// Which checkpoint that is.
+pub const DURABLE_EPOCH: usize = 4;
+/// Up to which transaction frames and slots were given back.
+pub const TRIMMED: usize = 5;
+
+/// The areas of a cache's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What they hold.
+    pub capacity: Capacity,
+    /// The log: a word for each slot.
+    pub slots: usize,
+    /// The table of the frames.
+    pub table: usize,
+    /// The frames.
+    pub frames: usize,
+    /// Words in all.
+    pub words: usize,
+}
+
+impl Layout {
+    /// Lays out a cache's memory.
+    pub const fn new(capacity: Capacity) -> Self {
+        let slots = HEADER;
+        let table = slots + capacity.slots as usize;
+        let frames = (table + capacity.frames as usize * ENTRY).next_multiple_of(FRAME);
+        let words = frames + capacity.frames as usize * FRAME;
+        Self { capacity, slots, table, frames, words }
+    }
+
+    /// Where a frame's entry in the table is.
+    pub fn entry(&self, frame: u32) -> usize {
+        self.table + frame as usize * ENTRY
+    }
+
+    /// Where a frame's content is.
+    pub fn content(&self, frame: u32) -> usize {
+        self.frames + frame as usize * FRAME
+    }
+}

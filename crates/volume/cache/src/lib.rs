@@ -1,0 +1,71 @@
+//! The cache of a volume (Loris II-A, VI): frames and a log of transactions, in memory that outlives every process.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`layout`] | what is where in the memory |
+//! | [`frames`] | pages, who may fill one, and how a reader knows that it is still the same |
+//! | [`log`] | how a transaction is published, by one store, and found by others |
+//! | [`record`] | how a transaction lies in frames |
+//! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
+//! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
+//! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
+//!
+//! The rules:
+//!
+//! - A transaction happens when its slot of the log is stored. Before that nobody sees anything of it, and after that nothing can fail:
+//!   all that it takes is there before.
+//! - What was published does not change. A newer version of a page is another frame.
+//! - The stores change in checkpoints only. So a store that dies is opened at its last checkpoint, and what was under way is done again
+//!   from the log, as a whole.
+//! - A frame is given back when what it holds is durable on the stores. Its version changes then, by which a reader who looks twice
+//!   sees that it has read something else.
+
+#![forbid(unsafe_code)]
+
+pub mod cleaner;
+pub mod frames;
+pub mod index;
+pub mod layout;
+pub mod log;
+pub mod publisher;
+pub mod record;
+
+pub use cleaner::Cleaner;
+pub use layout::{Capacity, Layout};
+pub use publisher::Publisher;
+
+use belay_memory::Memory;
+use belay_object::ObjectId;
+pub use belay_object::{Attributes, Lower};
+use thiserror::Error;
+
+/// Why the cache cannot do what it was asked for.
+#[derive(Debug, Error)]
+pub enum Error<L> {
+    /// The memory is full of what is not durable yet. It has room again after the next checkpoint.
+    #[error("the cache is full until the next checkpoint")]
+    Full,
+    /// There is no such object.
+    #[error("there is no {0}")]
+    NoObject(ObjectId),
+    /// What is in the memory makes no sense.
+    #[error("the memory of the cache is damaged: {0}")]
+    Damaged(&'static str),
+    /// The layer below cannot.
+    #[error("{0}")]
+    Lower(L),
+}
+
+/// The memory of a cache, as all of its processes know it.
+#[derive(Clone, Debug)]
+pub struct Shared<M> {
+    pub(crate) memory: M,
+    pub(crate) layout: Layout,
+}
+
+impl<M: Memory> Shared<M> {
+    /// A memory of zeros, or one that others use.
+    pub fn new(memory: M, layout: Layout) -> Self {
+        Self { memory, layout }
+    }
+}

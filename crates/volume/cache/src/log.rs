@@ -1,0 +1,123 @@
+//! The log: which transactions there are, in their order.
+//!
+//! A slot is one word. For transaction *n*, which has slot *n* modulo their number, it says in this order: that it is free for *n*, and then
+//! in which frame the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
+//! number: whoever fails at it, because somebody else was faster, tries the next one. So a publisher that dies leaves no gap.
+
+use crate::Shared;
+use crate::layout::{DURABLE, DURABLE_EPOCH, SEALED, SEALED_EPOCH, TRIMMED};
+use belay_memory::Memory;
+
+/// What a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// It is free for this transaction.
+    Free,
+    /// The transaction is published; its record begins in this frame.
+    Published(u32),
+    /// It is another transaction's: an earlier one, whose checkpoint is not there yet, or a later one.
+    Other,
+}
+
+const NONE: u64 = 0xffff_ffff;
+const ROUND: u32 = 32;
+
+impl<M: Memory> Shared<M> {
+    fn slot_of(&self, number: u64) -> (usize, u64) {
+        let slots = u64::from(self.layout.capacity.slots.max(1));
+        // What a memory of zeros says must not be taken for a slot: the round counts from 1.
+        (self.layout.slots + (number % slots) as usize, (number / slots + 1) & 0xffff_ffff)
+    }
+
+    /// Makes a memory of zeros an empty log. Nothing else may be done before.
+    pub fn initialize(&self, durable_epoch: u64) {
+        for number in 0..u64::from(self.layout.capacity.slots) {
+            self.free_slot(number);
+        }
+        self.memory.store(DURABLE_EPOCH, durable_epoch);
+    }
+
+    fn free_slot(&self, number: u64) {
+        let (at, round) = self.slot_of(number);
+        self.memory.store(at, round << ROUND | NONE);
+    }
+
+    /// What the slot of a transaction says.
+    pub(crate) fn slot(&self, number: u64) -> Slot {
+        let (at, round) = self.slot_of(number);
+        let word = self.memory.load(at);
+        match (word >> ROUND == round, word & NONE) {
+            (false, _) => Slot::Other,
+            (true, NONE) => Slot::Free,
+            (true, frame) => Slot::Published(frame as u32),
+        }
+    }
+
+    /// Publishes the record that begins in `frame`, as transaction `from` or a later one; gives its number. `None` if there is no free slot.
+    pub(crate) fn publish(&self, from: u64, frame: u32) -> Option<u64> {
+        let mut number = from;
+        loop {
+            match self.slot(number) {
+                Slot::Other => return None,
+                Slot::Published(_) => number += 1,
+                Slot::Free => {
+                    let (at, round) = self.slot_of(number);
+                    let free = round << ROUND | NONE;
+                    let published = round << ROUND | u64::from(frame);
+                    if self.memory.compare_exchange(at, free, published).is_ok() {
+                        return Some(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Up to which transaction frames and slots were given back.
+    pub(crate) fn trimmed(&self) -> u64 {
+        self.memory.load(TRIMMED)
+    }
+
+    /// The frames of a transaction's pages were given back: its record is needed no more.
+    pub(crate) fn set_trimmed(&self, number: u64) {
+        self.memory.store(TRIMMED, number);
+    }
+
+    /// Makes the slot of a transaction free for a later one.
+    pub(crate) fn free_slot_after(&self, number: u64) {
+        self.free_slot(number + u64::from(self.layout.capacity.slots));
+    }
+
+    /// How many transactions are in a checkpoint of the stores.
+    pub fn durable(&self) -> u64 {
+        self.memory.load(DURABLE)
+    }
+
+    pub(crate) fn durable_epoch(&self) -> u64 {
+        self.memory.load(DURABLE_EPOCH)
+    }
+
+    /// Up to which transaction the checkpoint reaches that is being taken; `None` if none is.
+    pub(crate) fn sealed(&self) -> Option<u64> {
+        let under_way = self.memory.load(SEALED_EPOCH) == self.durable_epoch() + 1;
+        under_way.then(|| self.memory.load(SEALED))
+    }
+
+    /// The last checkpoint of which it is known up to which transaction it reaches, whether it is there or not.
+    pub fn last_sealed(&self) -> u64 {
+        self.durable_epoch() + u64::from(self.sealed().is_some())
+    }
+
+    /// Ends an epoch: its checkpoint reaches up to but not including `number`.
+    pub(crate) fn seal(&self, number: u64) {
+        self.memory.store(SEALED, number);
+        // The store that counts.
+        self.memory.store(SEALED_EPOCH, self.durable_epoch() + 1);
+    }
+
+    /// The checkpoint that was under way is there.
+    pub(crate) fn set_durable(&self, number: u64) {
+        self.memory.store(DURABLE, number);
+        // The store that ends it. Who dies before that does both again.
+        self.memory.store(DURABLE_EPOCH, self.durable_epoch() + 1);
+    }
+}

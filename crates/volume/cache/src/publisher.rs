@@ -1,0 +1,228 @@
+//! How a namespace module makes a transaction, and reads what it and others have published.
+
+use crate::frames::Version;
+use crate::index::Index;
+use crate::log::Slot;
+use crate::record::{Record, frames_of};
+use crate::{Attributes, Error, Lower, Shared};
+use belay_memory::Memory;
+use belay_object::{Class, ObjectId, Operation, PAGE, Transaction, Undecodable};
+use zerocopy::little_endian::U64;
+
+/// A process that reads and changes objects.
+#[derive(Debug)]
+pub struct Publisher<M: Memory> {
+    shared: Shared<M>,
+    /// Which life of the process this is. No two have the same.
+    generation: u32,
+    index: Index,
+    hint: u32,
+}
+
+/// A transaction that is being made. Nobody sees anything of it, and it can be dropped ([`Publisher::drop_draft`]).
+#[derive(Debug, Default)]
+pub struct Draft {
+    transaction: Transaction,
+    frames: Vec<u32>,
+}
+
+/// Why there is no way on in the memory itself.
+fn damaged<L>(why: &Undecodable) -> Error<L> {
+    Error::Damaged(why.why())
+}
+
+impl<M: Memory> Publisher<M> {
+    /// A new life of a process, which calls `each` with request and reply of each transaction in the log: these requests are done. What
+    /// earlier lives were making is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn attach<L>(
+        shared: Shared<M>,
+        generation: u32,
+        each: impl FnMut(u64, &[u8]),
+    ) -> Result<Self, Error<L>> {
+        let mut index = Index::of(&shared);
+        index.catch_up(&shared, u64::MAX, each).map_err(|why| damaged(&why))?;
+        let mut used = index.frames();
+        // What is durable and not given back yet is the cleaner's.
+        for number in shared.trimmed()..index.durable() {
+            if let Slot::Published(first) = shared.slot(number)
+                && let Ok((own, pages)) = shared.frames_of_record(first)
+            {
+                used.extend(own.into_iter().chain(pages).map(|version| version.frame));
+            }
+        }
+        shared.sweep(generation, &used);
+        Ok(Self { shared, generation, index, hint: 0 })
+    }
+
+    /// Takes in what others have published, and what has become durable.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn refresh<L>(&mut self) -> Result<(), Error<L>> {
+        let caught = self.index.catch_up(&self.shared, u64::MAX, |_, _| {});
+        caught.map_err(|why| damaged(&why))?;
+        self.index.forget(self.shared.durable());
+        Ok(())
+    }
+
+    /// What is known of an object; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; those of the layer below.
+    pub fn attributes<B: Lower>(
+        &mut self,
+        below: &mut B,
+        object: ObjectId,
+    ) -> Result<Option<Attributes>, Error<B::Error>> {
+        self.refresh()?;
+        let changed = self.index.changed(object);
+        let mut found = match changed.and_then(|changed| changed.is_there()) {
+            Some(false) => return Ok(None),
+            Some(true) => Attributes { size: 0, attributes: Vec::new() },
+            None => match below.attributes(object).map_err(Error::Lower)? {
+                None => return Ok(None),
+                Some(found) => found,
+            },
+        };
+        if let Some(changed) = changed {
+            found.size = changed.size.map_or(found.size, |(size, _)| size);
+            if let Some((attributes, _)) = &changed.attributes {
+                found.attributes.clone_from(attributes);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Reads one page of an object that there is. What was never written is zeros.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; those of the layer below.
+    pub fn read<B: Lower>(
+        &mut self,
+        below: &mut B,
+        object: ObjectId,
+        page: u64,
+        out: &mut [u8; PAGE],
+    ) -> Result<(), Error<B::Error>> {
+        loop {
+            self.refresh()?;
+            let durable = self.index.durable();
+            let changed = self.index.changed(object);
+            let found = changed.and_then(|changed| changed.pages.get(&page).copied());
+            match found {
+                Some((Some(version), _)) => {
+                    if self.shared.read_page(version, object, page, out) {
+                        return Ok(());
+                    }
+                    // It has become durable meanwhile, or the memory is damaged.
+                    if self.shared.durable() == durable {
+                        return Err(Error::Damaged("a page does not match its checksum"));
+                    }
+                }
+                Some((None, _)) => {
+                    out.fill(0);
+                    return Ok(());
+                }
+                None if changed.is_none_or(|changed| changed.is_below(page)) => {
+                    return below.read(object, page, out).map_err(Error::Lower);
+                }
+                None => {
+                    out.fill(0);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Begins a transaction.
+    pub fn draft(&self) -> Draft {
+        Draft::default()
+    }
+
+    /// Adds an operation without data of its own to a transaction.
+    pub fn add(&self, draft: &mut Draft, operation: &Operation<'_>) {
+        draft.transaction.add(operation);
+    }
+
+    /// Adds the making of an object.
+    pub fn create(&self, draft: &mut Draft, object: ObjectId, class: Class, attributes: &[u8]) {
+        draft.transaction.add(&Operation::Create { object, class, attributes });
+    }
+
+    /// Adds the writing of whole pages.
+    ///
+    /// # Errors
+    /// [`Error::Full`], which leaves the transaction without them.
+    pub fn write<L>(
+        &mut self,
+        draft: &mut Draft,
+        object: ObjectId,
+        page: u64,
+        pages: &[[u8; PAGE]],
+    ) -> Result<(), Error<L>> {
+        let mut versions = Vec::new();
+        for (number, content) in (page..).zip(pages) {
+            let frame = self.take(draft)?;
+            self.shared.fill(frame, object, number, content);
+            versions.push(self.shared.version(frame).map_or(0, Version::number).into());
+        }
+        let frames: &[U64] = &versions;
+        draft.transaction.add(&Operation::Pages { object, page, frames });
+        Ok(())
+    }
+
+    fn take<L>(&mut self, draft: &mut Draft) -> Result<u32, Error<L>> {
+        let frame = self.shared.take(self.generation, &mut self.hint).ok_or(Error::Full)?;
+        draft.frames.push(frame);
+        Ok(frame)
+    }
+
+    /// Publishes a transaction, with the request that it is of and the reply to that; gives its number. Before that everything can fail,
+    /// and after it nothing.
+    ///
+    /// # Errors
+    /// [`Error::Full`], with nothing done.
+    pub fn commit<L>(
+        &mut self,
+        mut draft: Draft,
+        unique: u64,
+        reply: &[u8],
+    ) -> Result<u64, Error<L>> {
+        let transaction = std::mem::take(&mut draft.transaction);
+        let record = Record { unique, reply: reply.to_vec(), transaction };
+        let mut own = Vec::new();
+        for _ in 0..frames_of(&record) {
+            match self.take::<L>(&mut draft) {
+                Ok(frame) => own.push(frame),
+                Err(full) => {
+                    self.drop_draft(draft);
+                    return Err(full);
+                }
+            }
+        }
+        self.shared.write_record(&record, &own);
+        let first = own.first().copied().ok_or(Error::Full)?;
+        match self.shared.publish(self.index.next(), first) {
+            Some(number) => Ok(number),
+            None => {
+                self.drop_draft(draft);
+                Err(Error::Full)
+            }
+        }
+    }
+
+    /// Drops a transaction.
+    pub fn drop_draft(&self, draft: Draft) {
+        for frame in draft.frames {
+            self.shared.give_back(frame);
+        }
+    }
+
+    /// How many transactions are not durable yet, as far as is known here.
+    pub fn pending(&self) -> u64 {
+        self.index.next() - self.index.durable()
+    }
+}

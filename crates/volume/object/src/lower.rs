@@ -1,0 +1,46 @@
+//! What a layer asks of the one below it.
+
+use crate::ObjectId;
+use crate::operation::Operation;
+
+/// Objects that change in checkpoints.
+pub trait Lower {
+    /// Why it cannot do something.
+    type Error: std::error::Error;
+
+    /// The epoch that is under way: that of the next checkpoint.
+    fn epoch(&self) -> u64;
+
+    /// What is known of an object; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error>;
+
+    /// Reads one page of an object that there is.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Does one operation.
+    ///
+    /// # Errors
+    /// Those of the stores. The layer is opened again at its last checkpoint then.
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Self::Error>;
+
+    /// Takes a checkpoint.
+    ///
+    /// # Errors
+    /// As for [`Lower::apply`].
+    fn checkpoint(&mut self) -> Result<u64, Self::Error>;
+}
+
+/// What is known of an object besides its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its length in bytes.
+    pub size: u64,
+    /// What the namespace module keeps with it.
+    pub attributes: Vec<u8>,
+}
