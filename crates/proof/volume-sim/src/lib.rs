@@ -7,6 +7,7 @@
 //! | [`store`] | a file store at work, that dies at any write, and is compared with the model |
 //! | [`memory`] | memory that outlives processes, which die at any store to it |
 //! | [`stack`] | cache, logical layer and stores at work, each of which dies at any step |
+//! | [`posix`] | the namespace module at work, compared with a plain directory |
 //! | [`logical`] | the same for the logical layer, on several disks at once |
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod disk;
 pub mod logical;
 pub mod memory;
 pub mod model;
+pub mod posix;
 pub mod stack;
 pub mod store;
 

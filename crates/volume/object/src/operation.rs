@@ -86,8 +86,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Whether it cannot be undone: it takes away what is not on record (namespace transactions III-C). A transaction has at most one of
-    /// these, and has it last.
+    /// Whether it cannot be undone: it takes away what is not on record (namespace transactions III-C).
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Delete { .. } | Self::SetSize { .. } | Self::Punch { .. })
     }

@@ -68,11 +68,8 @@ impl Transaction {
     /// If it is none, or not as a whole.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, Undecodable> {
         let this = Self { bytes };
-        let mut ended = false;
         for operation in this.operations() {
-            if std::mem::replace(&mut ended, operation?.is_final()) {
-                return Err(Undecodable("something comes after what cannot be undone"));
-            }
+            operation?;
         }
         Ok(this)
     }
@@ -85,6 +82,18 @@ impl Transaction {
     /// Whether nothing is to happen.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// Whether all of it can be undone while it is being done, as direct I/O takes: no operation but the last one takes anything away
+    /// (namespace transactions III-C).
+    pub fn is_revocable(&self) -> bool {
+        let mut rest = self.operations();
+        let mut last = false;
+        rest.all(|operation| {
+            let fine = !last;
+            last = operation.is_ok_and(|operation| operation.is_final());
+            fine
+        })
     }
 
     /// Adds an operation.
@@ -240,8 +249,9 @@ mod tests {
     #[test]
     fn what_cannot_be_undone_is_the_last() {
         let mut two = all();
+        assert!(two.is_revocable() && Transaction::new().is_revocable());
         two.add(&Operation::Delete { object: ObjectId(7) });
-        assert!(Transaction::decode(two.bytes().to_vec()).is_err());
+        assert!(!two.is_revocable());
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! The namespace module compared with a plain directory.
+
+use belay_volume_sim::Random;
+use belay_volume_sim::posix::{Compared, random_act};
+use rand::{Rng, SeedableRng};
+
+/// What is done in a run.
+const ACTS: usize = 1500;
+
+#[test]
+fn a_namespace_is_as_a_plain_directory() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("BELAY_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..12 * number("BELAY_SOAK").unwrap_or(1),
+    };
+    let (mut deaths, mut done) = (0, 0);
+    for seed in seeds.clone() {
+        let or_fail = |act: usize, done: Result<(), String>| {
+            done.unwrap_or_else(|why| {
+                panic!("seed {seed}, act {act}: {why}\nagain: BELAY_SEED={seed} cargo test -p belay-volume-sim --test posix")
+            });
+        };
+        // tmpfs: nothing of the host's file systems comes in.
+        let oracle = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut compared = Compared::new(seed, oracle.path()).unwrap();
+        let mut random = Random::seed_from_u64(seed);
+        for act in 0..ACTS {
+            or_fail(act, compared.act(&random_act(&mut random)));
+            if random.random_range(0..40) == 0 {
+                or_fail(act, compared.checkpoint());
+            }
+            if random.random_range(0..80) == 0 {
+                or_fail(act, compared.compare());
+            }
+        }
+        or_fail(ACTS, compared.compare());
+        or_fail(ACTS, compared.checkpoint());
+        or_fail(ACTS, compared.compare());
+        deaths += compared.deaths;
+        done += compared.done_by_the_dead;
+    }
+    println!("{deaths} deaths, {done} after what counts");
+    assert!(seeds.end - seeds.start == 1 || deaths > 300 && done > 20);
+}

@@ -1,0 +1,91 @@
+//! The data of files.
+
+use super::{MOST_BYTES, Namespace};
+use crate::Result;
+use crate::attributes::Kind;
+use belay_memory::Memory;
+use belay_object::{Lower, ObjectId, PAGE};
+use rustix::io::Errno;
+
+const SIZE: u64 = PAGE as u64;
+
+impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
+    fn file(&mut self, object: ObjectId) -> Result<u64, B::Error> {
+        let node = self.node(object)?;
+        match node.metadata.kind() {
+            Kind::File => Ok(node.size),
+            Kind::Directory => Err(Errno::ISDIR.into()),
+            Kind::Link | Kind::Special => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Reads from a file: less than asked for only at its end.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL`; those of reading.
+    pub fn read(
+        &mut self,
+        object: ObjectId,
+        offset: u64,
+        most: usize,
+    ) -> Result<Vec<u8>, B::Error> {
+        let size = self.file(object)?;
+        let end = size.min(offset.saturating_add(most as u64));
+        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        let mut at = offset;
+        while at < end {
+            let page = self.view.page(object, at / SIZE)?;
+            let from = (at % SIZE) as usize;
+            let to = PAGE.min(from + (end - at) as usize);
+            out.extend_from_slice(page.get(from..to).unwrap_or_default());
+            at += (to - from) as u64;
+        }
+        Ok(out)
+    }
+
+    /// Writes to a file, at `offset`, or at its end.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EISDIR`, `EINVAL`; those of reading.
+    pub fn write(
+        &mut self,
+        object: ObjectId,
+        offset: Option<u64>,
+        mut data: &[u8],
+    ) -> Result<(), B::Error> {
+        let size = self.file(object)?;
+        let offset = offset.unwrap_or(size);
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= MOST_BYTES);
+        let end = end.ok_or(Errno::FBIG)?;
+        let mut at = offset;
+        while !data.is_empty() {
+            let from = (at % SIZE) as usize;
+            let (here, rest) = data.split_at(data.len().min(PAGE - from));
+            // What is behind the end is zeros, and is not read.
+            let is_whole = here.len() == PAGE || at - from as u64 >= size;
+            let page = match is_whole {
+                true => self.view.new_page(object, at / SIZE)?,
+                false => self.view.page_mut(object, at / SIZE)?,
+            };
+            if let Some(room) = page.get_mut(from..from + here.len()) {
+                room.copy_from_slice(here);
+            }
+            at += here.len() as u64;
+            data = rest;
+        }
+        if end > size {
+            self.view.set_size(object, end)?;
+        }
+        let now = self.caller.now;
+        let metadata = self.view.change(object)?;
+        (metadata.modified, metadata.changed) = (now, now);
+        // Whoever writes to a program must not do so with its rights.
+        if metadata.mode & 0o111 != 0 {
+            metadata.mode &= !0o4000;
+            if metadata.mode & 0o010 != 0 {
+                metadata.mode &= !0o2000;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Names: adding, removing, renaming.
+
+use super::{Namespace, Node, check_name};
+use crate::attributes::{DIRECTORY, Kind, TYPE};
+use crate::directory::{self, Entry};
+use crate::{ORPHANS, ROOT, Result, ids};
+use belay_memory::Memory;
+use belay_object::{Lower, ObjectId};
+use rustix::io::Errno;
+
+/// How a file is renamed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rename {
+    /// What has the new name is replaced.
+    #[default]
+    Replace,
+    /// Nothing may have the new name.
+    NoReplace,
+    /// The two are exchanged.
+    Exchange,
+}
+
+impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
+    pub(super) fn add_name(
+        &mut self,
+        parent: ObjectId,
+        name: &[u8],
+        object: ObjectId,
+        mode: u32,
+    ) -> Result<(), B::Error> {
+        directory::insert(self.view, parent, name, object, (mode >> 12) as u8)?;
+        self.touch(parent, i32::from(mode & TYPE == DIRECTORY))
+    }
+
+    fn remove_name(&mut self, parent: ObjectId, entry: &Entry) -> Result<(), B::Error> {
+        directory::remove(self.view, parent, entry.key)?;
+        self.touch(parent, -i32::from(is_directory(entry)))
+    }
+
+    /// The names of a directory have changed, and so many directories have come.
+    fn touch(&mut self, parent: ObjectId, directories: i32) -> Result<(), B::Error> {
+        let now = self.caller.now;
+        let metadata = self.view.change(parent)?;
+        metadata.links = metadata.links.saturating_add_signed(directories);
+        (metadata.modified, metadata.changed) = (now, now);
+        Ok(())
+    }
+
+    /// Takes a name from what is no directory. `in_use`: somebody has the file open, so that it stays until [`Namespace::release`].
+    ///
+    /// # Errors
+    /// `EISDIR`, and those of a lookup.
+    pub fn unlink(
+        &mut self,
+        parent: ObjectId,
+        name: &[u8],
+        in_use: impl Fn(ObjectId) -> bool,
+    ) -> Result<(), B::Error> {
+        self.directory(parent)?;
+        let entry = self.entry(parent, name)?;
+        if is_directory(&entry) {
+            return Err(Errno::ISDIR.into());
+        }
+        self.remove_name(parent, &entry)?;
+        self.lose(entry.object, &in_use)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `ENOTEMPTY`, and those of a lookup.
+    pub fn rmdir(
+        &mut self,
+        parent: ObjectId,
+        name: &[u8],
+        in_use: impl Fn(ObjectId) -> bool,
+    ) -> Result<(), B::Error> {
+        self.directory(parent)?;
+        let entry = self.entry(parent, name)?;
+        if !is_directory(&entry) {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.directory(entry.object)?.entries > 0 {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.remove_name(parent, &entry)?;
+        self.lose(entry.object, &in_use)
+    }
+
+    /// A file has one name less.
+    fn lose(
+        &mut self,
+        object: ObjectId,
+        in_use: &dyn Fn(ObjectId) -> bool,
+    ) -> Result<(), B::Error> {
+        let now = self.caller.now;
+        let metadata = self.view.change(object)?;
+        metadata.changed = now;
+        metadata.links = match metadata.kind() {
+            Kind::Directory => 0,
+            _ => metadata.links.saturating_sub(1),
+        };
+        if metadata.links > 0 {
+            return Ok(());
+        }
+        match in_use(object) {
+            // It is found there when nobody can say any more that it was in use.
+            true => directory::insert(self.view, ORPHANS, &object.0.to_le_bytes(), object, 0),
+            false => self.remove_object(object),
+        }
+    }
+
+    fn remove_object(&mut self, object: ObjectId) -> Result<(), B::Error> {
+        let extended = self.view.metadata(object)?.extended;
+        if extended.0 != 0 {
+            self.view.remove(extended);
+            ids::give_back(self.view, extended)?;
+        }
+        self.view.remove(object);
+        ids::give_back(self.view, object)
+    }
+
+    /// Nobody uses a file any more: it goes if it has no name.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn release(&mut self, object: ObjectId) -> Result<(), B::Error> {
+        if self.node(object)?.metadata.links > 0 {
+            return Ok(());
+        }
+        let name = object.0.to_le_bytes();
+        let Some(entry) = directory::find(self.view, ORPHANS, &name)? else { return Ok(()) };
+        directory::remove(self.view, ORPHANS, entry.key)?;
+        self.remove_object(object)
+    }
+
+    /// Files that were removed while they were in use.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn orphans(&mut self, most: usize) -> Result<Vec<ObjectId>, B::Error> {
+        let found = directory::list(self.view, ORPHANS, 0, most)?;
+        Ok(found.into_iter().map(|entry| entry.object).collect())
+    }
+
+    /// Renames a file.
+    ///
+    /// # Errors
+    /// Those of rename(2).
+    pub fn rename(
+        &mut self,
+        (from, name): (ObjectId, &[u8]),
+        (to, new_name): (ObjectId, &[u8]),
+        how: Rename,
+        in_use: impl Fn(ObjectId) -> bool,
+    ) -> Result<(), B::Error> {
+        self.directory(from)?;
+        let target = self.directory(to)?;
+        let entry = self.entry(from, name)?;
+        check_name(new_name)?;
+        let there = directory::find(self.view, to, new_name)?;
+        if target.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        match (how, &there) {
+            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
+        // A directory may not come below itself.
+        if is_directory(&entry) && self.is_below(to, entry.object)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(there) = &there
+            && is_directory(there)
+            && self.is_below(from, there.object)?
+        {
+            let errno = if how == Rename::Exchange { Errno::INVAL } else { Errno::NOTEMPTY };
+            return Err(errno.into());
+        }
+        if there.as_ref().is_some_and(|there| there.object == entry.object) {
+            return Ok(());
+        }
+        let kind = entry.kind;
+        match there {
+            None => {
+                self.remove_name(from, &entry)?;
+                self.add_name(to, new_name, entry.object, u32::from(kind) << 12)?;
+            }
+            Some(there) if how == Rename::Exchange => {
+                directory::replace(self.view, from, entry.key, there.object, there.kind)?;
+                directory::replace(self.view, to, there.key, entry.object, kind)?;
+                let moved = i32::from(is_directory(&entry)) - i32::from(is_directory(&there));
+                self.touch(from, -moved)?;
+                self.touch(to, moved)?;
+                self.moved(&there, from)?;
+            }
+            Some(there) => {
+                match (is_directory(&entry), is_directory(&there)) {
+                    (true, false) => return Err(Errno::NOTDIR.into()),
+                    (false, true) => return Err(Errno::ISDIR.into()),
+                    (true, true) if self.directory(there.object)?.entries > 0 => {
+                        return Err(Errno::NOTEMPTY.into());
+                    }
+                    _ => {}
+                }
+                // A directory that is replaced by one: as many as before.
+                self.remove_name(from, &entry)?;
+                directory::replace(self.view, to, there.key, entry.object, kind)?;
+                self.touch(to, 0)?;
+                self.lose(there.object, &in_use)?;
+            }
+        }
+        self.moved(&entry, to)
+    }
+
+    /// A file has come into a directory.
+    fn moved(&mut self, entry: &Entry, to: ObjectId) -> Result<(), B::Error> {
+        let now = self.caller.now;
+        let metadata = self.view.change(entry.object)?;
+        metadata.changed = now;
+        if is_directory(entry) {
+            metadata.parent = to;
+        }
+        Ok(())
+    }
+
+    /// Whether `directory` is `above`, or somewhere below it.
+    fn is_below(&mut self, directory: ObjectId, above: ObjectId) -> Result<bool, B::Error> {
+        let mut at = directory;
+        for _ in 0..DEEPEST {
+            if at == above {
+                return Ok(true);
+            }
+            if at == ROOT {
+                return Ok(false);
+            }
+            at = self.directory(at)?.parent;
+        }
+        Err(crate::Error::Damaged("a directory is below itself"))
+    }
+
+    /// The names of a directory behind a key, with what they lead to. `.` has key 1 and `..` key 2.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; those of reading.
+    pub fn list(
+        &mut self,
+        object: ObjectId,
+        behind: u64,
+        most: usize,
+    ) -> Result<Vec<Entry>, B::Error> {
+        let parent = self.directory(object)?.parent;
+        let kind = (DIRECTORY >> 12) as u8;
+        let dots = [(1, object, &b"."[..]), (2, parent, b"..")];
+        let dots = dots.into_iter().filter(|(key, ..)| *key > behind);
+        let mut found: Vec<Entry> = dots
+            .map(|(key, object, name)| Entry { key, object, kind, name: name.to_vec() })
+            .collect();
+        found.extend(directory::list(self.view, object, behind.max(2), most)?);
+        Ok(found)
+    }
+
+    /// What a name of a listing leads to.
+    ///
+    /// # Errors
+    /// As for [`Namespace::node`].
+    pub fn listed(&mut self, entry: &Entry) -> Result<Node, B::Error> {
+        self.node(entry.object)
+    }
+}
+
+/// Directories above one another.
+const DEEPEST: usize = 1 << 20;
+
+fn is_directory(entry: &Entry) -> bool {
+    u32::from(entry.kind) << 12 == DIRECTORY
+}

@@ -1,0 +1,246 @@
+//! What a request sees and changes. It sees its own changes; others see all of them when it is done, or none. To give them up it is
+//! enough to drop the view: so caches need no rollback.
+
+use crate::attributes::Metadata;
+use crate::{Error, Result};
+use belay_cache::Publisher;
+use belay_memory::Memory;
+use belay_object::{Class, Lower, ObjectId, Operation, PAGE};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The content of a page.
+pub type Page = [u8; PAGE];
+
+/// An object as the request sees it.
+#[derive(Debug)]
+struct Seen {
+    /// It is new.
+    made: Option<Class>,
+    size: u64,
+    old_size: u64,
+    metadata: Metadata,
+    is_changed: bool,
+    /// The least length that it has had meanwhile: what was there behind that is gone.
+    cut: Option<u64>,
+    pages: BTreeMap<u64, Box<Page>>,
+    written: BTreeSet<u64>,
+}
+
+/// What a request sees and changes.
+#[derive(Debug)]
+pub struct View<'v, M: Memory, B: Lower> {
+    publisher: &'v mut Publisher<M>,
+    below: &'v mut B,
+    /// `None`: it is removed.
+    objects: BTreeMap<ObjectId, Option<Seen>>,
+}
+
+impl<'v, M: Memory, B: Lower> View<'v, M, B> {
+    /// Of a request that has done nothing yet.
+    pub fn new(publisher: &'v mut Publisher<M>, below: &'v mut B) -> Self {
+        Self { publisher, below, objects: BTreeMap::new() }
+    }
+
+    fn seen(&mut self, object: ObjectId) -> Result<&mut Seen, B::Error> {
+        if !self.objects.contains_key(&object) {
+            let found = self.publisher.attributes(self.below, object)?.ok_or(Errno::STALE)?;
+            let metadata = Metadata::from_bytes(&found.attributes);
+            let metadata =
+                metadata.ok_or(Error::Damaged("a file has attributes of another kind"))?;
+            let seen = Seen {
+                made: None,
+                size: found.size,
+                old_size: found.size,
+                metadata,
+                is_changed: false,
+                cut: None,
+                pages: BTreeMap::new(),
+                written: BTreeSet::new(),
+            };
+            self.objects.insert(object, Some(seen));
+        }
+        self.objects.get_mut(&object).and_then(Option::as_mut).ok_or(Errno::STALE.into())
+    }
+
+    /// What is kept of a file.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none.
+    pub fn metadata(&mut self, object: ObjectId) -> Result<Metadata, B::Error> {
+        Ok(self.seen(object)?.metadata)
+    }
+
+    /// Changes that.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`].
+    pub fn change(&mut self, object: ObjectId) -> Result<&mut Metadata, B::Error> {
+        let seen = self.seen(object)?;
+        seen.is_changed = true;
+        Ok(&mut seen.metadata)
+    }
+
+    /// The length of a file in bytes.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`].
+    pub fn size(&mut self, object: ObjectId) -> Result<u64, B::Error> {
+        Ok(self.seen(object)?.size)
+    }
+
+    /// Changes the length of a file. What goes is gone, and what comes is zeros.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`]; those of reading.
+    pub fn set_size(&mut self, object: ObjectId, size: u64) -> Result<(), B::Error> {
+        let within = (size % PAGE as u64) as usize;
+        let last = size / PAGE as u64;
+        if size < self.seen(object)?.size {
+            if within != 0 {
+                // What is behind the new end must not come back.
+                let tail = self.page_mut(object, last)?.get_mut(within..).unwrap_or_default();
+                tail.fill(0);
+            }
+            let seen = self.seen(object)?;
+            seen.cut = Some(seen.cut.map_or(size, |cut| cut.min(size)));
+            let is_there = |page: &u64| page * (PAGE as u64) < size;
+            seen.pages.retain(|page, _| is_there(page));
+            seen.written.retain(is_there);
+        }
+        self.seen(object)?.size = size;
+        Ok(())
+    }
+
+    /// Reads a page of a file.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`]; those of reading.
+    pub fn page(&mut self, object: ObjectId, page: u64) -> Result<&Page, B::Error> {
+        Ok(self.page_mut_unwritten(object, page)?)
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// As for [`View::page`].
+    pub fn page_mut(&mut self, object: ObjectId, page: u64) -> Result<&mut Page, B::Error> {
+        self.seen(object)?.written.insert(page);
+        self.page_mut_unwritten(object, page)
+    }
+
+    /// A page all of which is written anew: what it was is not read.
+    ///
+    /// # Errors
+    /// As for [`View::metadata`].
+    pub fn new_page(&mut self, object: ObjectId, page: u64) -> Result<&mut Page, B::Error> {
+        let seen = self.seen(object)?;
+        seen.written.insert(page);
+        Ok(seen.pages.entry(page).or_insert_with(|| Box::new([0; PAGE])))
+    }
+
+    fn page_mut_unwritten(&mut self, object: ObjectId, page: u64) -> Result<&mut Page, B::Error> {
+        let seen = self.seen(object)?;
+        let end = seen.cut.map_or(seen.old_size, |cut| cut.min(seen.old_size));
+        let is_old = seen.made.is_none() && page * (PAGE as u64) < end;
+        if !seen.pages.contains_key(&page) {
+            let mut content = Box::new([0; PAGE]);
+            if is_old {
+                self.publisher.read(self.below, object, page, &mut content)?;
+            }
+            self.seen(object)?.pages.insert(page, content);
+        }
+        let seen = self.seen(object)?;
+        seen.pages.get_mut(&page).map(Box::as_mut).ok_or(Error::Damaged("a page is lost"))
+    }
+
+    /// Makes an object.
+    pub fn make(&mut self, object: ObjectId, class: Class, metadata: Metadata) {
+        let seen = Seen {
+            made: Some(class),
+            size: 0,
+            old_size: 0,
+            metadata,
+            is_changed: false,
+            cut: None,
+            pages: BTreeMap::new(),
+            written: BTreeSet::new(),
+        };
+        self.objects.insert(object, Some(seen));
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, object: ObjectId) {
+        self.objects.insert(object, None);
+    }
+
+    /// Publishes all that was changed, with the request that it is of and the reply to that.
+    ///
+    /// # Errors
+    /// Those of the cache, above all that it is full: nothing is changed then.
+    pub fn commit(self, unique: u64, reply: &[u8]) -> Result<(), B::Error> {
+        let mut draft = self.publisher.draft();
+        let mut any = false;
+        for (object, seen) in &self.objects {
+            let object = *object;
+            let Some(seen) = seen else {
+                any = true;
+                self.publisher.add(&mut draft, &Operation::Delete { object });
+                continue;
+            };
+            if let Some(class) = seen.made {
+                any = true;
+                self.publisher.create(&mut draft, object, class, &seen.metadata.to_bytes());
+            } else if seen.is_changed {
+                any = true;
+                let attributes = seen.metadata.to_bytes();
+                let set = Operation::SetAttributes { object, attributes: &attributes };
+                self.publisher.add(&mut draft, &set);
+            }
+            if let Some(size) = seen.cut.filter(|_| seen.made.is_none()) {
+                any = true;
+                self.publisher.add(&mut draft, &Operation::SetSize { object, size });
+            }
+            let mut run: Vec<Page> = Vec::new();
+            let mut first = 0;
+            for page in &seen.written {
+                let Some(content) = seen.pages.get(page) else { continue };
+                if *page != first + run.len() as u64 {
+                    write(self.publisher, &mut draft, object, first, &run)?;
+                    run.clear();
+                    first = *page;
+                }
+                run.push(**content);
+            }
+            any |= !seen.written.is_empty();
+            write(self.publisher, &mut draft, object, first, &run)?;
+            if seen.size != seen.cut.filter(|_| seen.made.is_none()).unwrap_or(seen.old_size) {
+                any = true;
+                self.publisher.add(&mut draft, &Operation::SetSize { object, size: seen.size });
+            }
+        }
+        match any {
+            true => self.publisher.commit(draft, unique, reply).map(|_| ()).map_err(Error::Cache),
+            false => Ok(()),
+        }
+    }
+}
+
+fn write<M: Memory, L>(
+    publisher: &mut Publisher<M>,
+    draft: &mut belay_cache::publisher::Draft,
+    object: ObjectId,
+    first: u64,
+    run: &[Page],
+) -> Result<(), L> {
+    if run.is_empty() {
+        return Ok(());
+    }
+    match publisher.write::<L>(draft, object, first, run) {
+        Ok(()) => Ok(()),
+        Err(why) => {
+            publisher.drop_draft(std::mem::take(draft));
+            Err(Error::Cache(why))
+        }
+    }
+}
