@@ -7,10 +7,11 @@
 //! Whoever dies on the way, the next one begins with what is noted. If the layer below has the checkpoint already, which is the death at
 //! the very end of a sync (Loris VI-B), nothing of the second step is done again; else all of it is.
 
+use crate::error::Error;
 use crate::index::{Changed, Index};
-use crate::{Error, Lower, Shared};
+use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{ObjectId, Operation, PAGE};
+use belay_object::{Lower, ObjectId, Operation, PAGE};
 
 /// The process that takes checkpoints. There is one at a time.
 #[derive(Debug)]

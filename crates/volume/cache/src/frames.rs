@@ -6,7 +6,7 @@
 //! Each time that a frame is given back its version grows. Who reads one looks at the version before and after it has copied the
 //! content: so nobody has to be told who reads.
 
-use crate::Shared;
+use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{ObjectId, PAGE};
 use std::collections::BTreeSet;

@@ -3,9 +3,9 @@
 //! Writes to one page are merged, and what was cut off or removed is gone. Each part knows of which transaction it is, so that it leaves
 //! the index when that transaction is durable: from then on the stores say the same.
 
-use crate::Shared;
 use crate::frames::Version;
 use crate::log::Slot;
+use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Class, ObjectId, Operation, PAGE, Undecodable};
 use std::collections::{BTreeMap, BTreeSet};

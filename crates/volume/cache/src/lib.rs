@@ -23,49 +23,19 @@
 #![forbid(unsafe_code)]
 
 pub mod cleaner;
+mod error;
 pub mod frames;
 pub mod index;
 pub mod layout;
 pub mod log;
 pub mod publisher;
 pub mod record;
+mod shared;
 
 pub use cleaner::Cleaner;
+pub use error::Error;
 pub use layout::{Capacity, Layout};
 pub use publisher::Publisher;
+pub use shared::Shared;
 
-use belay_memory::Memory;
-use belay_object::ObjectId;
 pub use belay_object::{Attributes, Lower};
-use thiserror::Error;
-
-/// Why the cache cannot do what it was asked for.
-#[derive(Debug, Error)]
-pub enum Error<L> {
-    /// The memory is full of what is not durable yet. It has room again after the next checkpoint.
-    #[error("the cache is full until the next checkpoint")]
-    Full,
-    /// There is no such object.
-    #[error("there is no {0}")]
-    NoObject(ObjectId),
-    /// What is in the memory makes no sense.
-    #[error("the memory of the cache is damaged: {0}")]
-    Damaged(&'static str),
-    /// The layer below cannot.
-    #[error("{0}")]
-    Lower(L),
-}
-
-/// The memory of a cache, as all of its processes know it.
-#[derive(Clone, Debug)]
-pub struct Shared<M> {
-    pub(crate) memory: M,
-    pub(crate) layout: Layout,
-}
-
-impl<M: Memory> Shared<M> {
-    /// A memory of zeros, or one that others use.
-    pub fn new(memory: M, layout: Layout) -> Self {
-        Self { memory, layout }
-    }
-}

@@ -4,8 +4,8 @@
 //! in which frame the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
 //! number: whoever fails at it, because somebody else was faster, tries the next one. So a publisher that dies leaves no gap.
 
-use crate::Shared;
 use crate::layout::{DURABLE, DURABLE_EPOCH, SEALED, SEALED_EPOCH, TRIMMED};
+use crate::shared::Shared;
 use belay_memory::Memory;
 
 /// What a slot says.

@@ -1,12 +1,13 @@
 //! How a namespace module makes a transaction, and reads what it and others have published.
 
+use crate::error::Error;
 use crate::frames::Version;
 use crate::index::Index;
 use crate::log::Slot;
 use crate::record::{Record, frames_of};
-use crate::{Attributes, Error, Lower, Shared};
+use crate::shared::Shared;
 use belay_memory::Memory;
-use belay_object::{Class, ObjectId, Operation, PAGE, Transaction, Undecodable};
+use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Transaction, Undecodable};
 use zerocopy::little_endian::U64;
 
 /// A process that reads and changes objects.

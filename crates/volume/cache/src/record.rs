@@ -1,8 +1,8 @@
 //! How a transaction lies in frames: the first one has a head and the first bytes, each further one the frame after it and the next bytes.
 
-use crate::Shared;
 use crate::frames::Version;
 use crate::layout::FRAME;
+use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Operation, Transaction, Undecodable};
 use xxhash_rust::xxh3::xxh3_64;

@@ -2,6 +2,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | [`id`] | what an object is called, and how large its parts are |
 //! | [`operation`] | what can be done to an object |
 //! | [`lower`] | what a layer asks of the one below it |
 //! | [`transaction`] | which operations happen together, and how they are written down |
@@ -11,28 +12,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod id;
 pub mod lower;
 pub mod operation;
 pub mod transaction;
 
+pub use id::{ATTRIBUTES, ObjectId, PAGE};
 pub use lower::{Attributes, Lower};
 pub use operation::{Class, Operation};
 pub use transaction::{Transaction, Undecodable};
-
-use std::fmt;
-
-/// The size of a page in bytes.
-pub const PAGE: usize = 4096;
-
-/// Bytes of attributes that an object can have.
-pub const ATTRIBUTES: usize = 160;
-
-/// The number of an object. The namespace module chooses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId(pub u64);
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "object {}", self.0)
-    }
-}

@@ -1,6 +1,6 @@
 //! What a layer asks of the one below it.
 
-use crate::ObjectId;
+use crate::id::ObjectId;
 use crate::operation::Operation;
 
 /// Objects that change in checkpoints.

@@ -1,6 +1,6 @@
 //! What can be done to an object.
 
-use crate::ObjectId;
+use crate::id::ObjectId;
 use zerocopy::little_endian::U64;
 
 /// How the data of an object are kept.

@@ -3,8 +3,8 @@
 //! An operation is a head of 32 bytes, and its bytes, which are filled up to a multiple of 8. Whoever reads one does not trust who
 //! wrote it.
 
+use crate::id::{ATTRIBUTES, ObjectId, PAGE};
 use crate::operation::{Class, Operation};
-use crate::{ATTRIBUTES, ObjectId, PAGE};
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

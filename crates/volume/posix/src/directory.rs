@@ -4,8 +4,8 @@
 //! its hash, or one of the few behind it, if another name has that; so each name has a key of its own, which says where a listing goes
 //! on, whatever is made or removed meanwhile. Pages are never joined, but a directory without names has one page.
 
+use crate::error::{Error, Result};
 use crate::view::{Page, View};
-use crate::{Error, Result};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;

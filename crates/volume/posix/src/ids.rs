@@ -1,7 +1,8 @@
 //! Which objects there are: a bitmap, in an object of its own.
 
+use crate::error::{Error, Result};
+use crate::own::{FIRST, IDS};
 use crate::view::View;
-use crate::{Error, FIRST, IDS, Result};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;

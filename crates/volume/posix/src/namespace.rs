@@ -7,8 +7,10 @@ pub use names::Rename;
 
 use crate::attributes::{DIRECTORY, Kind, LINK, Metadata, TYPE, Time};
 use crate::directory::{self, Entry};
+use crate::error::Result;
+use crate::ids;
+use crate::own::{FIRST, IDS, ORPHANS, ROOT};
 use crate::view::View;
-use crate::{FIRST, IDS, ORPHANS, ROOT, Result, ids};
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, PAGE};
 use rustix::io::Errno;

@@ -2,7 +2,7 @@
 //! enough to drop the view: so caches need no rollback.
 
 use crate::attributes::Metadata;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use belay_cache::Publisher;
 use belay_memory::Memory;
 use belay_object::{Class, Lower, ObjectId, Operation, PAGE};

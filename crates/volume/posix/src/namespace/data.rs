@@ -1,8 +1,8 @@
 //! The data of files.
 
 use super::{MOST_BYTES, Namespace};
-use crate::Result;
 use crate::attributes::Kind;
+use crate::error::Result;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, PAGE};
 use rustix::io::Errno;

@@ -3,7 +3,9 @@
 use super::{Namespace, Node, check_name};
 use crate::attributes::{DIRECTORY, Kind, TYPE};
 use crate::directory::{self, Entry};
-use crate::{ORPHANS, ROOT, Result, ids};
+use crate::error::Result;
+use crate::ids;
+use crate::own::{ORPHANS, ROOT};
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId};
 use rustix::io::Errno;
@@ -237,7 +239,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
             }
             at = self.directory(at)?.parent;
         }
-        Err(crate::Error::Damaged("a directory is below itself"))
+        Err(crate::error::Error::Damaged("a directory is below itself"))
     }
 
     /// The names of a directory behind a key, with what they lead to. `.` has key 1 and `..` key 2.

@@ -1,0 +1,33 @@
+//! Why a request fails.
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why a request fails.
+#[derive(Debug, Error)]
+pub enum Error<L> {
+    /// As the caller is told.
+    #[error("{0}")]
+    Errno(Errno),
+    /// The cache or a layer below it: [`belay_cache::Error::Full`] is waited for, all else is an I/O error for the caller.
+    #[error("{0}")]
+    Cache(belay_cache::Error<L>),
+    /// What is on the volume makes no sense.
+    #[error("{0}")]
+    Damaged(&'static str),
+}
+
+impl<L> From<Errno> for Error<L> {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl<L> From<belay_cache::Error<L>> for Error<L> {
+    fn from(why: belay_cache::Error<L>) -> Self {
+        Self::Cache(why)
+    }
+}
+
+/// What the module answers.
+pub type Result<T, L> = std::result::Result<T, Error<L>>;
