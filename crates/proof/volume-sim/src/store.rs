@@ -4,7 +4,7 @@ use crate::Random;
 use crate::disk::SimDisk;
 use crate::model::{Model, ModelFile};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
-use belay_store::{Class, Error, FileId, Parameters, Store, root};
+use belay_store::{Class, DataMode, Error, FileId, Parameters, Store, root};
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
@@ -62,7 +62,14 @@ pub struct Outcome {
     pub ends: u64,
     /// How often the checkpoint before the one that was being taken was gone back to.
     pub rolled_back: u64,
+    /// Blocks that were overwritten in place, and were new after an end.
+    pub newer: u64,
+    /// The same, that were neither old nor new.
+    pub torn: u64,
 }
+
+/// A block that was written: its epoch, file, number and content.
+type Written = (u64, FileId, u64, Box<Block>);
 
 /// A store on a simulated disk, and what it must hold.
 pub struct Simulation {
@@ -72,6 +79,11 @@ pub struct Simulation {
     now: Model,
     /// What its checkpoints must hold.
     checkpoints: BTreeMap<u64, Model>,
+    /// Where data are written in place: what was written, in which epoch.
+    written: Vec<Written>,
+    in_place: bool,
+    /// The last end was a power failure.
+    had_no_power: bool,
     /// What has come of it so far.
     pub outcome: Outcome,
 }
@@ -106,6 +118,9 @@ impl Simulation {
             random: Random::seed_from_u64(seed),
             now: Model::default(),
             checkpoints: BTreeMap::from([(epoch, Model::default())]),
+            written: Vec::new(),
+            in_place: parameters.data == DataMode::InPlace,
+            had_no_power: false,
             outcome: Outcome::default(),
         })
     }
@@ -132,20 +147,32 @@ impl Simulation {
         if epoch < last {
             self.outcome.rolled_back += 1;
         }
-        let Some(model) = self.checkpoints.get(&epoch).cloned() else {
+        let Some(mut model) = self.checkpoints.get(&epoch).cloned() else {
             return Err(format!(
                 "checkpoint {epoch} was never taken: {:?}",
                 self.checkpoints.keys()
             ));
         };
         let mut store = Store::open(&self.disk, newest).map_err(|why| why.to_string())?;
+        if self.in_place {
+            let newer = self.written.iter().filter(|one| one.0 == epoch + 1);
+            let newer: Vec<&Written> = newer.collect();
+            let (new, torn) = take_over_blocks(&mut store, &mut model, &newer, self.had_no_power)?;
+            self.outcome.newer += new;
+            self.outcome.torn += torn;
+        }
         compare(&mut store, &model)?;
         let report = store.check().map_err(|why| why.to_string())?;
         if !report.findings.is_empty() {
             return Err(format!("the check finds: {:?}", report.findings));
         }
-        self.checkpoints.retain(|other, _| *other <= epoch);
+        let epoch =
+            if self.in_place { store.checkpoint().map_err(|why| why.to_string())? } else { epoch };
+        drop(store);
+        self.checkpoints.retain(|other, _| *other < epoch);
+        self.checkpoints.insert(epoch, model.clone());
         self.now = model;
+        self.written.clear();
         Ok(())
     }
 
@@ -165,6 +192,9 @@ impl Simulation {
             if let Act::Checkpoint = act {
                 self.checkpoints.insert(store.epoch(), self.now.clone());
             }
+            let epoch = store.epoch();
+            let written = written_by(&self.now, act).into_iter();
+            self.written.extend(written.map(|(file, number, block)| (epoch, file, number, block)));
             match apply(&mut store, &mut self.now, act, &mut self.random) {
                 Ok(()) => self.outcome.operations += 1,
                 Err(_) if disk.power().is_off() => return Ok(()),
@@ -181,11 +211,36 @@ impl Simulation {
     /// A power failure, or the death of the process.
     pub fn end(&mut self, power: bool) {
         self.outcome.ends += 1;
+        self.had_no_power = power;
         if power {
             self.disk.power_failure(&mut self.random);
         }
         self.disk.power().end_at(None);
     }
+}
+
+/// What is written to blocks by that.
+fn written_by(model: &Model, act: &Act) -> Vec<(FileId, u64, Box<Block>)> {
+    match *act {
+        Act::Write(which, first, count, byte) => {
+            let file = pick(model, which);
+            let each = |number| Some((file?, number, Box::new(content(byte, number))));
+            (first..first + count).filter_map(each).collect()
+        }
+        Act::SetSize(which, size) => {
+            // What is behind the new end becomes zeros.
+            let Some(file) = pick(model, which) else { return Vec::new() };
+            let number = size / BLOCK as u64;
+            let mut block = model.files.get(&file).map_or(ZEROS, |known| known.block(number));
+            block[(size % BLOCK as u64) as usize..].fill(0);
+            vec![(file, number, Box::new(block))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn pick(model: &Model, which: usize) -> Option<FileId> {
+    model.files.keys().nth(which % model.files.len().max(1)).copied()
 }
 
 /// Does one thing to store and model; both must say the same of it.
@@ -195,7 +250,7 @@ fn apply(
     act: &Act,
     random: &mut Random,
 ) -> Result<(), String> {
-    let pick = |which: usize| model.files.keys().nth(which % model.files.len().max(1)).copied();
+    let pick = |which: usize| pick(model, which);
     let say = |why: Error| why.to_string();
     match *act {
         Act::Create(class) => {
@@ -271,6 +326,41 @@ fn apply(
         }
     }
     Ok(())
+}
+
+/// What was overwritten in place after the checkpoint may be there: as it was written, or, after a power failure, torn, which is an error.
+/// It is made zeros then. Gives how many blocks were new, and how many torn.
+fn take_over_blocks(
+    store: &mut Store<&SimDisk>,
+    model: &mut Model,
+    newer: &[&Written],
+    may_be_torn: bool,
+) -> Result<(u64, u64), String> {
+    let (mut new, mut torn) = (0, 0);
+    for (file, known) in &mut model.files {
+        let numbers: Vec<u64> = known.blocks.keys().copied().collect();
+        for number in numbers {
+            let mut found = ZEROS;
+            let read = store.read(*file, number, &mut found);
+            let mut newer = newer.iter().filter(|one| one.1 == *file && one.2 == number);
+            match read {
+                Ok(()) if found == known.block(number) => {}
+                Ok(()) if newer.any(|one| *one.3 == found) => {
+                    new += 1;
+                    known.blocks.insert(number, Box::new(found));
+                }
+                Err(Error::Corrupt { .. }) if may_be_torn && newer.next().is_some() => {
+                    torn += 1;
+                    // For this there is always room.
+                    store.punch(*file, number, 1).map_err(|why| why.to_string())?;
+                    known.blocks.remove(&number);
+                }
+                Ok(()) => return Err(format!("block {number} of {file} is neither old nor new")),
+                Err(why) => return Err(format!("block {number} of {file}: {why}")),
+            }
+        }
+    }
+    Ok((new, torn))
 }
 
 /// A write found no room for all: each block is what it was, or what it was to be.

@@ -1,7 +1,7 @@
 //! A file store in the simulation: power failures and deaths at every write, and disks that lie.
 
 use belay_disk::{BLOCK, ZEROS};
-use belay_store::{Error, Parameters, Store};
+use belay_store::{DataMode, Error, Parameters, Store};
 use belay_volume_sim::Random;
 use belay_volume_sim::disk::FAULTS;
 use belay_volume_sim::store::{Act, Simulation, random_act};
@@ -12,7 +12,8 @@ const SMALL: u64 = 2048;
 fn parameters(random: &mut Random) -> Parameters {
     let twin_offset = [4, 8, 16, 32][random.random_range(0..4)];
     let group_blocks = [256, 512, 1024][random.random_range(0..3)];
-    Parameters { twin_offset, group_blocks, frees_at_once: false }
+    let data = [DataMode::OutOfPlace, DataMode::InPlace][random.random_range(0..2)];
+    Parameters { twin_offset, group_blocks, data, ..Parameters::default() }
 }
 
 /// How many seeds: `BELAY_SOAK` times as many.
@@ -33,6 +34,7 @@ fn or_fail<T>(seed: u64, test: &str, done: Result<T, String>) -> T {
 #[test]
 fn many_lives_end_anywhere() {
     let (mut operations, mut ends, mut rolled_back) = (0, 0, 0);
+    let (mut newer, mut torn) = (0, 0);
     for seed in seeds(150) {
         let mut random = Random::seed_from_u64(seed);
         let parameters = parameters(&mut random);
@@ -51,8 +53,11 @@ fn many_lives_end_anywhere() {
         operations += simulation.outcome.operations;
         ends += simulation.outcome.ends;
         rolled_back += simulation.outcome.rolled_back;
+        newer += simulation.outcome.newer;
+        torn += simulation.outcome.torn;
     }
     println!("{operations} operations, {ends} ends, {rolled_back} of them in a checkpoint");
+    println!("in place: {newer} blocks were new, {torn} torn");
     assert!(operations > 1000 || std::env::var_os("BELAY_SEED").is_some());
 }
 

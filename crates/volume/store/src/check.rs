@@ -57,6 +57,9 @@ impl<D: Disk> Store<D> {
     /// If the disk fails; what is wrong with the store is in the report.
     pub fn check(&mut self) -> Result<Report> {
         let mut checker = Checker { store: self, report: Report::default(), used: BTreeSet::new() };
+        let root = checker.store.root()?;
+        let first = root.log_first.get();
+        checker.used.extend(first..first + root.log_blocks.get());
         checker.inodes()?;
         checker.space()?;
         Ok(checker.report)

@@ -14,6 +14,7 @@ impl<D: Disk> Store<D> {
         self.whole(|this| {
             // Whatever fails here leaves blocks half written.
             this.set_root(&this.root()?)?;
+            this.overwrite()?;
             this.nodes.write(&this.disk)?;
             this.flush()?;
             this.write_root()?;
@@ -21,6 +22,7 @@ impl<D: Disk> Store<D> {
             let epoch = this.nodes.epoch();
             this.nodes.begin(epoch + 1);
             this.space.checkpointed();
+            this.resync.checkpointed();
             Ok(epoch)
         })
     }

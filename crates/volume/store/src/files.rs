@@ -117,6 +117,10 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         let block = pointer.block();
+        if let Some(content) = self.resync.pending(block) {
+            out.copy_from_slice(content);
+            return Ok(());
+        }
         let failed = |why| Error::Disk { what: "read", block, why };
         self.disk.read(block, out).map_err(failed)?;
         match Checksum::of(self.seed, out) == pointer.checksum() {
@@ -139,10 +143,12 @@ impl<D: Disk> Store<D> {
             let mut count = Counted::default();
             let done = match tree.leaves {
                 Kind::Data => this.write_twins(&mut tree, first, data, &mut count),
-                _ => this.write_singles(&mut tree, first, data, &mut count),
+                _ => this.write_singles(file, &mut tree, first, data, &mut count),
             };
             inode.depth = tree.depth.into();
             inode.blocks = (inode.blocks.get() + count.blocks).into();
+            // Where there was no room for the first block, there is no tree.
+            this.cut_done(at, &mut inode, Counted::default())?;
             this.set_inode(at, &inode)?;
             done
         })?;
@@ -174,81 +180,77 @@ impl<D: Disk> Store<D> {
 
     fn write_singles(
         &mut self,
+        file: FileId,
         tree: &mut Tree,
         first: u64,
         data: &[u8],
         count: &mut Counted,
     ) -> Result<()> {
         let (blocks, _) = data.as_chunks::<BLOCK>();
-        // What is written at once: the first of the disk's blocks, and the first of the data.
-        let mut run: Option<(u64, usize)> = None;
         // What was taken, and is not used yet.
         let mut taken = (0, 0);
         let mut done = Ok(());
-        for (number, block) in blocks.iter().enumerate() {
-            let rest = (blocks.len() - number) as u64;
-            let placed = self.place_single(tree, first + number as u64, rest, &mut taken, count);
-            let (key, slot, target) = match placed {
-                Ok(placed) => placed,
+        // Where the first blocks go; what stays in its place is written later.
+        let mut places = Vec::with_capacity(blocks.len());
+        for (number, block) in (first..).zip(blocks) {
+            let rest = blocks.len() - places.len();
+            match self.place_single(file, tree, number, block, rest as u64, &mut taken, count) {
+                Ok(place) => places.push(place),
                 Err(error) => {
                     done = Err(error);
                     break;
                 }
-            };
-            let pointer = Pointer::single(target, Checksum::of(self.seed, block));
-            self.nodes.set(key, slot, pointer)?;
-            if let Some((start, from)) = run
-                && start + (number - from) as u64 != target
-            {
-                self.write_run(start, blocks.get(from..number).unwrap_or_default())?;
-                run = None;
-            }
-            run.get_or_insert((target, number));
-            if number + 1 == blocks.len() {
-                break;
             }
         }
         for block in taken.0..taken.0 + taken.1 {
             self.free(block)?;
         }
-        if let Some((start, from)) = run {
-            let end = match done.is_ok() {
-                true => blocks.len(),
-                // Those that found no room are the last.
-                false => from + self.written_since(start, from, tree, first)?,
-            };
-            self.write_run(start, blocks.get(from..end).unwrap_or_default())?;
-        }
+        self.write_to(&places, blocks)?;
+        self.overwrite_if_many()?;
         done
     }
 
-    /// How many blocks from `start` of the disk on hold what block `from` of the data and those behind it are to be.
-    fn written_since(&mut self, start: u64, from: usize, tree: &Tree, first: u64) -> Result<usize> {
-        let mut count = 0;
-        while let Some((key, slot)) = self.place_of(*tree, first + (from + count) as u64)? {
-            let pointer = self.nodes.pointer(key, slot)?;
-            if pointer.block() != start + count as u64 || !self.nodes.is_modified(key, slot)? {
-                break;
+    /// Writes blocks to their places, those at once that follow each other.
+    fn write_to(&self, places: &[Option<u64>], blocks: &[Block]) -> Result<()> {
+        let mut from = 0;
+        while let Some(place) = places.get(from) {
+            let mut to = from + 1;
+            if let Some(start) = place {
+                while places.get(to) == Some(&Some(start + (to - from) as u64)) {
+                    to += 1;
+                }
+                self.write_run(*start, blocks.get(from..to).unwrap_or_default())?;
             }
-            count += 1;
+            from = to;
         }
-        Ok(count)
+        Ok(())
     }
 
-    /// Where one block of a file goes: its pointer, and the block of the disk.
+    /// Has the pointer of one block of a file tell of what is written there; gives where on the disk it goes, or `None` if that is seen
+    /// to later ([`crate::resync`]).
+    #[expect(clippy::too_many_arguments, reason = "one step of the loop above")]
     fn place_single(
         &mut self,
+        file: FileId,
         tree: &mut Tree,
         number: u64,
+        content: &Block,
         rest: u64,
         taken: &mut (u64, u64),
         count: &mut Counted,
-    ) -> Result<(u64, usize, u64)> {
+    ) -> Result<Option<u64>> {
         let (key, slot) = self.make_place(tree, number, count)?;
         let old = self.nodes.pointer(key, slot)?;
+        let checksum = Checksum::of(self.seed, content);
         if !old.is_null() && self.nodes.is_modified(key, slot)? {
             // It belongs to no checkpoint yet.
-            return Ok((key, slot, old.block()));
+            self.nodes.set(key, slot, Pointer::single(old.block(), checksum))?;
+            return Ok(Some(old.block()));
+        }
+        if !old.is_null() && self.may_overwrite(old.block())? {
+            self.resync.add(old.block(), file, number, checksum, content);
+            self.nodes.set(key, slot, old.stable().with_checksum(checksum))?;
+            return Ok(None);
         }
         if taken.1 == 0 {
             *taken = self.take(rest)?;
@@ -260,7 +262,8 @@ impl<D: Disk> Store<D> {
         } else {
             self.free(old.block())?;
         }
-        Ok((key, slot, target))
+        self.nodes.set(key, slot, Pointer::single(target, checksum))?;
+        Ok(Some(target))
     }
 
     fn write_run(&self, start: u64, blocks: &[Block]) -> Result<()> {

@@ -34,11 +34,29 @@ pub struct Parameters {
     pub group_blocks: u64,
     /// Whether a block that is freed may be used again at once. As above: for comparison.
     pub frees_at_once: bool,
+    /// Where data of class [`Data`](crate::Class::Data) go when a block is written that belongs to the last checkpoint.
+    pub data: DataMode,
+}
+
+/// Where data go when a block is written that belongs to the last checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataMode {
+    /// To another block: a checkpoint has all data, and no power failure tears anything.
+    #[default]
+    OutOfPlace,
+    /// To the same block, when the resynchronization log has its new checksum (Loris V-C): after a power failure the block is what it was
+    /// or what it was to be; one that was torn is lost.
+    InPlace,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { twin_offset: 16, group_blocks: GROUP, frees_at_once: false }
+        Self {
+            twin_offset: 16,
+            group_blocks: GROUP,
+            frees_at_once: false,
+            data: DataMode::OutOfPlace,
+        }
     }
 }
 
@@ -251,7 +269,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let new = |blocks, twin_offset, group_blocks| {
-            Geometry::new(blocks, Parameters { twin_offset, group_blocks, frees_at_once: false })
+            Geometry::new(blocks, Parameters { twin_offset, group_blocks, ..Parameters::default() })
         };
         assert!(new(255, 16, 1024).is_err());
         assert!(new(4096, 5, 1024).is_err());

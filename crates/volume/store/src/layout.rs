@@ -46,6 +46,8 @@ bitflags! {
     pub struct Made: u32 {
         /// Blocks that are freed may be used again at once.
         const FREES_AT_ONCE = 1;
+        /// Data are written in place.
+        const IN_PLACE = 2;
     }
 
     /// What an inode is.
@@ -98,7 +100,11 @@ pub struct Root {
     pub inode_tree: Pointer,
     /// What the layer above keeps here.
     pub label: [u8; 256],
-    reserved: [u8; 632],
+    /// Where the resynchronization log begins; 0 if there is none.
+    pub log_first: U64,
+    /// How many blocks it has.
+    pub log_blocks: U64,
+    reserved: [u8; 616],
     /// The index blocks.
     pub indexes: [Pointer; INDEXES as usize],
     /// The stores of the volume.

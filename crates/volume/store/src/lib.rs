@@ -12,6 +12,7 @@
 //! | [`file_id`] | the number of a file |
 //! | [`inodes`] | how a file is found, made and removed |
 //! | [`files`] | what can be done with a file |
+//! | [`resync`] | how data are written in place, and which of them a power failure has met |
 //! | [`checkpoint`] | how a checkpoint is taken |
 //! | [`check`] | whether all of it is as it should be |
 //!
@@ -34,6 +35,7 @@ mod inodes;
 pub mod layout;
 mod nodes;
 mod pointer;
+mod resync;
 pub mod root;
 mod space;
 mod store;
@@ -42,7 +44,7 @@ mod tree;
 pub use error::{Error, Result};
 pub use file_id::FileId;
 pub use files::Attributes;
-pub use geometry::{Geometry, Parameters};
+pub use geometry::{DataMode, Geometry, Parameters};
 pub use inodes::Class;
 pub use pointer::{Checksum, Pointer};
 pub use root::Identity;

@@ -4,7 +4,7 @@
 //! half written, or was lost in one place, leaves the other one, or the checkpoint before.
 
 use crate::error::{Error, Result};
-use crate::geometry::{Geometry, Parameters};
+use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Kind, MAGIC, MEMBERS, Made, Root, VERSION};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 
@@ -163,6 +163,7 @@ fn look(disk: &impl Disk, place: u64) -> Result<Found> {
         twin_offset: root.twin_offset.get().into(),
         group_blocks: root.group_blocks.get().into(),
         frees_at_once: made.contains(Made::FREES_AT_ONCE),
+        data: if made.contains(Made::IN_PLACE) { DataMode::InPlace } else { DataMode::OutOfPlace },
     };
     let geometry = Geometry::new(root.blocks.get(), parameters)?;
     if geometry.blocks > disk.blocks() {
@@ -175,6 +176,7 @@ fn look(disk: &impl Disk, place: u64) -> Result<Found> {
         && geometry.blocks == root.blocks.get()
         && geometry.root_places(epoch).contains(&place)
         && count <= MEMBERS
+        && root.log_first.get().saturating_add(root.log_blocks.get()) <= geometry.grouped
         && Kind::Root.check(&block, &geometry).is_ok();
     if !is_sound {
         return Ok(Found::Broken);

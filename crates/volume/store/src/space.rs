@@ -153,6 +153,7 @@ impl<D: Disk> Store<D> {
 
     /// Frees a block that has one place.
     pub(crate) fn free(&mut self, block: u64) -> Result<()> {
+        self.resync.forget(block);
         self.mark(block, false)
     }
 

@@ -1,9 +1,10 @@
 //! A store that is open.
 
 use crate::error::{Error, Result};
-use crate::geometry::{Geometry, Parameters};
+use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Made, Root};
 use crate::nodes::{Nodes, ROOT};
+use crate::resync::Resync;
 use crate::root::{self, Checkpoint, Identity};
 use crate::space::Space;
 use belay_disk::{Block, Disk, ZEROS};
@@ -17,12 +18,11 @@ pub struct Store<D> {
     pub(crate) disk: D,
     pub(crate) nodes: Nodes,
     pub(crate) space: Space,
+    pub(crate) resync: Resync,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u64,
     /// Why no change is made any more.
     failed: Option<String>,
-    /// How many operations are under way, one in another.
-    depth: u32,
 }
 
 impl<D: Disk> Store<D> {
@@ -35,7 +35,9 @@ impl<D: Disk> Store<D> {
         let mut root: Root = layout::read(&ZEROS, 0);
         root.magic = layout::MAGIC;
         root.version = layout::VERSION.into();
-        let made = if parameters.frees_at_once { Made::FREES_AT_ONCE } else { Made::empty() };
+        let mut made = Made::empty();
+        made.set(Made::FREES_AT_ONCE, parameters.frees_at_once);
+        made.set(Made::IN_PLACE, parameters.data == DataMode::InPlace);
         root.made = made.bits().into();
         root.volume = identity.volume;
         root.store = identity.store;
@@ -57,6 +59,7 @@ impl<D: Disk> Store<D> {
             }
         }
         let mut store = Self::with(disk, block, 1, geometry, seed_of(&identity.store));
+        store.make_log()?;
         store.checkpoint()?;
         Ok(store)
     }
@@ -73,7 +76,9 @@ impl<D: Disk> Store<D> {
         let geometry = checkpoint.geometry;
         let seed = seed_of(&checkpoint.identity.store);
         let epoch = checkpoint.epoch + 1;
-        Ok(Self::with(disk, checkpoint.block.clone(), epoch, geometry, seed))
+        let mut store = Self::with(disk, checkpoint.block.clone(), epoch, geometry, seed);
+        store.resynchronize()?;
+        Ok(store)
     }
 
     /// Opens a store at its last checkpoint.
@@ -88,7 +93,8 @@ impl<D: Disk> Store<D> {
 
     fn with(disk: D, root: Box<Block>, epoch: u64, geometry: Geometry, seed: u64) -> Self {
         let nodes = Nodes::new(root, epoch, seed, geometry, NODES);
-        Self { disk, nodes, space: Space::default(), geometry, seed, failed: None, depth: 0 }
+        let (space, resync) = (Space::default(), Resync::default());
+        Self { disk, nodes, space, resync, geometry, seed, failed: None }
     }
 
     /// Keeps no more than so many metadata blocks in memory.
@@ -133,9 +139,7 @@ impl<D: Disk> Store<D> {
             return Err(Error::Failed(why.clone()));
         }
         let before = self.nodes.changes();
-        self.depth += 1;
         let done = change(self);
-        self.depth -= 1;
         if let Err(error) = &done
             && !matches!(error, Error::NoSpace)
             && self.nodes.changes() != before

@@ -1,0 +1,269 @@
+//! How data are written in place, and which of them a power failure has met (Loris V).
+//!
+//! A block that belongs to the last checkpoint is overwritten only when the resynchronization log has its new checksum. Overwrites are
+//! kept in memory for a while, so that many records share a log block and a flush. When the store is opened, a block that has one of
+//! the checksums that the log has for it is as good as one that has the checkpoint's; one that has neither was torn.
+//!
+//! If the log has no room, the block goes to another place.
+
+use crate::error::{Error, Result};
+use crate::file_id::FileId;
+use crate::geometry::DataMode;
+use crate::layout::{self, Kind};
+use crate::pointer::Checksum;
+use crate::store::Store;
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use std::collections::BTreeMap;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Blocks of the log of a new store.
+const LOG: u64 = 256;
+/// Of a small disk, no more than one block of so many.
+const SHARE: u64 = 64;
+/// Overwrites that are kept in memory.
+const MOST: usize = 1024;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    /// Which epoch was under way.
+    epoch: U64,
+    /// Which block of the log this is.
+    number: U32,
+    /// How many records it has.
+    count: U32,
+    /// Over all that is behind it, and what is before it.
+    checksum: U64,
+}
+
+/// What is written where.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Record {
+    file: U64,
+    number: U64,
+    checksum: U64,
+}
+
+const MAGIC: [u8; 8] = *b"belayRSY";
+const HEAD: usize = size_of::<Head>();
+const RECORDS: usize = (BLOCK - HEAD) / size_of::<Record>();
+
+/// An overwrite that is in memory.
+#[derive(Clone, Debug)]
+struct Overwrite {
+    file: FileId,
+    number: u64,
+    checksum: Checksum,
+    content: Box<Block>,
+}
+
+/// What is known of overwrites since the last checkpoint.
+#[derive(Debug, Default)]
+pub struct Resync {
+    /// By the block of the disk.
+    pending: BTreeMap<u64, Overwrite>,
+    /// Blocks of the log that are written.
+    used: u64,
+    /// Blocks that were overwritten since the checkpoint that the store was opened at, before it was.
+    found: Vec<(FileId, u64)>,
+}
+
+impl Resync {
+    /// What a block is to be, if it is not that yet.
+    pub fn pending(&self, block: u64) -> Option<&Block> {
+        self.pending.get(&block).map(|overwrite| &*overwrite.content)
+    }
+
+    /// A block is to be overwritten.
+    pub fn add(
+        &mut self,
+        block: u64,
+        file: FileId,
+        number: u64,
+        checksum: Checksum,
+        content: &Block,
+    ) {
+        let content = Box::new(*content);
+        self.pending.insert(block, Overwrite { file, number, checksum, content });
+    }
+
+    /// A block is nobody's any more.
+    pub fn forget(&mut self, block: u64) {
+        self.pending.remove(&block);
+    }
+
+    /// A checkpoint was taken: the log is empty.
+    pub fn checkpointed(&mut self) {
+        self.used = 0;
+    }
+}
+
+fn sum(block: &Block) -> Checksum {
+    let mut head: Head = layout::read(block, 0);
+    head.checksum = U64::ZERO;
+    let mut copy = *block;
+    layout::write(&mut copy, 0, &head);
+    Checksum::of(0, &copy)
+}
+
+impl<D: Disk> Store<D> {
+    /// Takes room for the log of a new store whose data are written in place.
+    pub(crate) fn make_log(&mut self) -> Result<()> {
+        if self.geometry.parameters.data == DataMode::OutOfPlace {
+            return Ok(());
+        }
+        let count = LOG.min(self.geometry.capacity() / SHARE).max(1);
+        let (first, count) = self.take(count)?;
+        let mut root = self.root()?;
+        root.log_first = first.into();
+        root.log_blocks = count.into();
+        self.set_root(&root)
+    }
+
+    /// Whether a block of the last checkpoint may be overwritten: if the log has room for that.
+    pub(crate) fn may_overwrite(&self, block: u64) -> Result<bool> {
+        if self.geometry.parameters.data == DataMode::OutOfPlace {
+            return Ok(false);
+        }
+        let more = usize::from(!self.resync.pending.contains_key(&block));
+        let needed = (self.resync.pending.len() + more).div_ceil(RECORDS) as u64;
+        Ok(self.resync.used + needed <= self.root()?.log_blocks.get())
+    }
+
+    /// Overwrites blocks, if many are to be.
+    pub(crate) fn overwrite_if_many(&mut self) -> Result<()> {
+        if self.resync.pending.len() < MOST { Ok(()) } else { self.overwrite() }
+    }
+
+    /// Overwrites what is to be: first their checksums go to the log.
+    pub(crate) fn overwrite(&mut self) -> Result<()> {
+        let pending: Vec<(u64, Overwrite)> =
+            std::mem::take(&mut self.resync.pending).into_iter().collect();
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let first = self.root()?.log_first.get();
+        for records in pending.chunks(RECORDS) {
+            let mut block = ZEROS;
+            for (number, (_, overwrite)) in records.iter().enumerate() {
+                let record = Record {
+                    file: overwrite.file.number().into(),
+                    number: overwrite.number.into(),
+                    checksum: overwrite.checksum.0.into(),
+                };
+                layout::write(&mut block, HEAD + number * size_of::<Record>(), &record);
+            }
+            let mut head = Head {
+                magic: MAGIC,
+                epoch: self.nodes.epoch().into(),
+                number: (self.resync.used as u32).into(),
+                count: (records.len() as u32).into(),
+                checksum: U64::ZERO,
+            };
+            layout::write(&mut block, 0, &head);
+            head.checksum = sum(&block).0.into();
+            layout::write(&mut block, 0, &head);
+            self.put(first + self.resync.used, &block)?;
+            self.resync.used += 1;
+        }
+        self.disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        pending.iter().try_for_each(|(block, overwrite)| self.put(*block, &overwrite.content))
+    }
+
+    fn put(&self, block: u64, content: &Block) -> Result<()> {
+        self.disk.write(block, content).map_err(|why| Error::Disk { what: "write", block, why })
+    }
+
+    /// Takes in what was overwritten after the checkpoint that the store is opened at.
+    pub(crate) fn resynchronize(&mut self) -> Result<()> {
+        let mut known: BTreeMap<(FileId, u64), Vec<Checksum>> = BTreeMap::new();
+        for block in self.log_blocks()? {
+            let head: Head = layout::read(&block, 0);
+            for number in 0..head.count.get() as usize {
+                let record: Record = layout::read(&block, HEAD + number * size_of::<Record>());
+                let at = (FileId::from_number(record.file.get()), record.number.get());
+                known.entry(at).or_default().push(Checksum(record.checksum.get()));
+            }
+            self.resync.used += 1;
+        }
+        for ((file, number), checksums) in known {
+            self.take_in(file, number, &checksums)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks of the log that belong to the epoch that is under way.
+    fn log_blocks(&self) -> Result<Vec<Block>> {
+        let root = self.root()?;
+        let mut found = Vec::new();
+        for number in 0..root.log_blocks.get() {
+            let mut block = ZEROS;
+            let at = root.log_first.get() + number;
+            if self.disk.read(at, &mut block).is_err() {
+                break;
+            }
+            let head: Head = layout::read(&block, 0);
+            let is_next = head.magic == MAGIC
+                && head.epoch.get() == self.nodes.epoch()
+                && u64::from(head.number.get()) == number
+                && head.count.get() as usize <= RECORDS
+                && head.checksum.get() == sum(&block).0;
+            if !is_next {
+                break;
+            }
+            found.push(block);
+        }
+        Ok(found)
+    }
+
+    /// One block that was overwritten, with the checksums that it may have.
+    fn take_in(&mut self, file: FileId, number: u64, checksums: &[Checksum]) -> Result<()> {
+        let Ok((at, inode)) = self.inode(file) else { return Ok(()) };
+        let tree = crate::files::tree_of(at, &inode);
+        if tree.leaves == Kind::Data {
+            return Ok(());
+        }
+        let Ok(Some((key, slot))) = self.place_of(tree, number) else { return Ok(()) };
+        let pointer = self.nodes.pointer(key, slot)?;
+        let mut content = ZEROS;
+        if pointer.is_null() || self.disk.read(pointer.block(), &mut content).is_err() {
+            return Ok(());
+        }
+        self.resync.found.push((file, number));
+        let is = Checksum::of(self.seed, &content);
+        if is != pointer.checksum() && checksums.contains(&is) {
+            self.nodes.set(key, slot, pointer.stable().with_checksum(is))?;
+        }
+        Ok(())
+    }
+
+    /// The blocks of files that were overwritten after the checkpoint that the store was opened at. Other copies of them may differ.
+    pub fn overwritten(&self) -> &[(FileId, u64)] {
+        &self.resync.found
+    }
+}
+
+const _: () = assert!(HEAD == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_log_block_checks_itself() {
+        let mut block = ZEROS;
+        let mut head = Head::new_zeroed();
+        head.count = 3.into();
+        layout::write(&mut block, 0, &head);
+        let before = sum(&block);
+        head.checksum = before.0.into();
+        layout::write(&mut block, 0, &head);
+        assert_eq!(sum(&block), before);
+        block[100] ^= 1;
+        assert_ne!(sum(&block), before);
+    }
+}
