@@ -108,7 +108,7 @@ impl Compared {
         let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
         let layout = Layout::new(Capacity { frames: 4000, slots: 500 });
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch);
+        Shared::new(memory.another(), layout).initialize(epoch, 0);
         let mut this = Self {
             disk,
             memory,

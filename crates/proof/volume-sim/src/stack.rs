@@ -3,6 +3,7 @@
 use crate::Random;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
+use belay_cache::intent::replay;
 use belay_cache::publisher::Draft;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
 use belay_logical::Logical;
@@ -47,6 +48,10 @@ pub struct Outcome {
     pub at_the_end: u64,
     /// Power failures.
     pub power_failures: u64,
+    /// Objects that were synced.
+    pub syncs: u64,
+    /// Of these, those that a power failure met before the next checkpoint.
+    pub promises_kept: u64,
 }
 
 /// A volume without its namespace.
@@ -62,6 +67,10 @@ pub struct Stack {
     now: Model,
     /// The same for those that are, or may be, in a checkpoint.
     checkpoints: BTreeMap<u64, Model>,
+    /// Objects that were synced, and not changed since: what they must be after a power failure.
+    promised: BTreeMap<ObjectId, Known>,
+    /// What was there at the last sync and after it: one of these is right after a power failure.
+    names: Vec<Model>,
     /// What came of it so far.
     pub outcome: Outcome,
 }
@@ -103,9 +112,22 @@ impl belay_object::Lower for Asked<'_, '_> {
         self.lower.apply(operation)
     }
 
-    fn checkpoint(&mut self) -> Result<u64, Self::Error> {
+    fn checkpoint(&mut self, upto: u64) -> Result<u64, Self::Error> {
         self.lives()?;
-        self.lower.checkpoint()
+        belay_object::Lower::checkpoint(self.lower, upto)
+    }
+
+    fn upto(&self) -> u64 {
+        self.lower.upto()
+    }
+
+    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error> {
+        self.lives()?;
+        self.lower.append_intent(bytes)
+    }
+
+    fn intents(&self) -> Result<Vec<Vec<u8>>, Self::Error> {
+        self.lower.intents()
     }
 }
 
@@ -129,7 +151,7 @@ impl Stack {
         let epoch = made.map_err(|why| why.to_string())?.epoch() - 1;
         let layout = Layout::new(capacity);
         let memory = SimMemory::new(layout.words);
-        Shared::new(memory.another(), layout).initialize(epoch);
+        Shared::new(memory.another(), layout).initialize(epoch, 0);
         Ok(Self {
             disks,
             power,
@@ -140,6 +162,8 @@ impl Stack {
             unique: 0,
             now: Model::new(),
             checkpoints: BTreeMap::from([(epoch, Model::new())]),
+            promised: BTreeMap::new(),
+            names: Vec::new(),
             outcome: Outcome::default(),
         })
     }
@@ -161,7 +185,8 @@ impl Stack {
             match self.random.random_range(0..100) {
                 0..70 => self.transact(disks, &mut lives)?,
                 70..80 => self.checkpoint(disks, &mut lives)?,
-                80..97 => self.look(&mut lives)?,
+                80..90 => self.look(&mut lives)?,
+                90..97 => self.sync(disks, &mut lives)?,
                 97 => lives = self.begin(disks)?,
                 98 => lives = self.lose_power(disks)?,
                 _ => self.compare(&mut lives)?,
@@ -228,7 +253,7 @@ impl Stack {
                     return Err(format!("request {unique} has another reply"));
                 }
                 self.outcome.published_by_the_dead += 1;
-                self.now = effect;
+                self.published(effect);
             }
         }
         Ok((module, view))
@@ -241,12 +266,29 @@ impl Stack {
         }
         self.power.end_at(None);
         self.memory.clear();
-        let lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
         let epoch = lower.epoch() - 1;
-        Shared::new(self.memory.another(), self.layout).initialize(epoch);
         let model = self.checkpoints.get(&epoch).cloned();
-        self.now = model.ok_or_else(|| format!("checkpoint {epoch} was never taken"))?;
-        self.checkpoints.retain(|other, _| *other <= epoch);
+        let model = model.ok_or_else(|| format!("checkpoint {epoch} was never taken"))?;
+        // A second power failure may cut that off.
+        let end = self.power.steps() + self.random.random_range(0..400);
+        self.power.end_at(self.random.random::<bool>().then_some(end));
+        let mut replayed = replay(&mut lower);
+        if replayed.is_err() && self.power.is_off() {
+            for disk in disks {
+                disk.power_failure(&mut self.random);
+            }
+            self.power.end_at(None);
+            lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            replayed = replay(&mut lower);
+        }
+        self.power.end_at(None);
+        let next = replayed.map_err(|why| why.to_string())?;
+        Shared::new(self.memory.another(), self.layout).initialize(lower.epoch() - 1, next);
+        self.now = self.recovered(&mut lower, model)?;
+        self.checkpoints = BTreeMap::from([(lower.epoch() - 1, self.now.clone())]);
+        self.promised.clear();
+        self.names.clear();
         let module = self.begin_module(None)?;
         let mut lives = Lives { module, cache: self.begin_cache(), lower };
         self.compare(&mut lives)?;
@@ -300,13 +342,22 @@ impl Stack {
         lives.module.1.dies_after(None);
         match published {
             Ok(_) => {
-                self.now = effect;
+                self.published(effect);
                 self.outcome.transactions += 1;
                 Ok(())
             }
             Err(Error::Full) => self.checkpoint(disks, lives),
             Err(why) => Err(why.to_string()),
         }
+    }
+
+    /// A transaction was published, with that effect.
+    fn published(&mut self, effect: Model) {
+        self.promised.retain(|object, known| effect.get(object) == Some(known));
+        if !self.names.is_empty() {
+            self.names.push(effect.clone());
+        }
+        self.now = effect;
     }
 
     /// Adds a random operation; true if nothing may come after it.
@@ -419,6 +470,108 @@ impl Stack {
         Ok(())
     }
 
+    /// Syncs an object: what it is, and all that was done to names before, is there after a power failure.
+    fn sync<'d>(&mut self, disks: &'d [SimDisk], lives: &mut Lives<'d>) -> Result<(), String> {
+        let object = ObjectId(self.random.random_range(0..OBJECTS));
+        match self.random.random_range(0..6) {
+            0 => {
+                lives.cache.1.dies_after(Some(self.random.random_range(0..3)));
+            }
+            1 => {
+                let end = self.power.steps() + self.random.random_range(0..6);
+                self.power.end_at(Some(end));
+            }
+            _ => {}
+        }
+        let by = lives.cache.1.clone();
+        let synced = lives.cache.0.sync(&mut Asked { lower: &mut lives.lower, by }, &[object]);
+        if (synced.is_err() || self.power.is_off()) && self.names.is_empty() {
+            // It may be in the log all the same, and need not.
+            let now = std::iter::once(&self.now);
+            self.names = self.checkpoints.values().chain(now).cloned().collect();
+        }
+        if lives.cache.1.is_dead() {
+            lives.cache = self.begin_cache();
+        }
+        lives.cache.1.dies_after(None);
+        if self.power.is_off() {
+            // The layers below have died, and nothing was promised.
+            self.power.end_at(None);
+            lives.lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            return Ok(());
+        }
+        self.power.end_at(None);
+        match synced {
+            Ok(true) => {
+                self.outcome.syncs += 1;
+                self.names = vec![self.now.clone()];
+                if let Some(known) = self.now.get(&object) {
+                    self.promised.insert(object, known.clone());
+                }
+                Ok(())
+            }
+            Ok(false) => self.checkpoint(disks, lives),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// What is there after a power failure, which must be right: the names of some moment since the last promise, and what was promised.
+    fn recovered(&mut self, lower: &mut Lower<'_>, checkpoint: Model) -> Result<Model, String> {
+        let say = |why: belay_logical::Error| why.to_string();
+        let mut found = Model::new();
+        for object in (0..OBJECTS).map(ObjectId) {
+            let Some(attributes) = belay_object::Lower::attributes(lower, object).map_err(say)?
+            else {
+                continue;
+            };
+            let mut known = Known {
+                size: attributes.size,
+                attributes: attributes.attributes,
+                pages: BTreeMap::new(),
+            };
+            for page in 0..PAGES + 4 {
+                let mut content = [0; PAGE];
+                lower.read(object, page, &mut content).map_err(say)?;
+                if content != [content[0]; PAGE] {
+                    return Err(format!("page {page} of {object} is mixed"));
+                }
+                if content[0] != 0 {
+                    known.pages.insert(page, content[0]);
+                }
+            }
+            found.insert(object, known);
+        }
+        let names = |model: &Model| -> Vec<(ObjectId, u64, Vec<u8>)> {
+            let one = |(object, known): (&ObjectId, &Known)| {
+                (*object, known.size, known.attributes.clone())
+            };
+            model.iter().map(one).collect()
+        };
+        let seen = names(&found);
+        let fits = |model: &Model| names(model) == seen;
+        if self.names.is_empty() {
+            // Nothing was promised: it is the checkpoint.
+            return match found == without_zeros(&checkpoint) {
+                true => Ok(found),
+                false => Err("it is not as the checkpoint".to_owned()),
+            };
+        }
+        if !self.names.iter().any(fits) {
+            return Err(format!(
+                "the names are those of no moment since the last promise: {seen:?}"
+            ));
+        }
+        for (object, promised) in &self.promised {
+            self.outcome.promises_kept += 1;
+            let is = found.get(object);
+            let promised = without_zero_pages(promised);
+            if is != Some(&promised) {
+                return Err(format!("{object} is {is:?}, not {promised:?}"));
+            }
+        }
+        Ok(found)
+    }
+
     /// An epoch that was not sealed ends somewhere else.
     fn forget_unsealed(&mut self) {
         let shared = Shared::new(self.memory.another(), self.layout);
@@ -462,6 +615,15 @@ impl Stack {
         }
         Ok(())
     }
+}
+
+fn without_zero_pages(known: &Known) -> Known {
+    let pages = known.pages.iter().filter(|(_, byte)| **byte != 0);
+    Known { pages: pages.map(|(page, byte)| (*page, *byte)).collect(), ..known.clone() }
+}
+
+fn without_zeros(model: &Model) -> Model {
+    model.iter().map(|(object, known)| (*object, without_zero_pages(known))).collect()
 }
 
 /// What a request is answered with.

@@ -43,9 +43,11 @@ fn nothing_is_lost_whoever_dies() {
         sum(|one| one.at_the_end),
         sum(|one| one.power_failures)
     );
+    println!("{} syncs, {} promises kept", sum(|one| one.syncs), sum(|one| one.promises_kept));
     if seeds.end - seeds.start > 1 {
         assert!(sum(|one| one.published_by_the_dead) > 10);
         assert!(sum(|one| one.at_the_end) > 10);
+        assert!(sum(|one| one.promises_kept) > 50);
         assert!(sum(|one| one.lower_deaths) > 50 && sum(|one| one.power_failures) > 20);
     }
 }

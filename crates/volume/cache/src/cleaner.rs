@@ -16,7 +16,7 @@ use belay_object::{Lower, ObjectId, Operation, PAGE};
 /// The process that takes checkpoints. There is one at a time.
 #[derive(Debug)]
 pub struct Cleaner<M: Memory> {
-    shared: Shared<M>,
+    pub(crate) shared: Shared<M>,
 }
 
 impl<M: Memory> Cleaner<M> {
@@ -50,7 +50,7 @@ impl<M: Memory> Cleaner<M> {
         for (object, changed) in index.objects() {
             self.bring(below, object, changed)?;
         }
-        let epoch = below.checkpoint().map_err(Error::Lower)?;
+        let epoch = below.checkpoint(end).map_err(Error::Lower)?;
         if epoch != self.shared.durable_epoch() + 1 {
             return Err(Error::Damaged("the stores have taken another checkpoint"));
         }

@@ -28,6 +28,8 @@ pub const DURABLE: usize = 3;
 pub const DURABLE_EPOCH: usize = 4;
 /// Up to which transaction frames and slots were given back.
 pub const TRIMMED: usize = 5;
+/// Up to which transaction everything but data is in the intent log, or durable.
+pub const LOGGED: usize = 6;
 
 /// The areas of a cache's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

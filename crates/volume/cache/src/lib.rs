@@ -8,6 +8,7 @@
 //! | [`record`] | how a transaction lies in frames |
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
+//! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
 //!
 //! The rules:
@@ -26,6 +27,7 @@ pub mod cleaner;
 mod error;
 pub mod frames;
 pub mod index;
+pub mod intent;
 pub mod layout;
 pub mod log;
 pub mod publisher;

@@ -4,7 +4,7 @@
 //! in which frame the record of *n* begins. The store that turns the one into the other publishes the transaction, and gives it its
 //! number: whoever fails at it, because somebody else was faster, tries the next one. So a publisher that dies leaves no gap.
 
-use crate::layout::{DURABLE, DURABLE_EPOCH, SEALED, SEALED_EPOCH, TRIMMED};
+use crate::layout::{DURABLE, DURABLE_EPOCH, LOGGED, SEALED, SEALED_EPOCH, TRIMMED};
 use crate::shared::Shared;
 use belay_memory::Memory;
 
@@ -29,12 +29,25 @@ impl<M: Memory> Shared<M> {
         (self.layout.slots + (number % slots) as usize, (number / slots + 1) & 0xffff_ffff)
     }
 
-    /// Makes a memory of zeros an empty log. Nothing else may be done before.
-    pub fn initialize(&self, durable_epoch: u64) {
-        for number in 0..u64::from(self.layout.capacity.slots) {
+    /// Makes a memory of zeros an empty log, whose first transaction has that number: what is before it is in the checkpoint of that
+    /// epoch. Nothing else may be done before.
+    pub fn initialize(&self, durable_epoch: u64, first: u64) {
+        for number in first..first + u64::from(self.layout.capacity.slots) {
             self.free_slot(number);
         }
+        for word in [DURABLE, TRIMMED, LOGGED] {
+            self.memory.store(word, first);
+        }
         self.memory.store(DURABLE_EPOCH, durable_epoch);
+    }
+
+    /// Up to which transaction everything but data is in the intent log, or durable.
+    pub(crate) fn logged(&self) -> u64 {
+        self.memory.load(LOGGED).max(self.durable())
+    }
+
+    pub(crate) fn set_logged(&self, number: u64) {
+        self.memory.store(LOGGED, number);
     }
 
     fn free_slot(&self, number: u64) {

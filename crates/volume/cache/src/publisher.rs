@@ -82,7 +82,11 @@ impl<M: Memory> Publisher<M> {
         let changed = self.index.changed(object);
         let mut found = match changed.and_then(|changed| changed.is_there()) {
             Some(false) => return Ok(None),
-            Some(true) => Attributes { size: 0, attributes: Vec::new() },
+            Some(true) => {
+                let made = changed.and_then(|changed| changed.made);
+                let class = made.map_or(Class::Data, |(class, _)| class);
+                Attributes { size: 0, class, attributes: Vec::new() }
+            }
             None => match below.attributes(object).map_err(Error::Lower)? {
                 None => return Ok(None),
                 Some(found) => found,

@@ -131,8 +131,8 @@ impl<D: Disk> Lower for Logical<D> {
 
     fn attributes(&mut self, object: ObjectId) -> Result<Option<belay_object::Attributes>> {
         match Self::attributes(self, object) {
-            Ok(Attributes { size, attributes, .. }) => {
-                Ok(Some(belay_object::Attributes { size, attributes }))
+            Ok(Attributes { size, class, attributes, .. }) => {
+                Ok(Some(belay_object::Attributes { size, class, attributes }))
             }
             Err(Error::NoObject(_)) => Ok(None),
             Err(why) => Err(why),
@@ -147,7 +147,20 @@ impl<D: Disk> Lower for Logical<D> {
         Self::apply(self, operation)
     }
 
-    fn checkpoint(&mut self) -> Result<u64> {
+    fn checkpoint(&mut self, upto: u64) -> Result<u64> {
+        self.set_upto(upto)?;
         Self::checkpoint(self)
+    }
+
+    fn upto(&self) -> u64 {
+        Self::upto(self)
+    }
+
+    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
+        Self::append_intent(self, bytes)
+    }
+
+    fn intents(&self) -> Result<Vec<Vec<u8>>> {
+        Self::intents(self)
     }
 }

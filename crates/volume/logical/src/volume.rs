@@ -51,7 +51,9 @@ struct Label {
     reserved: U32,
     /// The physical file with the mapping.
     mapping: U64,
-    rest: [u8; 232],
+    /// Up to which transaction the checkpoint reaches.
+    upto: U64,
+    rest: [u8; 224],
 }
 
 const MAGIC: [u8; 8] = *b"belayLOG";
@@ -160,6 +162,49 @@ impl<D: Disk> Logical<D> {
             epoch = store.checkpoint().map_err(|why| Error::Store { store: number, why })?;
         }
         Ok(epoch)
+    }
+
+    fn label(&self, store: usize) -> Result<Label> {
+        let one = self.stores.get(store).ok_or(Error::Damaged("there is no store"))?;
+        let label = one.label().map_err(|why| Error::Store { store, why })?;
+        Ok(Label::read_from_bytes(&label).unwrap_or_else(|_| Label::new_zeroed()))
+    }
+
+    /// Up to which transaction the last checkpoint reaches.
+    pub fn upto(&self) -> u64 {
+        self.label(0).map_or(0, |label| label.upto.get())
+    }
+
+    /// Up to which transaction the next one will.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub fn set_upto(&mut self, upto: u64) -> Result<()> {
+        for store in 0..self.stores.len() {
+            let mut label = self.label(store)?;
+            label.upto = upto.into();
+            let label = label.as_bytes().try_into().unwrap_or([0; 256]);
+            self.store(store)?.set_label(label).map_err(|why| Error::Store { store, why })?;
+        }
+        Ok(())
+    }
+
+    /// Appends something to the intent log of the first store, and makes it durable. False if there is no room.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
+        let store = self.store(0)?;
+        store.append_intent(bytes).map_err(|why| Error::Store { store: 0, why })
+    }
+
+    /// What was appended to the intent log. Only of a volume to which nothing was done yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
+        let store = self.stores.first().ok_or(Error::Damaged("there is no store"))?;
+        store.intents().map_err(|why| Error::Store { store: 0, why })
     }
 
     /// Blocks that can be used now.

@@ -1,7 +1,7 @@
 //! What a layer asks of the one below it.
 
 use crate::id::ObjectId;
-use crate::operation::Operation;
+use crate::operation::{Class, Operation};
 
 /// Objects that change in checkpoints.
 pub trait Lower {
@@ -29,11 +29,26 @@ pub trait Lower {
     /// Those of the stores. The layer is opened again at its last checkpoint then.
     fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Self::Error>;
 
-    /// Takes a checkpoint.
+    /// Takes a checkpoint of all transactions up to but not including `upto`; gives its epoch.
     ///
     /// # Errors
     /// As for [`Lower::apply`].
-    fn checkpoint(&mut self) -> Result<u64, Self::Error>;
+    fn checkpoint(&mut self, upto: u64) -> Result<u64, Self::Error>;
+
+    /// Up to which transaction the last checkpoint reaches.
+    fn upto(&self) -> u64;
+
+    /// Appends something to the intent log, and makes it durable. False if there is no room: a checkpoint makes some.
+    ///
+    /// # Errors
+    /// As for [`Lower::apply`].
+    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error>;
+
+    /// What was appended to the intent log, in its order: nothing was done to this layer yet.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    fn intents(&self) -> Result<Vec<Vec<u8>>, Self::Error>;
 }
 
 /// What is known of an object besides its data.
@@ -41,6 +56,8 @@ pub trait Lower {
 pub struct Attributes {
     /// Its length in bytes.
     pub size: u64,
+    /// How its data are kept.
+    pub class: Class,
     /// What the namespace module keeps with it.
     pub attributes: Vec<u8>,
 }

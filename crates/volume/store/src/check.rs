@@ -60,6 +60,8 @@ impl<D: Disk> Store<D> {
         let root = checker.store.root()?;
         let first = root.log_first.get();
         checker.used.extend(first..first + root.log_blocks.get());
+        let first = root.intent_first.get();
+        checker.used.extend(first..first + root.intent_blocks.get());
         checker.inodes()?;
         checker.space()?;
         Ok(checker.report)

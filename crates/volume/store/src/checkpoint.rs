@@ -23,6 +23,7 @@ impl<D: Disk> Store<D> {
             this.nodes.begin(epoch + 1);
             this.space.checkpointed();
             this.resync.checkpointed();
+            this.tail = None;
             Ok(epoch)
         })
     }

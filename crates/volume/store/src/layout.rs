@@ -104,7 +104,11 @@ pub struct Root {
     pub log_first: U64,
     /// How many blocks it has.
     pub log_blocks: U64,
-    reserved: [u8; 616],
+    /// Where the intent log begins: two areas of equal size.
+    pub intent_first: U64,
+    /// How many blocks both have.
+    pub intent_blocks: U64,
+    reserved: [u8; 600],
     /// The index blocks.
     pub indexes: [Pointer; INDEXES as usize],
     /// The stores of the volume.

@@ -13,6 +13,7 @@
 //! | [`inodes`] | how a file is found, made and removed |
 //! | [`files`] | what can be done with a file |
 //! | [`resync`] | how data are written in place, and which of them a power failure has met |
+//! | [`intent`] | what is to be done again after a power failure |
 //! | [`checkpoint`] | how a checkpoint is taken |
 //! | [`check`] | whether all of it is as it should be |
 //!
@@ -32,6 +33,7 @@ mod file_id;
 mod files;
 mod geometry;
 mod inodes;
+mod intent;
 pub mod layout;
 mod nodes;
 mod pointer;

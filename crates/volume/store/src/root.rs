@@ -137,6 +137,10 @@ fn two() -> Error {
     Error::NoStore("two roots of one checkpoint differ: parts of two stores are on it".into())
 }
 
+fn is_inside(geometry: &Geometry, first: u64, blocks: u64) -> bool {
+    first.checked_add(blocks).is_some_and(|end| end <= geometry.grouped)
+}
+
 /// Looks at one place for a root.
 fn look(disk: &impl Disk, place: u64) -> Result<Found> {
     let mut block: Box<Block> = Box::new(ZEROS);
@@ -176,7 +180,8 @@ fn look(disk: &impl Disk, place: u64) -> Result<Found> {
         && geometry.blocks == root.blocks.get()
         && geometry.root_places(epoch).contains(&place)
         && count <= MEMBERS
-        && root.log_first.get().saturating_add(root.log_blocks.get()) <= geometry.grouped
+        && is_inside(&geometry, root.log_first.get(), root.log_blocks.get())
+        && is_inside(&geometry, root.intent_first.get(), root.intent_blocks.get())
         && Kind::Root.check(&block, &geometry).is_ok();
     if !is_sound {
         return Ok(Found::Broken);

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
+use crate::intent::Tail;
 use crate::layout::{self, Made, Root};
 use crate::nodes::{Nodes, ROOT};
 use crate::resync::Resync;
@@ -19,6 +20,8 @@ pub struct Store<D> {
     pub(crate) nodes: Nodes,
     pub(crate) space: Space,
     pub(crate) resync: Resync,
+    /// Where the next intent goes, if that is known.
+    pub(crate) tail: Option<Tail>,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u64,
     /// Why no change is made any more.
@@ -60,6 +63,7 @@ impl<D: Disk> Store<D> {
         }
         let mut store = Self::with(disk, block, 1, geometry, seed_of(&identity.store));
         store.make_log()?;
+        store.make_intent_log()?;
         store.checkpoint()?;
         Ok(store)
     }
@@ -94,7 +98,7 @@ impl<D: Disk> Store<D> {
     fn with(disk: D, root: Box<Block>, epoch: u64, geometry: Geometry, seed: u64) -> Self {
         let nodes = Nodes::new(root, epoch, seed, geometry, NODES);
         let (space, resync) = (Space::default(), Resync::default());
-        Self { disk, nodes, space, resync, geometry, seed, failed: None }
+        Self { disk, nodes, space, resync, tail: None, geometry, seed, failed: None }
     }
 
     /// Keeps no more than so many metadata blocks in memory.

@@ -1,0 +1,195 @@
+//! How what somebody was told is durable survives a power failure before the next checkpoint.
+//!
+//! A sync of a file appends to the intent log, in one write: all transactions that are not in it yet, without the data of other files; and
+//! all data of this one that are not in a checkpoint. So after a power failure there are all operations on names up to some point, and
+//! each file that was synced before that has the data that it had then, or what was done to it later.
+
+use crate::cleaner::Cleaner;
+use crate::error::Error;
+use crate::frames::Version;
+use crate::index::Index;
+use crate::log::Slot;
+use belay_memory::Memory;
+use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
+use std::collections::BTreeMap;
+
+/// Bytes before each transaction of an append: its number, and its length.
+const HEAD: usize = 16;
+/// In such a number: these are data, as they were when this transaction was the last one.
+const DATA: u64 = 1 << 63;
+
+impl<M: Memory> Cleaner<M> {
+    /// Makes durable what was published of these objects, and all that was done to names before. False if the intent log has no room: then
+    /// a checkpoint must do.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; those of the layer below.
+    pub fn sync<B: Lower>(
+        &self,
+        below: &mut B,
+        objects: &[ObjectId],
+    ) -> Result<bool, Error<B::Error>> {
+        let mut index = Index::of(&self.shared);
+        let caught = index.catch_up(&self.shared, u64::MAX, |_, _| {});
+        caught.map_err(|why| Error::Damaged(why.why()))?;
+        let (from, to) = (self.shared.logged(), index.next());
+        let mut bytes = Vec::new();
+        let mut classes = BTreeMap::new();
+        for number in from..to {
+            let transaction = self.without_data(below, &index, number, &mut classes)?;
+            append(&mut bytes, number, &transaction);
+        }
+        let mut data = Transaction::new();
+        for object in objects {
+            self.add_data(&mut data, &index, *object)?;
+        }
+        if !data.is_empty() {
+            // It is of the last of these, so that a checkpoint which has that has it.
+            append(&mut bytes, to.saturating_sub(1) | DATA, &data);
+        }
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        let done = below.append_intent(&bytes).map_err(Error::Lower)?;
+        if done {
+            self.shared.set_logged(to);
+        }
+        Ok(done)
+    }
+
+    /// A transaction without the data of files; those of directories and the like are in it.
+    fn without_data<B: Lower>(
+        &self,
+        below: &mut B,
+        index: &Index,
+        number: u64,
+        classes: &mut BTreeMap<ObjectId, Class>,
+    ) -> Result<Transaction, Error<B::Error>> {
+        let Slot::Published(first) = self.shared.slot(number) else {
+            return Err(Error::Damaged("a transaction is not in the log"));
+        };
+        let read = self.shared.read_record(first);
+        let (record, _) = read.map_err(|why| Error::Damaged(why.why()))?;
+        let mut kept = Transaction::new();
+        for operation in record.transaction.operations() {
+            let operation = operation.map_err(|why| Error::Damaged(why.why()))?;
+            let object = operation.object();
+            match operation {
+                Operation::Create { class, .. } => {
+                    classes.insert(object, class);
+                    kept.add(&operation);
+                }
+                Operation::Pages { page, frames, .. } => {
+                    let class = match classes.get(&object) {
+                        Some(class) => *class,
+                        None => class_of(below, index, object)?,
+                    };
+                    classes.insert(object, class);
+                    if class == Class::Metadata {
+                        for (page, frame) in (page..).zip(frames) {
+                            let version = Version::from_number(frame.get());
+                            self.add_page(&mut kept, object, page, version)?;
+                        }
+                    }
+                }
+                _ => kept.add(&operation),
+            }
+        }
+        Ok(kept)
+    }
+
+    fn add_page<L>(
+        &self,
+        to: &mut Transaction,
+        object: ObjectId,
+        page: u64,
+        version: Version,
+    ) -> Result<(), Error<L>> {
+        let mut data = [0; PAGE];
+        if !self.shared.read_page(version, object, page, &mut data) {
+            return Err(Error::Damaged("a page does not match its checksum"));
+        }
+        to.add(&Operation::Write { object, page, data: &data });
+        Ok(())
+    }
+
+    /// All that an object has in the memory, and its length.
+    fn add_data<L>(
+        &self,
+        to: &mut Transaction,
+        index: &Index,
+        object: ObjectId,
+    ) -> Result<(), Error<L>> {
+        let Some(changed) = index.changed(object) else { return Ok(()) };
+        if changed.is_there() == Some(false) {
+            return Ok(());
+        }
+        for (page, (version, _)) in &changed.pages {
+            if let Some(version) = version {
+                self.add_page(to, object, *page, *version)?;
+            }
+        }
+        if let Some((size, _)) = changed.size {
+            to.add(&Operation::SetSize { object, size });
+        }
+        Ok(())
+    }
+}
+
+fn class_of<B: Lower>(
+    below: &mut B,
+    index: &Index,
+    object: ObjectId,
+) -> Result<Class, Error<B::Error>> {
+    if let Some((class, _)) = index.changed(object).and_then(|changed| changed.made) {
+        return Ok(class);
+    }
+    let found = below.attributes(object).map_err(Error::Lower)?;
+    // One that is gone again since has no data worth keeping.
+    Ok(found.map_or(Class::Data, |found| found.class))
+}
+
+fn append(bytes: &mut Vec<u8>, number: u64, transaction: &Transaction) {
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&(transaction.bytes().len() as u64).to_le_bytes());
+    bytes.extend_from_slice(transaction.bytes());
+}
+
+/// Does again what the intent log has and the last checkpoint has not, and takes a checkpoint of it; gives the number of the transaction
+/// that comes next. To be done when a volume is opened and the memory of its cache is gone. That can be cut off and done again.
+///
+/// # Errors
+/// [`Error::Damaged`]; those of the layer below.
+pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
+    let upto = below.upto();
+    let mut next = upto;
+    for intent in below.intents().map_err(Error::Lower)? {
+        let mut rest = intent.as_slice();
+        while let Some((head, behind)) = rest.split_first_chunk::<HEAD>() {
+            let (number, length) = head.split_at(HEAD / 2);
+            let read =
+                |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let (number, length) = (read(number), read(length) as usize);
+            let bytes = behind.get(..length).ok_or(Error::Damaged("an intent is cut off"))?;
+            rest = behind.get(length..).unwrap_or_default();
+            // A transaction can be in the log twice, if who appended it died before that was noted.
+            let is_done = match number & DATA {
+                0 => number < next,
+                _ => number & !DATA < upto,
+            };
+            if is_done {
+                continue;
+            }
+            next = next.max((number & !DATA).saturating_add(1));
+            let transaction = Transaction::decode(bytes.to_vec());
+            let transaction = transaction.map_err(|why| Error::Damaged(why.why()))?;
+            for operation in transaction.operations().flatten() {
+                below.apply(&operation).map_err(Error::Lower)?;
+            }
+        }
+    }
+    if next > upto {
+        below.checkpoint(next).map_err(Error::Lower)?;
+    }
+    Ok(next)
+}

@@ -1,0 +1,210 @@
+//! The intent log: what is to be done again when a store is opened after a power failure, because somebody was told that it is durable.
+//!
+//! There are two areas, one for what comes after an even checkpoint, and one for an odd one. What was promised while a checkpoint was
+//! being taken, and is not in it, is in the area of the one before; so both are looked at. A block of an area names the one before it, the first
+//! one the root of its checkpoint, by their checksums: so nothing of an earlier round is taken for it.
+//!
+//! What is appended at once is read as a whole, or not at all.
+
+use crate::error::{Error, Result};
+use crate::layout;
+use crate::pointer::Checksum;
+use crate::store::Store;
+use belay_disk::{BLOCK, Block, Disk, ZEROS};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Blocks of an area of a new store.
+const AREA: u64 = 2048;
+/// Of a small disk, no more than one block of so many, for both.
+const SHARE: u64 = 16;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    /// The checksum of the block before, or of the root.
+    before: U64,
+    /// Bytes in this block.
+    length: U32,
+    reserved: U32,
+    /// Over all of the block, with zeros here.
+    checksum: U64,
+}
+
+const MAGIC: [u8; 8] = *b"belayINT";
+const HEAD: usize = size_of::<Head>();
+const ROOM: usize = BLOCK - HEAD;
+/// What is before each append: its length, and its checksum.
+const PREFIX: usize = 16;
+
+/// Where the next append goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Tail {
+    /// Blocks that are written.
+    used: u64,
+    /// The checksum of the last one.
+    before: Checksum,
+}
+
+fn sum(block: &Block) -> Checksum {
+    let mut copy = *block;
+    let mut head: Head = layout::read(block, 0);
+    head.checksum = U64::ZERO;
+    layout::write(&mut copy, 0, &head);
+    Checksum::of(1, &copy)
+}
+
+impl<D: Disk> Store<D> {
+    /// Takes room for the log of a new store.
+    pub(crate) fn make_intent_log(&mut self) -> Result<()> {
+        let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(2);
+        let (first, count) = self.take(count)?;
+        let mut root = self.root()?;
+        root.intent_first = first.into();
+        root.intent_blocks = (count / 2 * 2).into();
+        self.set_root(&root)?;
+        (first + count / 2 * 2..first + count).try_for_each(|block| self.free(block))
+    }
+
+    /// The area of what comes after a checkpoint: its first block, and how many it has.
+    fn area(&self, checkpoint: u64) -> Result<(u64, u64)> {
+        let root = self.root()?;
+        let half = root.intent_blocks.get() / 2;
+        Ok((root.intent_first.get() + checkpoint % 2 * half, half))
+    }
+
+    /// Appends something, and makes it durable. False if there is no room.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
+        let last = self.epoch() - 1;
+        let (first, half) = self.area(last)?;
+        let mut tail = match self.tail {
+            Some(tail) => tail,
+            None => self.read_area(last, self.last_root()?)?.1,
+        };
+        let mut all = (bytes.len() as u64).to_le_bytes().to_vec();
+        all.extend_from_slice(&Checksum::of(2, bytes).0.to_le_bytes());
+        all.extend_from_slice(bytes);
+        if tail.used + all.len().div_ceil(ROOM) as u64 > half {
+            return Ok(false);
+        }
+        for part in all.chunks(ROOM) {
+            let mut block = ZEROS;
+            let mut head = Head {
+                magic: MAGIC,
+                before: tail.before.0.into(),
+                length: (part.len() as u32).into(),
+                reserved: U32::ZERO,
+                checksum: U64::ZERO,
+            };
+            if let Some(room) = block.get_mut(HEAD..HEAD + part.len()) {
+                room.copy_from_slice(part);
+            }
+            layout::write(&mut block, 0, &head);
+            let checksum = sum(&block);
+            head.checksum = checksum.0.into();
+            layout::write(&mut block, 0, &head);
+            let at = first + tail.used;
+            self.disk.write(at, &block).map_err(|why| Error::Disk {
+                what: "write",
+                block: at,
+                why,
+            })?;
+            tail = Tail { used: tail.used + 1, before: checksum };
+        }
+        self.disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        self.tail = Some(tail);
+        Ok(true)
+    }
+
+    /// The checksum of the root of the last checkpoint.
+    fn last_root(&self) -> Result<Checksum> {
+        Ok(Checksum(self.root()?.checksum.get()))
+    }
+
+    /// What was appended after the checkpoint before the last one, and then what was after the last one. Only of a store to which nothing
+    /// was done yet.
+    ///
+    /// # Errors
+    /// None that a store without mistakes gives.
+    pub fn intents(&self) -> Result<Vec<Vec<u8>>> {
+        let root = self.root()?;
+        let (last, before) = (root.epoch.get(), root.previous.get());
+        let mut found = Vec::new();
+        if before > 0 {
+            found = self.read_area(before, Checksum(root.previous_checksum.get()))?.0;
+        }
+        found.extend(self.read_area(last, self.last_root()?)?.0);
+        Ok(found)
+    }
+
+    /// What is in the area of a checkpoint whose root has that checksum, and where it ends.
+    fn read_area(&self, checkpoint: u64, root: Checksum) -> Result<(Vec<Vec<u8>>, Tail)> {
+        let (first, half) = self.area(checkpoint)?;
+        let mut tail = Tail { used: 0, before: root };
+        let mut bytes = Vec::new();
+        let mut found = Vec::new();
+        while tail.used < half {
+            let mut block = ZEROS;
+            if self.disk.read(first + tail.used, &mut block).is_err() {
+                break;
+            }
+            let head: Head = layout::read(&block, 0);
+            let (checksum, length) = (sum(&block), head.length.get() as usize);
+            let is_next = head.magic == MAGIC
+                && head.before.get() == tail.before.0
+                && head.checksum.get() == checksum.0
+                && (1..=ROOM).contains(&length);
+            if !is_next {
+                break;
+            }
+            bytes.extend_from_slice(block.get(HEAD..HEAD + length).unwrap_or_default());
+            tail = Tail { used: tail.used + 1, before: checksum };
+            let Some(whole) = whole(&bytes) else { continue };
+            found.push(whole);
+            bytes.clear();
+        }
+        // An append that was cut off is no part of it; the next one comes behind it all the same.
+        if !bytes.is_empty() {
+            return self.without_the_last(checkpoint, root, found);
+        }
+        Ok((found, tail))
+    }
+
+    /// The end of an area whose last append is cut off: before that.
+    fn without_the_last(
+        &self,
+        checkpoint: u64,
+        root: Checksum,
+        found: Vec<Vec<u8>>,
+    ) -> Result<(Vec<Vec<u8>>, Tail)> {
+        let (first, _) = self.area(checkpoint)?;
+        let blocks = found.iter().map(|one| (one.len() + PREFIX).div_ceil(ROOM) as u64).sum();
+        let mut before = root;
+        if let Some(last) = u64::checked_sub(blocks, 1) {
+            let mut block = ZEROS;
+            let at = first + last;
+            self.disk.read(at, &mut block).map_err(|why| Error::Disk {
+                what: "read",
+                block: at,
+                why,
+            })?;
+            before = sum(&block);
+        }
+        Ok((found, Tail { used: blocks, before }))
+    }
+}
+
+/// What was appended, if all of it is there.
+fn whole(bytes: &[u8]) -> Option<Vec<u8>> {
+    let length = u64::from_le_bytes(*bytes.first_chunk()?);
+    let checksum = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+    let content = bytes.get(PREFIX..)?;
+    let is_whole = content.len() as u64 == length && Checksum::of(2, content).0 == checksum;
+    is_whole.then(|| content.to_vec())
+}
+
+const _: () = assert!(HEAD == 32);
