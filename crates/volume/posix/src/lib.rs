@@ -8,6 +8,7 @@
 //! | [`ids`] | which objects there are |
 //! | [`directory`] | how names lead to objects |
 //! | [`namespace`] | what requests do |
+//! | [`dispatch`] | what a message of the kernel asks for, and how it is answered |
 //!
 //! Nothing of a request is kept when it is done: a life of the module that ends loses nothing but requests under way, of each of which
 //! all or nothing has happened.
@@ -16,6 +17,7 @@
 
 pub mod attributes;
 pub mod directory;
+pub mod dispatch;
 mod error;
 pub mod ids;
 pub mod namespace;

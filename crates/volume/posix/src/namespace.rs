@@ -74,6 +74,11 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
         Self { view, caller, hint }
     }
 
+    /// Who makes it.
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
     /// Makes an empty namespace: the directory at the top, which belongs to the caller, and what the module keeps for itself.
     ///
     /// # Errors

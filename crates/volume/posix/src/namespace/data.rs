@@ -88,4 +88,45 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         }
         Ok(())
     }
+
+    /// Makes room for data, or zeros of them, as fallocate(2) with these flags does.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for other flags than `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE`; those of a write.
+    pub fn allocate(
+        &mut self,
+        object: ObjectId,
+        offset: u64,
+        length: u64,
+        flags: u32,
+    ) -> Result<(), B::Error> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 16;
+        let size = self.file(object)?;
+        let end = offset.checked_add(length).filter(|end| *end <= MOST_BYTES).ok_or(Errno::FBIG)?;
+        let zeroes = match flags & !KEEP_SIZE {
+            0 => false,
+            PUNCH_HOLE if flags & KEEP_SIZE != 0 => true,
+            ZERO_RANGE => true,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        if zeroes {
+            let mut at = offset;
+            while at < end.min(size) {
+                let from = (at % SIZE) as usize;
+                let to = PAGE.min(from + (end.min(size) - at) as usize);
+                let page = self.view.page_mut(object, at / SIZE)?;
+                page.get_mut(from..to).unwrap_or_default().fill(0);
+                at += (to - from) as u64;
+            }
+        }
+        if flags & KEEP_SIZE == 0 && end > size {
+            self.view.set_size(object, end)?;
+        }
+        let now = self.caller.now;
+        let metadata = self.view.change(object)?;
+        (metadata.modified, metadata.changed) = (now, now);
+        Ok(())
+    }
 }

@@ -1,0 +1,319 @@
+//! What a message of the kernel asks for, and how it is answered: the dispatch sublayer (namespace transactions IV-C).
+//!
+//! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say nothing: an open file is counted, so that
+//! it stays when its last name goes.
+
+mod answers;
+
+use crate::attributes::Time;
+use crate::error::Error;
+use crate::namespace::{Caller, Change, Namespace, Rename};
+use crate::own::ROOT;
+use crate::view::View;
+use answers::{attr_out, create_out, entry_out, message, statfs_out, times};
+use belay_cache::Publisher;
+use belay_memory::Memory;
+use belay_object::{Lower, ObjectId};
+use belay_wire::abi::{
+    CreateIn, FallocateIn, InitIn, InitOut, LinkIn, MkdirIn, MknodIn, OpenOut, RENAME_EXCHANGE,
+    RENAME_NOREPLACE, ReadIn, Rename2In, RenameIn, SetattrIn, WriteIn, WriteOut, init_flags,
+};
+use belay_wire::{Opcode, Request, push_dirent, push_direntplus};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// What is to be done with a message.
+#[derive(Debug)]
+pub enum Outcome {
+    /// This is the answer.
+    Reply(Vec<u8>),
+    /// There is no answer to it.
+    Nothing,
+    /// It is to be handled again when there is room in the cache: after a checkpoint.
+    Full,
+    /// This is the answer when these objects, and all names, are durable.
+    Sync(Vec<ObjectId>, Vec<u8>),
+}
+
+/// The namespace module of a volume.
+#[derive(Debug)]
+pub struct Module<M: Memory, B: Lower> {
+    publisher: Publisher<M>,
+    below: B,
+    hint: u64,
+    /// How often each object is open.
+    opens: BTreeMap<ObjectId, u64>,
+}
+
+type Answer<E> = crate::Result<Vec<u8>, E>;
+
+/// The longest read or write.
+const MOST: u32 = 1 << 20;
+
+/// A message is shorter than what it is about.
+const SHORT: Errno = Errno::INVAL;
+
+impl<M: Memory, B: Lower> Module<M, B> {
+    /// One that has just begun.
+    pub fn new(publisher: Publisher<M>, below: B) -> Self {
+        Self { publisher, below, hint: 0, opens: BTreeMap::new() }
+    }
+
+    /// The layer below.
+    pub fn below(&mut self) -> &mut B {
+        &mut self.below
+    }
+
+    /// Makes an empty namespace.
+    ///
+    /// # Errors
+    /// Those of the cache.
+    pub fn format(&mut self, caller: Caller) -> crate::Result<(), B::Error> {
+        let mut view = View::new(&mut self.publisher, &mut self.below);
+        Namespace::new(&mut view, caller, &mut self.hint).format()?;
+        view.commit(0, b"")
+    }
+
+    /// Removes what was in use without a name when the module ended for good. Nobody can use it any more.
+    ///
+    /// # Errors
+    /// Those of the cache.
+    pub fn remove_orphans(&mut self) -> crate::Result<(), B::Error> {
+        loop {
+            let mut view = View::new(&mut self.publisher, &mut self.below);
+            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+            let orphans = namespace.orphans(1)?;
+            let Some(orphan) = orphans.first() else { return Ok(()) };
+            namespace.release(*orphan)?;
+            view.commit(0, b"")?;
+        }
+    }
+
+    /// Handles a message. A request that was published by an earlier life is answered without it.
+    pub fn handle(&mut self, bytes: &[u8], now: Time) -> Outcome {
+        let Ok(request) = Request::parse(bytes) else { return Outcome::Nothing };
+        let unique = request.header.unique;
+        let opcode = request.opcode();
+        if [Opcode::FORGET, Opcode::BATCH_FORGET, Opcode::INTERRUPT, Opcode::DESTROY]
+            .contains(&opcode)
+        {
+            return Outcome::Nothing;
+        }
+        if opcode == Opcode::INIT {
+            return Outcome::Reply(init(&request));
+        }
+        let caller = Caller { uid: request.header.uid, gid: request.header.gid, now };
+        let answered = self.answer(&request, caller);
+        match answered {
+            Ok(body) if [Opcode::FSYNC, Opcode::FSYNCDIR].contains(&opcode) => {
+                let object = ObjectId(request.header.nodeid);
+                Outcome::Sync(vec![object], message(unique, 0, &body))
+            }
+            Ok(body) => {
+                self.count(opcode, &request, &body);
+                Outcome::Reply(message(unique, 0, &body))
+            }
+            Err(Error::Cache(belay_cache::Error::Full)) => Outcome::Full,
+            Err(Error::Errno(errno)) => Outcome::Reply(message(unique, errno.raw_os_error(), &[])),
+            Err(_) => Outcome::Reply(message(unique, Errno::IO.raw_os_error(), &[])),
+        }
+    }
+
+    /// Counts what is open.
+    fn count(&mut self, opcode: Opcode, request: &Request<'_>, body: &[u8]) {
+        let object = match opcode {
+            Opcode::OPEN | Opcode::OPENDIR => ObjectId(request.header.nodeid),
+            // The number of the new file is the first thing in the answer.
+            Opcode::CREATE => ObjectId(body.first_chunk().map_or(0, |id| u64::from_ne_bytes(*id))),
+            _ => return,
+        };
+        *self.opens.entry(object).or_default() += 1;
+    }
+
+    fn answer(&mut self, request: &Request<'_>, caller: Caller) -> Answer<B::Error> {
+        let node = ObjectId(request.header.nodeid);
+        if [Opcode::RELEASE, Opcode::RELEASEDIR].contains(&request.opcode()) {
+            return self.release(node, request.header.unique);
+        }
+        let opens = &self.opens;
+        let in_use = |object: ObjectId| opens.contains_key(&object);
+        let mut view = View::new(&mut self.publisher, &mut self.below);
+        let mut namespace = Namespace::new(&mut view, caller, &mut self.hint);
+        let body = answer(&mut namespace, request, node, &in_use)?;
+        view.commit(request.header.unique, &body)?;
+        Ok(body)
+    }
+
+    fn release(&mut self, node: ObjectId, unique: u64) -> Answer<B::Error> {
+        let left = self.opens.get(&node).map_or(0, |opens| opens - 1);
+        if left == 0 {
+            let mut view = View::new(&mut self.publisher, &mut self.below);
+            let mut namespace = Namespace::new(&mut view, Caller::default(), &mut self.hint);
+            match namespace.release(node) {
+                Ok(()) => view.commit(unique, b"")?,
+                Err(Error::Errno(_)) => {}
+                Err(why) => return Err(why),
+            }
+            self.opens.remove(&node);
+        } else {
+            self.opens.insert(node, left);
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn init(request: &Request<'_>) -> Vec<u8> {
+    let asked = request.body_as::<InitIn>();
+    let offered = asked.map_or(0, |asked| u64::from(asked.flags));
+    let wanted = init_flags::ASYNC_READ
+        | init_flags::BIG_WRITES
+        | init_flags::DO_READDIRPLUS
+        | init_flags::READDIRPLUS_AUTO
+        | init_flags::PARALLEL_DIROPS
+        | init_flags::MAX_PAGES;
+    let mut out = InitOut::new_zeroed();
+    out.major = belay_wire::abi::KERNEL_VERSION;
+    out.minor = belay_wire::abi::KERNEL_MINOR_VERSION;
+    out.max_readahead = asked.map_or(0, |asked| asked.max_readahead);
+    out.flags = (offered & wanted) as u32;
+    out.max_write = MOST;
+    out.max_pages = (MOST / 4096) as u16;
+    out.time_gran = 1;
+    message(request.header.unique, 0, out.as_bytes())
+}
+
+/// Answers a request.
+fn answer<M: Memory, B: Lower>(
+    namespace: &mut Namespace<'_, '_, M, B>,
+    request: &Request<'_>,
+    node: ObjectId,
+    in_use: &dyn Fn(ObjectId) -> bool,
+) -> Answer<B::Error> {
+    let names = request.names();
+    let name = names.first.unwrap_or_default();
+    match request.opcode() {
+        Opcode::LOOKUP => Ok(entry_out(&namespace.lookup(node, name)?)),
+        Opcode::GETATTR => Ok(attr_out(&namespace.node(node)?)),
+        Opcode::SETATTR => {
+            let asked = request.body_as::<SetattrIn>().ok_or(SHORT)?;
+            let change = change_of(&asked, times(&asked, namespace.caller().now));
+            Ok(attr_out(&namespace.change(node, change)?))
+        }
+        Opcode::READLINK => namespace.readlink(node),
+        Opcode::SYMLINK => {
+            let target = names.second.ok_or(SHORT)?;
+            Ok(entry_out(&namespace.symlink(node, name, target)?))
+        }
+        Opcode::MKNOD => {
+            let asked = request.body_as::<MknodIn>().ok_or(SHORT)?;
+            Ok(entry_out(&namespace.make(node, name, asked.mode, asked.rdev)?))
+        }
+        Opcode::MKDIR => {
+            let asked = request.body_as::<MkdirIn>().ok_or(SHORT)?;
+            let mode = asked.mode & 0o7777 | crate::attributes::DIRECTORY;
+            Ok(entry_out(&namespace.make(node, name, mode, 0)?))
+        }
+        Opcode::CREATE => {
+            let asked = request.body_as::<CreateIn>().ok_or(SHORT)?;
+            let mode = asked.mode & 0o7777 | crate::attributes::FILE;
+            Ok(create_out(&namespace.make(node, name, mode, 0)?))
+        }
+        Opcode::UNLINK => namespace.unlink(node, name, in_use).map(|()| Vec::new()),
+        Opcode::RMDIR => namespace.rmdir(node, name, in_use).map(|()| Vec::new()),
+        Opcode::RENAME | Opcode::RENAME2 => {
+            let (to, flags) = match request.opcode() {
+                Opcode::RENAME => (request.body_as::<RenameIn>().ok_or(SHORT)?.newdir, 0),
+                _ => {
+                    let asked = request.body_as::<Rename2In>().ok_or(SHORT)?;
+                    (asked.newdir, asked.flags)
+                }
+            };
+            let how = match flags {
+                0 => Rename::Replace,
+                RENAME_NOREPLACE => Rename::NoReplace,
+                RENAME_EXCHANGE => Rename::Exchange,
+                _ => return Err(Errno::INVAL.into()),
+            };
+            let new = names.second.ok_or(SHORT)?;
+            namespace.rename((node, name), (ObjectId(to), new), how, in_use)?;
+            Ok(Vec::new())
+        }
+        Opcode::LINK => {
+            let asked = request.body_as::<LinkIn>().ok_or(SHORT)?;
+            Ok(entry_out(&namespace.link(ObjectId(asked.oldnodeid), node, name)?))
+        }
+        Opcode::OPEN | Opcode::OPENDIR => {
+            namespace.node(node)?;
+            Ok(OpenOut::new_zeroed().as_bytes().to_vec())
+        }
+        Opcode::READ => {
+            let asked = request.body_as::<ReadIn>().ok_or(SHORT)?;
+            namespace.read(node, asked.offset, asked.size.min(MOST) as usize)
+        }
+        Opcode::WRITE => {
+            let asked = request.body_as::<WriteIn>().ok_or(SHORT)?;
+            let data = request.body.get(size_of::<WriteIn>()..).unwrap_or_default();
+            let data = data.get(..asked.size as usize).ok_or(SHORT)?;
+            namespace.write(node, Some(asked.offset), data)?;
+            let out = WriteOut { size: asked.size, padding: 0 };
+            Ok(out.as_bytes().to_vec())
+        }
+        Opcode::FALLOCATE => {
+            let asked = request.body_as::<FallocateIn>().ok_or(SHORT)?;
+            namespace.allocate(node, asked.offset, asked.length, asked.mode)?;
+            Ok(Vec::new())
+        }
+        Opcode::READDIR | Opcode::READDIRPLUS => list(namespace, request, node),
+        Opcode::STATFS => Ok(statfs_out()),
+        // What was written is published already; how durable it is, is told by the caller.
+        Opcode::FLUSH | Opcode::FSYNC | Opcode::FSYNCDIR => Ok(Vec::new()),
+        _ => Err(Errno::NOSYS.into()),
+    }
+}
+
+fn change_of(asked: &SetattrIn, (accessed, modified): (Option<Time>, Option<Time>)) -> Change {
+    use belay_wire::abi::fattr;
+    let has = |flag| asked.valid & flag != 0;
+    Change {
+        mode: has(fattr::MODE).then_some(asked.mode),
+        uid: has(fattr::UID).then_some(asked.uid),
+        gid: has(fattr::GID).then_some(asked.gid),
+        size: has(fattr::SIZE).then_some(asked.size),
+        accessed,
+        modified,
+    }
+}
+
+fn list<M: Memory, B: Lower>(
+    namespace: &mut Namespace<'_, '_, M, B>,
+    request: &Request<'_>,
+    node: ObjectId,
+) -> Answer<B::Error> {
+    let asked = request.body_as::<ReadIn>().ok_or(SHORT)?;
+    let limit = asked.size.min(MOST) as usize;
+    let mut out = Vec::new();
+    // At least so many bytes take a name.
+    for entry in namespace.list(node, asked.offset, limit / 32 + 1)? {
+        let (ino, kind) = (entry.object.0, u32::from(entry.kind));
+        let dots = entry.name == b"." || entry.name == b"..";
+        let fits = match request.opcode() {
+            Opcode::READDIRPLUS => {
+                let mut known = belay_wire::EntryOut::new_zeroed();
+                // The kernel does not count these as looked up.
+                if !dots {
+                    known = answers::entry(&namespace.listed(&entry)?);
+                }
+                push_direntplus(&mut out, limit, &known, ino, entry.key, kind, &entry.name)
+            }
+            _ => push_dirent(&mut out, limit, ino, entry.key, kind, &entry.name),
+        };
+        if !fits {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// The number of the directory at the top is the kernel's as well.
+const _: () = assert!(ROOT.0 == belay_wire::ROOT_ID);
