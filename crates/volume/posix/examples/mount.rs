@@ -47,7 +47,8 @@ fn main() -> Result<()> {
     let (mut lower, is_new) = open(Path::new(image))?;
     let layout = Layout::new(CAPACITY);
     let is_kept = Path::new(memory).exists();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(memory)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(memory)?;
     file.set_len(layout.words as u64 * 8)?;
     let mapping = Arc::new(Mapping::new(file.as_fd(), layout.words * 8)?);
     let shared = Shared::new(mapping, layout);
@@ -56,7 +57,8 @@ fn main() -> Result<()> {
         shared.initialize(Lower::epoch(&lower) - 1, first);
     }
     let generation = std::process::id();
-    let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), generation, |_, _| {})?;
+    let publisher =
+        Publisher::attach::<belay_logical::Error>(shared.clone(), generation, |_, _| {})?;
     let cleaner = Cleaner::new(shared);
     let mut module = Module::new(publisher, lower);
     if is_new {
@@ -71,7 +73,13 @@ fn main() -> Result<()> {
         "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other",
         device.as_raw_fd()
     );
-    mount(Some("belay-volume"), mountpoint.as_str(), Some("fuse.belay"), MsFlags::empty(), Some(options.as_str()))?;
+    mount(
+        Some("belay-volume"),
+        mountpoint.as_str(),
+        Some("fuse.belay"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )?;
     serve(&device, &mut module, &cleaner)?;
     cleaner.checkpoint(module.below())?;
     fs::remove_file(memory)?;

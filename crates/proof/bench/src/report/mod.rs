@@ -32,7 +32,7 @@ pub fn write(input: &Path, output: &Path) -> Result<Vec<PathBuf>> {
     let runs = read_all(input)?;
     let view = View::new(&runs);
     let mut files = vec![
-        (output.join("benchmarks.md"), markdown(&view)? + &pages(input)?),
+        (output.join("benchmarks.md"), markdown(&view)?),
         (output.join("benchmarks.html"), html(&view)?),
     ];
     for (name, text) in figures::csv_files(&runs)? {
@@ -44,26 +44,6 @@ pub fn write(input: &Path, output: &Path) -> Result<Vec<PathBuf>> {
         fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
     }
     Ok(files.into_iter().map(|(path, _)| path).collect())
-}
-
-/// The pages that measurements have written themselves, with their headings.
-const PAGES: [(&str, &str); 2] = [
-    ("membrane.md", "Cost of holding daemons that buffer (Membrane's Tables 4 and 5)"),
-    ("recovery.md", "Recovery of daemons that buffer (Membrane's Table 6)"),
-];
-
-/// Those that are there, as sections.
-fn pages(input: &Path) -> Result<String> {
-    let mut text = String::new();
-    for (name, title) in PAGES {
-        let path = input.join(name);
-        if path.is_file() {
-            let page =
-                fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            text += &format!("\n## {title}\n\n{}\n", page.trim_end());
-        }
-    }
-    Ok(text)
 }
 
 /// All results files of a directory, by name.
