@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::layout;
 use crate::pointer::Checksum;
 use crate::store::Store;
+use crate::tail::Tail;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -37,15 +38,6 @@ const HEAD: usize = size_of::<Head>();
 const ROOM: usize = BLOCK - HEAD;
 /// What is before each append: its length, and its checksum.
 const PREFIX: usize = 16;
-
-/// Where the next append goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Tail {
-    /// Blocks that are written.
-    used: u64,
-    /// The checksum of the last one.
-    before: Checksum,
-}
 
 fn sum(block: &Block) -> Checksum {
     let mut copy = *block;

@@ -12,7 +12,9 @@
 //! | [`file_id`] | the number of a file |
 //! | [`inodes`] | how a file is found, made and removed |
 //! | [`files`] | what can be done with a file |
+//! | [`overwrites`] | what is to be overwritten in place |
 //! | [`resync`] | how data are written in place, and which of them a power failure has met |
+//! | [`tail`] | where the intent log ends |
 //! | [`intent`] | what is to be done again after a power failure |
 //! | [`checkpoint`] | how a checkpoint is taken |
 //! | [`check`] | whether all of it is as it should be |
@@ -36,11 +38,13 @@ mod inodes;
 mod intent;
 pub mod layout;
 mod nodes;
+mod overwrites;
 mod pointer;
 mod resync;
 pub mod root;
 mod space;
 mod store;
+mod tail;
 mod tree;
 
 pub use error::{Error, Result};

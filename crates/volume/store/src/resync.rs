@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::file_id::FileId;
 use crate::geometry::DataMode;
 use crate::layout::{self, Kind};
+use crate::overwrites::Overwrite;
 use crate::pointer::Checksum;
 use crate::store::Store;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
@@ -51,56 +52,6 @@ const MAGIC: [u8; 8] = *b"belayRSY";
 const HEAD: usize = size_of::<Head>();
 const RECORDS: usize = (BLOCK - HEAD) / size_of::<Record>();
 
-/// An overwrite that is in memory.
-#[derive(Clone, Debug)]
-struct Overwrite {
-    file: FileId,
-    number: u64,
-    checksum: Checksum,
-    content: Box<Block>,
-}
-
-/// What is known of overwrites since the last checkpoint.
-#[derive(Debug, Default)]
-pub struct Resync {
-    /// By the block of the disk.
-    pending: BTreeMap<u64, Overwrite>,
-    /// Blocks of the log that are written.
-    used: u64,
-    /// Blocks that were overwritten since the checkpoint that the store was opened at, before it was.
-    found: Vec<(FileId, u64)>,
-}
-
-impl Resync {
-    /// What a block is to be, if it is not that yet.
-    pub fn pending(&self, block: u64) -> Option<&Block> {
-        self.pending.get(&block).map(|overwrite| &*overwrite.content)
-    }
-
-    /// A block is to be overwritten.
-    pub fn add(
-        &mut self,
-        block: u64,
-        file: FileId,
-        number: u64,
-        checksum: Checksum,
-        content: &Block,
-    ) {
-        let content = Box::new(*content);
-        self.pending.insert(block, Overwrite { file, number, checksum, content });
-    }
-
-    /// A block is nobody's any more.
-    pub fn forget(&mut self, block: u64) {
-        self.pending.remove(&block);
-    }
-
-    /// A checkpoint was taken: the log is empty.
-    pub fn checkpointed(&mut self) {
-        self.used = 0;
-    }
-}
-
 fn sum(block: &Block) -> Checksum {
     let mut head: Head = layout::read(block, 0);
     head.checksum = U64::ZERO;
@@ -128,20 +79,20 @@ impl<D: Disk> Store<D> {
         if self.geometry.parameters.data == DataMode::OutOfPlace {
             return Ok(false);
         }
-        let more = usize::from(!self.resync.pending.contains_key(&block));
-        let needed = (self.resync.pending.len() + more).div_ceil(RECORDS) as u64;
+        let more = usize::from(!self.resync.overwrites.contains_key(&block));
+        let needed = (self.resync.overwrites.len() + more).div_ceil(RECORDS) as u64;
         Ok(self.resync.used + needed <= self.root()?.log_blocks.get())
     }
 
     /// Overwrites blocks, if many are to be.
     pub(crate) fn overwrite_if_many(&mut self) -> Result<()> {
-        if self.resync.pending.len() < MOST { Ok(()) } else { self.overwrite() }
+        if self.resync.overwrites.len() < MOST { Ok(()) } else { self.overwrite() }
     }
 
     /// Overwrites what is to be: first their checksums go to the log.
     pub(crate) fn overwrite(&mut self) -> Result<()> {
         let pending: Vec<(u64, Overwrite)> =
-            std::mem::take(&mut self.resync.pending).into_iter().collect();
+            std::mem::take(&mut self.resync.overwrites).into_iter().collect();
         if pending.is_empty() {
             return Ok(());
         }

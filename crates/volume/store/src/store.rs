@@ -2,12 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
-use crate::intent::Tail;
 use crate::layout::{self, Made, Root};
 use crate::nodes::{Nodes, ROOT};
-use crate::resync::Resync;
+use crate::overwrites::Resync;
 use crate::root::{self, Checkpoint, Identity};
 use crate::space::Space;
+use crate::tail::Tail;
 use belay_disk::{Block, Disk, ZEROS};
 
 /// Metadata blocks that are kept in memory: 64 MiB.
