@@ -179,6 +179,19 @@ impl Stack {
         done
     }
 
+    /// Works for a while without coming to an end: what was published stays in the memory.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn run_some(&mut self, count: usize) -> Result<(), String> {
+        let disks = std::mem::take(&mut self.disks);
+        let begun = self.begin(&disks);
+        let done = begun
+            .and_then(|mut lives| (0..count).try_for_each(|_| self.transact(&disks, &mut lives)));
+        self.disks = disks;
+        done
+    }
+
     fn run_on(&mut self, disks: &[SimDisk], count: usize) -> Result<(), String> {
         let mut lives = self.begin(disks)?;
         for _ in 0..count {
@@ -206,6 +219,39 @@ impl Stack {
             true => self.check(disks),
             false => Err(format!("{} of {all} frames are free", shared.free_frames())),
         }
+    }
+
+    /// A process gone mad flips so many bits of the memory; the others go on with what they find. Whatever they say of it, none of them may
+    /// panic, nor work for ever.
+    ///
+    /// # Errors
+    /// If the volume cannot be opened, whose disks nobody has touched.
+    pub fn scribble(&mut self, flips: usize) -> Result<(), String> {
+        let disks = std::mem::take(&mut self.disks);
+        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        for _ in 0..flips {
+            // Most of the memory is pages: what is before them is met as often.
+            let most = [8, self.layout.frames, self.layout.words][self.random.random_range(0..3)];
+            let (at, bit) = (self.random.random_range(0..most), self.random.random_range(0..64));
+            self.memory.flip(at, bit);
+        }
+        let shared = || Shared::new(self.memory.another(), self.layout);
+        let attached = Publisher::attach::<belay_logical::Error>(shared(), 1 << 20, |_, _| {});
+        if let Ok(mut module) = attached {
+            for object in (0..OBJECTS).map(ObjectId) {
+                let _ = module.attributes(&mut lower, object);
+                let _ = module.read(&mut lower, object, 0, &mut [0; PAGE]);
+            }
+            let mut draft = module.draft();
+            let _ = module.write::<belay_logical::Error>(&mut draft, ObjectId(1), 0, &[[1; PAGE]]);
+            let _ = module.commit::<belay_logical::Error>(draft, 1, b"");
+        }
+        let cleaner = Cleaner::new(shared());
+        let _ = cleaner.sync(&mut lower, &[ObjectId(1)]);
+        let _ = cleaner.checkpoint(&mut lower);
+        drop(lower);
+        self.disks = disks;
+        Ok(())
     }
 
     fn check(&self, disks: &[SimDisk]) -> Result<(), String> {

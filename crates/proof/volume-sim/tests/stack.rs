@@ -51,3 +51,14 @@ fn nothing_is_lost_whoever_dies() {
         assert!(sum(|one| one.lower_deaths) > 50 && sum(|one| one.power_failures) > 20);
     }
 }
+
+#[test]
+fn a_memory_that_is_scribbled_over_brings_nobody_down() {
+    for seed in 0..300 {
+        let capacity = Capacity { frames: 200, slots: 60 };
+        let mut stack = Stack::new(seed, 1, capacity).unwrap();
+        stack.run_some(40).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let flips = 1 + seed as usize % 40;
+        stack.scribble(flips).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}

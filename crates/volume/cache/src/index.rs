@@ -139,7 +139,7 @@ impl Index {
         end: u64,
         mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(), Undecodable> {
-        while self.next < end {
+        while self.next < end.min(shared.end()) {
             // Whoever is slower than the checkpoints skips what they have.
             let durable = shared.durable();
             if self.next < durable {

@@ -46,9 +46,17 @@ impl<M: Memory> Shared<M> {
         self.memory.load(LOGGED).max(self.durable())
     }
 
+    /// The number behind the last one that there can be.
+    pub(crate) fn end(&self) -> u64 {
+        self.durable().saturating_add(u64::from(self.layout.capacity.slots))
+    }
+
     pub(crate) fn set_logged(&self, number: u64) {
         self.memory.store(LOGGED, number);
     }
+
+    /// No number comes near this: what says so is wrong.
+    const MOST: u64 = 1 << 62;
 
     fn free_slot(&self, number: u64) {
         let (at, round) = self.slot_of(number);
@@ -68,8 +76,9 @@ impl<M: Memory> Shared<M> {
 
     /// Publishes the record that begins in `frame`, as transaction `from` or a later one; gives its number. `None` if there is no free slot.
     pub(crate) fn publish(&self, from: u64, frame: u32) -> Option<u64> {
+        let slots = u64::from(self.layout.capacity.slots);
         let mut number = from;
-        loop {
+        while number < from.saturating_add(slots) {
             match self.slot(number) {
                 Slot::Other => return None,
                 Slot::Published(_) => number += 1,
@@ -83,11 +92,15 @@ impl<M: Memory> Shared<M> {
                 }
             }
         }
+        None
     }
 
-    /// Up to which transaction frames and slots were given back.
+    /// Up to which transaction frames and slots were given back. What is durable is so many more at the most as there are slots: if not,
+    /// somebody else has written here, and nothing of it is looked at.
     pub(crate) fn trimmed(&self) -> u64 {
-        self.memory.load(TRIMMED)
+        let (trimmed, durable) = (self.memory.load(TRIMMED), self.durable());
+        let slots = u64::from(self.layout.capacity.slots);
+        trimmed.clamp(durable.saturating_sub(slots), durable)
     }
 
     /// The frames of a transaction's pages were given back: its record is needed no more.
@@ -102,11 +115,11 @@ impl<M: Memory> Shared<M> {
 
     /// How many transactions are in a checkpoint of the stores.
     pub fn durable(&self) -> u64 {
-        self.memory.load(DURABLE)
+        self.memory.load(DURABLE).min(Self::MOST)
     }
 
     pub(crate) fn durable_epoch(&self) -> u64 {
-        self.memory.load(DURABLE_EPOCH)
+        self.memory.load(DURABLE_EPOCH).min(Self::MOST)
     }
 
     /// Up to which transaction the checkpoint reaches that is being taken; `None` if none is.
