@@ -20,5 +20,14 @@ pub mod posix;
 pub mod stack;
 pub mod store;
 
+/// The seeds of a test: as many as usual, `BELAY_SOAK` times as many, or `BELAY_SEED` alone.
+pub fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("BELAY_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..usual * number("BELAY_SOAK").unwrap_or(1),
+    }
+}
+
 /// Random numbers, the same for the same seed.
 pub type Random = rand_chacha::ChaCha8Rng;

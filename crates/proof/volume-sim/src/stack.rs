@@ -228,7 +228,7 @@ impl Stack {
     /// If the volume cannot be opened, whose disks nobody has touched.
     pub fn scribble(&mut self, flips: usize) -> Result<(), String> {
         let disks = std::mem::take(&mut self.disks);
-        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let mut lower = open(&disks)?;
         for _ in 0..flips {
             // Most of the memory is pages: what is before them is met as often.
             let most = [8, self.layout.frames, self.layout.words][self.random.random_range(0..3)];
@@ -255,7 +255,7 @@ impl Stack {
     }
 
     fn check(&self, disks: &[SimDisk]) -> Result<(), String> {
-        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let mut lower = open(disks)?;
         for store in lower.stores() {
             let report = store.check().map_err(|why| why.to_string())?;
             if !report.findings.is_empty() {
@@ -268,7 +268,7 @@ impl Stack {
     /// All processes begin, at whatever there is.
     fn begin<'d>(&mut self, disks: &'d [SimDisk]) -> Result<Lives<'d>, String> {
         self.power.end_at(None);
-        let lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let lower = open(disks)?;
         let module = self.begin_module(None)?;
         Ok(Lives { module, cache: self.begin_cache(), lower })
     }
@@ -312,7 +312,7 @@ impl Stack {
         }
         self.power.end_at(None);
         self.memory.clear();
-        let mut lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+        let mut lower = open(disks)?;
         let epoch = lower.epoch() - 1;
         let model = self.checkpoints.get(&epoch).cloned();
         let model = model.ok_or_else(|| format!("checkpoint {epoch} was never taken"))?;
@@ -325,7 +325,7 @@ impl Stack {
                 disk.power_failure(&mut self.random);
             }
             self.power.end_at(None);
-            lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            lower = open(disks)?;
             replayed = replay(&mut lower);
         }
         self.power.end_at(None);
@@ -495,8 +495,7 @@ impl Stack {
             self.outcome.at_the_end += u64::from(lives.lower.epoch() > epoch);
             // Whoever is in the middle of a change below has no other choice than its last checkpoint.
             if self.random.random() {
-                lives.lower =
-                    Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+                lives.lower = open(disks)?;
             }
             self.forget_unsealed();
             lives.cache = self.begin_cache();
@@ -506,7 +505,7 @@ impl Stack {
         if self.power.is_off() {
             self.outcome.lower_deaths += 1;
             self.power.end_at(None);
-            lives.lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            lives.lower = open(disks)?;
             self.outcome.at_the_end += u64::from(lives.lower.epoch() > epoch);
             return Ok(());
         }
@@ -543,7 +542,7 @@ impl Stack {
         if self.power.is_off() {
             // The layers below have died, and nothing was promised.
             self.power.end_at(None);
-            lives.lower = Logical::open(disks.iter().collect()).map_err(|why| why.to_string())?;
+            lives.lower = open(disks)?;
             return Ok(());
         }
         self.power.end_at(None);
@@ -670,6 +669,11 @@ fn without_zero_pages(known: &Known) -> Known {
 
 fn without_zeros(model: &Model) -> Model {
     model.iter().map(|(object, known)| (*object, without_zero_pages(known))).collect()
+}
+
+/// The layers below, begun anew.
+fn open(disks: &[SimDisk]) -> Result<Lower<'_>, String> {
+    Logical::open(disks.iter().collect()).map_err(|why| why.to_string())
 }
 
 /// What a request is answered with.

@@ -1,15 +1,12 @@
 //! The logical layer in the simulation: several stores, which agree on a checkpoint whenever their machine or their process ends.
 
-use belay_volume_sim::Random;
 use belay_volume_sim::logical::Volume;
+use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
 
 #[test]
 fn stores_agree_on_a_checkpoint_wherever_they_end() {
-    let seeds = match std::env::var("BELAY_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1_u64,
-        None => 0..200,
-    };
+    let seeds = seeds(200);
     let (mut operations, mut rolled_back) = (0, 0);
     for seed in seeds.clone() {
         let or_fail = |done: Result<(), String>| {

@@ -1,7 +1,7 @@
 //! The namespace module compared with a plain directory.
 
-use belay_volume_sim::Random;
 use belay_volume_sim::posix::{Compared, random_act};
+use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
 
 /// What is done in a run.
@@ -9,11 +9,7 @@ const ACTS: usize = 1500;
 
 #[test]
 fn a_namespace_is_as_a_plain_directory() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("BELAY_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..12 * number("BELAY_SOAK").unwrap_or(1),
-    };
+    let seeds = seeds(12);
     let (mut deaths, mut done) = (0, 0);
     for seed in seeds.clone() {
         let or_fail = |act: usize, done: Result<(), String>| {

@@ -2,17 +2,13 @@
 //! happens twice.
 
 use belay_cache::Capacity;
-use belay_volume_sim::Random;
 use belay_volume_sim::stack::Stack;
+use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
 
 #[test]
 fn nothing_is_lost_whoever_dies() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("BELAY_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..100 * number("BELAY_SOAK").unwrap_or(1),
-    };
+    let seeds = seeds(100);
     let mut all = Vec::new();
     for seed in seeds.clone() {
         let mut random = Random::seed_from_u64(seed);

@@ -2,9 +2,9 @@
 
 use belay_disk::{BLOCK, ZEROS};
 use belay_store::{DataMode, Error, Parameters, Store};
-use belay_volume_sim::Random;
 use belay_volume_sim::disk::FAULTS;
 use belay_volume_sim::store::{Act, Simulation, random_act};
+use belay_volume_sim::{Random, seeds};
 use rand::{Rng, SeedableRng};
 
 const SMALL: u64 = 2048;
@@ -14,15 +14,6 @@ fn parameters(random: &mut Random) -> Parameters {
     let group_blocks = [256, 512, 1024][random.random_range(0..3)];
     let data = [DataMode::OutOfPlace, DataMode::InPlace][random.random_range(0..2)];
     Parameters { twin_offset, group_blocks, data, ..Parameters::default() }
-}
-
-/// How many seeds: `BELAY_SOAK` times as many.
-fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let one = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match one("BELAY_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..usual * one("BELAY_SOAK").unwrap_or(1),
-    }
 }
 
 fn or_fail<T>(seed: u64, test: &str, done: Result<T, String>) -> T {

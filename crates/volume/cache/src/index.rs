@@ -117,11 +117,9 @@ impl Index {
 
     /// The frames of the transactions in here.
     pub fn frames(&self) -> BTreeSet<u32> {
-        let each = |used: &Used| {
-            let pages: Vec<u32> = used.pages.iter().map(|page| page.frame).collect();
-            used.own.iter().copied().chain(pages).collect::<Vec<u32>>()
-        };
-        self.frames.values().flat_map(each).collect()
+        let own = self.frames.values().flat_map(|used| &used.own).copied();
+        let pages = self.frames.values().flat_map(|used| &used.pages).map(|page| page.frame);
+        own.chain(pages).collect()
     }
 
     /// The frames of one of the transactions in here.

@@ -27,6 +27,13 @@ pub struct Draft {
     frames: Vec<u32>,
 }
 
+impl Draft {
+    /// Whether nothing is to happen.
+    pub fn is_empty(&self) -> bool {
+        self.transaction.is_empty()
+    }
+}
+
 /// Why there is no way on in the memory itself.
 fn damaged<L>(why: &Undecodable) -> Error<L> {
     Error::Damaged(why.why())

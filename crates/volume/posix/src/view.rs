@@ -27,6 +27,21 @@ struct Seen {
     written: BTreeSet<u64>,
 }
 
+impl Seen {
+    fn new(made: Option<Class>, size: u64, metadata: Metadata) -> Self {
+        Self {
+            made,
+            size,
+            old_size: size,
+            metadata,
+            is_changed: false,
+            cut: None,
+            pages: BTreeMap::new(),
+            written: BTreeSet::new(),
+        }
+    }
+}
+
 /// What a request sees and changes.
 #[derive(Debug)]
 pub struct View<'v, M: Memory, B: Lower> {
@@ -48,17 +63,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
             let metadata = Metadata::from_bytes(&found.attributes);
             let metadata =
                 metadata.ok_or(Error::Damaged("a file has attributes of another kind"))?;
-            let seen = Seen {
-                made: None,
-                size: found.size,
-                old_size: found.size,
-                metadata,
-                is_changed: false,
-                cut: None,
-                pages: BTreeMap::new(),
-                written: BTreeSet::new(),
-            };
-            self.objects.insert(object, Some(seen));
+            self.objects.insert(object, Some(Seen::new(None, found.size, metadata)));
         }
         self.objects.get_mut(&object).and_then(Option::as_mut).ok_or(Errno::STALE.into())
     }
@@ -156,17 +161,7 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
 
     /// Makes an object.
     pub fn make(&mut self, object: ObjectId, class: Class, metadata: Metadata) {
-        let seen = Seen {
-            made: Some(class),
-            size: 0,
-            old_size: 0,
-            metadata,
-            is_changed: false,
-            cut: None,
-            pages: BTreeMap::new(),
-            written: BTreeSet::new(),
-        };
-        self.objects.insert(object, Some(seen));
+        self.objects.insert(object, Some(Seen::new(Some(class), 0, metadata)));
     }
 
     /// Removes an object.
@@ -180,25 +175,20 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
     /// Those of the cache, above all that it is full: nothing is changed then.
     pub fn commit(self, unique: u64, reply: &[u8]) -> Result<(), B::Error> {
         let mut draft = self.publisher.draft();
-        let mut any = false;
         for (object, seen) in &self.objects {
             let object = *object;
             let Some(seen) = seen else {
-                any = true;
                 self.publisher.add(&mut draft, &Operation::Delete { object });
                 continue;
             };
             if let Some(class) = seen.made {
-                any = true;
                 self.publisher.create(&mut draft, object, class, &seen.metadata.to_bytes());
             } else if seen.is_changed {
-                any = true;
                 let attributes = seen.metadata.to_bytes();
                 let set = Operation::SetAttributes { object, attributes: &attributes };
                 self.publisher.add(&mut draft, &set);
             }
             if let Some(size) = seen.cut.filter(|_| seen.made.is_none()) {
-                any = true;
                 self.publisher.add(&mut draft, &Operation::SetSize { object, size });
             }
             let mut run: Vec<Page> = Vec::new();
@@ -212,16 +202,14 @@ impl<'v, M: Memory, B: Lower> View<'v, M, B> {
                 }
                 run.push(**content);
             }
-            any |= !seen.written.is_empty();
             write(self.publisher, &mut draft, object, first, &run)?;
             if seen.size != seen.cut.filter(|_| seen.made.is_none()).unwrap_or(seen.old_size) {
-                any = true;
                 self.publisher.add(&mut draft, &Operation::SetSize { object, size: seen.size });
             }
         }
-        match any {
-            true => self.publisher.commit(draft, unique, reply).map(|_| ()).map_err(Error::Cache),
-            false => Ok(()),
+        match draft.is_empty() {
+            true => Ok(()),
+            false => self.publisher.commit(draft, unique, reply).map(|_| ()).map_err(Error::Cache),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Whether a store is as it should be: everything is read, and counted anew.
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::file_id::FileId;
-use crate::layout::{self, Group, INODES, Inode, InodeFlags, Kind, Root};
+use crate::layout::{self, Group, InodeFlags, Kind, Root};
 use crate::nodes::ROOT;
 use crate::pointer::{Checksum, Pointer};
 use crate::store::Store;
 use crate::tree::{Place, Tree, leaves_of};
-use belay_disk::{Disk, ZEROS};
+use belay_disk::Disk;
 use std::collections::BTreeSet;
 
 /// What was found to be wrong.
@@ -58,10 +59,11 @@ impl<D: Disk> Store<D> {
     pub fn check(&mut self) -> Result<Report> {
         let mut checker = Checker { store: self, report: Report::default(), used: BTreeSet::new() };
         let root = checker.store.root()?;
-        let first = root.log_first.get();
-        checker.used.extend(first..first + root.log_blocks.get());
-        let first = root.intent_first.get();
-        checker.used.extend(first..first + root.intent_blocks.get());
+        for (first, count) in
+            [(root.log_first, root.log_blocks), (root.intent_first, root.intent_blocks)]
+        {
+            checker.used.extend(first.get()..first.get() + count.get());
+        }
         checker.inodes()?;
         checker.space()?;
         Ok(checker.report)
@@ -85,7 +87,7 @@ impl<D: Disk> Checker<'_, D> {
         let tree = self.store.inode_tree()?;
         let mut count = 0;
         self.walk(None, tree, 0, &mut count)?;
-        let root = self.store.root()?;
+        let root = *self.store.root()?;
         let mut free = BTreeSet::new();
         for number in 0..root.inodes.get() {
             let found = self.store.inode_at(number);
@@ -176,10 +178,8 @@ impl<D: Disk> Checker<'_, D> {
     }
 
     fn data(&mut self, file: Option<FileId>, pointer: Pointer, number: u64) -> Result<()> {
-        let mut block = ZEROS;
         let at = pointer.block();
-        let failed = |why| Error::Disk { what: "read", block: at, why };
-        self.store.disk.read(at, &mut block).map_err(failed)?;
+        let block = blocks::read(&self.store.disk, at)?;
         if Checksum::of(self.store.seed, &block) != pointer.checksum() {
             let what = format!(
                 "block {number} of it (block {at} of the disk) does not match its checksum"
@@ -240,8 +240,6 @@ impl<D: Disk> Checker<'_, D> {
         let slot = layout::slot(group % fanout);
         let block = self.store.nodes.child(&self.store.disk, index, slot, Kind::Group);
         let Some(Some(block)) = self.note(None, block)? else { return Ok(None) };
-        Ok(Some(layout::read::<Group>(self.store.nodes.bytes(block)?, 0).free.get()))
+        Ok(Some(self.store.nodes.record::<Group>(block, 0)?.free.get()))
     }
 }
-
-const _: () = assert!(INODES as usize * size_of::<Inode>() == belay_disk::BLOCK);

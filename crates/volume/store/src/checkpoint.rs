@@ -1,7 +1,8 @@
 //! How a checkpoint is taken (Loris IV-A): all that was changed is written, to places that do not belong to the last checkpoint; when that
 //! is durable the root is written, and when that is durable the checkpoint is there.
 
-use crate::error::{Error, Result};
+use crate::blocks;
+use crate::error::Result;
 use crate::store::Store;
 use belay_disk::Disk;
 
@@ -13,12 +14,12 @@ impl<D: Disk> Store<D> {
     pub fn checkpoint(&mut self) -> Result<u64> {
         self.whole(|this| {
             // Whatever fails here leaves blocks half written.
-            this.set_root(&this.root()?)?;
+            this.root_mut()?;
             this.overwrite()?;
             this.nodes.write(&this.disk)?;
-            this.flush()?;
+            blocks::flush(&this.disk)?;
             this.write_root()?;
-            this.flush()?;
+            blocks::flush(&this.disk)?;
             let epoch = this.nodes.epoch();
             this.nodes.begin(epoch + 1);
             this.space.checkpointed();
@@ -26,9 +27,5 @@ impl<D: Disk> Store<D> {
             this.tail = None;
             Ok(epoch)
         })
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })
     }
 }

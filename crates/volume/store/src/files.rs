@@ -1,12 +1,13 @@
 //! What can be done with a file: the operations of Loris (II), on physical files.
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::file_id::FileId;
 use crate::inodes::{At, Class};
-use crate::layout::{self, ATTRIBUTES, Inode, InodeFlags, Kind};
+use crate::layout::{ATTRIBUTES, Inode, InodeFlags, Kind};
 use crate::pointer::{Checksum, Pointer};
 use crate::store::Store;
-use crate::tree::{Counted, Tree};
+use crate::tree::Tree;
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 use zerocopy::FromZeros;
 
@@ -35,14 +36,14 @@ impl<D: Disk> Store<D> {
     pub fn create(&mut self, owner: u64, class: Class, attributes: &[u8]) -> Result<FileId> {
         self.whole(|this| {
             let (file, at) = this.new_inode()?;
+            let mut flags = InodeFlags::USED;
+            flags.set(InodeFlags::PROTECTED, class == Class::Protected);
             let mut inode = Inode::new_zeroed();
-            let protected =
-                if class == Class::Protected { InodeFlags::PROTECTED } else { InodeFlags::empty() };
-            inode.flags = (InodeFlags::USED | protected).bits().into();
+            inode.flags = flags.bits().into();
             inode.generation = file.generation().into();
             inode.owner = owner.into();
             put_attributes(&mut inode, attributes)?;
-            this.set_inode(at, &inode)?;
+            *this.inode_mut(at)? = inode;
             Ok(file)
         })
     }
@@ -55,7 +56,7 @@ impl<D: Disk> Store<D> {
         self.whole(|this| {
             let (at, inode) = this.inode(file)?;
             let tree = tree_of(at, &inode);
-            this.cut(tree, 0, u64::MAX, &mut Counted::default())?;
+            this.cut(tree, 0, u64::MAX, &mut 0)?;
             this.free_inode(file, at)
         })
     }
@@ -84,7 +85,8 @@ impl<D: Disk> Store<D> {
         self.whole(|this| {
             let (at, mut inode) = this.inode(file)?;
             put_attributes(&mut inode, attributes)?;
-            this.set_inode(at, &inode)
+            *this.inode_mut(at)? = inode;
+            Ok(())
         })
     }
 
@@ -121,15 +123,12 @@ impl<D: Disk> Store<D> {
             out.copy_from_slice(content);
             return Ok(());
         }
-        let failed = |why| Error::Disk { what: "read", block, why };
-        self.disk.read(block, out).map_err(failed)?;
-        match Checksum::of(self.seed, out) == pointer.checksum() {
-            true => Ok(()),
-            false => {
-                out.fill(0);
-                Err(Error::Corrupt { what: "data", block })
-            }
+        let content = blocks::read(&self.disk, block)?;
+        if Checksum::of(self.seed, &content) != pointer.checksum() {
+            return Err(Error::Corrupt { what: "data", block });
         }
+        *out = content;
+        Ok(())
     }
 
     /// Writes whole blocks of a file from block `first` of it on. Its length does not change ([`Store::set_size`]).
@@ -138,18 +137,17 @@ impl<D: Disk> Store<D> {
     /// [`Error::NoFile`]; [`Error::NoSpace`], where the blocks before the one without room are written; those of the disk.
     pub fn write(&mut self, file: FileId, first: u64, data: &[u8]) -> Result<()> {
         self.whole(|this| {
-            let (at, mut inode) = this.inode(file)?;
+            let (at, inode) = this.inode(file)?;
             let mut tree = tree_of(at, &inode);
-            let mut count = Counted::default();
+            let mut count = 0;
             let done = match tree.leaves {
                 Kind::Data => this.write_twins(&mut tree, first, data, &mut count),
                 _ => this.write_singles(file, &mut tree, first, data, &mut count),
             };
-            inode.depth = tree.depth.into();
-            inode.blocks = (inode.blocks.get() + count.blocks).into();
+            let inode = this.inode_mut(at)?;
+            inode.blocks = (inode.blocks.get() + count).into();
             // Where there was no room for the first block, there is no tree.
-            this.cut_done(at, &mut inode, Counted::default())?;
-            this.set_inode(at, &inode)?;
+            inode.depth = if inode.tree.is_null() { 0 } else { tree.depth }.into();
             done
         })?;
         self.nodes.shrink(&self.disk)
@@ -160,7 +158,7 @@ impl<D: Disk> Store<D> {
         tree: &mut Tree,
         first: u64,
         data: &[u8],
-        count: &mut Counted,
+        count: &mut u64,
     ) -> Result<()> {
         let (blocks, _) = data.as_chunks::<BLOCK>();
         for (number, block) in (first..).zip(blocks) {
@@ -169,7 +167,7 @@ impl<D: Disk> Store<D> {
                 Some(child) => child,
                 None => {
                     let left = self.take_twins()?;
-                    count.blocks += 1;
+                    *count += 1;
                     self.nodes.make(key, slot, Kind::Data, left)?
                 }
             };
@@ -184,7 +182,7 @@ impl<D: Disk> Store<D> {
         tree: &mut Tree,
         first: u64,
         data: &[u8],
-        count: &mut Counted,
+        count: &mut u64,
     ) -> Result<()> {
         let (blocks, _) = data.as_chunks::<BLOCK>();
         // What was taken, and is not used yet.
@@ -219,7 +217,8 @@ impl<D: Disk> Store<D> {
                 while places.get(to) == Some(&Some(start + (to - from) as u64)) {
                     to += 1;
                 }
-                self.write_run(*start, blocks.get(from..to).unwrap_or_default())?;
+                let run = blocks.get(from..to).unwrap_or_default();
+                blocks::write(&self.disk, *start, run.as_flattened())?;
             }
             from = to;
         }
@@ -237,7 +236,7 @@ impl<D: Disk> Store<D> {
         content: &Block,
         rest: u64,
         taken: &mut (u64, u64),
-        count: &mut Counted,
+        count: &mut u64,
     ) -> Result<Option<u64>> {
         let (key, slot) = self.make_place(tree, number, count)?;
         let old = self.nodes.pointer(key, slot)?;
@@ -258,17 +257,12 @@ impl<D: Disk> Store<D> {
         let target = taken.0;
         *taken = (taken.0 + 1, taken.1 - 1);
         if old.is_null() {
-            count.blocks += 1;
+            *count += 1;
         } else {
             self.free(old.block())?;
         }
         self.nodes.set(key, slot, Pointer::single(target, checksum))?;
         Ok(Some(target))
-    }
-
-    fn write_run(&self, start: u64, blocks: &[Block]) -> Result<()> {
-        let failed = |why| Error::Disk { what: "write", block: start, why };
-        self.disk.write(start, blocks.as_flattened()).map_err(failed)
     }
 
     /// Changes the length of a file. What goes is gone: if the file becomes longer again there are zeros.
@@ -290,13 +284,8 @@ impl<D: Disk> Store<D> {
                     this.write(file, size / SIZE, &last)?;
                 }
             }
-            let (at, mut inode) = this.inode(file)?;
-            let tree = tree_of(at, &inode);
-            let mut count = Counted::default();
-            this.cut(tree, size.div_ceil(SIZE), u64::MAX, &mut count)?;
-            this.cut_done(at, &mut inode, count)?;
-            inode.size = size.into();
-            this.set_inode(at, &inode)
+            this.cut_off(file, size.div_ceil(SIZE), u64::MAX)?.size = size.into();
+            Ok(())
         })
     }
 
@@ -305,24 +294,20 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoFile`]; those of the disk.
     pub fn punch(&mut self, file: FileId, first: u64, count: u64) -> Result<()> {
-        self.whole(|this| {
-            let (at, mut inode) = this.inode(file)?;
-            let tree = tree_of(at, &inode);
-            let mut counted = Counted::default();
-            this.cut(tree, first, first.saturating_add(count), &mut counted)?;
-            this.cut_done(at, &mut inode, counted)?;
-            this.set_inode(at, &inode)
-        })
+        self.whole(|this| this.cut_off(file, first, first.saturating_add(count)).map(|_| ()))
     }
 
-    /// Takes down what was cut off.
-    fn cut_done(&mut self, at: At, inode: &mut Inode, count: Counted) -> Result<()> {
-        inode.blocks = inode.blocks.get().saturating_sub(count.blocks).into();
-        let now: Inode = layout::read(self.nodes.bytes(at.key)?, at.offset);
-        if now.tree.is_null() {
+    /// Cuts blocks off a file, and counts them; gives its inode.
+    fn cut_off(&mut self, file: FileId, from: u64, to: u64) -> Result<&mut Inode> {
+        let (at, inode) = self.inode(file)?;
+        let mut count = 0;
+        self.cut(tree_of(at, &inode), from, to, &mut count)?;
+        let inode = self.inode_mut(at)?;
+        inode.blocks = inode.blocks.get().saturating_sub(count).into();
+        if inode.tree.is_null() {
             inode.depth = 0.into();
         }
-        Ok(())
+        Ok(inode)
     }
 
     /// The blocks of a file that hold something, from `from` on, at most `most` of them.

@@ -7,7 +7,7 @@ use crate::file_id::FileId;
 use crate::layout::{self, INODE_TREE, INODES, Inode, InodeFlags, Kind, Root};
 use crate::nodes::{Key, ROOT};
 use crate::store::Store;
-use crate::tree::{Counted, Tree};
+use crate::tree::Tree;
 use belay_disk::Disk;
 use zerocopy::FromZeros;
 
@@ -29,18 +29,13 @@ pub struct At {
 }
 
 impl<D: Disk> Store<D> {
-    pub(crate) fn root(&self) -> Result<Root> {
-        Ok(layout::read(self.nodes.bytes(ROOT)?, 0))
+    pub(crate) fn root(&self) -> Result<&Root> {
+        self.nodes.record(ROOT, 0)
     }
 
-    /// Writes the root back, but its pointers, which are changed in their places.
-    pub(crate) fn set_root(&mut self, root: &Root) -> Result<()> {
-        let bytes = self.nodes.change(ROOT)?;
-        let now: Root = layout::read(bytes, 0);
-        let mut root = *root;
-        (root.inode_tree, root.indexes) = (now.inode_tree, now.indexes);
-        layout::write(bytes, 0, &root);
-        Ok(())
+    /// The root, to be changed in its place: what points to other blocks changes by itself.
+    pub(crate) fn root_mut(&mut self) -> Result<&mut Root> {
+        self.nodes.change_record(ROOT, 0)
     }
 
     pub(crate) fn inode_tree(&self) -> Result<Tree> {
@@ -78,36 +73,29 @@ impl<D: Disk> Store<D> {
         Ok(used.map(|(_, inode)| FileId::new(number, inode.generation.get())))
     }
 
-    /// Writes an inode back, but its tree, which is changed in its place.
-    pub(crate) fn set_inode(&mut self, at: At, inode: &Inode) -> Result<()> {
-        let bytes = self.nodes.change(at.key)?;
-        let tree = layout::read::<Inode>(bytes, at.offset).tree;
-        let mut inode = *inode;
-        inode.tree = tree;
-        layout::write(bytes, at.offset, &inode);
-        Ok(())
+    /// An inode, to be changed in its place. Its tree changes by itself.
+    pub(crate) fn inode_mut(&mut self, at: At) -> Result<&mut Inode> {
+        self.nodes.change_record(at.key, at.offset)
     }
 
     /// An inode that is free, with a generation that it has not had for long.
     pub(crate) fn new_inode(&mut self) -> Result<(FileId, At)> {
-        let mut root = self.root()?;
-        if let Some(number) = root.free_inode.get().checked_sub(1) {
+        if let Some(number) = self.root()?.free_inode.get().checked_sub(1) {
             let wrong = Error::Damaged { what: "the list of free inodes", why: "it leads astray" };
             let Some((at, inode)) = self.inode_at(number)? else { return Err(wrong) };
             if inode.flags().contains(InodeFlags::USED) {
                 return Err(wrong);
             }
-            root.free_inode = inode.next_free;
-            self.set_root(&root)?;
+            self.root_mut()?.free_inode = inode.next_free;
             let generation = (inode.generation.get() + 1) % FileId::GENERATIONS;
             return Ok((FileId::new(number, generation), at));
         }
-        let number = root.inodes.get();
+        let number = self.root()?.inodes.get();
         if number >= 1 << FileId::INODE_BITS {
             return Err(Error::NoSpace);
         }
         let mut tree = self.inode_tree()?;
-        let (key, slot) = self.make_place(&mut tree, number / INODES, &mut Counted::default())?;
+        let (key, slot) = self.make_place(&mut tree, number / INODES, &mut 0)?;
         let key = match self.nodes.child(&self.disk, key, slot, Kind::Inodes)? {
             Some(key) => key,
             None => {
@@ -115,22 +103,18 @@ impl<D: Disk> Store<D> {
                 self.nodes.make(key, slot, Kind::Inodes, left)?
             }
         };
-        // The root was changed when room was taken.
-        let mut root = self.root()?;
-        root.inodes = (number + 1).into();
-        root.inode_depth = tree.depth.into();
-        self.set_root(&root)?;
+        let root = self.root_mut()?;
+        (root.inodes, root.inode_depth) = ((number + 1).into(), tree.depth.into());
         Ok((FileId::new(number, 0), At { key, offset: layout::inode_offset(number % INODES) }))
     }
 
     /// Gives an inode back, whose tree is empty.
     pub(crate) fn free_inode(&mut self, file: FileId, at: At) -> Result<()> {
-        let mut root = self.root()?;
         let mut inode = Inode::new_zeroed();
         inode.generation = file.generation().into();
-        inode.next_free = root.free_inode;
-        self.set_inode(at, &inode)?;
-        root.free_inode = (file.inode() + 1).into();
-        self.set_root(&root)
+        inode.next_free = self.root()?.free_inode;
+        *self.inode_mut(at)? = inode;
+        self.root_mut()?.free_inode = (file.inode() + 1).into();
+        Ok(())
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! What is appended at once is read as a whole, or not at all.
 
-use crate::error::{Error, Result};
+use crate::blocks;
+use crate::error::Result;
 use crate::layout;
 use crate::pointer::Checksum;
 use crate::store::Store;
@@ -39,12 +40,11 @@ const ROOM: usize = BLOCK - HEAD;
 /// What is before each append: its length, and its checksum.
 const PREFIX: usize = 16;
 
+/// Where in a block its checksum is.
+const CHECKSUM: usize = std::mem::offset_of!(Head, checksum);
+
 fn sum(block: &Block) -> Checksum {
-    let mut copy = *block;
-    let mut head: Head = layout::read(block, 0);
-    head.checksum = U64::ZERO;
-    layout::write(&mut copy, 0, &head);
-    Checksum::of(1, &copy)
+    layout::own_checksum(block, CHECKSUM, 1)
 }
 
 impl<D: Disk> Store<D> {
@@ -52,11 +52,10 @@ impl<D: Disk> Store<D> {
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
         let count = (2 * AREA).min(self.geometry.capacity() / SHARE).max(2);
         let (first, count) = self.take(count)?;
-        let mut root = self.root()?;
-        root.intent_first = first.into();
-        root.intent_blocks = (count / 2 * 2).into();
-        self.set_root(&root)?;
-        (first + count / 2 * 2..first + count).try_for_each(|block| self.free(block))
+        let both = count / 2 * 2;
+        let root = self.root_mut()?;
+        (root.intent_first, root.intent_blocks) = (first.into(), both.into());
+        (first + both..first + count).try_for_each(|block| self.free(block))
     }
 
     /// The area of what comes after a checkpoint: its first block, and how many it has.
@@ -85,7 +84,7 @@ impl<D: Disk> Store<D> {
         }
         for part in all.chunks(ROOM) {
             let mut block = ZEROS;
-            let mut head = Head {
+            let head = Head {
                 magic: MAGIC,
                 before: tail.before.0.into(),
                 length: (part.len() as u32).into(),
@@ -97,17 +96,11 @@ impl<D: Disk> Store<D> {
             }
             layout::write(&mut block, 0, &head);
             let checksum = sum(&block);
-            head.checksum = checksum.0.into();
-            layout::write(&mut block, 0, &head);
-            let at = first + tail.used;
-            self.disk.write(at, &block).map_err(|why| Error::Disk {
-                what: "write",
-                block: at,
-                why,
-            })?;
+            layout::write(&mut block, CHECKSUM, &U64::from(checksum.0));
+            blocks::write(&self.disk, first + tail.used, &block)?;
             tail = Tail { used: tail.used + 1, before: checksum };
         }
-        self.disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        blocks::flush(&self.disk)?;
         self.tail = Some(tail);
         Ok(true)
     }
@@ -137,13 +130,12 @@ impl<D: Disk> Store<D> {
     fn read_area(&self, checkpoint: u64, root: Checksum) -> Result<(Vec<Vec<u8>>, Tail)> {
         let (first, half) = self.area(checkpoint)?;
         let mut tail = Tail { used: 0, before: root };
+        // An append that was cut off is no part of it: the next one comes in its place.
+        let mut end = tail;
         let mut bytes = Vec::new();
         let mut found = Vec::new();
         while tail.used < half {
-            let mut block = ZEROS;
-            if self.disk.read(first + tail.used, &mut block).is_err() {
-                break;
-            }
+            let Ok(block) = blocks::read(&self.disk, first + tail.used) else { break };
             let head: Head = layout::read(&block, 0);
             let (checksum, length) = (sum(&block), head.length.get() as usize);
             let is_next = head.magic == MAGIC
@@ -155,38 +147,13 @@ impl<D: Disk> Store<D> {
             }
             bytes.extend_from_slice(block.get(HEAD..HEAD + length).unwrap_or_default());
             tail = Tail { used: tail.used + 1, before: checksum };
-            let Some(whole) = whole(&bytes) else { continue };
-            found.push(whole);
-            bytes.clear();
+            if let Some(whole) = whole(&bytes) {
+                found.push(whole);
+                bytes.clear();
+                end = tail;
+            }
         }
-        // An append that was cut off is no part of it; the next one comes behind it all the same.
-        if !bytes.is_empty() {
-            return self.without_the_last(checkpoint, root, found);
-        }
-        Ok((found, tail))
-    }
-
-    /// The end of an area whose last append is cut off: before that.
-    fn without_the_last(
-        &self,
-        checkpoint: u64,
-        root: Checksum,
-        found: Vec<Vec<u8>>,
-    ) -> Result<(Vec<Vec<u8>>, Tail)> {
-        let (first, _) = self.area(checkpoint)?;
-        let blocks = found.iter().map(|one| (one.len() + PREFIX).div_ceil(ROOM) as u64).sum();
-        let mut before = root;
-        if let Some(last) = u64::checked_sub(blocks, 1) {
-            let mut block = ZEROS;
-            let at = first + last;
-            self.disk.read(at, &mut block).map_err(|why| Error::Disk {
-                what: "read",
-                block: at,
-                why,
-            })?;
-            before = sum(&block);
-        }
-        Ok((found, Tail { used: blocks, before }))
+        Ok((found, end))
     }
 }
 

@@ -156,7 +156,7 @@ pub struct Group {
 }
 
 const _: () = assert!(size_of::<Root>() == BLOCK);
-const _: () = assert!(size_of::<Inode>() == 256);
+const _: () = assert!(size_of::<Inode>() == 256 && INODES as usize * size_of::<Inode>() == BLOCK);
 
 /// Where in a group block its pointers begin.
 const GROUP_POINTERS: usize = 64;
@@ -198,11 +198,34 @@ pub fn read<T: FromBytes + Unaligned + Immutable + KnownLayout>(block: &Block, a
     bytes.and_then(|bytes| T::read_from_bytes(bytes).ok()).unwrap_or_else(T::new_zeroed)
 }
 
+/// A record of a block, where it is; `None` if it does not fit.
+pub fn view<T>(block: &Block, at: usize) -> Option<&T>
+where
+    T: FromBytes + Unaligned + Immutable + KnownLayout,
+{
+    T::ref_from_bytes(block.get(at..at + size_of::<T>())?).ok()
+}
+
+/// The same, to be changed.
+pub fn view_mut<T>(block: &mut Block, at: usize) -> Option<&mut T>
+where
+    T: FromBytes + IntoBytes + Unaligned + KnownLayout,
+{
+    T::mut_from_bytes(block.get_mut(at..at + size_of::<T>())?).ok()
+}
+
 /// Puts a record into a block.
 pub fn write<T: IntoBytes + Immutable>(block: &mut Block, at: usize, value: &T) {
     if let Some(bytes) = block.get_mut(at..at + size_of::<T>()) {
         bytes.copy_from_slice(value.as_bytes());
     }
+}
+
+/// The checksum of a block that checks itself, with its eight bytes at `at`, and that seed.
+pub fn own_checksum(block: &Block, at: usize, seed: u64) -> Checksum {
+    let mut copy = *block;
+    write(&mut copy, at, &U64::ZERO);
+    Checksum::of(seed, &copy)
 }
 
 /// The checksum of a root.

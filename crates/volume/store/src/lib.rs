@@ -5,6 +5,7 @@
 //! | [`layout`] | what is where in a block |
 //! | [`mod@pointer`] | how a block is pointed to, with its checksum and twin state |
 //! | [`geometry`] | where on the disk the blocks with fixed places are |
+//! | [`blocks`] | how blocks of the disk are read and written |
 //! | [`root`] | which checkpoints a disk has |
 //! | [`nodes`] | the metadata blocks in memory, and how they are changed without touching the last checkpoint |
 //! | [`space`] | which blocks are free, and which are to be free after the next checkpoint |
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 pub mod check;
 mod checkpoint;
 mod error;

@@ -7,12 +7,14 @@
 //! Invariants: a block in memory has the one that points to it in memory; one above a dirty block is dirty, and one above a modified block
 //! is modified. That is why the modified bits in a block that is not modified itself mean nothing: they are cleared when it turns.
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::geometry::Geometry;
-use crate::layout::Kind;
+use crate::layout::{self, Kind};
 use crate::pointer::{Checksum, Pointer};
 use belay_disk::{BLOCK, Block, Disk, ZEROS};
 use std::collections::BTreeMap;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What a metadata block is known by: its left twin.
 pub type Key = u64;
@@ -93,6 +95,28 @@ impl Nodes {
         Ok(&self.node(key)?.bytes)
     }
 
+    /// A record of a block.
+    ///
+    /// # Errors
+    /// As for [`Nodes::bytes`].
+    pub fn record<T>(&self, key: Key, at: usize) -> Result<&T>
+    where
+        T: FromBytes + Unaligned + Immutable + KnownLayout,
+    {
+        layout::view(self.bytes(key)?, at).ok_or(LOST)
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// As for [`Nodes::bytes`].
+    pub fn change_record<T>(&mut self, key: Key, at: usize) -> Result<&mut T>
+    where
+        T: FromBytes + IntoBytes + Unaligned + KnownLayout,
+    {
+        layout::view_mut(self.change(key)?, at).ok_or(LOST)
+    }
+
     /// The pointer at `slot` of a block.
     ///
     /// # Errors
@@ -155,13 +179,8 @@ impl Nodes {
 
     /// Reads and checks the block that a pointer leads to.
     fn read(&self, disk: &impl Disk, pointer: Pointer, kind: Kind) -> Result<Box<Block>> {
-        let mut bytes = Box::new(ZEROS);
         let block = self.place(pointer);
-        disk.read(block, bytes.as_mut_slice()).map_err(|why| Error::Disk {
-            what: "read",
-            block,
-            why,
-        })?;
+        let bytes = Box::new(blocks::read(disk, block)?);
         if Checksum::of(self.seed, bytes.as_slice()) != pointer.checksum() {
             return Err(Error::Corrupt { what: kind.name(), block });
         }
@@ -313,9 +332,9 @@ impl Nodes {
         const MOST: usize = 64;
         let mut together: Vec<u8> = Vec::new();
         let mut first = 0;
-        let put = |first: u64, bytes: &[u8]| {
-            let why = |why| Error::Disk { what: "write", block: first, why };
-            if bytes.is_empty() { Ok(()) } else { disk.write(first, bytes).map_err(why) }
+        let put = |first: u64, bytes: &[u8]| match bytes.is_empty() {
+            true => Ok(()),
+            false => blocks::write(disk, first, bytes),
         };
         for (&block, &key) in writes {
             let next = first + (together.len() / BLOCK) as u64;

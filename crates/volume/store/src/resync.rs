@@ -6,7 +6,8 @@
 //!
 //! If the log has no room, the block goes to another place.
 
-use crate::error::{Error, Result};
+use crate::blocks;
+use crate::error::Result;
 use crate::file_id::FileId;
 use crate::geometry::DataMode;
 use crate::layout::{self, Kind};
@@ -52,12 +53,11 @@ const MAGIC: [u8; 8] = *b"belayRSY";
 const HEAD: usize = size_of::<Head>();
 const RECORDS: usize = (BLOCK - HEAD) / size_of::<Record>();
 
+/// Where in a block its checksum is.
+const CHECKSUM: usize = std::mem::offset_of!(Head, checksum);
+
 fn sum(block: &Block) -> Checksum {
-    let mut head: Head = layout::read(block, 0);
-    head.checksum = U64::ZERO;
-    let mut copy = *block;
-    layout::write(&mut copy, 0, &head);
-    Checksum::of(0, &copy)
+    layout::own_checksum(block, CHECKSUM, 0)
 }
 
 impl<D: Disk> Store<D> {
@@ -68,10 +68,9 @@ impl<D: Disk> Store<D> {
         }
         let count = LOG.min(self.geometry.capacity() / SHARE).max(1);
         let (first, count) = self.take(count)?;
-        let mut root = self.root()?;
-        root.log_first = first.into();
-        root.log_blocks = count.into();
-        self.set_root(&root)
+        let root = self.root_mut()?;
+        (root.log_first, root.log_blocks) = (first.into(), count.into());
+        Ok(())
     }
 
     /// Whether a block of the last checkpoint may be overwritten: if the log has room for that.
@@ -107,7 +106,7 @@ impl<D: Disk> Store<D> {
                 };
                 layout::write(&mut block, HEAD + number * size_of::<Record>(), &record);
             }
-            let mut head = Head {
+            let head = Head {
                 magic: MAGIC,
                 epoch: self.nodes.epoch().into(),
                 number: (self.resync.used as u32).into(),
@@ -115,17 +114,15 @@ impl<D: Disk> Store<D> {
                 checksum: U64::ZERO,
             };
             layout::write(&mut block, 0, &head);
-            head.checksum = sum(&block).0.into();
-            layout::write(&mut block, 0, &head);
-            self.put(first + self.resync.used, &block)?;
+            let checksum = U64::from(sum(&block).0);
+            layout::write(&mut block, CHECKSUM, &checksum);
+            blocks::write(&self.disk, first + self.resync.used, &block)?;
             self.resync.used += 1;
         }
-        self.disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
-        pending.iter().try_for_each(|(block, overwrite)| self.put(*block, &overwrite.content))
-    }
-
-    fn put(&self, block: u64, content: &Block) -> Result<()> {
-        self.disk.write(block, content).map_err(|why| Error::Disk { what: "write", block, why })
+        blocks::flush(&self.disk)?;
+        pending.iter().try_for_each(|(block, overwrite)| {
+            blocks::write(&self.disk, *block, &*overwrite.content)
+        })
     }
 
     /// Takes in what was overwritten after the checkpoint that the store is opened at.
@@ -151,11 +148,8 @@ impl<D: Disk> Store<D> {
         let root = self.root()?;
         let mut found = Vec::new();
         for number in 0..root.log_blocks.get() {
-            let mut block = ZEROS;
             let at = root.log_first.get() + number;
-            if self.disk.read(at, &mut block).is_err() {
-                break;
-            }
+            let Ok(block) = blocks::read(&self.disk, at) else { break };
             let head: Head = layout::read(&block, 0);
             let is_next = head.magic == MAGIC
                 && head.epoch.get() == self.nodes.epoch()
@@ -179,10 +173,10 @@ impl<D: Disk> Store<D> {
         }
         let Ok(Some((key, slot))) = self.place_of(tree, number) else { return Ok(()) };
         let pointer = self.nodes.pointer(key, slot)?;
-        let mut content = ZEROS;
-        if pointer.is_null() || self.disk.read(pointer.block(), &mut content).is_err() {
+        if pointer.is_null() {
             return Ok(());
         }
+        let Ok(content) = blocks::read(&self.disk, pointer.block()) else { return Ok(()) };
         self.resync.found.push((file, number));
         let is = Checksum::of(self.seed, &content);
         if is != pointer.checksum() && checksums.contains(&is) {

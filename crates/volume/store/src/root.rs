@@ -3,6 +3,7 @@
 //! A root is in two places, and that of the next checkpoint in two others. Each says what it is, and checks itself. So one that was
 //! half written, or was lost in one place, leaves the other one, or the checkpoint before.
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Kind, MAGIC, MEMBERS, Made, Root, VERSION};
@@ -111,20 +112,16 @@ pub(crate) fn forget_later(disk: &impl Disk, checkpoint: &Checkpoint) -> Result<
     let next = checkpoint.epoch + 1;
     let mut any = false;
     for place in checkpoint.geometry.root_places(next) {
-        let mut block: Box<Block> = Box::new(ZEROS);
         // What cannot be read is no root, now and later.
-        if disk.read(place, block.as_mut_slice()).is_err() {
-            continue;
-        }
+        let Ok(block) = blocks::read(disk, place) else { continue };
         let root: Root = layout::read(&block, 0);
         if root.magic == MAGIC && root.epoch.get() >= next {
-            let failed = |why| Error::Disk { what: "write", block: place, why };
-            disk.write(place, &ZEROS).map_err(failed)?;
+            blocks::write(disk, place, &ZEROS)?;
             any = true;
         }
     }
     if any {
-        disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        blocks::flush(disk)?;
     }
     Ok(())
 }
@@ -143,12 +140,7 @@ fn is_inside(geometry: &Geometry, first: u64, blocks: u64) -> bool {
 
 /// Looks at one place for a root.
 fn look(disk: &impl Disk, place: u64) -> Result<Found> {
-    let mut block: Box<Block> = Box::new(ZEROS);
-    disk.read(place, block.as_mut_slice()).map_err(|why| Error::Disk {
-        what: "read",
-        block: place,
-        why,
-    })?;
+    let block = Box::new(blocks::read(disk, place)?);
     let root: Root = layout::read(&block, 0);
     if root.magic != MAGIC {
         return Ok(Found::Nothing);

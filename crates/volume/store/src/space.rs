@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::geometry::{BITS, FANOUT};
-use crate::layout::{self, Group, Kind, Root};
+use crate::layout::{self, Group, Kind};
 use crate::nodes::{Key, ROOT};
 use crate::store::Store;
 use belay_disk::{Block, Disk};
@@ -73,7 +73,7 @@ impl<D: Disk> Store<D> {
         };
         let slot = layout::slot(group % FANOUT);
         if let Some(key) = self.nodes.child(&self.disk, index_key, slot, Kind::Group)? {
-            let found: Group = layout::read(self.nodes.bytes(key)?, 0);
+            let found: &Group = self.nodes.record(key, 0)?;
             return match found.number.get() == group + 1 {
                 true => Ok(key),
                 false => {
@@ -83,7 +83,7 @@ impl<D: Disk> Store<D> {
         }
         let key = self.nodes.make(index_key, slot, Kind::Group, geometry.group_block(group))?;
         let new = Group { number: (group + 1).into(), free: geometry.capacity_of(group).into() };
-        layout::write(self.nodes.change(key)?, 0, &new);
+        *self.nodes.change_record(key, 0)? = new;
         Ok(key)
     }
 
@@ -98,7 +98,7 @@ impl<D: Disk> Store<D> {
         let Some(key) = self.nodes.child(&self.disk, index, slot, Kind::Group)? else {
             return Ok(all);
         };
-        Ok(layout::read::<Group>(self.nodes.bytes(key)?, 0).free.get())
+        Ok(self.nodes.record::<Group>(key, 0)?.free.get())
     }
 
     /// Free blocks, those included that can be used after the next checkpoint only.
@@ -106,7 +106,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// None that a store without mistakes gives.
     pub fn free_blocks(&self) -> Result<u64> {
-        Ok(layout::read::<Root>(self.nodes.bytes(ROOT)?, 0).free_blocks.get())
+        Ok(self.root()?.free_blocks.get())
     }
 
     /// Blocks that can be used now. Not all of them can be where they are needed: twins take two at a certain distance.
@@ -139,15 +139,11 @@ impl<D: Disk> Store<D> {
             self.space.freed += 1;
         }
         set(self.nodes.change(bitmap)?, bit, in_use);
-        let bytes = self.nodes.change(group)?;
-        let mut count: Group = layout::read(bytes, 0);
         let one = if in_use { -1 } else { 1 };
-        count.free = count.free.get().wrapping_add_signed(one).into();
-        layout::write(bytes, 0, &count);
-        let bytes = self.nodes.change(ROOT)?;
-        let mut root: Root = layout::read(bytes, 0);
+        let group: &mut Group = self.nodes.change_record(group, 0)?;
+        group.free = group.free.get().wrapping_add_signed(one).into();
+        let root = self.root_mut()?;
         root.free_blocks = root.free_blocks.get().wrapping_add_signed(one).into();
-        layout::write(bytes, 0, &root);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! A store that is open.
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::geometry::{DataMode, Geometry, Parameters};
 use crate::layout::{self, Made, Root};
@@ -57,8 +58,7 @@ impl<D: Disk> Store<D> {
         // Whatever was there is none any more, before there is a new one.
         for epoch in 0..2 {
             for place in geometry.root_places(epoch) {
-                let failed = |why| Error::Disk { what: "write", block: place, why };
-                disk.write(place, &ZEROS).map_err(failed)?;
+                blocks::write(&disk, place, &ZEROS)?;
             }
         }
         let mut store = Self::with(disk, block, 1, geometry, seed_of(&identity.store));
@@ -75,7 +75,7 @@ impl<D: Disk> Store<D> {
     pub fn open(disk: D, checkpoint: &Checkpoint) -> Result<Self> {
         // The process that wrote this root may have died before it was durable. What is written from now on is no longer what the
         // checkpoint before consists of.
-        disk.flush().map_err(|why| Error::Disk { what: "flush", block: 0, why })?;
+        blocks::flush(&disk)?;
         root::forget_later(&disk, checkpoint)?;
         let geometry = checkpoint.geometry;
         let seed = seed_of(&checkpoint.identity.store);
@@ -130,9 +130,8 @@ impl<D: Disk> Store<D> {
     /// [`Error::Failed`].
     pub fn set_label(&mut self, label: [u8; 256]) -> Result<()> {
         self.whole(|this| {
-            let mut root = this.root()?;
-            root.label = label;
-            this.set_root(&root)
+            this.root_mut()?.label = label;
+            Ok(())
         })
     }
 
@@ -156,22 +155,16 @@ impl<D: Disk> Store<D> {
     /// Writes the root of the epoch that is under way, which ends with it.
     pub(crate) fn write_root(&mut self) -> Result<()> {
         let epoch = self.nodes.epoch();
-        let mut root = self.root()?;
+        let root = self.root_mut()?;
         // It is still the one that the last checkpoint was written with.
         root.previous_checksum = root.checksum;
         root.previous = root.epoch;
         root.epoch = epoch.into();
-        self.set_root(&root)?;
         let checksum = layout::root_checksum(self.nodes.bytes(ROOT)?);
-        let mut root = self.root()?;
-        root.checksum = checksum.0.into();
-        self.set_root(&root)?;
-        let bytes = *self.nodes.bytes(ROOT)?;
-        for place in self.geometry.root_places(epoch) {
-            let failed = |why| Error::Disk { what: "write", block: place, why };
-            self.disk.write(place, &bytes).map_err(failed)?;
-        }
-        Ok(())
+        self.root_mut()?.checksum = checksum.0.into();
+        let bytes = self.nodes.bytes(ROOT)?;
+        let mut places = self.geometry.root_places(epoch).into_iter();
+        places.try_for_each(|place| blocks::write(&self.disk, place, bytes))
     }
 }
 

@@ -18,13 +18,6 @@ pub struct Tree {
     pub leaves: Kind,
 }
 
-/// What a tree has lost or won.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Blocks, twins counted once.
-    pub blocks: u64,
-}
-
 /// Where the pointer to a leaf is.
 pub type Place = (Key, usize);
 
@@ -53,12 +46,12 @@ impl<D: Disk> Store<D> {
         Ok(Some((key, slot)))
     }
 
-    /// Where the pointer to a leaf is. What leads there is made if it is not there; `count` counts that.
+    /// Where the pointer to a leaf is. What leads there is made if it is not there; `count` counts its blocks, twins once.
     pub(crate) fn make_place(
         &mut self,
         tree: &mut Tree,
         leaf: u64,
-        count: &mut Counted,
+        count: &mut u64,
     ) -> Result<Place> {
         if leaf >= leaves_of(DEPTH) {
             return Err(Error::TooLarge);
@@ -77,17 +70,17 @@ impl<D: Disk> Store<D> {
         Ok((key, slot))
     }
 
-    fn make_indirect(&mut self, key: Key, slot: usize, count: &mut Counted) -> Result<Key> {
+    fn make_indirect(&mut self, key: Key, slot: usize, count: &mut u64) -> Result<Key> {
         let left = self.take_twins()?;
-        count.blocks += 1;
+        *count += 1;
         self.nodes.make(key, slot, Kind::Indirect, left)
     }
 
     /// Puts a level above a tree.
-    fn deepen(&mut self, tree: &mut Tree, count: &mut Counted) -> Result<()> {
+    fn deepen(&mut self, tree: &mut Tree, count: &mut u64) -> Result<()> {
         if tree.depth > 0 && !self.nodes.pointer(tree.key, tree.slot)?.is_null() {
             let left = self.take_twins()?;
-            count.blocks += 1;
+            *count += 1;
             self.nodes.put_above((tree.key, tree.slot), left)?;
         }
         tree.depth += 1;
@@ -96,13 +89,7 @@ impl<D: Disk> Store<D> {
 
     /// Removes all leaves of a tree from `from` on up to but not including `to`, and the indirect blocks that lead to nothing then. What
     /// goes is counted.
-    pub(crate) fn cut(
-        &mut self,
-        tree: Tree,
-        from: u64,
-        to: u64,
-        count: &mut Counted,
-    ) -> Result<()> {
+    pub(crate) fn cut(&mut self, tree: Tree, from: u64, to: u64, count: &mut u64) -> Result<()> {
         let to = to.min(leaves_of(tree.depth));
         if from < to {
             self.cut_below((tree.key, tree.slot), tree.depth - 1, 0, (from, to), count)?;
@@ -117,7 +104,7 @@ impl<D: Disk> Store<D> {
         height: u32,
         first: u64,
         range: (u64, u64),
-        count: &mut Counted,
+        count: &mut u64,
     ) -> Result<()> {
         let (key, slot) = place;
         let pointer = self.nodes.pointer(key, slot)?;
@@ -143,7 +130,7 @@ impl<D: Disk> Store<D> {
             }
         }
         self.nodes.remove(key, slot)?;
-        count.blocks += 1;
+        *count += 1;
         match pointer.is_twinned() {
             true => self.free_twins(pointer.block()),
             false => self.free(pointer.block()),

@@ -63,8 +63,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         if is_directory(&entry) {
             return Err(Errno::ISDIR.into());
         }
-        self.remove_name(parent, &entry)?;
-        self.lose(entry.object, &in_use)
+        self.unname(parent, &entry, &in_use)
     }
 
     /// Removes an empty directory.
@@ -85,8 +84,17 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
         if self.directory(entry.object)?.entries > 0 {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.remove_name(parent, &entry)?;
-        self.lose(entry.object, &in_use)
+        self.unname(parent, &entry, &in_use)
+    }
+
+    fn unname(
+        &mut self,
+        parent: ObjectId,
+        entry: &Entry,
+        in_use: &dyn Fn(ObjectId) -> bool,
+    ) -> Result<(), B::Error> {
+        self.remove_name(parent, entry)?;
+        self.lose(entry.object, in_use)
     }
 
     /// A file has one name less.
