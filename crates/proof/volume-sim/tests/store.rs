@@ -200,3 +200,46 @@ fn a_store_that_does_not_survive_is_found_out() {
     println!("without delayed freeing: {found:?}");
     assert!(found.is_some());
 }
+
+/// A new block of inodes makes their tree deeper, which may find room, and then finds none itself.
+#[test]
+fn a_file_that_finds_no_room_leaves_the_inodes_as_they_were() {
+    for left in 0..12 {
+        let disk = belay_volume_sim::disk::SimDisk::new(SMALL);
+        let store = [2; 16];
+        let identity = belay_store::Identity { volume: [1; 16], store, members: vec![store] };
+        let mut store = Store::format(&disk, &identity, Parameters::default().small()).unwrap();
+        let files: Vec<_> =
+            (0..16).map(|_| store.create(1, belay_store::Class::Data, b"").unwrap()).collect();
+        let mut number = 0;
+        while store.available_blocks().unwrap() > left {
+            if store.write(files[0], number, &[7; BLOCK]).is_err() {
+                break;
+            }
+            number += 1;
+        }
+        store.set_size(files[0], number * BLOCK as u64).unwrap();
+        // Blocks come back, one by one, until there is room for one of the two blocks that it takes.
+        let mut made = false;
+        for cut in 0..number {
+            store.checkpoint().unwrap();
+            match store.create(1, belay_store::Class::Data, b"") {
+                Ok(_) => made = true,
+                Err(Error::NoSpace) => {}
+                Err(why) => panic!("{left} left, {cut} cut: {why}"),
+            }
+            store.checkpoint().unwrap();
+            for file in &files {
+                store
+                    .attributes(*file)
+                    .unwrap_or_else(|why| panic!("{left} left, {cut} cut: {why}"));
+            }
+            if made {
+                break;
+            }
+            store.punch(files[0], cut, 1).unwrap();
+        }
+        let findings = store.check().unwrap().findings;
+        assert!(made && findings.is_empty(), "{left} left: {made}, {findings:?}");
+    }
+}

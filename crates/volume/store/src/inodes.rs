@@ -95,7 +95,10 @@ impl<D: Disk> Store<D> {
             return Err(Error::NoSpace);
         }
         let mut tree = self.inode_tree()?;
-        let (key, slot) = self.make_place(&mut tree, number / INODES, &mut 0)?;
+        let placed = self.make_place(&mut tree, number / INODES, &mut 0);
+        // It may be deeper, and have found no room then.
+        self.root_mut()?.inode_depth = tree.depth.into();
+        let (key, slot) = placed?;
         let key = match self.nodes.child(&self.disk, key, slot, Kind::Inodes)? {
             Some(key) => key,
             None => {
@@ -103,8 +106,7 @@ impl<D: Disk> Store<D> {
                 self.nodes.make(key, slot, Kind::Inodes, left)?
             }
         };
-        let root = self.root_mut()?;
-        (root.inodes, root.inode_depth) = ((number + 1).into(), tree.depth.into());
+        self.root_mut()?.inodes = (number + 1).into();
         Ok((FileId::new(number, 0), At { key, offset: layout::inode_offset(number % INODES) }))
     }
 
