@@ -26,7 +26,7 @@ fn or_fail<T>(seed: u64, test: &str, done: Result<T, String>) -> T {
 fn many_lives_end_anywhere() {
     let (mut operations, mut ends, mut rolled_back) = (0, 0, 0);
     let (mut newer, mut torn) = (0, 0);
-    for seed in seeds(150) {
+    for seed in seeds(200) {
         let mut random = Random::seed_from_u64(seed);
         let parameters = parameters(&mut random);
         let blocks = random.random_range(600..SMALL * 2);

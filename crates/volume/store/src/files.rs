@@ -34,6 +34,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoSpace`]; those of the disk.
     pub fn create(&mut self, owner: u64, class: Class, attributes: &[u8]) -> Result<FileId> {
+        check_attributes(attributes)?;
         self.whole(|this| {
             let (file, at) = this.new_inode()?;
             let mut flags = InodeFlags::USED;
@@ -42,7 +43,7 @@ impl<D: Disk> Store<D> {
             inode.flags = flags.bits().into();
             inode.generation = file.generation().into();
             inode.owner = owner.into();
-            put_attributes(&mut inode, attributes)?;
+            put_attributes(&mut inode, attributes);
             *this.inode_mut(at)? = inode;
             Ok(file)
         })
@@ -82,10 +83,10 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`Error::NoFile`]; [`Error::TooLarge`]; those of the disk.
     pub fn set_attributes(&mut self, file: FileId, attributes: &[u8]) -> Result<()> {
+        check_attributes(attributes)?;
         self.whole(|this| {
-            let (at, mut inode) = this.inode(file)?;
-            put_attributes(&mut inode, attributes)?;
-            *this.inode_mut(at)? = inode;
+            let (at, _) = this.inode(file)?;
+            put_attributes(this.inode_mut(at)?, attributes);
             Ok(())
         })
     }
@@ -338,14 +339,15 @@ pub(crate) fn tree_of(at: At, inode: &Inode) -> Tree {
     Tree { key: at.key, slot, depth: inode.depth.get(), leaves }
 }
 
-fn put_attributes(inode: &mut Inode, attributes: &[u8]) -> Result<()> {
-    if attributes.len() > ATTRIBUTES {
-        return Err(Error::TooLarge);
-    }
+/// Says whether a file can have these attributes, before anything is changed.
+fn check_attributes(attributes: &[u8]) -> Result<()> {
+    if attributes.len() > ATTRIBUTES { Err(Error::TooLarge) } else { Ok(()) }
+}
+
+fn put_attributes(inode: &mut Inode, attributes: &[u8]) {
     inode.attributes = [0; ATTRIBUTES];
     if let Some(room) = inode.attributes.get_mut(..attributes.len()) {
         room.copy_from_slice(attributes);
     }
     inode.attributes_length = (attributes.len() as u32).into();
-    Ok(())
 }
