@@ -10,7 +10,7 @@ impl<D: Disk> Store<D> {
     /// Takes a checkpoint; gives its epoch. If it fails, one of the two is there: this one, or the one before.
     ///
     /// # Errors
-    /// [`Error::Failed`] if an earlier change failed; those of the disk. No change can be made then.
+    /// [`Error::Failed`](crate::Error::Failed) if an earlier change failed; those of the disk. No change can be made then.
     pub fn checkpoint(&mut self) -> Result<u64> {
         self.whole(|this| {
             // Whatever fails here leaves blocks half written.
