@@ -7,7 +7,7 @@ use belay_cache::intent::replay;
 use belay_cache::publisher::Draft;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
 use belay_logical::Logical;
-use belay_object::{Attributes, Class, ObjectId, Operation, PAGE};
+use belay_object::{Attributes, Class, ObjectId, Operation, PAGE, Room};
 use belay_store::Parameters;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -93,8 +93,8 @@ impl Asked<'_, '_> {
 impl belay_object::Lower for Asked<'_, '_> {
     type Error = belay_logical::Error;
 
-    fn epoch(&self) -> u64 {
-        self.lower.epoch()
+    fn epoch(&mut self) -> Result<u64, Self::Error> {
+        belay_object::Lower::epoch(self.lower)
     }
 
     fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Self::Error> {
@@ -117,8 +117,12 @@ impl belay_object::Lower for Asked<'_, '_> {
         belay_object::Lower::checkpoint(self.lower, upto)
     }
 
-    fn upto(&self) -> u64 {
-        self.lower.upto()
+    fn upto(&mut self) -> Result<u64, Self::Error> {
+        belay_object::Lower::upto(self.lower)
+    }
+
+    fn room(&mut self) -> Result<Room, Self::Error> {
+        self.lower.room()
     }
 
     fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Self::Error> {
@@ -126,7 +130,7 @@ impl belay_object::Lower for Asked<'_, '_> {
         self.lower.append_intent(bytes)
     }
 
-    fn intents(&self) -> Result<Vec<Vec<u8>>, Self::Error> {
+    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Self::Error> {
         self.lower.intents()
     }
 }

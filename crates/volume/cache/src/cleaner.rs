@@ -32,7 +32,7 @@ impl<M: Memory> Cleaner<M> {
     /// [`Error::Damaged`]; those of the layer below, which must be opened again then.
     pub fn checkpoint<B: Lower>(&self, below: &mut B) -> Result<u64, Error<B::Error>> {
         self.trim()?;
-        let last = below.epoch().saturating_sub(1);
+        let last = below.epoch().map_err(Error::Lower)?.saturating_sub(1);
         let durable = self.shared.durable_epoch();
         match (self.shared.sealed(), last.checked_sub(durable)) {
             (_, Some(0)) => {}

@@ -161,7 +161,7 @@ fn append(bytes: &mut Vec<u8>, number: u64, transaction: &Transaction) {
 /// # Errors
 /// [`Error::Damaged`]; those of the layer below.
 pub fn replay<B: Lower>(below: &mut B) -> Result<u64, Error<B::Error>> {
-    let upto = below.upto();
+    let upto = below.upto().map_err(Error::Lower)?;
     let mut next = upto;
     for intent in below.intents().map_err(Error::Lower)? {
         let mut rest = intent.as_slice();

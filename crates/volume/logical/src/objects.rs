@@ -3,7 +3,7 @@
 use crate::mapping::Mapped;
 use crate::volume::{Error, Logical, Result};
 use belay_disk::Disk;
-use belay_object::{Class, Lower, ObjectId, Operation};
+use belay_object::{Class, Lower, ObjectId, Operation, Room};
 
 /// What is known of an object besides its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,8 +125,8 @@ fn from(store: usize) -> impl Fn(belay_store::Error) -> Error {
 impl<D: Disk> Lower for Logical<D> {
     type Error = Error;
 
-    fn epoch(&self) -> u64 {
-        Self::epoch(self)
+    fn epoch(&mut self) -> Result<u64> {
+        Ok(Self::epoch(self))
     }
 
     fn attributes(&mut self, object: ObjectId) -> Result<Option<belay_object::Attributes>> {
@@ -152,15 +152,19 @@ impl<D: Disk> Lower for Logical<D> {
         Self::checkpoint(self)
     }
 
-    fn upto(&self) -> u64 {
-        Self::upto(self)
+    fn upto(&mut self) -> Result<u64> {
+        Ok(Self::upto(self))
+    }
+
+    fn room(&mut self) -> Result<Room> {
+        Self::room(self)
     }
 
     fn append_intent(&mut self, bytes: &[u8]) -> Result<bool> {
         Self::append_intent(self, bytes)
     }
 
-    fn intents(&self) -> Result<Vec<Vec<u8>>> {
+    fn intents(&mut self) -> Result<Vec<Vec<u8>>> {
         Self::intents(self)
     }
 }

@@ -1,7 +1,7 @@
 //! How a volume is made, and opened at the newest checkpoint that all stores have.
 
 use belay_disk::Disk;
-use belay_object::ObjectId;
+use belay_object::{ObjectId, Room};
 use belay_store::root::{self, Checkpoint};
 use belay_store::{Class, FileId, Identity, Parameters, Store};
 use thiserror::Error;
@@ -207,14 +207,17 @@ impl<D: Disk> Logical<D> {
         store.intents().map_err(|why| Error::Store { store: 0, why })
     }
 
-    /// Blocks that can be used now.
+    /// How much room all stores have together.
     ///
     /// # Errors
     /// None that stores without mistakes give.
-    pub fn available_blocks(&self) -> Result<u64> {
-        let mut all = 0;
+    pub fn room(&self) -> Result<Room> {
+        let mut all = Room::default();
         for (store, one) in self.stores.iter().enumerate() {
-            all += one.available_blocks().map_err(|why| Error::Store { store, why })?;
+            let from = |why| Error::Store { store, why };
+            all.capacity += one.capacity();
+            all.free += one.free_blocks().map_err(from)?;
+            all.available += one.available_blocks().map_err(from)?;
         }
         Ok(all)
     }

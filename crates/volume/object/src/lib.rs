@@ -18,6 +18,6 @@ pub mod operation;
 pub mod transaction;
 
 pub use id::{ATTRIBUTES, ObjectId, PAGE};
-pub use lower::{Attributes, Lower};
+pub use lower::{Attributes, Lower, Room};
 pub use operation::{Class, Operation};
 pub use transaction::{Transaction, Undecodable};

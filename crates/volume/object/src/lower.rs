@@ -9,7 +9,10 @@ pub trait Lower {
     type Error: std::error::Error;
 
     /// The epoch that is under way: that of the next checkpoint.
-    fn epoch(&self) -> u64;
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn epoch(&mut self) -> Result<u64, Self::Error>;
 
     /// What is known of an object; `None` if there is none.
     ///
@@ -36,7 +39,16 @@ pub trait Lower {
     fn checkpoint(&mut self, upto: u64) -> Result<u64, Self::Error>;
 
     /// Up to which transaction the last checkpoint reaches.
-    fn upto(&self) -> u64;
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn upto(&mut self) -> Result<u64, Self::Error>;
+
+    /// How much room there is.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    fn room(&mut self) -> Result<Room, Self::Error>;
 
     /// Appends something to the intent log, and makes it durable. False if there is no room: a checkpoint makes some.
     ///
@@ -48,7 +60,18 @@ pub trait Lower {
     ///
     /// # Errors
     /// Those of the stores.
-    fn intents(&self) -> Result<Vec<Vec<u8>>, Self::Error>;
+    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Self::Error>;
+}
+
+/// How much room a layer has, in blocks of [`crate::PAGE`] bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Blocks for files, free or in use.
+    pub capacity: u64,
+    /// Those that are free, be it after the next checkpoint only.
+    pub free: u64,
+    /// Those that can be used now.
+    pub available: u64,
 }
 
 /// What is known of an object besides its data.

@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let shared = Shared::new(mapping, layout);
     if !is_kept {
         let first = replay(&mut lower)?;
-        shared.initialize(Lower::epoch(&lower) - 1, first);
+        shared.initialize(Lower::epoch(&mut lower)? - 1, first);
     }
     let generation = std::process::id();
     let publisher =
