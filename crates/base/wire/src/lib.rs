@@ -18,6 +18,7 @@
 //! | [`errno`] | the errors that replies carry |
 //! | [`fields`] | where node ids and handles sit, for patching in place |
 //! | [`reply`] | a view over one daemon-to-kernel message |
+//! | [`record`] | what a daemon that keeps records is asked |
 //! | [`unique`] | whose request a number is of |
 //! | [`dialect`] | what is shorter for daemons of an old minor version |
 //! | [`rules`] | what a reply must not be |
@@ -41,6 +42,7 @@ pub mod errno;
 pub mod error;
 pub mod fields;
 pub mod opcode;
+pub mod record;
 pub mod reply;
 pub mod request;
 pub mod rules;

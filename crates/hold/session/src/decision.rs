@@ -43,6 +43,8 @@ pub enum Class {
     XattrRemove,
     /// Closes a handle of the dead generation.
     Release,
+    /// Changes something, at a daemon that keeps records of that and of its answers.
+    Recorded,
 }
 
 /// What the successor says.
@@ -98,13 +100,24 @@ pub struct Row {
 
 use Action::{AnswerDone, AnswerRecorded, AnswerReleased, Ask, Fail, Reissue, Repair};
 use Class::{
-    Append, Create, Exchange, Idempotent, Release, Remove, Rename, XattrCreate, XattrRemove,
+    Append, Create, Exchange, Idempotent, Recorded, Release, Remove, Rename, XattrCreate,
+    XattrRemove,
 };
 use Finding::{Done, Foreign, NotAsked, NotDone, Partial};
 
 /// All classes.
-pub const CLASSES: [Class; 9] =
-    [Idempotent, Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove, Release];
+pub const CLASSES: [Class; 10] = [
+    Idempotent,
+    Create,
+    Remove,
+    Rename,
+    Exchange,
+    Append,
+    XattrCreate,
+    XattrRemove,
+    Release,
+    Recorded,
+];
 /// All findings.
 pub const FINDINGS: [Finding; 5] = [NotAsked, NotDone, Done, Partial, Foreign];
 /// All degrees of progress.
@@ -118,6 +131,9 @@ pub const PROGRESS: [Progress; 6] = [
 ];
 
 const NOT_RELEASE: &[Class] =
+    &[Idempotent, Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove, Recorded];
+/// Of which nothing but the daemon's death is known.
+const UNRECORDED: &[Class] =
     &[Idempotent, Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove];
 const ASKABLE: &[Class] = &[Create, Remove, Rename, Exchange, Append, XattrCreate, XattrRemove];
 
@@ -206,7 +222,7 @@ pub const TABLE: &[Row] = &[
     Row {
         id: 11,
         progress: Some(Progress::Poison),
-        classes: NOT_RELEASE,
+        classes: UNRECORDED,
         findings: &FINDINGS,
         action: Fail,
         reason: "each daemon that got it died; it fails alone, so that all others go on",
@@ -250,6 +266,54 @@ pub const TABLE: &[Row] = &[
         findings: &FINDINGS,
         action: AnswerReleased,
         reason: "each daemon that got it died; a close needs no daemon",
+    },
+    Row {
+        id: 17,
+        progress: Some(Progress::Started),
+        classes: &[Recorded],
+        findings: &[NotAsked],
+        action: Ask,
+        reason: "the daemon's own records tell whether it has taken effect",
+    },
+    Row {
+        id: 18,
+        progress: Some(Progress::Started),
+        classes: &[Recorded],
+        findings: &[Done],
+        action: AnswerDone,
+        reason: "the daemon's own records have it, with its answer",
+    },
+    Row {
+        id: 19,
+        progress: Some(Progress::Started),
+        classes: &[Recorded],
+        findings: &[NotDone, Partial, Foreign],
+        action: Reissue,
+        reason: "the daemon's own records do not have it: nothing of it has happened",
+    },
+    Row {
+        id: 20,
+        progress: Some(Progress::Poison),
+        classes: &[Recorded],
+        findings: &[NotAsked],
+        action: Ask,
+        reason: "each daemon that got it died, and one may have done it before that",
+    },
+    Row {
+        id: 21,
+        progress: Some(Progress::Poison),
+        classes: &[Recorded],
+        findings: &[Done],
+        action: AnswerDone,
+        reason: "each daemon that got it died, and one had done it: it has its answer",
+    },
+    Row {
+        id: 22,
+        progress: Some(Progress::Poison),
+        classes: &[Recorded],
+        findings: &[NotDone, Partial, Foreign],
+        action: Fail,
+        reason: "each daemon that got it died, and none had done it; it fails alone",
     },
 ];
 

@@ -88,7 +88,7 @@ impl<M: Memory> Session<M> {
             slots: Slots::new(known),
             tasks: Scheduler::new(),
             questions: Questions::default(),
-            restored: Restored::new(generation > 0),
+            restored: Restored::new(generation > 0 && !options.contains(Options::RECORDS)),
             streams: Streams::default(),
             hidden: Hidden::new(if generation > 0 { store.hidden() } else { Vec::new() }),
             epochs: Epochs::default(),

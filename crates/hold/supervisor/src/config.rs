@@ -35,6 +35,8 @@ pub enum Policy {
     Epoch,
     /// Do again what was acknowledged and not stored yet.
     Buffer,
+    /// Ask the successor, which keeps records of its own, what has happened, then re-issue the rest.
+    Records,
     /// Re-issue everything blindly: for comparison studies, not for data that matters.
     Blind,
 }
@@ -63,6 +65,7 @@ impl Policy {
             Self::Transaction => "transaction",
             Self::Epoch => "epoch",
             Self::Buffer => "buffer",
+            Self::Records => "records",
             Self::Blind => "blind",
         }
     }
@@ -181,6 +184,7 @@ impl Config {
         }
         options |= match self.policy {
             Policy::Blind => Options::BLIND_REPLAY,
+            Policy::Records => Options::RECORDS,
             Policy::Journal => Options::JOURNAL,
             Policy::Transaction => Options::TRANSACTION,
             Policy::Epoch => Options::EPOCH,

@@ -108,6 +108,8 @@ pub enum PolicyName {
     Epoch,
     /// Issue again what was answered and not stored yet: for daemons without an image that buffer.
     Buffer,
+    /// Ask the daemon's own records what had happened, then issue the rest again: for daemons made for it, such as those of volumes.
+    Records,
     /// Issue everything again, blindly: for comparison studies only.
     #[value(hide = true)]
     Blind,
@@ -122,6 +124,7 @@ impl From<PolicyName> for Policy {
             PolicyName::Transaction => Self::Transaction,
             PolicyName::Epoch => Self::Epoch,
             PolicyName::Buffer => Self::Buffer,
+            PolicyName::Records => Self::Records,
             PolicyName::Blind => Self::Blind,
         }
     }

@@ -90,6 +90,7 @@ enum Named {
     Transaction,
     Epoch,
     Buffer,
+    Records,
 }
 
 /// What a profile says of a daemon that buffers.
@@ -115,6 +116,7 @@ impl Profile {
             Policy::Transaction => Named::Transaction,
             Policy::Epoch => Named::Epoch,
             Policy::Buffer => Named::Buffer,
+            Policy::Records => Named::Records,
             Policy::Auto | Policy::Blind => bail!("no policy for a profile: {policy:?}"),
         };
         Ok(Self {
@@ -154,6 +156,7 @@ impl Profile {
             Named::Transaction => Policy::Transaction,
             Named::Epoch => Policy::Epoch,
             Named::Buffer => Policy::Buffer,
+            Named::Records => Policy::Records,
         }
     }
 }

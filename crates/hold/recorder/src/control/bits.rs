@@ -68,5 +68,7 @@ bitflags! {
         const LOSES_UNCONNECTED = 1 << 13;
         /// With [`Options::BUFFER_CLOSE`]: it stores nothing when a file is synced, nor when its length is changed by no handle.
         const BUFFER_RELEASE = 1 << 14;
+        /// The daemon keeps records of what it has done, and tells what it has answered. Its ids mean the same in all of its lives.
+        const RECORDS = 1 << 15;
     }
 }

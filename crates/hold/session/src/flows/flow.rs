@@ -54,6 +54,8 @@ pub(crate) struct Parked {
     pub(crate) probe: Probe,
     /// The attribute that is to be removed.
     pub(crate) presence: Presence,
+    /// The answer, as the daemon's own records have it.
+    pub(crate) record: Option<Vec<u8>>,
     pub(crate) looked: Looked,
     pub(crate) waits: Waits,
 }
@@ -87,6 +89,7 @@ impl Parked {
             hide: Hide::default(),
             probe: Probe::default(),
             presence: Presence::default(),
+            record: None,
             looked: Looked::default(),
             waits: Waits::default(),
         }

@@ -43,6 +43,18 @@ impl Life {
         self.generation
     }
 
+    /// The life whose ids the daemon understands: its own, or the first one's if it calls nodes and handles the same in all lives.
+    #[inline]
+    pub(crate) fn ids(&self) -> u32 {
+        if self.keeps_records() { 0 } else { self.generation }
+    }
+
+    /// Whether the daemon keeps records of its own of what it has done, in which ids mean the same in all of its lives.
+    #[inline]
+    pub(crate) fn keeps_records(&self) -> bool {
+        self.has(Options::RECORDS)
+    }
+
     /// Whether all of these are chosen.
     #[inline]
     pub(crate) fn has(&self, options: Options) -> bool {
@@ -57,7 +69,7 @@ impl Life {
     /// Whether nobody but the daemon changes what is behind the mount, so that a node's type is known for good.
     #[inline]
     pub(crate) fn owns_types(&self) -> bool {
-        self.options.intersects(Options::TRANSACTION | Options::EPOCH)
+        self.options.intersects(Options::TRANSACTION | Options::EPOCH | Options::RECORDS)
     }
 
     /// How far it is.

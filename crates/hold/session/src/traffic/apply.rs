@@ -151,7 +151,7 @@ impl<M: Memory> Session<M> {
         self.restored.close(handle);
         self.streams.close(handle);
         let mut forget = Vec::new();
-        self.store.release_unused(node, self.life.generation(), &mut forget);
+        self.store.release_unused(node, self.life.ids(), &mut forget);
         self.forget_later(forget);
     }
 
@@ -176,7 +176,7 @@ impl<M: Memory> Session<M> {
             self.notice.overflow();
             return None;
         };
-        self.store.handle_bind(handle, self.life.generation(), open.fh);
+        self.store.handle_bind(handle, self.life.ids(), open.fh);
         if self.store.node_flags(node) & (node_flags::UNLINKED | node_flags::HIDDEN)
             == node_flags::UNLINKED
         {
@@ -221,10 +221,10 @@ impl<M: Memory> Session<M> {
         let Some(node) = self.store.node_by_key(target) else { return };
         self.store.node_flag(node, node_flags::UNLINKED | node_flags::LONE, false);
         self.learn_of_link(node, entry.nodeid);
-        if self.store.node_by_id(self.life.generation(), entry.nodeid).is_none()
-            && self.store.bound(node, self.life.generation()).is_none()
+        if self.store.node_by_id(self.life.ids(), entry.nodeid).is_none()
+            && self.store.bound(node, self.life.ids()).is_none()
         {
-            self.store.bind(node, self.life.generation(), entry.nodeid);
+            self.store.bind(node, self.life.ids(), entry.nodeid);
         }
     }
 }

@@ -61,13 +61,13 @@ impl<M: Memory> Session<M> {
             // Not known to this generation, and still here: its children or handles need it.
             self.store.child(parent, name).filter(|old| {
                 !created
-                    && self.store.bound(*old, self.life.generation()).is_none()
+                    && self.store.bound(*old, self.life.ids()).is_none()
                     && self.is_same(*old, kind, entry)
             })
         };
         let has_links = may_have_links(kind, entry.attr.nlink);
         let mut counted = 0;
-        if let Some(known) = self.store.node_by_id(self.life.generation(), id) {
+        if let Some(known) = self.store.node_by_id(self.life.ids(), id) {
             let is_kind = self.store.kind(known) == kind || known == Node::ROOT;
             if !is_kind {
                 // The daemon uses the id for something else now: the old node is gone from it.
@@ -92,7 +92,7 @@ impl<M: Memory> Session<M> {
         // may be another file's now.
         let links_are_one = !self.control().has(Flags::LINKS_APART) && !self.volatile();
         if node.is_none() && !created && has_links && !numbered && links_are_one {
-            node = self.store.unbound_by_ino(self.life.generation(), entry.attr.ino, kind);
+            node = self.store.unbound_by_ino(self.life.ids(), entry.attr.ino, kind);
         }
         let node = match node {
             Some(node) => {
@@ -110,7 +110,7 @@ impl<M: Memory> Session<M> {
                 node
             }
         };
-        self.store.bind(node, self.life.generation(), id);
+        self.store.bind(node, self.life.ids(), id);
         if counted > 0 {
             self.store.set_daemon_count(node, counted);
         }
@@ -137,7 +137,7 @@ impl<M: Memory> Session<M> {
 
     /// The daemon has linked `node` and calls the link `id`: whether a file's links are one node for it shows here.
     pub(crate) fn learn_of_link(&self, node: Node, id: u64) {
-        let apart = self.store.bound(node, self.life.generation()).is_some_and(|bound| bound != id);
+        let apart = self.store.bound(node, self.life.ids()).is_some_and(|bound| bound != id);
         if apart && !self.control().has(Flags::LINKS_APART) {
             self.control().raise(Flags::LINKS_APART);
         }
@@ -165,7 +165,7 @@ impl<M: Memory> Session<M> {
             Ok(None) => Some(()),
             Ok(Some(old)) => {
                 let mut forget = Vec::new();
-                self.store.release_unused(old, self.life.generation(), &mut forget);
+                self.store.release_unused(old, self.life.ids(), &mut forget);
                 self.forget_later(forget);
                 Some(())
             }
@@ -227,8 +227,8 @@ impl<M: Memory> Session<M> {
         self.store.dentry_remove(dentry);
         self.after_unname(node);
         let mut forget = Vec::new();
-        self.store.release_unused(node, self.life.generation(), &mut forget);
-        self.store.release_unused(parent, self.life.generation(), &mut forget);
+        self.store.release_unused(node, self.life.ids(), &mut forget);
+        self.store.release_unused(parent, self.life.ids(), &mut forget);
         self.forget_later(forget);
         Some(node)
     }

@@ -65,7 +65,7 @@ impl<M: Memory> Session<M> {
         if count == 0 {
             // While a child or a handle still needs it, the daemon keeps it too: belay's own
             // requests may name it.
-            self.store.release_unused(node, self.life.generation(), told);
+            self.store.release_unused(node, self.life.ids(), told);
         }
         self.store.commit();
     }

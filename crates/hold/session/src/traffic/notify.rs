@@ -25,7 +25,7 @@ impl<M: Memory> Session<M> {
         let mut changed = false;
         for (place, at) in patches.iter_mut().zip(ids) {
             let id = get_u64(&message, *at).unwrap_or(0);
-            let Some(node) = self.store.node_by_id(self.life.generation(), id) else {
+            let Some(node) = self.store.node_by_id(self.life.ids(), id) else {
                 return Outgoing::Refuse(ENOENT); // the kernel would say the same
             };
             let key = self.store.key(node);

@@ -48,7 +48,7 @@ impl<M: Memory> Session<M> {
             // A link of the same file would have the same number in this life, too.
             !has_links
                 || self.store.kind(node) != self.store.kind(other)
-                || self.store.bound(other, self.life.generation()).is_some()
+                || self.store.bound(other, self.life.ids()).is_some()
         };
         if let Some(shown) = self.shown(node, own).filter(|_| has_links) {
             self.store.set_ino(node, shown);
@@ -77,7 +77,7 @@ impl<M: Memory> Session<M> {
     fn shown(&self, node: Node, own: u64) -> Option<u64> {
         let is_it = |other, pinned| {
             self.store.kind(other) == self.store.kind(node)
-                && self.store.bound(other, self.life.generation()).is_some()
+                && self.store.bound(other, self.life.ids()).is_some()
                 && self.is_pinned(other) == pinned
         };
         let by_another = self.restored.shown(own);
@@ -99,19 +99,17 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let is_known = |node: Node| self.store.kind(node) == kind;
-        let is_old =
-            |node| is_known(node) && self.store.bound(node, self.life.generation()).is_none();
-        if self.store.node_by_id(self.life.generation(), entry.nodeid).is_some_and(is_known)
+        let is_old = |node| is_known(node) && self.store.bound(node, self.life.ids()).is_none();
+        if self.store.node_by_id(self.life.ids(), entry.nodeid).is_some_and(is_known)
             || self.store.child(parent, name).is_some_and(is_old)
             || self.restored.shown(ino).is_some()
         {
             return None;
         }
-        let is_met =
-            |other| is_known(other) && self.store.bound(other, self.life.generation()).is_some();
+        let is_met = |other| is_known(other) && self.store.bound(other, self.life.ids()).is_some();
         let is_unmet = |other| {
             is_known(other)
-                && self.store.bound(other, self.life.generation()).is_none()
+                && self.store.bound(other, self.life.ids()).is_none()
                 && (self.volatile() || self.is_pinned(other))
                 && self.store.dentries(other).next().is_some()
                 && !self.restored.was_asked(self.store.key(other))
@@ -151,7 +149,7 @@ impl<M: Memory> Session<M> {
         let node = self.store.node_by_key(parked.looked.first?);
         let missed = node
             .filter(|node| {
-                parked.failed.is_none() && self.store.bound(*node, self.life.generation()).is_none()
+                parked.failed.is_none() && self.store.bound(*node, self.life.ids()).is_none()
             })
             .map(|node| self.restore_node(node));
         if let Some(Missed::Step(step)) = missed {
@@ -231,7 +229,7 @@ impl<M: Memory> Session<M> {
             let may_be_it = has_links
                 && self.store.kind(node) == self.store.kind(other)
                 && !self.restored.was_asked(self.store.key(other));
-            let is_unmet = self.store.bound(other, self.life.generation()).is_none();
+            let is_unmet = self.store.bound(other, self.life.ids()).is_none();
             self.is_pinned(other) || self.volatile() && is_unmet && !may_be_it
         };
         self.store.other_by_ino(node, ino, is_taken).is_some()

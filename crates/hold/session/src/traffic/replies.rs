@@ -145,7 +145,7 @@ impl<M: Memory> Session<M> {
         if let Some(handle) = opened(opcode, &reply).and_then(|k| self.store.handle_by_key(k)) {
             let node = self.store.open_description(handle).node;
             self.store.handle_free(handle);
-            self.store.release_unused(node, self.life.generation(), &mut forget);
+            self.store.release_unused(node, self.life.ids(), &mut forget);
         }
         if belay_wire::is_entry_reply(opcode)
             && let Some(entry) = reply.get(ENTRY_OFFSET..).and_then(read::<EntryOut>)
@@ -158,7 +158,7 @@ impl<M: Memory> Session<M> {
             if self.store.count(node) == 0 && counted == 0 {
                 self.store.unbind(node);
             }
-            self.store.release_unused(node, self.life.generation(), &mut forget);
+            self.store.release_unused(node, self.life.ids(), &mut forget);
         }
         self.store.commit();
         self.forget_later(forget);

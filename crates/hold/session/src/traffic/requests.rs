@@ -147,7 +147,7 @@ impl<M: Memory> Session<M> {
                 let id = self
                     .store
                     .node_by_key(request.header.nodeid)
-                    .and_then(|node| self.store.bound(node, self.life.generation()));
+                    .and_then(|node| self.store.bound(node, self.life.ids()));
                 if let Some(id) = id {
                     let _ = put_u64(message, NODEID, id);
                 }
@@ -224,7 +224,7 @@ impl<M: Memory> Session<M> {
             Opcode::OPENDIR => self.root_unmet(request),
             Opcode::READDIR | Opcode::READDIRPLUS => self.listing_needed(request),
             // Under the policy `epoch` nothing of it is left at a crash.
-            Opcode::REMOVEXATTR => !self.leaves_nothing(),
+            Opcode::REMOVEXATTR => !self.knows_presence(),
             Opcode::FSYNC | Opcode::FSYNCDIR | Opcode::SYNCFS => self.holds_syncs(),
             _ => false,
         }
@@ -242,7 +242,7 @@ impl<M: Memory> Session<M> {
         let (node, id) = match request.header.nodeid {
             0 => (None, 0),
             key => {
-                let (node, id) = self.store.id_by_key(key, self.life.generation()).ok()?;
+                let (node, id) = self.store.id_by_key(key, self.life.ids()).ok()?;
                 (Some(node), id)
             }
         };
@@ -250,9 +250,7 @@ impl<M: Memory> Session<M> {
         let key = place.and_then(|at| Some((at, get_u64(request.body, at - HEADER)?)));
         let handle = match key {
             None | Some((_, 0)) => None,
-            Some((at, key)) => {
-                Some((at, self.store.handle_id_by_key(key, self.life.generation()).ok()?))
-            }
+            Some((at, key)) => Some((at, self.store.handle_id_by_key(key, self.life.ids()).ok()?)),
         };
         Some(Usual { node, id, handle })
     }
@@ -269,7 +267,7 @@ impl<M: Memory> Session<M> {
             if key == 0 {
                 continue; // from a kernel that knows its daemon has no OPEN
             }
-            match self.store.handle_id_by_key(key, self.life.generation()) {
+            match self.store.handle_id_by_key(key, self.life.ids()) {
                 Ok(id) => patches.push(at, id),
                 // What is not one of ours must not reach a daemon, which may take it for a pointer.
                 Err(None) => return Err(Missing::Gone),
@@ -281,7 +279,7 @@ impl<M: Memory> Session<M> {
 
     fn resolve_node(&self, at: usize, key: u64, patches: &mut Patches) -> Result<(), Missing> {
         if key != 0 {
-            let id = self.store.id_by_key(key, self.life.generation());
+            let id = self.store.id_by_key(key, self.life.ids());
             let (_, id) = id.map_err(|node| node.map_or(Missing::Gone, Missing::Node))?;
             patches.push(at, id);
         }

@@ -238,7 +238,7 @@ impl<M: Memory> Session<M> {
 
     /// The errand that has the daemon write all that it holds.
     pub(crate) fn flush_step(&mut self) -> Step {
-        let Some(root) = self.store.bound(Node::ROOT, self.life.generation()) else {
+        let Some(root) = self.store.bound(Node::ROOT, self.life.ids()) else {
             self.epochs.set_flush(Flush::Failed(0));
             return Step::Done;
         };

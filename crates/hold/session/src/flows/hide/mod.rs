@@ -58,6 +58,9 @@ impl<M: Memory> Session<M> {
 
     /// The open node whose only name a request takes away, with that name's directory.
     fn victim(&self, request: &Request<'_>) -> Option<(Node, Node)> {
+        if self.life.keeps_records() {
+            return None; // it keeps what is open as well, and finds it again
+        }
         let names = request.names();
         let from = self.store.node_by_key(request.header.nodeid)?;
         let (parent, name, source) = match request.opcode() {
@@ -131,11 +134,11 @@ impl<M: Memory> Session<M> {
             return None;
         }
         let (node, parent) = self.victim(request)?;
-        let parent_id = self.store.bound(parent, self.life.generation())?;
+        let parent_id = self.store.bound(parent, self.life.ids())?;
         if parked.hide == Hide::Away {
             return self.drop_target(parked, request, node, parent_id);
         }
-        let Some(node_id) = self.store.bound(node, self.life.generation()) else {
+        let Some(node_id) = self.store.bound(node, self.life.ids()) else {
             return Some(self.restored(Missing::Node(node)));
         };
         let message = parked.message().to_vec();
@@ -209,8 +212,8 @@ impl<M: Memory> Session<M> {
         if let Some(remover) = self.remover_of(node) {
             return Some(Step::After(remover));
         }
-        let to = self.store.bound(parent, self.life.generation())?;
-        let Some(from) = self.store.bound(directory, self.life.generation()) else {
+        let to = self.store.bound(parent, self.life.ids())?;
+        let Some(from) = self.store.bound(directory, self.life.ids()) else {
             return Some(self.restored(Missing::Node(directory)));
         };
         if let Some(step) = self.meet_hidden(directory, &name) {

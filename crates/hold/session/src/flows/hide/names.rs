@@ -61,7 +61,7 @@ impl<M: Memory> Session<M> {
             self.end_lone(node);
             self.store.dentry_remove(dentry);
             // The kernel may have forgotten the directory already.
-            self.store.release_unused(parent, self.life.generation(), forget);
+            self.store.release_unused(parent, self.life.ids(), forget);
         }
     }
 
@@ -116,7 +116,7 @@ impl<M: Memory> Session<M> {
             .find(|dentry| is_hidden_name(&self.store.dentry_name(*dentry)));
         let Some(dentry) = dentry else { return Step::Done };
         let (parent, name) = (self.store.dentry_parent(dentry), self.store.dentry_name(dentry));
-        let Some(id) = self.store.bound(parent, self.life.generation()) else {
+        let Some(id) = self.store.bound(parent, self.life.ids()) else {
             return match self.restore_node(parent) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => Step::Done,
@@ -149,7 +149,7 @@ impl<M: Memory> Session<M> {
             self.store.hidden_remove(node);
             self.hidden.remove(node);
         }
-        self.store.release_unused(node, self.life.generation(), &mut forget);
+        self.store.release_unused(node, self.life.ids(), &mut forget);
         self.store.commit();
         self.forget_later(forget);
         self.tasks.resume(id, |task| {

@@ -19,7 +19,7 @@ impl<M: Memory> Session<M> {
     pub(crate) fn hidden_by_link(&mut self, id: u64, node: Node, reply: &[u8]) {
         let entry = entry_of(reply);
         let one_node =
-            entry.is_some_and(|e| self.store.bound(node, self.life.generation()) == Some(e.nodeid));
+            entry.is_some_and(|e| self.store.bound(node, self.life.ids()) == Some(e.nodeid));
         if let Some(entry) = entry {
             self.learn_of_link(node, entry.nodeid);
             // With other names besides, others may change the count as well.
@@ -154,7 +154,7 @@ impl<M: Memory> Session<M> {
     fn undo(&mut self, hide: Hide, request: &Request<'_>) -> Option<Step> {
         let (node, to, hidden) = self.hidden_target(request)?;
         let name = request.names().second?;
-        let id = self.store.bound(to, self.life.generation())?;
+        let id = self.store.bound(to, self.life.ids())?;
         let ids = self.questions.ids(id);
         match hide {
             Hide::Back(_) => {

@@ -132,6 +132,9 @@ impl<M: Memory> Session<M> {
     /// known). What is on record behind them stays, for whoever has kept a position there. An entry
     /// that is cut off at the end, as libfuse's high level sends it, is none.
     fn record_entries(&mut self, handle: Handle, at: Option<StreamPosition>, entries: &[u8]) {
+        if self.life.keeps_records() {
+            return; // its cookies hold in all lives
+        }
         let Some((cookie, whole)) = last_cookie(entries) else { return };
         let entries = entries.get(..whole).unwrap_or(entries);
         let end = self.store.stream_end(handle);
@@ -257,9 +260,9 @@ impl<M: Memory> Session<M> {
         }
         let asked: ReadIn = request.body_as()?;
         let handle = self.store.handle_by_key(asked.fh)?;
-        let fh = self.store.handle_bound(handle, self.life.generation())?;
+        let fh = self.store.handle_bound(handle, self.life.ids())?;
         let node = self.store.open_description(handle).node;
-        let id = self.store.bound(node, self.life.generation())?;
+        let id = self.store.bound(node, self.life.ids())?;
         let mut rest = self.streams.take_rest(handle)?;
         if let Some(errno) = rest.failed() {
             return Some(Step::Answer(build::reply_error(request.header.unique, errno)));

@@ -2,6 +2,7 @@
 
 mod created;
 mod presence;
+mod records;
 
 pub(crate) mod state;
 
@@ -43,11 +44,15 @@ impl<M: Memory> Session<M> {
             Question::ProbeXattr => self.probed_xattr(task, reply),
             Question::ProbePresence => self.probed_presence(task, reply),
             Question::RemoveAbsent => self.refused_absent(task, reply),
+            Question::ProbeRecord => self.probed_record(task, reply),
         }
     }
 
     /// What kind of request this is, as far as doing it twice is concerned.
     fn class(&self, request: &Request<'_>) -> Class {
+        if self.is_recorded(request) {
+            return Class::Recorded;
+        }
         match request.opcode() {
             Opcode::CREATE | Opcode::MKDIR | Opcode::MKNOD | Opcode::SYMLINK | Opcode::LINK => {
                 Class::Create
@@ -164,10 +169,13 @@ impl<M: Memory> Session<M> {
     }
 
     fn node_id(&self, key: u64) -> Option<u64> {
-        self.store.bound(self.store.node_by_key(key)?, self.life.generation())
+        self.store.bound(self.store.node_by_key(key)?, self.life.ids())
     }
 
     fn ask(&mut self, parked: &Parked, request: &Request<'_>, class: Class) -> Step {
+        if class == Class::Recorded {
+            return self.ask_record(request);
+        }
         let names = request.names();
         let first = names.first.unwrap_or(&[]);
         let Some(id) = self.node_id(request.header.nodeid) else { return Step::Blocked };
@@ -190,6 +198,9 @@ impl<M: Memory> Session<M> {
     /// The reply that the dead generation would have given.
     fn answer_done(&mut self, parked: &Parked, request: &Request<'_>, class: Class) -> Step {
         let unique = request.header.unique;
+        if let Some(step) = self.answer_from_record(parked, unique) {
+            return step;
+        }
         let reply = match (class, parked.probe.entry) {
             (Class::Create, Some(entry)) if request.opcode() == Opcode::CREATE => {
                 match self.open_created(parked, request, entry) {
@@ -306,7 +317,11 @@ impl<M: Memory> Session<M> {
         self.with_parked(id, |parked| {
             parked.probe = probe;
             parked.resent = parked.resent.map(|old| Resent { finding, progress: old.progress });
-            debug_assert!(parked.resent.is_none_or(|r| r.progress == Progress::Started));
+            debug_assert!(
+                parked
+                    .resent
+                    .is_none_or(|r| { matches!(r.progress, Progress::Started | Progress::Poison) })
+            );
         });
     }
 
@@ -324,7 +339,7 @@ impl<M: Memory> Session<M> {
                 .body_as::<LinkIn>()
                 .and_then(|link| self.store.node_by_key(link.oldnodeid))
                 .is_some_and(|old| {
-                    self.store.bound(old, self.life.generation()) == Some(entry.nodeid)
+                    self.store.bound(old, self.life.ids()) == Some(entry.nodeid)
                         || self.is_same(old, kind, entry)
                 }),
             _ => false,
@@ -370,9 +385,9 @@ impl<M: Memory> Session<M> {
 
     /// Keeps what a probe has shown, if the kernel knows that node; else the successor forgets it.
     fn note(&mut self, parent: Node, name: &[u8], entry: &EntryOut) {
-        let known = self.store.node_by_id(self.life.generation(), entry.nodeid).or_else(|| {
+        let known = self.store.node_by_id(self.life.ids(), entry.nodeid).or_else(|| {
             self.store.child(parent, name).filter(|node| {
-                self.store.bound(*node, self.life.generation()).is_none()
+                self.store.bound(*node, self.life.ids()).is_none()
                     && self.is_same(*node, kind_of(entry.attr.mode), entry)
             })
         });
@@ -381,8 +396,8 @@ impl<M: Memory> Session<M> {
             return;
         };
         self.store.begin();
-        if self.store.bound(node, self.life.generation()).is_none() {
-            self.store.bind(node, self.life.generation(), entry.nodeid);
+        if self.store.bound(node, self.life.ids()).is_none() {
+            self.store.bind(node, self.life.ids(), entry.nodeid);
         }
         self.store.count_for_daemon(node);
         self.store.commit();

@@ -20,7 +20,7 @@ impl<M: Memory> Session<M> {
         parked: &mut Parked,
         request: &Request<'_>,
     ) -> Option<Step> {
-        if self.leaves_nothing() || request.opcode() != Opcode::REMOVEXATTR {
+        if self.knows_presence() || request.opcode() != Opcode::REMOVEXATTR {
             return None;
         }
         let (id, name) = (self.node_id(request.header.nodeid)?, request.names().first?);
@@ -45,6 +45,11 @@ impl<M: Memory> Session<M> {
             }
             Presence::There => None,
         }
+    }
+
+    /// Whether it need not be asked: nothing is left of a request without an answer, or the daemon's records tell.
+    pub(crate) fn knows_presence(&self) -> bool {
+        self.leaves_nothing() || self.life.keeps_records()
     }
 
     pub(crate) fn probed_presence(&mut self, id: u64, reply: &[u8]) {

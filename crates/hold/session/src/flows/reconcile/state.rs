@@ -74,6 +74,8 @@ pub(crate) enum Question {
     ProbePresence,
     /// REMOVEXATTR of an attribute that is not there: what the daemon says to that.
     RemoveAbsent,
+    /// GETXATTR of what the daemon's own records say of a request.
+    ProbeRecord,
 }
 
 impl Question {

@@ -42,7 +42,7 @@ impl<M: Memory> Session<M> {
             && handle_fields(request).iter().any(|at| {
                 let key = get_u64(request.body, at.saturating_sub(40)).unwrap_or(0);
                 self.store.handle_by_key(key).is_some_and(|handle| {
-                    self.store.handle_bound(handle, self.life.generation()).is_none()
+                    self.store.handle_bound(handle, self.life.ids()).is_none()
                 })
             })
     }
@@ -63,7 +63,7 @@ impl<M: Memory> Session<M> {
     /// Opens a handle again, without what an open does only once.
     pub(crate) fn restore_handle(&mut self, handle: Handle) -> Missed {
         let open = self.store.open_description(handle);
-        let Some(id) = self.store.bound(open.node, self.life.generation()) else {
+        let Some(id) = self.store.bound(open.node, self.life.ids()) else {
             return self.restore_node(open.node);
         };
         if open.node == Node::ROOT
@@ -175,7 +175,7 @@ impl<M: Memory> Session<M> {
     /// A handle is open in this generation.
     pub(crate) fn rebind(&mut self, handle: Handle, fh: u64) {
         self.store.begin();
-        self.store.handle_bind(handle, self.life.generation(), fh);
+        self.store.handle_bind(handle, self.life.ids(), fh);
         self.store.commit();
         self.count(Counter::HandlesRestored);
         if self.store.open_description(handle).directory && self.store.stream_len(handle) > 0 {
@@ -218,7 +218,7 @@ impl<M: Memory> Session<M> {
             return Step::Done;
         };
         let node = self.store.open_description(handle).node;
-        let Some(id) = self.store.bound(node, self.life.generation()) else {
+        let Some(id) = self.store.bound(node, self.life.ids()) else {
             return match self.restore_node(node) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => Step::Done,

@@ -70,7 +70,7 @@ impl<M: Memory> Session<M> {
             self.lost_lock(lock);
             return Step::Done;
         }
-        let Some(fh) = self.store.handle_bound(handle, self.life.generation()) else {
+        let Some(fh) = self.store.handle_bound(handle, self.life.ids()) else {
             return match self.restore_handle(handle) {
                 Missed::Step(step) => step,
                 Missed::Failed(_) | Missed::Nameless => {
@@ -80,7 +80,7 @@ impl<M: Memory> Session<M> {
             };
         };
         let node = self.store.open_description(handle).node;
-        let Some(id) = self.store.bound(node, self.life.generation()) else { return Step::Done };
+        let Some(id) = self.store.bound(node, self.life.ids()) else { return Step::Done };
         let body = LkIn {
             fh,
             owner: lock.owner,

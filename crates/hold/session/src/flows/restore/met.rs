@@ -105,7 +105,7 @@ impl<M: Memory> Session<M> {
         if !self.restored.is_successor() {
             return true;
         }
-        let unbound = |node: &Node| self.store.bound(*node, self.life.generation()).is_none();
+        let unbound = |node: &Node| self.store.bound(*node, self.life.ids()).is_none();
         self.restored.has_met(parent, name) && self.child_of(parent, name).filter(unbound).is_none()
     }
 
@@ -157,12 +157,12 @@ impl<M: Memory> Session<M> {
     }
 
     fn meet_name(&mut self, parent: Node, name: &[u8]) -> Option<Step> {
-        let id = self.store.bound(parent, self.life.generation())?;
+        let id = self.store.bound(parent, self.life.ids())?;
         if let Some(mover) = self.mover_of(parent, name) {
             return Some(Step::After(mover));
         }
         let child = self.store.child(parent, name);
-        let child = child.filter(|node| self.store.bound(*node, self.life.generation()).is_none());
+        let child = child.filter(|node| self.store.bound(*node, self.life.ids()).is_none());
         if let Some(child) = child
             && !self.restored.begin(child)
         {
@@ -187,9 +187,9 @@ impl<M: Memory> Session<M> {
         let Some(task) = self.tasks.find(id) else { return };
         let lender = borrower(task);
         if let Some(entry) = entry_of(reply) {
-            let known = self.store.node_by_id(self.life.generation(), entry.nodeid);
+            let known = self.store.node_by_id(self.life.ids(), entry.nodeid);
             let same = self.store.child(parent, name).filter(|node| {
-                self.store.bound(*node, self.life.generation()).is_none()
+                self.store.bound(*node, self.life.ids()).is_none()
                     && self.is_same(*node, kind_of(entry.attr.mode), &entry)
             });
             match known.or(same) {
@@ -221,7 +221,7 @@ impl<M: Memory> Session<M> {
         if self.restored.has_met_root() {
             return None;
         }
-        let id = self.store.bound(Node::ROOT, self.life.generation())?;
+        let id = self.store.bound(Node::ROOT, self.life.ids())?;
         Some(Step::ask(build::getattr(self.questions.ids(id), None), Question::MeetRoot))
     }
 

@@ -74,7 +74,7 @@ impl<M: Memory> Session<M> {
                 return Missed::Nameless;
             };
             let parent = self.store.dentry_parent(dentry);
-            let Some(id) = self.store.bound(parent, self.life.generation()) else {
+            let Some(id) = self.store.bound(parent, self.life.ids()) else {
                 node = parent;
                 continue;
             };
@@ -167,10 +167,10 @@ impl<M: Memory> Session<M> {
 
     /// The daemon was asked for `node`, and this is it.
     pub(crate) fn is_found(&mut self, node: Node, entry: &EntryOut) {
-        let unknown = self.store.bound(node, self.life.generation()) != Some(entry.nodeid);
+        let unknown = self.store.bound(node, self.life.ids()) != Some(entry.nodeid);
         self.store.begin();
         if unknown {
-            self.store.bind(node, self.life.generation(), entry.nodeid);
+            self.store.bind(node, self.life.ids(), entry.nodeid);
         }
         self.store.count_for_daemon(node);
         self.pin(node, (entry.attr.ino, entry.attr.nlink));

@@ -141,8 +141,7 @@ impl<M: Memory> Session<M> {
     }
 
     fn is_unknown_directory(&self, node: Node) -> bool {
-        self.store.kind(node) == DIRECTORY
-            && self.store.bound(node, self.life.generation()).is_none()
+        self.store.kind(node) == DIRECTORY && self.store.bound(node, self.life.ids()).is_none()
     }
 
     /// Whether a LOOKUP has to wait until such a directory is found again.

@@ -39,7 +39,7 @@ impl<M: Memory> Session<M> {
             if closing(writer) {
                 return true;
             }
-            let lost = self.store.handle_bound(writer, self.life.generation()).is_none();
+            let lost = self.store.handle_bound(writer, self.life.ids()).is_none();
             if lost {
                 self.rebind(writer, *fh);
             }

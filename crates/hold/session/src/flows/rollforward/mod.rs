@@ -224,15 +224,15 @@ impl<M: Memory> Session<M> {
         let mut forget: Vec<_> = forward.met.iter().map(|id| (*id, 1)).collect();
         for (key, Told { id, ino, count }) in forward.ids {
             let node = self.node_of(key, &forward.names, MAX_DEPTH).filter(|node| {
-                self.store.node_by_id(self.life.generation(), id).is_none()
-                    && self.store.bound(*node, self.life.generation()).is_none()
+                self.store.node_by_id(self.life.ids(), id).is_none()
+                    && self.store.bound(*node, self.life.ids()).is_none()
             });
             let Some(node) = node else {
                 forget.push((id, count));
                 continue;
             };
             self.store.begin();
-            self.store.bind(node, self.life.generation(), id);
+            self.store.bind(node, self.life.ids(), id);
             self.store.set_daemon_count(node, count);
             // Requests that were under way together may come to other inode numbers in another order;
             // applications go on seeing the first. How many links it has was not asked: of several, two nodes have one number.

@@ -69,7 +69,7 @@ impl<M: Memory> Session<M> {
         }
         // Who has it open now closes it later.
         let node = self.store.node_by_key(file).filter(|_| self.holds(file) && !self.is_open(file));
-        let Some(id) = node.and_then(|node| self.store.bound(node, self.life.generation())) else {
+        let Some(id) = node.and_then(|node| self.store.bound(node, self.life.ids())) else {
             return Step::Done;
         };
         self.stores.begin_open(file, id);

@@ -51,8 +51,8 @@ impl<M: Memory> Session<M> {
         if !writes || self.store.key(open.node) != file {
             return None;
         }
-        let id = self.store.bound(open.node, self.life.generation())?;
-        let fh = self.store.handle_bound(handle, self.life.generation())?;
+        let id = self.store.bound(open.node, self.life.ids())?;
+        let fh = self.store.handle_bound(handle, self.life.ids())?;
         self.came_by(file, self.store.handle_key(handle)).then_some((id, fh))
     }
 
