@@ -9,6 +9,7 @@
 
 use crate::error::Error;
 use crate::index::{Changed, Index};
+use crate::layout::ANSWERS;
 use crate::shared::Shared;
 use belay_memory::Memory;
 use belay_object::{Lower, ObjectId, Operation, PAGE};
@@ -63,7 +64,7 @@ impl<M: Memory> Cleaner<M> {
     fn seal<L>(&self) -> Result<Index, Error<L>> {
         let mut index = Index::of(&self.shared);
         let end = self.shared.sealed();
-        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX), |_, _| {});
+        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX), |_, _, _| {});
         read.map_err(|why| Error::Damaged(why.why()))?;
         match end {
             None => self.shared.seal(index.next()),
@@ -167,6 +168,11 @@ impl<M: Memory> Cleaner<M> {
             };
             let (own, pages) =
                 self.shared.frames_of_record(first).map_err(|why| Error::Damaged(why.why()))?;
+            if number + ANSWERS as u64 >= durable {
+                let read = self.shared.read_record(first);
+                let (record, _) = read.map_err(|why| Error::Damaged(why.why()))?;
+                self.shared.keep_answer(number, record.unique, &record.reply);
+            }
             for page in pages {
                 self.shared.give_back_if(page);
             }

@@ -127,7 +127,7 @@ impl Index {
         self.frames.get(&number)
     }
 
-    /// Reads what was published, at most up to but not including `end`; calls `each` with request and reply of each.
+    /// Reads what was published, at most up to but not including `end`; calls `each` with number, request and reply of each.
     ///
     /// # Errors
     /// If something in the log makes no sense.
@@ -135,7 +135,7 @@ impl Index {
         &mut self,
         shared: &Shared<M>,
         end: u64,
-        mut each: impl FnMut(u64, &[u8]),
+        mut each: impl FnMut(u64, u64, &[u8]),
     ) -> Result<(), Undecodable> {
         while self.next < end.min(shared.end()) {
             // Whoever is slower than the checkpoints skips what they have.
@@ -154,7 +154,7 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
-            each(record.unique, &record.reply);
+            each(self.next, record.unique, &record.reply);
             self.frames.insert(self.next, Used { own, pages });
             self.next += 1;
         }

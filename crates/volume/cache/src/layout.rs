@@ -31,6 +31,24 @@ pub const TRIMMED: usize = 5;
 /// Up to which transaction everything but data is in the intent log, or durable.
 pub const LOGGED: usize = 6;
 
+/// That the memory is a cache's: what it says then is of no other version.
+pub const MAGIC: usize = 16;
+/// Which mount is served from it.
+pub const MOUNT: usize = 17;
+/// The first transaction of that mount: the requests of those before it were others'.
+pub const MOUNT_FIRST: usize = 18;
+/// For which mount files without a name were removed that an earlier one had left.
+pub const CLEARED: usize = 19;
+/// Lives of publishers so far.
+pub const GENERATIONS: usize = 20;
+
+/// Answers that are kept when their transactions leave the log: more than there are requests without an answer.
+pub const ANSWERS: usize = 1024;
+/// Words of each: number, request, length, checksum, and the answer.
+pub const ANSWER: usize = 4 + LONGEST_ANSWER / 8;
+/// The longest answer of a request that changes something, in bytes.
+pub const LONGEST_ANSWER: usize = 256;
+
 /// The areas of a cache's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -38,6 +56,8 @@ pub struct Layout {
     pub capacity: Capacity,
     /// The log: a word for each slot.
     pub slots: usize,
+    /// Answers to requests whose transactions have left the log.
+    pub answers: usize,
     /// The table of the frames.
     pub table: usize,
     /// The frames.
@@ -50,10 +70,11 @@ impl Layout {
     /// Lays out a cache's memory.
     pub const fn new(capacity: Capacity) -> Self {
         let slots = HEADER;
-        let table = slots + capacity.slots as usize;
+        let answers = slots + capacity.slots as usize;
+        let table = answers + ANSWERS * ANSWER;
         let frames = (table + capacity.frames as usize * ENTRY).next_multiple_of(FRAME);
         let words = frames + capacity.frames as usize * FRAME;
-        Self { capacity, slots, table, frames, words }
+        Self { capacity, slots, answers, table, frames, words }
     }
 
     /// Where a frame's entry in the table is.

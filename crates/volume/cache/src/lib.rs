@@ -9,6 +9,8 @@
 //! | [`index`] | what all transactions since the last checkpoint come to: one process's own view of the log |
 //! | [`publisher`] | how a namespace module makes a transaction, and reads what it and others have published |
 //! | [`intent`] | how what somebody was told is durable survives a power failure before the next checkpoint |
+//! | [`answers`] | how a request gets its answer whose transaction has left the log |
+//! | [`mount`] | which mount the memory serves |
 //! | [`cleaner`] | how what was published reaches the stores, in checkpoints, and leaves the memory |
 //!
 //! The rules:
@@ -23,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod cleaner;
 mod error;
 pub mod frames;
@@ -30,6 +33,7 @@ pub mod index;
 pub mod intent;
 pub mod layout;
 pub mod log;
+pub mod mount;
 pub mod publisher;
 pub mod record;
 mod shared;

@@ -1,0 +1,66 @@
+//! Which mount the memory serves. It outlives a mount whose processes have all died: the next one goes on with what is published, but
+//! its requests have numbers of their own.
+
+use crate::layout::{CLEARED, GENERATIONS, MAGIC, MOUNT, MOUNT_FIRST};
+use crate::log::Slot;
+use crate::shared::Shared;
+use belay_memory::Memory;
+
+/// Says that it is a cache's memory, of this version.
+const VALID: u64 = u64::from_le_bytes(*b"belaych1");
+
+impl<M: Memory> Shared<M> {
+    /// Whether the memory was set up. One of zeros was not.
+    pub fn is_valid(&self) -> bool {
+        self.memory.load(MAGIC) == VALID
+    }
+
+    /// It is set up: the last thing of that, so that whoever died before begins anew.
+    pub fn set_valid(&self) {
+        self.memory.store(MAGIC, VALID);
+    }
+
+    /// A mount begins, or its cache's next life. What is published was not asked for by this mount, if it is a new one.
+    pub fn begin_mount(&self, mount: u64) {
+        if self.is_mounted(mount) {
+            return;
+        }
+        let mut next = self.durable();
+        while next < self.end() && matches!(self.slot(next), Slot::Published(_)) {
+            next += 1;
+        }
+        self.memory.store(MOUNT_FIRST, next);
+        self.memory.store(MOUNT, mount);
+    }
+
+    /// Whether this mount has begun.
+    pub fn is_mounted(&self, mount: u64) -> bool {
+        self.memory.load(MOUNT) == mount
+    }
+
+    /// Whether a transaction is of the mount that is served.
+    pub(crate) fn is_of_mount(&self, number: u64) -> bool {
+        number >= self.memory.load(MOUNT_FIRST)
+    }
+
+    /// A number for the next life of a publisher, which no other has.
+    pub fn next_generation(&self) -> u32 {
+        // What belongs to generation 0 is nobody's.
+        self.memory.add(GENERATIONS, 1) as u32 + 1
+    }
+
+    /// Whether files without a name were removed that an earlier mount had left.
+    pub fn is_cleared(&self, mount: u64) -> bool {
+        self.memory.load(CLEARED) == mount
+    }
+
+    /// They were.
+    pub fn set_cleared(&self, mount: u64) {
+        self.memory.store(CLEARED, mount);
+    }
+
+    /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this memory.
+    pub fn is_empty(&self) -> bool {
+        self.slot(self.durable()) == Slot::Free && self.sealed().is_none()
+    }
+}
