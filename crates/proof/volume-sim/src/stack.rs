@@ -386,7 +386,17 @@ impl Stack {
         };
         if lives.module.1.is_dead() {
             self.outcome.module_deaths += 1;
+            let before = self.outcome.published_by_the_dead;
             lives.module = self.begin_module(Some((unique, effect)))?;
+            if self.outcome.published_by_the_dead > before && self.random.random_bool(0.3) {
+                // Nor is the answer lost if a checkpoint takes it out of the log before anybody asks.
+                self.checkpoint(disks, lives)?;
+                let now = self.now.clone();
+                lives.module = self.begin_module(Some((unique, now)))?;
+                if self.outcome.published_by_the_dead != before + 2 {
+                    return Err(format!("request {unique} has lost its answer"));
+                }
+            }
             return Ok(());
         }
         lives.module.1.dies_after(None);
