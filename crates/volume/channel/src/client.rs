@@ -1,0 +1,80 @@
+//! A connection that is made anew when the other end has died.
+
+use crate::frame;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use thiserror::Error;
+
+/// The first pause between two tries to connect, and the longest. Nothing tells when somebody binds a socket; a successor is there
+/// within milliseconds.
+const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(20)];
+
+/// The other end has died. What was asked last may have been done, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("who was asked has died")]
+pub struct Lost;
+
+/// A way to ask whoever listens at a path.
+#[derive(Debug)]
+pub struct Connection<A, R> {
+    path: PathBuf,
+    stream: Option<UnixStream>,
+    messages: PhantomData<(A, R)>,
+}
+
+impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
+    /// One to that path. Nobody need be there yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), stream: None, messages: PhantomData }
+    }
+
+    /// Whether somebody has been there, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Waits until somebody is there.
+    pub fn open(&mut self) {
+        let [mut pause, longest] = PAUSES;
+        while self.stream.is_none() {
+            self.stream = UnixStream::connect(&self.path).ok();
+            if self.stream.is_none() {
+                thread::sleep(pause);
+                pause = (pause * 2).min(longest);
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// [`Lost`] if nobody is there, or who was asked dies.
+    pub fn ask(&mut self, ask: &A) -> Result<R, Lost> {
+        let asked = |stream: &mut UnixStream| -> io::Result<R> {
+            frame::send(stream, ask)?;
+            frame::receive(stream)
+        };
+        let answer =
+            self.stream.as_mut().ok_or(Lost).and_then(|stream| asked(stream).map_err(|_| Lost));
+        if answer.is_err() {
+            self.stream = None;
+        }
+        answer
+    }
+
+    /// Asks until somebody has answered: only what can be done twice.
+    pub fn ask_until_answered(&mut self, ask: &A) -> R {
+        loop {
+            self.open();
+            if let Ok(answer) = self.ask(ask) {
+                return answer;
+            }
+        }
+    }
+}

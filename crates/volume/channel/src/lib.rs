@@ -1,0 +1,25 @@
+//! How the processes of a volume ask each other.
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`message`] | what can be asked of a store and of a cache |
+//! | [`frame`] | how a message lies in a stream |
+//! | [`client`] | a connection that is made anew when the other end has died |
+//! | [`remote`] | the layers below, in another process |
+//! | [`server`] | who has connected, and whose turn it is |
+//!
+//! A process that asks has one question under way at a time. If the other end dies, it asks the next life of it. That is right for
+//! questions that change nothing. A checkpoint is begun anew then, as a whole.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod frame;
+pub mod message;
+pub mod remote;
+pub mod server;
+
+pub use client::{Connection, Lost};
+pub use message::{CacheAnswer, CacheAsk, StoreAnswer, StoreAsk};
+pub use remote::{Error, RemoteStore};
+pub use server::{Server, Service};

@@ -1,0 +1,171 @@
+//! The layers below, in another process.
+
+use crate::client::{Connection, Lost};
+use crate::frame;
+use crate::message::{StoreAnswer, StoreAsk};
+use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Room, Transaction};
+use std::path::Path;
+use thiserror::Error;
+
+/// Why the layers below cannot.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// They have died. A next life of theirs is at the last checkpoint.
+    #[error("the process with the stores has died")]
+    Lost,
+    /// They say why.
+    #[error("{0}")]
+    Refused(String),
+    /// What they say is no answer to what they were asked.
+    #[error("the process with the stores gave an answer of another kind")]
+    Nonsense,
+}
+
+impl From<Lost> for Error {
+    fn from(_: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+/// The process with the stores, as another one asks it.
+#[derive(Debug)]
+pub struct RemoteStore {
+    connection: Connection<StoreAsk, StoreAnswer>,
+    writes: bool,
+}
+
+/// Room for what is beside the bytes of a message.
+const BESIDE: usize = 64;
+
+impl RemoteStore {
+    /// For a process that reads. It does not notice when the other one dies, but for the time that it takes.
+    pub fn reader(path: &Path) -> Self {
+        Self { connection: Connection::new(path), writes: false }
+    }
+
+    /// For the cache, of which there is one at a time. It is told of each death ([`Error::Lost`]), and asks nothing more until it has
+    /// begun anew ([`RemoteStore::renew`]).
+    pub fn writer(path: &Path) -> Self {
+        Self { connection: Connection::new(path), writes: true }
+    }
+
+    /// Waits for the next life of the other process.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if that has died as well.
+    pub fn renew(&mut self) -> Result<(), Error> {
+        self.connection.open();
+        match self.connection.ask(&StoreAsk::Write)? {
+            StoreAnswer::Done => Ok(()),
+            other => Err(refused(other)),
+        }
+    }
+
+    fn ask(&mut self, ask: &StoreAsk) -> Result<StoreAnswer, Error> {
+        let answer = match self.writes {
+            true => self.connection.ask(ask)?,
+            false => self.connection.ask_until_answered(ask),
+        };
+        match answer {
+            StoreAnswer::Refused(why) => Err(Error::Refused(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn number(&mut self, ask: &StoreAsk) -> Result<u64, Error> {
+        match self.ask(ask)? {
+            StoreAnswer::Number(number) => Ok(number),
+            other => Err(refused(other)),
+        }
+    }
+}
+
+fn refused(answer: StoreAnswer) -> Error {
+    match answer {
+        StoreAnswer::Refused(why) => Error::Refused(why),
+        _ => Error::Nonsense,
+    }
+}
+
+impl Lower for RemoteStore {
+    type Error = Error;
+
+    fn epoch(&mut self) -> Result<u64, Error> {
+        self.number(&StoreAsk::Epoch)
+    }
+
+    fn attributes(&mut self, object: ObjectId) -> Result<Option<Attributes>, Error> {
+        match self.ask(&StoreAsk::Attributes(object.0))? {
+            StoreAnswer::Attributes(found) => {
+                Ok(found.map(|(size, is_metadata, attributes)| Attributes {
+                    size,
+                    class: if is_metadata { Class::Metadata } else { Class::Data },
+                    attributes,
+                }))
+            }
+            other => Err(refused(other)),
+        }
+    }
+
+    fn read(&mut self, object: ObjectId, page: u64, out: &mut [u8]) -> Result<(), Error> {
+        let mut page = page;
+        for part in out.chunks_mut(frame::MOST / 2) {
+            let count = part.len().div_ceil(PAGE) as u32;
+            match self.ask(&StoreAsk::Read { object: object.0, page, count })? {
+                StoreAnswer::Bytes(bytes) if bytes.len() == part.len() => {
+                    part.copy_from_slice(&bytes)
+                }
+                other => return Err(refused(other)),
+            }
+            page += u64::from(count);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), Error> {
+        let mut one = Transaction::new();
+        one.add(operation);
+        match self.ask(&StoreAsk::Apply(one.bytes().to_vec()))? {
+            StoreAnswer::Done => Ok(()),
+            other => Err(refused(other)),
+        }
+    }
+
+    fn checkpoint(&mut self, upto: u64) -> Result<u64, Error> {
+        self.number(&StoreAsk::Checkpoint(upto))
+    }
+
+    fn upto(&mut self) -> Result<u64, Error> {
+        self.number(&StoreAsk::Upto)
+    }
+
+    fn room(&mut self) -> Result<Room, Error> {
+        match self.ask(&StoreAsk::Room)? {
+            StoreAnswer::Room([capacity, free, available]) => {
+                Ok(Room { capacity, free, available })
+            }
+            other => Err(refused(other)),
+        }
+    }
+
+    fn append_intent(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+        if bytes.len() > frame::MOST - BESIDE {
+            // A checkpoint is as good, and not much longer.
+            return Ok(false);
+        }
+        match self.ask(&StoreAsk::AppendIntent(bytes.to_vec()))? {
+            StoreAnswer::Appended(done) => Ok(done),
+            other => Err(refused(other)),
+        }
+    }
+
+    fn intents(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let count = self.number(&StoreAsk::Intents)?;
+        let count = u32::try_from(count).map_err(|_| Error::Nonsense)?;
+        let one = |number| match self.ask(&StoreAsk::Intent(number))? {
+            StoreAnswer::Bytes(bytes) => Ok(bytes),
+            other => Err(refused(other)),
+        };
+        (0..count).map(one).collect()
+    }
+}
