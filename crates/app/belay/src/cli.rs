@@ -1,8 +1,10 @@
 //! What can be asked for on the command line.
 
+mod processes;
 mod run;
 pub mod state_dir;
 
+pub use processes::{CacheProcess, NamespaceProcess, StoreProcess};
 pub use run::Run;
 
 use belay_supervisor::process::{parse_signal, signal_name};
@@ -173,6 +175,15 @@ pub enum Command {
         #[arg(last = true)]
         command: Vec<OsString>,
     },
+    /// The process of a volume with its stores (for belay itself).
+    #[command(hide = true)]
+    VolumeStore(StoreProcess),
+    /// The process of a volume's cache (for belay itself).
+    #[command(hide = true)]
+    VolumeCache(CacheProcess),
+    /// The process of a volume's namespace module: a FUSE daemon (for belay itself).
+    #[command(hide = true)]
+    VolumeNamespace(NamespaceProcess),
     /// Ask a mount for something that changes nothing (for belay itself).
     #[command(hide = true)]
     Ask {
@@ -189,6 +200,8 @@ impl Command {
         match self {
             Self::Run(run) => run.verbose,
             Self::Supervise(hidden) | Self::Keep(hidden) => hidden.verbose,
+            Self::VolumeStore(process) => process.verbose,
+            Self::VolumeCache(process) => process.verbose,
             _ => 0,
         }
     }

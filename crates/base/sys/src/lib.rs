@@ -30,7 +30,7 @@ pub use ends::{GoesOn, end_by, end_by_faults, go_on};
 pub use guard::is_lost;
 pub use known::open_known;
 pub use library::{mount, receive, unmount};
-pub use locks::{Lock, has_ranges, lock_range};
+pub use locks::{Lock, has_ranges, lock_for_process, lock_range, process_with_lock};
 pub use loops::{LoopFile, loop_file};
 pub use mapping::Mapping;
 pub use memory_file::sealable_memory_file;

@@ -52,11 +52,60 @@ pub fn has_ranges(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(libc::c_int::from(range.l_type) != libc::F_UNLCK && range.l_pid == -1)
 }
 
+/// Waits until this process alone has the lock of a file (`F_SETLKW`). It goes when the process ends, or closes any descriptor of
+/// that file, so the file is opened once and stays open.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn lock_for_process(file: BorrowedFd<'_>) -> io::Result<()> {
+    let range = flock(libc::F_WRLCK, 0, u64::MAX);
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which only reads it.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const range) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Which other process has that lock.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn process_with_lock(file: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let mut range = flock(libc::F_WRLCK, 0, u64::MAX);
+    // SAFETY: a live descriptor, and a structure of this command's that lives as long as the call, which writes to it.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut range) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_locked = libc::c_int::from(range.l_type) != libc::F_UNLCK;
+    Ok(u32::try_from(range.l_pid).ok().filter(|pid| is_locked && *pid > 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn the_process_with_a_lock_is_known() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        // Not this process: its own lock would be none to it.
+        let mut other = std::process::Command::new("python3")
+            .arg("-c")
+            .arg("import fcntl,sys\nf=open(sys.argv[1],'r+')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint(flush=True)\nsys.stdin.read()")
+            .arg(file.path())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let said = other.stdout.as_mut().expect("piped");
+        std::io::Read::read_exact(said, &mut [0]).expect("it has the lock");
+        let opened = File::options().read(true).write(true).open(file.path()).expect("open");
+        assert_eq!(process_with_lock(opened.as_fd()).expect("get"), Some(other.id()));
+        drop(other.stdin.take());
+        lock_for_process(opened.as_fd()).expect("it has ended");
+        assert!(other.wait().expect("wait").success());
+        assert_eq!(process_with_lock(opened.as_fd()).expect("get"), None, "one's own is none");
+    }
 
     #[test]
     fn ranges_are_kept_apart() {

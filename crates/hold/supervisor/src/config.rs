@@ -6,6 +6,7 @@ mod medium;
 pub use checkpoints::{CheckpointConfig, FlushBy, LEAST_OVERLAY, MOST_LOG, MOST_OVERLAY, Syncs};
 pub use medium::Medium;
 
+use crate::companions::Companion;
 use crate::image::Image;
 use crate::text::OsText;
 use belay_recorder::control::Options;
@@ -153,6 +154,9 @@ pub struct Config {
     pub keeper_pid: u32,
     /// Children that this process had before (a shell may become belay by `exec`): not the daemon's.
     pub bystanders: Vec<u32>,
+    /// Processes that the daemon needs beside it, in the order in which they are started.
+    #[serde(default)]
+    pub companions: Vec<Companion>,
     /// Signals that did not come to who started belay, nor to what that starts: the daemon has it as it would be without belay.
     #[serde(default)]
     pub blocked_signals: u64,

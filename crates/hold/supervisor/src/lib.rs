@@ -11,6 +11,7 @@
 //!
 //! | module | answers |
 //! | --- | --- |
+//! | [`companions`] | processes that a daemon needs beside it |
 //! | [`keeper`] | how a mount is set up, and who starts supervisors |
 //! | [`supervisor`] | the event loop: start, watch, restart, end |
 //! | [`verdict`] | what the end of a daemon's process means |
@@ -54,6 +55,7 @@ pub mod background;
 pub mod blackout;
 pub mod clock;
 mod committer;
+pub mod companions;
 pub mod config;
 mod connections;
 pub mod contents;

@@ -6,6 +6,7 @@
 mod render;
 
 use crate::blackout::Summary;
+use crate::companions::CompanionStatus;
 use crate::degraded::ReadOnly;
 use crate::degraded::{Kind, Reason};
 use crate::image::AtStart;
@@ -140,6 +141,9 @@ pub struct Status {
     /// What the daemon is waited for; `null` unless it is.
     #[serde(default)]
     pub waiting: Option<Wait>,
+    /// Processes that the daemon needs beside it.
+    #[serde(default)]
+    pub companions: Vec<CompanionStatus>,
     /// Daemons that end, one after the other, before they have answered a request that waits; `null` unless they do.
     #[serde(default)]
     pub stalled: Option<Stalled>,
@@ -371,6 +375,7 @@ mod tests {
                 next_seconds: Some(8),
                 left_seconds: 539,
             }),
+            companions: Vec::new(),
             stalled: Some(Stalled {
                 lives: 3,
                 since_seconds: 2,

@@ -4,6 +4,7 @@
 use crate::Random;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
+use belay_cache::answers::Answers;
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::ObjectId;
@@ -142,10 +143,8 @@ impl Compared {
             }
             self.generation += 1;
             let shared = Shared::new(view.clone(), self.layout);
-            let mut done = false;
-            let publisher = Publisher::attach(shared, self.generation, |other, reply| {
-                done |= other == unique && reply == b"done";
-            });
+            let done = Answers::default().to(&shared, unique) == Some(b"done");
+            let publisher = Publisher::attach(shared, self.generation);
             let mut publisher = match publisher {
                 Err(_) if view.is_dead() => continue,
                 publisher => publisher.map_err(|why: belay_cache::Error<Errno>| why.to_string())?,

@@ -3,6 +3,7 @@
 use crate::Random;
 use crate::disk::{Power, SimDisk};
 use crate::memory::SimMemory;
+use belay_cache::answers::Answers;
 use belay_cache::intent::replay;
 use belay_cache::publisher::Draft;
 use belay_cache::{Capacity, Cleaner, Error, Layout, Publisher, Shared};
@@ -240,7 +241,7 @@ impl Stack {
             self.memory.flip(at, bit);
         }
         let shared = || Shared::new(self.memory.another(), self.layout);
-        let attached = Publisher::attach::<belay_logical::Error>(shared(), 1 << 20, |_, _| {});
+        let attached = Publisher::attach::<belay_logical::Error>(shared(), 1 << 20);
         if let Ok(mut module) = attached {
             for object in (0..OBJECTS).map(ObjectId) {
                 let _ = module.attributes(&mut lower, object);
@@ -291,20 +292,16 @@ impl Stack {
         self.generation += 1;
         let view = self.memory.another();
         let shared = Shared::new(view.clone(), self.layout);
-        let mut done = Vec::new();
-        let module = Publisher::attach(shared, self.generation, |unique, reply| {
-            done.push((unique, reply.to_vec()));
-        });
+        let module = Publisher::attach(shared.clone(), self.generation);
         let module = module.map_err(|why: Failure| why.to_string())?;
-        if let Some((unique, effect)) = open {
-            let found = done.iter().find(|(other, _)| *other == unique);
-            if let Some((_, reply)) = found {
-                if *reply != reply_to(unique) {
-                    return Err(format!("request {unique} has another reply"));
-                }
-                self.outcome.published_by_the_dead += 1;
-                self.published(effect);
+        if let Some((unique, effect)) = open
+            && let Some(reply) = Answers::default().to(&shared, unique)
+        {
+            if reply != reply_to(unique) {
+                return Err(format!("request {unique} has another reply"));
             }
+            self.outcome.published_by_the_dead += 1;
+            self.published(effect);
         }
         Ok((module, view))
     }

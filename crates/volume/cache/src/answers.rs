@@ -4,8 +4,10 @@
 //! of the log before a successor asks for that answer. So the last answers are kept: each transaction's before its frames are given back.
 
 use crate::layout::{ANSWER, ANSWERS, LONGEST_ANSWER};
+use crate::log::Slot;
 use crate::shared::Shared;
 use belay_memory::Memory;
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// An answer that is kept.
@@ -49,6 +51,41 @@ impl<M: Memory> Shared<M> {
             self.memory.load_bytes(at + 4, &mut reply);
             (sum == checksum(number, unique, &reply)).then_some(Answer { number, unique, reply })
         })
+    }
+}
+
+/// What the requests of this mount were answered, as far as anybody may still ask.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// The transaction in the log that is looked at next.
+    next: u64,
+    found: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Answers {
+    /// What a request was answered; `None` if nothing of it has happened. Whoever published it does so no more.
+    pub fn to<M: Memory>(&mut self, shared: &Shared<M>, unique: u64) -> Option<&[u8]> {
+        let mut number = self.next.max(shared.trimmed());
+        while number < shared.end()
+            && let Slot::Published(first) = shared.slot(number)
+        {
+            // One that cannot be read has left the log meanwhile, and is among those that are kept.
+            if let Ok((record, _)) = shared.read_record(first) {
+                self.add(shared, number, record.unique, record.reply);
+            }
+            number += 1;
+        }
+        self.next = number;
+        for Answer { number, unique, reply } in shared.answers() {
+            self.add(shared, number, unique, reply);
+        }
+        self.found.get(&unique).map(Vec::as_slice)
+    }
+
+    fn add<M: Memory>(&mut self, shared: &Shared<M>, number: u64, unique: u64, reply: Vec<u8>) {
+        if shared.is_of_mount(number) && unique != 0 {
+            self.found.insert(unique, reply);
+        }
     }
 }
 

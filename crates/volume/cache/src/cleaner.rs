@@ -64,7 +64,7 @@ impl<M: Memory> Cleaner<M> {
     fn seal<L>(&self) -> Result<Index, Error<L>> {
         let mut index = Index::of(&self.shared);
         let end = self.shared.sealed();
-        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX), |_, _, _| {});
+        let read = index.catch_up(&self.shared, end.unwrap_or(u64::MAX));
         read.map_err(|why| Error::Damaged(why.why()))?;
         match end {
             None => self.shared.seal(index.next()),

@@ -127,16 +127,11 @@ impl Index {
         self.frames.get(&number)
     }
 
-    /// Reads what was published, at most up to but not including `end`; calls `each` with number, request and reply of each.
+    /// Reads what was published, at most up to but not including `end`.
     ///
     /// # Errors
     /// If something in the log makes no sense.
-    pub fn catch_up<M: Memory>(
-        &mut self,
-        shared: &Shared<M>,
-        end: u64,
-        mut each: impl FnMut(u64, u64, &[u8]),
-    ) -> Result<(), Undecodable> {
+    pub fn catch_up<M: Memory>(&mut self, shared: &Shared<M>, end: u64) -> Result<(), Undecodable> {
         while self.next < end.min(shared.end()) {
             // Whoever is slower than the checkpoints skips what they have.
             let durable = shared.durable();
@@ -154,7 +149,6 @@ impl Index {
             for operation in record.transaction.operations() {
                 self.apply(self.next, &operation?, &mut pages)?;
             }
-            each(self.next, record.unique, &record.reply);
             self.frames.insert(self.next, Used { own, pages });
             self.next += 1;
         }

@@ -30,7 +30,7 @@ impl<M: Memory> Cleaner<M> {
         objects: &[ObjectId],
     ) -> Result<bool, Error<B::Error>> {
         let mut index = Index::of(&self.shared);
-        let caught = index.catch_up(&self.shared, u64::MAX, |_, _, _| {});
+        let caught = index.catch_up(&self.shared, u64::MAX);
         caught.map_err(|why| Error::Damaged(why.why()))?;
         let (from, to) = (self.shared.logged(), index.next());
         let mut bytes = Vec::new();

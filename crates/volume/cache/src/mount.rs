@@ -59,6 +59,13 @@ impl<M: Memory> Shared<M> {
         self.memory.store(CLEARED, mount);
     }
 
+    /// Whether half of the log is in use, so that a checkpoint is due before its time. Frames are counted by their own.
+    pub fn is_half_full(&self) -> bool {
+        let half = u64::from(self.layout.capacity.slots) / 2;
+        let is_far = !matches!(self.slot(self.durable() + half), Slot::Free);
+        is_far || self.free_frames() < self.layout.capacity.frames / 2
+    }
+
     /// Whether all that was published is in a checkpoint of the stores: nothing is lost with this memory.
     pub fn is_empty(&self) -> bool {
         self.slot(self.durable()) == Slot::Free && self.sealed().is_none()

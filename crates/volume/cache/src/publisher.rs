@@ -40,39 +40,22 @@ fn damaged<L>(why: &Undecodable) -> Error<L> {
 }
 
 impl<M: Memory> Publisher<M> {
-    /// A new life of a process, which calls `each` with request and reply of each transaction of this mount that is in the log, or was till lately: these
-    /// requests are done. What
-    /// earlier lives were making is dropped.
+    /// A new life of a process. What earlier lives were making is dropped; what they have done tells
+    /// [`crate::answers::Answers`].
     ///
     /// # Errors
     /// [`Error::Damaged`].
-    pub fn attach<L>(
-        shared: Shared<M>,
-        generation: u32,
-        mut each: impl FnMut(u64, &[u8]),
-    ) -> Result<Self, Error<L>> {
+    pub fn attach<L>(shared: Shared<M>, generation: u32) -> Result<Self, Error<L>> {
         let mut index = Index::of(&shared);
-        let mut tell = |number, unique, reply: &[u8]| {
-            if shared.is_of_mount(number) && unique != 0 {
-                each(unique, reply);
-            }
-        };
-        index.catch_up(&shared, u64::MAX, &mut tell).map_err(|why| damaged(&why))?;
+        index.catch_up(&shared, u64::MAX).map_err(|why| damaged(&why))?;
         let mut used = index.frames();
         // What is durable and not given back yet is the cleaner's.
         for number in shared.trimmed()..index.durable() {
             if let Slot::Published(first) = shared.slot(number)
                 && let Ok((own, pages)) = shared.frames_of_record(first)
             {
-                if let Ok((record, _)) = shared.read_record(first) {
-                    tell(number, record.unique, &record.reply);
-                }
                 used.extend(own.into_iter().chain(pages).map(|version| version.frame));
             }
-        }
-        // Last: what has left the log meanwhile is here.
-        for answer in shared.answers() {
-            tell(answer.number, answer.unique, &answer.reply);
         }
         shared.sweep(generation, &used);
         Ok(Self { shared, generation, index, hint: 0 })
@@ -83,7 +66,7 @@ impl<M: Memory> Publisher<M> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn refresh<L>(&mut self) -> Result<(), Error<L>> {
-        let caught = self.index.catch_up(&self.shared, u64::MAX, |_, _, _| {});
+        let caught = self.index.catch_up(&self.shared, u64::MAX);
         caught.map_err(|why| damaged(&why))?;
         self.index.forget(self.shared.durable());
         Ok(())

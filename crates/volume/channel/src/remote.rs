@@ -49,6 +49,11 @@ impl RemoteStore {
         Self { connection: Connection::new(path), writes: true }
     }
 
+    /// Whether nothing is known of a death.
+    pub fn is_open(&self) -> bool {
+        self.connection.is_open()
+    }
+
     /// Waits for the next life of the other process.
     ///
     /// # Errors

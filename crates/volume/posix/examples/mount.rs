@@ -57,8 +57,7 @@ fn main() -> Result<()> {
         shared.initialize(Lower::epoch(&mut lower)? - 1, first);
     }
     let generation = std::process::id();
-    let publisher =
-        Publisher::attach::<belay_logical::Error>(shared.clone(), generation, |_, _| {})?;
+    let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), generation)?;
     let cleaner = Cleaner::new(shared);
     let mut module = Module::new(publisher, lower);
     if is_new {

@@ -5,6 +5,7 @@ mod checkpoint;
 mod crash;
 mod manual;
 pub(crate) mod mounts;
+mod processes;
 mod qualify;
 mod repair;
 mod run;
@@ -41,6 +42,9 @@ pub fn run(command: Command) -> Result<i32> {
                 standin.map(|(mountpoint, instead)| belay_relay::Standin { mountpoint, instead });
             match belay_relay::run(&belay_relay::Daemon { program, held, command, standin })? {}
         }
+        Command::VolumeStore(options) => processes::store(options),
+        Command::VolumeCache(options) => processes::cache(&options),
+        Command::VolumeNamespace(options) => processes::namespace(&options),
         Command::Ask { parent, mount } => {
             belay_supervisor::asker::ask(parent, &mount)?;
             Ok(0)

@@ -8,6 +8,7 @@ use crate::preflight::{doubt, machine, mount_command, mountpoint, place, script,
 use crate::profile::{self, Asked, Chosen, InodeNumbers};
 use anyhow::Result;
 use belay_supervisor::background::LOG;
+use belay_supervisor::companions::Companion;
 use belay_supervisor::config::{Config, Medium, VERSION};
 use belay_supervisor::text::OsText;
 use belay_supervisor::turn::Turn;
@@ -18,6 +19,11 @@ use std::time::Duration;
 
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
+    run_with(options, Vec::new())
+}
+
+/// Runs it with processes that the daemon needs beside it.
+pub fn run_with(options: &Run, companions: Vec<Companion>) -> Result<i32> {
     machine::check_descriptors()?;
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     mount_command::check(&options.command)?;
@@ -115,6 +121,7 @@ pub fn run(options: &Run) -> Result<i32> {
             Some(_) => Vec::new(),
             None => process::children(std::process::id()),
         },
+        companions,
         blocked_signals,
     };
     let descriptors = match keeper::prepare(&config, instance, image_fds) {

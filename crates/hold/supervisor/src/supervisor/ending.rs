@@ -2,13 +2,15 @@
 
 use super::Supervisor;
 use super::lifecycle::{Event, StopInput};
+use super::parts::exits::Exits;
 use super::undead::cannot_be_killed;
 use crate::clock;
+use crate::companions::failed;
 use crate::fusermount;
 use crate::handover::Note;
 use crate::instances;
 use crate::mounts;
-use crate::process::Watched;
+use crate::process::{Watched, reap};
 use crate::protocol::Answer;
 use crate::report::Outcome;
 use crate::status::State;
@@ -143,7 +145,6 @@ impl Supervisor {
         // From here on nothing comes of a wish; but who has one by now is told as well.
         self.live(Event::Ends { code });
         let lost = self.end_epochs(self.book.last_exit).err();
-        let code = if lost.is_none() { code } else { code.max(1) };
         let mut stays = None;
         if self.book.mounts.held.is_some() && !self.book.tries.gave_up {
             // Nothing else is left to be done, and it would stay behind.
@@ -157,11 +158,21 @@ impl Supervisor {
         if self.process().is_none_or(|process| process.is_dead()) {
             self.take_off_seconds();
         }
+        let lost = lost.or_else(|| self.end_companions());
+        let code = if lost.is_none() { code } else { code.max(1) };
         self.helpers.backtraces.finish();
         instances::retire_held(&self.folder);
         self.answer_ended(code, lost.or(stays).as_deref());
         self.keeper.tell(&Note::Done { code });
         self.live(Event::Ends { code });
+    }
+
+    /// Nobody needs the companions any more. Gives what is to be said if one did not bring home what it had.
+    fn end_companions(&mut self) -> Option<String> {
+        let ended = self.companions.end();
+        self.remember(reap());
+        let failed = |exits: &mut Exits, (role, pid): (String, u32)| failed(&role, exits.take(pid));
+        ended.into_iter().rev().find_map(|one| failed(&mut self.exits, one))
     }
 
     /// No generation is to come that could carry out what the last one had committed.

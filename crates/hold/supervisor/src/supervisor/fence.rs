@@ -39,6 +39,7 @@ impl Supervisor {
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
         except.extend(self.helpers.processes());
+        except.extend(self.companions.processes());
         // Those of an older life are being seen to.
         except.extend(self.late.processes());
         let mut below = descendants(&belay, &except);

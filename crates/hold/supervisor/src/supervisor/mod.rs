@@ -81,6 +81,7 @@ mod words;
 
 use crate::autopsy;
 use crate::clock::{self, SECOND};
+use crate::companions::Companions;
 use crate::config::{Config, VERSION};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -179,6 +180,7 @@ struct Supervisor {
     looks: Looks,
     mail: Mail,
     unmounts: Unmounts,
+    companions: Companions,
 }
 
 impl Supervisor {
@@ -235,6 +237,7 @@ impl Supervisor {
             looks: Looks::default(),
             mail: Mail::default(),
             unmounts: Unmounts::default(),
+            companions: Companions::default(),
         };
         if let Ok(shim) = belay_sys::dup_cloexec(supervisor.fds.shim.as_fd()) {
             autopsy::open::know_shim(shim);
@@ -256,6 +259,14 @@ impl Supervisor {
         self.deadlines.set(Due::Tick, now + SECOND);
         self.live(Event::Begins);
         self.start_committer();
+        match Companions::start(&self.config.companions, self.config.verbose) {
+            Ok(companions) => self.companions = companions,
+            Err(error) => {
+                tracing::error!("{error}");
+                self.live(Event::Ends { code: LACKS });
+                return;
+            }
+        }
         if self.has_epochs() {
             self.deadlines.set(Due::Checkpoint, now);
         }

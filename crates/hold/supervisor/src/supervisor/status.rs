@@ -216,6 +216,7 @@ impl Supervisor {
             read_only: self.book.content.read_only.clone(),
             failed_starts: self.book.tally.failed_starts(),
             waiting: self.waiting().map(|waiting| self.wait_status(waiting)),
+            companions: self.companions.statuses(),
             stalled: self.book.stalled.shown(&self.mountpoint(), clock::now()),
         }
     }

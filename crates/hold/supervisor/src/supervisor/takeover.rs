@@ -110,6 +110,8 @@ impl Supervisor {
             let me = std::process::id();
             let mut candidates = children(self.keeper.pid());
             candidates.retain(|pid| *pid != me && !self.config.bystanders.contains(pid));
+            let companions = self.companions.processes();
+            candidates.retain(|pid| !companions.contains(pid));
             candidates.extend(self.book.spawned);
             let starting = candidates.into_iter().filter_map(Watched::open).any(|w| !w.is_dead());
             if !starting {

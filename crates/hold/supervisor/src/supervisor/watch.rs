@@ -154,6 +154,7 @@ impl Supervisor {
         let belay = self.keeper.belay();
         let mut except = belay.to_vec();
         except.extend(&self.config.bystanders);
+        except.extend(self.companions.processes());
         let is_below = || descendants(&belay, &except).contains(&pid);
         let begin = self.book.life.process_started;
         let spawned = self.book.spawned.map(|pid| Known { pid, started: begin });

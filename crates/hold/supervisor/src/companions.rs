@@ -1,0 +1,292 @@
+//! Processes that a daemon needs beside it, such as those of a volume: each is started again when it ends, by a thread of its own.
+//!
+//! A companion has a lock on a file while it lives, by which a new supervisor finds those of the last, and two of one name never work at
+//! the same time. They are started in their order before the daemon, and asked to end (SIGTERM) in the opposite order when the daemon
+//! has ended, each when those behind it are gone.
+
+use crate::error::{Error, Result};
+use crate::process::{Exit, Watched};
+use crate::role::self_as;
+use crate::text::OsText;
+use belay_sys::process_with_lock;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGTERM;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// One that has lived for less than this may be ending again and again.
+const SHORT: Duration = Duration::from_secs(1);
+/// The first pause after such an end, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// So many short lives in a row are nothing unusual: somebody kills them.
+const FEW: u32 = 8;
+
+/// A process beside the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Companion {
+    /// What it is for, in a word.
+    pub role: String,
+    /// The hidden subcommand of belay that it runs, and what comes behind it.
+    pub words: Vec<OsText>,
+    /// The file that it locks.
+    pub lock: OsText,
+}
+
+/// How a companion is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompanionStatus {
+    /// What it is for.
+    pub role: String,
+    /// Its process; `null` while there is none.
+    pub pid: Option<u32>,
+    /// How often it was started again under this supervisor.
+    pub restarts: u64,
+}
+
+/// All companions of a mount.
+#[derive(Debug, Default)]
+pub struct Companions {
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    /// Counted when something is wanted.
+    wish: Option<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    seen: Vec<CompanionStatus>,
+    ends: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct One {
+    companion: Companion,
+    lock: File,
+    process: Option<Watched>,
+    since: Instant,
+    /// Short lives in a row.
+    short: u32,
+    not_before: Instant,
+    /// It was asked to end.
+    told: bool,
+    over: bool,
+}
+
+impl Companions {
+    /// Finds those that live, and starts the others.
+    ///
+    /// # Errors
+    /// If a lock cannot be opened, or there is no thread to be had.
+    pub fn start(companions: &[Companion], verbose: u8) -> Result<Self> {
+        if companions.is_empty() {
+            return Ok(Self::default());
+        }
+        let now = Instant::now();
+        let mut all = Vec::new();
+        for companion in companions {
+            let mut one = One {
+                companion: companion.clone(),
+                lock: open(companion)?,
+                process: None,
+                since: now,
+                short: 0,
+                not_before: now,
+                told: false,
+                over: false,
+            };
+            one.adopt();
+            all.push(one);
+        }
+        let wrap =
+            |what: &'static str| move |e: std::io::Error| Error::system("start", what, e, "");
+        let wish = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wish = wish.map_err(|e| wrap("an event counter")(e.into()))?;
+        let heard = belay_sys::dup_cloexec(wish.as_fd()).map_err(wrap("an event counter"))?;
+        let shared = Arc::new(Shared::default());
+        shared.state().seen = all.iter().map(|one| one.status(0)).collect();
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("companions".into())
+            .spawn(move || keep(all, &theirs, &heard, verbose))
+            .map_err(wrap("a thread"))?;
+        Ok(Self { thread: Some(thread), shared, wish: Some(wish) })
+    }
+
+    /// How they are.
+    pub fn statuses(&self) -> Vec<CompanionStatus> {
+        self.shared.state().seen.clone()
+    }
+
+    /// Their processes.
+    pub fn processes(&self) -> Vec<u32> {
+        self.shared.state().seen.iter().filter_map(|one| one.pid).collect()
+    }
+
+    /// Has them end, and waits for it: as long as they bring home what the daemon has left with them. Gives the last process of each.
+    pub fn end(&mut self) -> Vec<(String, u32)> {
+        self.shared.state().ends = true;
+        if let Some(wish) = &self.wish {
+            let _ = rustix::io::write(wish, &1_u64.to_ne_bytes());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let seen = std::mem::take(&mut self.shared.state().seen);
+        seen.into_iter().filter_map(|one| Some((one.role, one.pid?))).collect()
+    }
+}
+
+/// What is to be said of the end of a companion that was asked to end.
+pub fn failed(role: &str, exit: Option<Exit>) -> Option<String> {
+    match exit {
+        None | Some(Exit::Code(0) | Exit::Unknown) => None,
+        Some(exit) => Some(format!("the {role} process {}, see its messages", exit.told())),
+    }
+}
+
+fn open(companion: &Companion) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let path = companion.lock.0.as_os_str();
+    options.open(path).map_err(|e| Error::system("open", companion.lock.show(), e, ""))
+}
+
+impl One {
+    /// Watches the process that has the lock, if there is one.
+    fn adopt(&mut self) {
+        let holder = || process_with_lock(self.lock.as_fd()).ok().flatten();
+        let Some(watched) = holder().and_then(Watched::open) else { return };
+        // The number may have become another process's before it was opened.
+        if holder() == Some(watched.pid) {
+            self.process = Some(watched);
+            self.since = Instant::now();
+        }
+    }
+
+    fn start(&mut self, verbose: u8) {
+        let mut words = self.companion.words.iter().map(|word| word.0.as_os_str());
+        let name = words.next().and_then(|word| word.to_str()).unwrap_or_default();
+        let mut command = self_as(name, verbose);
+        // Its own group: what a terminal sends is for who started the mount.
+        command.args(words).stdin(Stdio::null()).process_group(0);
+        match command.spawn() {
+            Ok(child) => {
+                self.process = Watched::open(child.id());
+                self.since = Instant::now();
+            }
+            Err(error) => {
+                let [_, longest] = PAUSES;
+                self.not_before = Instant::now() + longest;
+                tracing::error!(
+                    "cannot start the {} process: {error}; trying again",
+                    self.companion.role
+                );
+            }
+        }
+    }
+
+    fn status(&self, restarts: u64) -> CompanionStatus {
+        let pid = self.process.as_ref().map(|process| process.pid);
+        CompanionStatus { role: self.companion.role.clone(), pid, restarts }
+    }
+
+    /// It has ended: the next one is due.
+    fn ended(&mut self) {
+        let now = Instant::now();
+        self.short = if now - self.since < SHORT { self.short + 1 } else { 0 };
+        let [first, longest] = PAUSES;
+        let pause = match self.short.checked_sub(FEW) {
+            None => Duration::ZERO,
+            Some(many) => first.saturating_mul(1 << many.min(10)).min(longest),
+        };
+        if self.short == FEW {
+            tracing::warn!("the {} process ends again and again", self.companion.role);
+        }
+        self.not_before = now + pause;
+        self.process = None;
+        // If it lost a race for the lock, the other one is there.
+        self.adopt();
+    }
+}
+
+/// Keeps them, until they are to end and have ended.
+fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
+    while all.iter().any(|one| !one.over) {
+        let mut next: Option<Instant> = None;
+        for (place, one) in all.iter_mut().enumerate() {
+            if one.process.is_some() || one.over {
+                continue;
+            }
+            if one.not_before <= Instant::now() {
+                one.start(verbose);
+                // It is not to be taken for something that the daemon has left.
+                note(shared, place, one, true);
+            }
+            if one.process.is_none() {
+                next = Some(next.map_or(one.not_before, |next| next.min(one.not_before)));
+            }
+        }
+        // Each is told when those behind it are gone.
+        if shared.state().ends
+            && let Some(last) = all.iter_mut().rev().find(|one| !one.over)
+            && let Some(process) = last.process.as_ref().filter(|_| !last.told)
+        {
+            last.told = process.signal(SIGTERM).is_ok();
+        }
+        wait(&all, wish, next);
+        for (place, one) in all.iter_mut().enumerate() {
+            let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
+                continue;
+            };
+            if one.told {
+                one.over = true;
+                one.process = None;
+                continue;
+            }
+            tracing::info!(
+                "{} process {} has ended; starting another",
+                one.companion.role,
+                process.pid
+            );
+            one.ended();
+            note(shared, place, one, false);
+        }
+    }
+}
+
+fn note(shared: &Shared, place: usize, one: &One, again: bool) {
+    let mut state = shared.state();
+    if let Some(seen) = state.seen.get_mut(place) {
+        let is_first = seen.pid.is_none() && seen.restarts == 0;
+        *seen = one.status(seen.restarts + u64::from(again && !is_first));
+    }
+}
+
+fn wait(all: &[One], wish: &OwnedFd, next: Option<Instant>) {
+    let mut polled = vec![PollFd::new(wish, PollFlags::IN)];
+    let processes = all.iter().filter_map(|one| one.process.as_ref());
+    polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
+    let limit = next.map(|next| {
+        let left = next.saturating_duration_since(Instant::now());
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+    });
+    let _ = poll(&mut polled, limit.as_ref());
+    let _ = rustix::io::read(wish, &mut [0_u8; 8]);
+}

@@ -1,0 +1,183 @@
+//! The process of the cache: it takes checkpoints, and makes durable what is synced.
+//!
+//! All that it knows is in the memory. A next life of it goes on with the checkpoint that was under way.
+
+use crate::ending::asked_to_end;
+use crate::memory::{self, Memory};
+use crate::place::{Place, Role};
+use anyhow::{Context, Result, bail};
+use belay_cache::intent::replay;
+use belay_cache::{Capacity, Cleaner};
+use belay_channel::{CacheAnswer, CacheAsk, Error as Below, RemoteStore, Server, Service};
+use belay_object::{Lower, ObjectId};
+use belay_sys::Mapping;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a checkpoint is taken.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is looked whether one must be taken before that.
+const LOOK: Duration = Duration::from_millis(500);
+/// Deaths of the stores in one checkpoint after which it is not tried again at once.
+const DEATHS: u32 = 5;
+
+type Failure = belay_cache::Error<Below>;
+
+/// Runs it, for the mount with that number.
+///
+/// # Errors
+/// If the memory cannot be had, or is of other stores than these; at the end, if what is in the memory could not be brought to the
+/// stores.
+pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
+    let stop = asked_to_end()?;
+    let _role = place.take(Role::Cache)?;
+    let shared = memory::open_or_make(place, capacity)?;
+    let mut below = RemoteStore::writer(&place.socket(Role::Store));
+    if !shared.is_valid() {
+        begin(&shared, &mut below)?;
+    }
+    shared.begin_mount(mount);
+    let now = Instant::now();
+    let cleaner = Cleaner::new(shared.clone());
+    let mut cache =
+        Cache { shared, cleaner, below, mount, last: now, look: now + LOOK, failing: None };
+    let socket = place.socket(Role::Cache);
+    let mut server =
+        Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    server.run(&mut cache, &stop)?;
+    // Nobody publishes any more.
+    match cache.checkpoint() {
+        Ok(()) => {
+            memory::remove(place)?;
+            Ok(0)
+        }
+        Err(why) => bail!(
+            "the last checkpoint could not be taken: {why}. What was written since the one before is in {}, and is there \
+             when the volume is mounted again, unless this machine is restarted before that",
+            place.memory().display()
+        ),
+    }
+}
+
+/// Sets the memory up: with what the stores have, and the intent log besides.
+fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
+    let mut deaths = 0;
+    loop {
+        let tried = below.renew().map_err(belay_cache::Error::Lower).and_then(|()| {
+            let first = replay(below)?;
+            Ok((first, below.epoch().map_err(belay_cache::Error::Lower)?))
+        });
+        match tried {
+            Ok((first, epoch)) => {
+                shared.initialize(epoch.saturating_sub(1), first);
+                shared.set_valid();
+                return Ok(());
+            }
+            Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => deaths += 1,
+            Err(why) => bail!("what was synced before the last end cannot be done again: {why}"),
+        }
+    }
+}
+
+struct Cache {
+    shared: Memory,
+    cleaner: Cleaner<Arc<Mapping>>,
+    below: RemoteStore,
+    mount: u64,
+    /// When a checkpoint was taken last.
+    last: Instant,
+    /// When it is looked again whether one is due.
+    look: Instant,
+    /// Since when none can be taken, and why.
+    failing: Option<String>,
+}
+
+impl Cache {
+    /// Does something with the layers below, anew as often as they die.
+    fn with_below<T>(
+        &mut self,
+        act: impl Fn(&Cleaner<Arc<Mapping>>, &mut RemoteStore) -> std::result::Result<T, Failure>,
+    ) -> std::result::Result<T, String> {
+        let mut deaths = 0;
+        loop {
+            let done = match self.below.is_open() {
+                true => act(&self.cleaner, &mut self.below),
+                false => self
+                    .below
+                    .renew()
+                    .map_err(belay_cache::Error::Lower)
+                    .and_then(|()| act(&self.cleaner, &mut self.below)),
+            };
+            match done {
+                Ok(done) => return Ok(done),
+                Err(belay_cache::Error::Lower(Below::Lost)) if deaths < DEATHS => deaths += 1,
+                Err(why) => return Err(why.to_string()),
+            }
+        }
+    }
+
+    fn checkpoint(&mut self) -> std::result::Result<(), String> {
+        let taken = self.with_below(|cleaner, below| cleaner.checkpoint(below).map(|_| ()));
+        self.last = Instant::now();
+        match (&taken, &self.failing) {
+            (Ok(()), Some(_)) => tracing::warn!("checkpoints can be taken again"),
+            (Err(why), before) if before.as_ref() != Some(why) => tracing::error!(
+                "no checkpoint can be taken: {why}. What was written since the last one is in memory alone; trying again"
+            ),
+            _ => {}
+        }
+        self.failing = taken.clone().err();
+        taken
+    }
+
+    fn sync(&mut self, objects: &[u64]) -> std::result::Result<(), String> {
+        let objects: Vec<_> = objects.iter().copied().map(ObjectId).collect();
+        match self.with_below(|cleaner, below| cleaner.sync(below, &objects))? {
+            true => Ok(()),
+            // The intent log is full.
+            false => self.checkpoint(),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        if self.shared.is_empty() {
+            return false;
+        }
+        self.last.elapsed() >= INTERVAL || self.shared.is_half_full()
+    }
+}
+
+fn told(done: std::result::Result<(), String>) -> CacheAnswer {
+    match done {
+        Ok(()) => CacheAnswer::Done,
+        Err(why) => CacheAnswer::Refused(why),
+    }
+}
+
+impl Service for Cache {
+    type Ask = CacheAsk;
+    type Answer = CacheAnswer;
+
+    fn answer(&mut self, _client: u64, ask: CacheAsk) -> Option<CacheAnswer> {
+        Some(match ask {
+            CacheAsk::Ready(mount) if mount == self.mount => CacheAnswer::Done,
+            CacheAsk::Ready(_) => {
+                CacheAnswer::Refused("the volume is mounted by somebody else".to_owned())
+            }
+            CacheAsk::Checkpoint => told(self.checkpoint()),
+            CacheAsk::Sync(objects) => told(self.sync(&objects)),
+        })
+    }
+
+    fn due(&self) -> Option<Instant> {
+        Some(self.look)
+    }
+
+    fn act(&mut self) {
+        if self.is_due() {
+            // Why it fails was said.
+            let _ = self.checkpoint();
+        }
+        self.look = Instant::now() + LOOK;
+    }
+}

@@ -1,0 +1,24 @@
+//! The processes of a mounted volume. Each of them may die at any moment, and its next life goes on from where it was.
+//!
+//! | module | process | answers |
+//! | --- | --- | --- |
+//! | [`place`] | | where they meet: sockets, locks, and the memory that outlives them |
+//! | [`memory`] | | how that memory is made, and found again |
+//! | [`store`] | store | the logical layer with its stores, asked by the two others |
+//! | [`cache`] | cache | when checkpoints are taken, and how a sync is made durable |
+//! | [`namespace`] | namespace | the POSIX namespace module, as a FUSE daemon |
+//!
+//! The namespace module publishes transactions in the memory, and answers them at once. The cache brings them to the stores, and takes
+//! checkpoints. The store's process keeps nothing that is not in the last checkpoint. They wait for each other as long as it takes: a
+//! process that has died has a successor soon.
+
+#![forbid(unsafe_code)]
+
+pub mod cache;
+mod ending;
+pub mod memory;
+pub mod namespace;
+pub mod place;
+pub mod store;
+
+pub use place::{Place, Role};

@@ -1,0 +1,131 @@
+//! The memory of the cache: a file that outlives all processes, made by the cache's, and opened by the module's.
+
+use crate::place::Place;
+use anyhow::{Context, Result, bail, ensure};
+use belay_cache::{Capacity, Layout, Shared};
+use belay_sys::Mapping;
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+
+/// The memory, as processes share it.
+pub type Memory = Shared<Arc<Mapping>>;
+
+/// Where the file says how much it holds: the last two words.
+const TAIL: u64 = 16;
+
+/// The most that a cache can hold.
+const MOST_FRAMES: u32 = 1 << 22;
+
+/// What fits into so many bytes.
+pub fn capacity(bytes: u64) -> Capacity {
+    let frames = u32::try_from(bytes / 4096).unwrap_or(MOST_FRAMES).clamp(1024, MOST_FRAMES);
+    // A transaction takes two frames or more.
+    Capacity { frames, slots: frames / 2 }
+}
+
+/// Opens the memory; `None` if there is none.
+///
+/// # Errors
+/// If it cannot be opened, or is not what it should be.
+pub fn open(place: &Place) -> Result<Option<Memory>> {
+    let path = place.memory();
+    let file = match OpenOptions::new().read(true).write(true).open(&path) {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.with_context(|| format!("cannot open {}", path.display()))?,
+    };
+    let length = file.metadata()?.len();
+    let mut tail = [0; TAIL as usize];
+    let read = length.checked_sub(TAIL).map(|at| file.read_exact_at(&mut tail, at));
+    let Some(Ok(())) = read else { bail!("{} is too short", path.display()) };
+    let (frames, slots) = tail.split_at(8);
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    let (frames, slots) = (word(frames), word(slots));
+    let fits = |number: u64| u32::try_from(number).ok().filter(|number| *number <= MOST_FRAMES);
+    let (Some(frames), Some(slots)) = (fits(frames), fits(slots)) else {
+        bail!("{} is damaged", path.display())
+    };
+    let layout = Layout::new(Capacity { frames, slots });
+    ensure!(length == layout.words as u64 * 8 + TAIL, "{} is damaged", path.display());
+    Ok(Some(map(&file, layout)?))
+}
+
+fn map(file: &File, layout: Layout) -> Result<Memory> {
+    let mapping =
+        Mapping::new(file.as_fd(), layout.words * 8).context("cannot map the cache's memory")?;
+    Ok(Shared::new(Arc::new(mapping), layout))
+}
+
+/// Opens the memory, or makes one of zeros. All of its room is taken at once: there would be no error later, but a signal.
+///
+/// # Errors
+/// If there is no room, or as for [`open`].
+pub fn open_or_make(place: &Place, capacity: Capacity) -> Result<Memory> {
+    if let Some(found) = open(place)? {
+        return Ok(found);
+    }
+    let path = place.memory();
+    let new = path.with_extension("new");
+    let layout = Layout::new(capacity);
+    let bytes = layout.words as u64 * 8;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(&new).with_context(|| format!("cannot make {}", new.display()))?;
+    let made = fallocate(&file, FallocateFlags::empty(), 0, bytes + TAIL);
+    if let Err(why) = made {
+        let _ = fs::remove_file(&new);
+        return Err(why).with_context(|| {
+            format!(
+                "cannot take {} MiB of memory in {}: mount the volume with a smaller --memory",
+                bytes >> 20,
+                place.path().display()
+            )
+        });
+    }
+    let words = [u64::from(capacity.frames), u64::from(capacity.slots)];
+    for (at, word) in (bytes..).step_by(8).zip(words) {
+        file.write_all_at(&word.to_ne_bytes(), at)?;
+    }
+    fs::rename(&new, &path)?;
+    map(&file, layout)
+}
+
+/// Removes the memory. Nothing of it is needed any more.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn remove(place: &Place) -> Result<()> {
+    match fs::remove_file(place.memory()) {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_again_and_rubbish_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path()).unwrap();
+        assert!(open(&place).unwrap().is_none());
+        let small = Capacity { frames: 1024, slots: 512 };
+        open_or_make(&place, small).unwrap().set_valid();
+        // What is there stays, whatever is asked for.
+        let again = open_or_make(&place, Capacity { frames: 2048, slots: 512 }).unwrap();
+        assert!(again.is_valid());
+        assert!(open(&place).unwrap().unwrap().is_valid());
+        let file = OpenOptions::new().write(true).open(place.memory()).unwrap();
+        let length = file.metadata().unwrap().len();
+        file.write_all_at(&u64::MAX.to_ne_bytes(), length - 16).unwrap();
+        assert!(open(&place).is_err());
+        file.set_len(7).unwrap();
+        assert!(open(&place).is_err());
+        remove(&place).unwrap();
+        assert!(open(&place).unwrap().is_none());
+        remove(&place).unwrap();
+    }
+}

@@ -1,0 +1,191 @@
+//! Where the processes of a volume meet: a folder of its own in a file system in memory, of which nobody else can read anything.
+
+use anyhow::{Context, Result, ensure};
+use belay_sys::{lock_for_process, process_with_lock};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, mkdirat, statat, statfs};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The logical layer with its stores.
+    Store,
+    /// The cache.
+    Cache,
+    /// The namespace module.
+    Namespace,
+}
+
+impl Role {
+    /// As in command lines, and file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Cache => "cache",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The folder of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place(PathBuf);
+
+/// What statfs(2) says of a file system in memory.
+const TMPFS: u64 = 0x0102_1994;
+
+impl Place {
+    /// Where the volume with that id has its folder; it is made if there is none.
+    ///
+    /// # Errors
+    /// If there is no file system in memory for it, or the folder is not this user's alone.
+    pub fn of(volume: [u8; 16]) -> Result<Self> {
+        let uid = rustix::process::getuid().as_raw();
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let run = if uid == 0 { Some(PathBuf::from("/run")) } else { runtime };
+        let in_memory = |dir: &PathBuf| {
+            dir.is_absolute() && statfs(dir).is_ok_and(|it| it.f_type as u64 == TMPFS)
+        };
+        let folders = match run.filter(in_memory) {
+            Some(run) => [run.join("belay"), run.join("belay/volumes")],
+            None => {
+                let shm = PathBuf::from("/dev/shm");
+                ensure!(
+                    in_memory(&shm),
+                    "neither /run nor /dev/shm is a file system in memory (tmpfs): mount one there"
+                );
+                let own = shm.join(format!("belay-{uid}"));
+                [own.clone(), own.join("volumes")]
+            }
+        };
+        let id: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
+        let [_, volumes] = &folders;
+        let place = volumes.join(id);
+        for folder in folders.iter().chain([&place]) {
+            make_private(folder)?;
+        }
+        Ok(Self(place))
+    }
+
+    /// The folder at a path, which is there.
+    ///
+    /// # Errors
+    /// If it is not this user's alone.
+    pub fn at(path: &Path) -> Result<Self> {
+        check_private(path)?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The memory of the cache.
+    pub fn memory(&self) -> PathBuf {
+        self.0.join("memory")
+    }
+
+    /// Where a process listens.
+    pub fn socket(&self, role: Role) -> PathBuf {
+        self.0.join(format!("{role}.socket"))
+    }
+
+    /// The file that is locked by the process that has a role.
+    pub fn lock(&self, role: Role) -> PathBuf {
+        self.0.join(format!("{role}.lock"))
+    }
+
+    fn open_lock(&self, role: Role) -> Result<File> {
+        let path = self.lock(role);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Takes a role; waits until whoever had it has ended. It is this process's for as long as the file is open.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn take(&self, role: Role) -> Result<File> {
+        let file = self.open_lock(role)?;
+        loop {
+            match lock_for_process(file.as_fd()) {
+                Ok(()) => return Ok(file),
+                Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(why) => {
+                    return Err(why).context(format!("cannot lock {}", self.lock(role).display()));
+                }
+            }
+        }
+    }
+
+    /// Which other process has a role.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn holder(&self, role: Role) -> Result<Option<u32>> {
+        let file = self.open_lock(role)?;
+        Ok(process_with_lock(file.as_fd())?)
+    }
+}
+
+/// Makes a folder that this user alone can use, unless it is there.
+fn make_private(path: &Path) -> Result<()> {
+    match mkdirat(CWD, path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => check_private(path),
+        Err(why) => Err(why).with_context(|| format!("cannot make {}", path.display())),
+    }
+}
+
+fn check_private(path: &Path) -> Result<()> {
+    let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .with_context(|| format!("cannot look at {}", path.display()))?;
+    let uid = rustix::process::getuid().as_raw();
+    ensure!(
+        FileType::from_raw_mode(found.st_mode) == FileType::Directory && found.st_uid == uid,
+        "{} is not a folder of this user's: remove it",
+        path.display()
+    );
+    ensure!(
+        found.st_mode & 0o022 == 0,
+        "others may write to {}: take that from them (chmod go-w)",
+        path.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_of_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("place");
+        make_private(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        make_private(&path).unwrap();
+        let place = Place::at(&path).unwrap();
+        let _held = place.take(Role::Cache).unwrap();
+        assert_eq!(place.holder(Role::Store).unwrap(), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(Place::at(&path).is_err());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(make_private(&link).is_err());
+    }
+}

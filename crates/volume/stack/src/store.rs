@@ -1,0 +1,194 @@
+//! The process with the logical layer and its stores.
+//!
+//! It keeps nothing to itself: what is not in the last checkpoint is in the cache's memory, and comes again. So after any error of a
+//! change it opens its stores at their last checkpoint.
+
+use crate::ending::asked_to_end;
+use crate::place::{Place, Role};
+use anyhow::{Context, Result};
+use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
+use belay_disk::{FileDisk, OpenError};
+use belay_logical::Logical;
+use belay_object::{Class, Lower, ObjectId, Operation, PAGE, Transaction};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a disk may be in use by a process that is about to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often that is looked at: nothing tells.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long it takes until stores that could not be opened are tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Pages that are read at once.
+const MOST_PAGES: u32 = 1024;
+
+/// Runs it.
+///
+/// # Errors
+/// Those of the system calls. Stores that cannot be opened are no reason to end: whoever asks is told why.
+pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
+    let stop = asked_to_end()?;
+    let _role = place.take(Role::Store)?;
+    let mut service =
+        Stores { paths: stores, volume: None, failed: None, writer: None, intents: None };
+    let _ = service.volume();
+    let socket = place.socket(Role::Store);
+    let mut server =
+        Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    server.run(&mut service, &stop)?;
+    Ok(0)
+}
+
+struct Stores {
+    paths: Vec<PathBuf>,
+    /// `None` if they are closed.
+    volume: Option<Logical<FileDisk>>,
+    /// When they could not be opened, and why.
+    failed: Option<(Instant, String)>,
+    /// Who may change something.
+    writer: Option<u64>,
+    intents: Option<Vec<Vec<u8>>>,
+}
+
+type Answered = std::result::Result<StoreAnswer, String>;
+
+impl Stores {
+    /// The stores, which are opened if they are not.
+    fn volume(&mut self) -> std::result::Result<&mut Logical<FileDisk>, String> {
+        if self.volume.is_none() {
+            if let Some((since, why)) = &self.failed
+                && since.elapsed() < PAUSE
+            {
+                return Err(why.clone());
+            }
+            match self.open() {
+                Ok(volume) => {
+                    self.volume = Some(volume);
+                    if self.failed.take().is_some() {
+                        tracing::warn!("the stores are open again");
+                    }
+                }
+                Err(why) => {
+                    let why = format!("{why:#}");
+                    if self.failed.as_ref().is_none_or(|(_, before)| *before != why) {
+                        tracing::error!("cannot open the stores: {why}; trying again");
+                    }
+                    self.failed = Some((Instant::now(), why));
+                }
+            }
+        }
+        match (&mut self.volume, &self.failed) {
+            (Some(volume), _) => Ok(volume),
+            (None, failed) => Err(failed.as_ref().map_or_else(String::new, |(_, why)| why.clone())),
+        }
+    }
+
+    fn open(&self) -> Result<Logical<FileDisk>> {
+        let begin = Instant::now();
+        let mut disks = Vec::new();
+        for path in &self.paths {
+            disks.push(loop {
+                match FileDisk::open(path) {
+                    Err(OpenError::InUse(_)) if begin.elapsed() < PATIENCE => thread::sleep(LOOK),
+                    opened => break opened?,
+                }
+            });
+        }
+        Ok(Logical::open(disks)?)
+    }
+
+    /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
+    fn change(&mut self, change: impl FnOnce(&mut Logical<FileDisk>) -> Answered) -> Answered {
+        let changed = change(self.volume()?);
+        if changed.is_err() {
+            self.volume = None;
+        }
+        changed
+    }
+
+    fn apply(&mut self, bytes: Vec<u8>) -> Answered {
+        let one = Transaction::decode(bytes).map_err(|why| why.to_string())?;
+        self.change(|volume| {
+            for operation in one.operations() {
+                let operation = operation.map_err(|why| why.to_string())?;
+                if matches!(operation, Operation::Pages { .. }) {
+                    return Err("pages of the cache came down".to_owned());
+                }
+                Lower::apply(volume, &operation).map_err(|why| why.to_string())?;
+            }
+            Ok(StoreAnswer::Done)
+        })
+    }
+
+    fn read(&mut self, object: u64, page: u64, count: u32) -> Answered {
+        if count > MOST_PAGES || page.checked_add(u64::from(count)).is_none() {
+            return Err("so many pages are not read at once".to_owned());
+        }
+        let mut out = vec![0; count as usize * PAGE];
+        let volume = self.volume()?;
+        volume.read(ObjectId(object), page, &mut out).map_err(|why| why.to_string())?;
+        Ok(StoreAnswer::Bytes(out))
+    }
+
+    fn intents(&mut self) -> std::result::Result<&[Vec<u8>], String> {
+        if self.intents.is_none() {
+            self.intents = Some(self.volume()?.intents().map_err(|why| why.to_string())?);
+        }
+        Ok(self.intents.as_deref().unwrap_or_default())
+    }
+
+    fn serve(&mut self, client: u64, ask: StoreAsk) -> Answered {
+        let writes =
+            matches!(ask, StoreAsk::Apply(_) | StoreAsk::Checkpoint(_) | StoreAsk::AppendIntent(_));
+        if writes && self.writer != Some(client) {
+            return Err("another process changes this volume now".to_owned());
+        }
+        match ask {
+            StoreAsk::Write => {
+                self.writer = Some(client);
+                self.intents = None;
+                Ok(StoreAnswer::Done)
+            }
+            StoreAsk::Epoch => Ok(StoreAnswer::Number(Logical::epoch(self.volume()?))),
+            StoreAsk::Attributes(object) => {
+                let found = Lower::attributes(self.volume()?, ObjectId(object));
+                let found = found.map_err(|why| why.to_string())?;
+                Ok(StoreAnswer::Attributes(
+                    found.map(|found| {
+                        (found.size, found.class == Class::Metadata, found.attributes)
+                    }),
+                ))
+            }
+            StoreAsk::Read { object, page, count } => self.read(object, page, count),
+            StoreAsk::Apply(bytes) => self.apply(bytes),
+            StoreAsk::Checkpoint(upto) => self.change(|volume| {
+                let taken = Lower::checkpoint(volume, upto);
+                Ok(StoreAnswer::Number(taken.map_err(|why| why.to_string())?))
+            }),
+            StoreAsk::Upto => Ok(StoreAnswer::Number(Logical::upto(self.volume()?))),
+            StoreAsk::Room => {
+                let room = self.volume()?.room().map_err(|why| why.to_string())?;
+                Ok(StoreAnswer::Room([room.capacity, room.free, room.available]))
+            }
+            StoreAsk::AppendIntent(bytes) => self.change(|volume| {
+                let done = volume.append_intent(&bytes).map_err(|why| why.to_string())?;
+                Ok(StoreAnswer::Appended(done))
+            }),
+            StoreAsk::Intents => Ok(StoreAnswer::Number(self.intents()?.len() as u64)),
+            StoreAsk::Intent(number) => {
+                let found = self.intents()?.get(number as usize).cloned();
+                Ok(StoreAnswer::Bytes(found.ok_or("there is no such intent")?))
+            }
+        }
+    }
+}
+
+impl Service for Stores {
+    type Ask = StoreAsk;
+    type Answer = StoreAnswer;
+
+    fn answer(&mut self, client: u64, ask: StoreAsk) -> Option<StoreAnswer> {
+        Some(self.serve(client, ask).unwrap_or_else(StoreAnswer::Refused))
+    }
+}
