@@ -5,16 +5,17 @@
 //! has ended, each when those behind it are gone.
 
 use crate::error::{Error, Result};
-use crate::process::{Exit, Watched};
+use crate::process::{Exit, Watched, is_stopped};
 use crate::role::self_as;
-use crate::text::OsText;
+use crate::text::{OsText, span};
+use belay_memory::pulse::{BYTES, Seen};
 use belay_sys::process_with_lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGKILL, SIGTERM};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_secs(1);
 /// The first pause after such an end, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// How often it is looked whether one hangs.
+const LOOK: Duration = Duration::from_secs(1);
 /// So many short lives in a row are nothing unusual: somebody kills them.
 const FEW: u32 = 8;
 
@@ -37,6 +40,10 @@ pub struct Companion {
     pub words: Vec<OsText>,
     /// The file that it locks.
     pub lock: OsText,
+    /// The file by which it shows that it gets on, see [`belay_memory::pulse`].
+    pub pulse: OsText,
+    /// For how long it may show nothing, in milliseconds. Waiting for others does not count.
+    pub hang_timeout_ms: u64,
 }
 
 /// How a companion is.
@@ -87,6 +94,8 @@ struct One {
     /// It was asked to end.
     told: bool,
     over: bool,
+    /// What its pulse was like, and since when.
+    pulse: (Seen, Instant),
 }
 
 impl Companions {
@@ -110,6 +119,7 @@ impl Companions {
                 not_before: now,
                 told: false,
                 over: false,
+                pulse: (Seen::default(), now),
             };
             one.adopt();
             all.push(one);
@@ -161,6 +171,13 @@ pub fn failed(role: &str, exit: Option<Exit>) -> Option<String> {
     }
 }
 
+/// What is seen of a pulse; nothing if there is none.
+pub fn pulse(path: &OsText) -> Seen {
+    let mut bytes = [0; BYTES];
+    let read = File::open(path.0.as_os_str()).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    read.map_or_else(|_| Seen::default(), |()| Seen::of(&bytes))
+}
+
 fn open(companion: &Companion) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -199,6 +216,27 @@ impl One {
                     self.companion.role
                 );
             }
+        }
+    }
+
+    /// Kills it if it hangs.
+    fn look(&mut self) {
+        let Some(process) = &self.process else { return };
+        let seen = pulse(&self.companion.pulse);
+        let gets_on = seen != self.pulse.0 || seen.waits && !is_stopped(process.pid);
+        if gets_on || self.since > self.pulse.1 {
+            self.pulse = (seen, Instant::now());
+        }
+        let silence = self.pulse.1.elapsed();
+        if silence > Duration::from_millis(self.companion.hang_timeout_ms) {
+            tracing::warn!(
+                "{} process {} hangs: it has not got on for {}; it is killed",
+                self.companion.role,
+                process.pid,
+                span(silence)
+            );
+            let _ = process.signal(SIGKILL);
+            self.pulse.1 = Instant::now();
         }
     }
 
@@ -251,6 +289,7 @@ fn keep(mut all: Vec<One>, shared: &Shared, wish: &OwnedFd, verbose: u8) {
             last.told = process.signal(SIGTERM).is_ok();
         }
         wait(&all, wish, next);
+        all.iter_mut().for_each(One::look);
         for (place, one) in all.iter_mut().enumerate() {
             let Some(process) = one.process.as_ref().filter(|process| process.is_dead()) else {
                 continue;
@@ -283,10 +322,8 @@ fn wait(all: &[One], wish: &OwnedFd, next: Option<Instant>) {
     let mut polled = vec![PollFd::new(wish, PollFlags::IN)];
     let processes = all.iter().filter_map(|one| one.process.as_ref());
     polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
-    let limit = next.map(|next| {
-        let left = next.saturating_duration_since(Instant::now());
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-    });
-    let _ = poll(&mut polled, limit.as_ref());
+    let left = next.map_or(LOOK, |next| next.saturating_duration_since(Instant::now())).min(LOOK);
+    let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let _ = poll(&mut polled, Some(&limit));
     let _ = rustix::io::read(wish, &mut [0_u8; 8]);
 }

@@ -157,6 +157,9 @@ pub struct Config {
     /// Processes that the daemon needs beside it, in the order in which they are started.
     #[serde(default)]
     pub companions: Vec<Companion>,
+    /// The file by which the daemon shows that it waits for a companion (see [`belay_memory::pulse`]): that is no hang of its own.
+    #[serde(default)]
+    pub pulse: Option<OsText>,
     /// Signals that did not come to who started belay, nor to what that starts: the daemon has it as it would be without belay.
     #[serde(default)]
     pub blocked_signals: u64,

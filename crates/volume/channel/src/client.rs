@@ -20,18 +20,30 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis
 #[error("who was asked has died")]
 pub struct Lost;
 
+/// Who is told when somebody else is waited for.
+pub trait Waits: std::fmt::Debug + Send {
+    /// From now on, or no more.
+    fn wait(&self, waits: bool);
+}
+
+/// Nobody is told.
+impl Waits for () {
+    fn wait(&self, _waits: bool) {}
+}
+
 /// A way to ask whoever listens at a path.
 #[derive(Debug)]
 pub struct Connection<A, R> {
     path: PathBuf,
     stream: Option<UnixStream>,
+    waits: Box<dyn Waits>,
     messages: PhantomData<(A, R)>,
 }
 
 impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
     /// One to that path. Nobody need be there yet.
-    pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), stream: None, messages: PhantomData }
+    pub fn new(path: &Path, waits: Box<dyn Waits>) -> Self {
+        Self { path: path.to_owned(), stream: None, waits, messages: PhantomData }
     }
 
     /// Whether somebody has been there, as far as is known.
@@ -41,6 +53,10 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
 
     /// Waits until somebody is there.
     pub fn open(&mut self) {
+        if self.stream.is_some() {
+            return;
+        }
+        self.waits.wait(true);
         let [mut pause, longest] = PAUSES;
         while self.stream.is_none() {
             self.stream = UnixStream::connect(&self.path).ok();
@@ -49,6 +65,7 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
                 pause = (pause * 2).min(longest);
             }
         }
+        self.waits.wait(false);
     }
 
     /// Asks, and waits for the answer.
@@ -60,8 +77,10 @@ impl<A: Serialize, R: DeserializeOwned> Connection<A, R> {
             frame::send(stream, ask)?;
             frame::receive(stream)
         };
-        let answer =
-            self.stream.as_mut().ok_or(Lost).and_then(|stream| asked(stream).map_err(|_| Lost));
+        let stream = self.stream.as_mut().ok_or(Lost)?;
+        self.waits.wait(true);
+        let answer = asked(stream).map_err(|_| Lost);
+        self.waits.wait(false);
         if answer.is_err() {
             self.stream = None;
         }

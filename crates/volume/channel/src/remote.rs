@@ -1,6 +1,6 @@
 //! The layers below, in another process.
 
-use crate::client::{Connection, Lost};
+use crate::client::{Connection, Lost, Waits};
 use crate::frame;
 use crate::message::{StoreAnswer, StoreAsk};
 use belay_object::{Attributes, Class, Lower, ObjectId, Operation, PAGE, Room, Transaction};
@@ -39,14 +39,14 @@ const BESIDE: usize = 64;
 
 impl RemoteStore {
     /// For a process that reads. It does not notice when the other one dies, but for the time that it takes.
-    pub fn reader(path: &Path) -> Self {
-        Self { connection: Connection::new(path), writes: false }
+    pub fn reader(path: &Path, waits: Box<dyn Waits>) -> Self {
+        Self { connection: Connection::new(path, waits), writes: false }
     }
 
     /// For the cache, of which there is one at a time. It is told of each death ([`Error::Lost`]), and asks nothing more until it has
     /// begun anew ([`RemoteStore::renew`]).
-    pub fn writer(path: &Path) -> Self {
-        Self { connection: Connection::new(path), writes: true }
+    pub fn writer(path: &Path, waits: Box<dyn Waits>) -> Self {
+        Self { connection: Connection::new(path, waits), writes: true }
     }
 
     /// Whether nothing is known of a death.

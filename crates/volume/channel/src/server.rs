@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long somebody may take to take an answer. Who does not is cut off, and asks again if it lives.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest time between two turns.
+const TURN: Duration = Duration::from_secs(1);
 /// Connections at once. There are a few processes, and each has a few threads.
 const MOST: usize = 64;
 
@@ -35,6 +37,9 @@ pub trait Service {
 
     /// It is due.
     fn act(&mut self) {}
+
+    /// It gets on: told once a second at the least.
+    fn turn(&mut self) {}
 
     /// Whether nobody is served any more.
     fn is_over(&self) -> bool {
@@ -80,6 +85,7 @@ impl Server {
     pub fn run(&mut self, service: &mut impl Service, stop: &OwnedFd) -> io::Result<()> {
         while !service.is_over() {
             let ready = self.wait(service.due(), stop)?;
+            service.turn();
             if service.due().is_some_and(|due| due <= Instant::now()) {
                 service.act();
             }
@@ -104,11 +110,10 @@ impl Server {
             PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
         ];
         polled.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
-        let limit = due.map(|due| {
-            let left = due.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
-        match poll(&mut polled, limit.as_ref()) {
+        let left = due.map_or(TURN, |due| due.saturating_duration_since(Instant::now())).min(TURN);
+        let limit =
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut polled, Some(&limit)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(why) => return Err(why.into()),
         }

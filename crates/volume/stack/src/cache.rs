@@ -5,6 +5,7 @@
 use crate::ending::asked_to_end;
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
+use crate::pulse::Pulse;
 use anyhow::{Context, Result, bail};
 use belay_cache::intent::replay;
 use belay_cache::{Capacity, Cleaner};
@@ -32,7 +33,8 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let stop = asked_to_end()?;
     let _role = place.take(Role::Cache)?;
     let shared = memory::open_or_make(place, capacity)?;
-    let mut below = RemoteStore::writer(&place.socket(Role::Store));
+    let pulse = Pulse::of(place, Role::Cache)?;
+    let mut below = RemoteStore::writer(&place.socket(Role::Store), Box::new(pulse.clone()));
     if !shared.is_valid() {
         begin(&shared, &mut below)?;
     }
@@ -40,7 +42,7 @@ pub fn run(place: &Place, mount: u64, capacity: Capacity) -> Result<i32> {
     let now = Instant::now();
     let cleaner = Cleaner::new(shared.clone());
     let mut cache =
-        Cache { shared, cleaner, below, mount, last: now, look: now + LOOK, failing: None };
+        Cache { pulse, shared, cleaner, below, mount, last: now, look: now + LOOK, failing: None };
     let socket = place.socket(Role::Cache);
     let mut server =
         Server::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -80,6 +82,7 @@ fn begin(shared: &Memory, below: &mut RemoteStore) -> Result<()> {
 }
 
 struct Cache {
+    pulse: Pulse,
     shared: Memory,
     cleaner: Cleaner<Arc<Mapping>>,
     below: RemoteStore,
@@ -157,6 +160,10 @@ fn told(done: std::result::Result<(), String>) -> CacheAnswer {
 impl Service for Cache {
     type Ask = CacheAsk;
     type Answer = CacheAnswer;
+
+    fn turn(&mut self) {
+        self.pulse.beat();
+    }
 
     fn answer(&mut self, _client: u64, ask: CacheAsk) -> Option<CacheAnswer> {
         Some(match ask {

@@ -4,6 +4,7 @@
 
 use crate::memory::{self, Memory};
 use crate::place::{Place, Role};
+use crate::pulse::Pulse;
 use anyhow::{Context, Result, bail};
 use belay_cache::Publisher;
 use belay_cache::answers::Answers;
@@ -43,7 +44,8 @@ struct Synced {
 /// # Errors
 /// If the memory cannot be used, or it cannot mount.
 pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i32> {
-    let mut cache = Connection::new(&place.socket(Role::Cache));
+    let pulse = Pulse::of(place, Role::Namespace)?;
+    let mut cache = Connection::new(&place.socket(Role::Cache), Box::new(pulse.clone()));
     match cache.ask_until_answered(&CacheAsk::Ready(mount)) {
         CacheAnswer::Done => {}
         CacheAnswer::Refused(why) => bail!("{why}"),
@@ -52,7 +54,7 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
     let generation = shared.next_generation();
     let publisher = Publisher::attach::<belay_channel::Error>(shared.clone(), generation);
     let publisher = publisher.context("cannot use the cache's memory")?;
-    let below = RemoteStore::reader(&place.socket(Role::Store));
+    let below = RemoteStore::reader(&place.socket(Role::Store), Box::new(pulse));
     let mut module = Module::new(publisher, below);
     if !shared.is_cleared(mount) {
         module.remove_orphans().context("cannot remove files that were removed while open")?;
@@ -61,7 +63,8 @@ pub fn run(place: &Place, name: &str, mount: u64, mountpoint: &Path) -> Result<i
     let device = open_device(name, mountpoint)?;
     let (syncs, later) = channel();
     let writer = device.try_clone().context("cannot duplicate the device")?;
-    let own = Connection::new(&place.socket(Role::Cache));
+    // It holds up nobody but those who wait for it.
+    let own = Connection::new(&place.socket(Role::Cache), Box::new(()));
     thread::Builder::new()
         .name("sync".into())
         .spawn(move || sync_all(&later, own, writer))

@@ -107,6 +107,11 @@ impl Place {
         self.0.join(format!("{role}.lock"))
     }
 
+    /// The file by which a process shows that it gets on.
+    pub fn pulse(&self, role: Role) -> PathBuf {
+        self.0.join(format!("{role}.pulse"))
+    }
+
     fn open_lock(&self, role: Role) -> Result<File> {
         let path = self.lock(role);
         let mut options = OpenOptions::new();

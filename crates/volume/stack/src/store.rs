@@ -5,6 +5,7 @@
 
 use crate::ending::asked_to_end;
 use crate::place::{Place, Role};
+use crate::pulse::{AwaitedDisk, Pulse};
 use anyhow::{Context, Result};
 use belay_channel::{Server, Service, StoreAnswer, StoreAsk};
 use belay_disk::{FileDisk, OpenError};
@@ -30,8 +31,9 @@ const MOST_PAGES: u32 = 1024;
 pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
     let stop = asked_to_end()?;
     let _role = place.take(Role::Store)?;
+    let pulse = Pulse::of(place, Role::Store)?;
     let mut service =
-        Stores { paths: stores, volume: None, failed: None, writer: None, intents: None };
+        Stores { pulse, paths: stores, volume: None, failed: None, writer: None, intents: None };
     let _ = service.volume();
     let socket = place.socket(Role::Store);
     let mut server =
@@ -41,9 +43,10 @@ pub fn run(place: &Place, stores: Vec<PathBuf>) -> Result<i32> {
 }
 
 struct Stores {
+    pulse: Pulse,
     paths: Vec<PathBuf>,
     /// `None` if they are closed.
-    volume: Option<Logical<FileDisk>>,
+    volume: Option<Logical<AwaitedDisk>>,
     /// When they could not be opened, and why.
     failed: Option<(Instant, String)>,
     /// Who may change something.
@@ -55,7 +58,7 @@ type Answered = std::result::Result<StoreAnswer, String>;
 
 impl Stores {
     /// The stores, which are opened if they are not.
-    fn volume(&mut self) -> std::result::Result<&mut Logical<FileDisk>, String> {
+    fn volume(&mut self) -> std::result::Result<&mut Logical<AwaitedDisk>, String> {
         if self.volume.is_none() {
             if let Some((since, why)) = &self.failed
                 && since.elapsed() < PAUSE
@@ -84,14 +87,14 @@ impl Stores {
         }
     }
 
-    fn open(&self) -> Result<Logical<FileDisk>> {
+    fn open(&self) -> Result<Logical<AwaitedDisk>> {
         let begin = Instant::now();
         let mut disks = Vec::new();
         for path in &self.paths {
             disks.push(loop {
                 match FileDisk::open(path) {
                     Err(OpenError::InUse(_)) if begin.elapsed() < PATIENCE => thread::sleep(LOOK),
-                    opened => break opened?,
+                    opened => break AwaitedDisk::new(opened?, self.pulse.clone()),
                 }
             });
         }
@@ -99,7 +102,7 @@ impl Stores {
     }
 
     /// Changes something. After an error nothing is known of what is in memory, so all of it is dropped.
-    fn change(&mut self, change: impl FnOnce(&mut Logical<FileDisk>) -> Answered) -> Answered {
+    fn change(&mut self, change: impl FnOnce(&mut Logical<AwaitedDisk>) -> Answered) -> Answered {
         let changed = change(self.volume()?);
         if changed.is_err() {
             self.volume = None;
@@ -187,6 +190,10 @@ impl Stores {
 impl Service for Stores {
     type Ask = StoreAsk;
     type Answer = StoreAnswer;
+
+    fn turn(&mut self) {
+        self.pulse.beat();
+    }
 
     fn answer(&mut self, client: u64, ask: StoreAsk) -> Option<StoreAnswer> {
         Some(self.serve(client, ask).unwrap_or_else(StoreAnswer::Refused))

@@ -19,11 +19,20 @@ use std::time::Duration;
 
 /// Runs it.
 pub fn run(options: &Run) -> Result<i32> {
-    run_with(options, Vec::new())
+    run_with(options, Beside::default())
+}
+
+/// What a daemon needs beside it.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Processes.
+    pub companions: Vec<Companion>,
+    /// By which it shows that it waits for one of them.
+    pub pulse: Option<OsText>,
 }
 
 /// Runs it with processes that the daemon needs beside it.
-pub fn run_with(options: &Run, companions: Vec<Companion>) -> Result<i32> {
+pub fn run_with(options: &Run, beside: Beside) -> Result<i32> {
     machine::check_descriptors()?;
     let name = options.command.first().map_or(OsStr::new(""), |name| name.as_os_str());
     mount_command::check(&options.command)?;
@@ -121,7 +130,8 @@ pub fn run_with(options: &Run, companions: Vec<Companion>) -> Result<i32> {
             Some(_) => Vec::new(),
             None => process::children(std::process::id()),
         },
-        companions,
+        companions: beside.companions,
+        pulse: beside.pulse,
         blocked_signals,
     };
     let descriptors = match keeper::prepare(&config, instance, image_fds) {

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::clock;
+use crate::companions::pulse;
 use crate::detection::Detection;
 use crate::inflight::Requests;
 use crate::mounts;
@@ -76,6 +77,12 @@ impl Supervisor {
 
     fn hanging(&mut self) -> Option<Detection> {
         let limit = self.config.hang_timeout()?;
+        let stopped = self.daemon.holder().is_some_and(|daemon| is_stopped(daemon.pid));
+        if !stopped && self.config.pulse.as_ref().is_some_and(|path| pulse(path).waits) {
+            // What it waits for has its own limits, and hangs by itself if it does.
+            self.looks.hang.clear();
+            return None;
+        }
         // Until all is settled, only the request that is settled now has been given to the daemon.
         let alone = (!self.life.serves()).then_some(self.book.generation);
         let requests = Requests::new(self.fds.recorder.as_fd(), self.recorder.layout());

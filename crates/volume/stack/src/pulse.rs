@@ -1,0 +1,84 @@
+//! How the processes of a volume show that they get on.
+
+use crate::place::{Place, Role};
+use anyhow::{Context, Result};
+use belay_channel::client::Waits;
+use belay_disk::{Disk, FileDisk};
+use belay_memory::pulse;
+use belay_sys::Mapping;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+
+/// The pulse of this process.
+#[derive(Clone, Debug)]
+pub struct Pulse(pulse::Pulse<Arc<Mapping>>);
+
+impl Pulse {
+    /// That of a role, which this process has.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn of(place: &Place, role: Role) -> Result<Self> {
+        let path = place.pulse(role);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file =
+            options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        file.set_len(pulse::BYTES as u64)?;
+        let mapping = Mapping::new(file.as_fd(), pulse::BYTES).context("cannot map the pulse")?;
+        Ok(Self(pulse::Pulse::new(Arc::new(mapping))))
+    }
+
+    /// It gets on.
+    pub fn beat(&self) {
+        self.0.beat();
+    }
+
+    fn waiting<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.0.wait(true);
+        let done = act();
+        self.0.wait(false);
+        done
+    }
+}
+
+impl Waits for Pulse {
+    fn wait(&self, waits: bool) {
+        self.0.wait(waits);
+    }
+}
+
+/// A disk that is waited for.
+#[derive(Debug)]
+pub struct AwaitedDisk {
+    disk: FileDisk,
+    pulse: Pulse,
+}
+
+impl AwaitedDisk {
+    /// This one.
+    pub fn new(disk: FileDisk, pulse: Pulse) -> Self {
+        Self { disk, pulse }
+    }
+}
+
+impl Disk for AwaitedDisk {
+    fn blocks(&self) -> u64 {
+        self.disk.blocks()
+    }
+
+    fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
+        self.pulse.waiting(|| self.disk.read(first, out))
+    }
+
+    fn write(&self, first: u64, data: &[u8]) -> io::Result<()> {
+        self.pulse.waiting(|| self.disk.write(first, data))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.pulse.waiting(|| self.disk.flush())
+    }
+}
