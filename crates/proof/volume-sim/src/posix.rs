@@ -8,13 +8,14 @@ use belay_cache::answers::Answers;
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::ObjectId;
+use belay_posix::check::check;
 use belay_posix::namespace::{Change, Node, Rename};
 use belay_posix::{Caller, Error, Namespace, ROOT, View};
 use belay_store::Parameters;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -247,6 +248,24 @@ impl Compared {
                     _ => rustix::fs::chmod(at(path), Mode::from_raw_mode(*mode)),
                 }
             }
+        }
+    }
+
+    /// Takes a checkpoint, and has all of the volume checked.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&mut self) -> Result<(), String> {
+        self.checkpoint()?;
+        let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
+        let found = lower.check(&mut |_| {}).map_err(|why| why.to_string())?;
+        if !found.findings.is_empty() {
+            return Err(format!("the check finds: {:?}", found.findings));
+        }
+        let names = check(&mut lower, found.objects, &BTreeSet::new(), &mut |_| {});
+        match names.findings.is_empty() {
+            true => Ok(()),
+            false => Err(format!("the check of the names finds: {:?}", names.findings)),
         }
     }
 

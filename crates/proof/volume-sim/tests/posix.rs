@@ -29,9 +29,12 @@ fn a_namespace_is_as_a_plain_directory() {
             if random.random_range(0..80) == 0 {
                 or_fail(act, compared.compare());
             }
+            if random.random_range(0..200) == 0 {
+                or_fail(act, compared.check());
+            }
         }
         or_fail(ACTS, compared.compare());
-        or_fail(ACTS, compared.checkpoint());
+        or_fail(ACTS, compared.check());
         or_fail(ACTS, compared.compare());
         deaths += compared.deaths;
         done += compared.done_by_the_dead;

@@ -49,8 +49,20 @@ impl FileDisk {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_for(path, OFlags::RDWR)
+    }
+
+    /// The same for reading alone: each write is an error. It is locked all the same, so that nobody changes it meanwhile.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
+        Self::open_for(path, OFlags::RDONLY)
+    }
+
+    fn open_for(path: &Path, access: OFlags) -> Result<Self, OpenError> {
         // Without this, a FIFO would wait for somebody at its other end.
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = |flags| openat(CWD, path, flags, Mode::empty());
         let path = || path.to_owned();
         let system =
@@ -171,6 +183,10 @@ mod tests {
         assert!(matches!(FileDisk::open(&path), Err(OpenError::InUse(_))));
         drop(disk);
         assert_eq!(FileDisk::open(&path).unwrap().blocks(), 256);
+        let reader = FileDisk::open_read_only(&path).unwrap();
+        assert!(matches!(FileDisk::open(&path), Err(OpenError::InUse(_))));
+        assert!(reader.read(0, &mut [0; BLOCK]).is_ok() && reader.write(0, &[0; BLOCK]).is_err());
+        drop(reader);
         assert!(FileDisk::create(&path, 1 << 20).is_err(), "what is there stays");
     }
 

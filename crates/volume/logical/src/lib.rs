@@ -5,12 +5,14 @@
 //! | [`volume`] | how a volume is made, and opened at the newest checkpoint that all stores have |
 //! | [`mapping`] | which physical files an object consists of |
 //! | [`objects`] | the operations on objects |
+//! | [`check`] | whether all of it is as it should be |
 //!
 //! So far an object is one physical file on one store.
 
 #![forbid(unsafe_code)]
 
-mod mapping;
+pub mod check;
+pub mod mapping;
 mod objects;
 mod volume;
 

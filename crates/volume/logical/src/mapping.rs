@@ -32,7 +32,9 @@ const MOST: u64 = 1 << 38;
 /// Where an object's data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
+    /// On which store.
     pub store: usize,
+    /// In which file there.
     pub file: FileId,
 }
 
@@ -57,6 +59,12 @@ impl<D: Disk> Logical<D> {
             }
             _ => Err(Error::Damaged("an object has a level that there is not")),
         }
+    }
+
+    /// The objects of a block of the table.
+    pub(crate) fn objects_in(block: u64) -> impl Iterator<Item = ObjectId> {
+        let first = block.saturating_mul(ENTRIES);
+        (first..first.saturating_add(ENTRIES)).map(ObjectId)
     }
 
     /// The same, where there must be one.
@@ -111,6 +119,19 @@ impl<D: Disk> Logical<D> {
         }
         Ok(())
     }
+}
+
+/// What a block of the mapping has: objects, each with its store and its file there. `block`: which block of it that is.
+pub fn decode(block: u64, content: &Block) -> Vec<(ObjectId, usize, FileId)> {
+    let objects = (block.saturating_mul(ENTRIES)..).map(ObjectId);
+    let (entries, _) = content.as_chunks::<SIZE>();
+    let entries = entries.iter().filter_map(|bytes| Entry::read_from_bytes(bytes).ok());
+    let found = objects.zip(entries).filter(|(_, entry)| entry.level != U16::ZERO);
+    found
+        .map(|(object, entry)| {
+            (object, entry.store.get().into(), FileId::from_number(entry.file.get()))
+        })
+        .collect()
 }
 
 const NONE: Entry = Entry {

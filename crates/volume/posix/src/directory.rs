@@ -36,20 +36,20 @@ const FIXED: usize = 18;
 /// Bytes of an entry of an inner page.
 const BELOW: usize = 16;
 /// Names with one hash that there is room for.
-const PROBES: u64 = 8;
+pub(crate) const PROBES: u64 = 8;
 /// Levels of a tree.
-const DEEPEST: usize = 8;
+pub(crate) const DEEPEST: usize = 8;
 
 /// The first key that a name can have.
-const FIRST: u64 = 16;
+pub(crate) const FIRST: u64 = 16;
 
-fn hash(directory: ObjectId, name: &[u8]) -> u64 {
+pub(crate) fn hash(directory: ObjectId, name: &[u8]) -> u64 {
     let hash = xxh3_64_with_seed(name, directory.0) >> 3;
     hash.max(FIRST)
 }
 
 /// A page of a directory, taken apart.
-enum Node {
+pub(crate) enum Node {
     Leaf(Vec<Entry>),
     Inner(Vec<(u64, u64)>),
 }
@@ -60,7 +60,7 @@ fn number(page: &Page, at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*page.get(at..)?.first_chunk()?))
 }
 
-fn decode<L>(page: &Page) -> Result<Node, L> {
+pub(crate) fn decode<L>(page: &Page) -> Result<Node, L> {
     let wrong = || Error::Damaged(WRONG);
     let count = u16::from_le_bytes([page[2], page[3]]);
     let mut at = HEAD;

@@ -8,6 +8,8 @@
 //! | [`ids`] | which objects there are |
 //! | [`directory`] | how names lead to objects |
 //! | [`namespace`] | what requests do |
+//! | [`mod@format`] | how an empty namespace is made |
+//! | [`check`] | whether names and objects are as they should be |
 //! | [`dispatch`] | what a message of the kernel asks for, and how it is answered |
 //!
 //! Nothing of a request is kept when it is done: a life of the module that ends loses nothing but requests under way, of each of which
@@ -16,9 +18,11 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+pub mod check;
 pub mod directory;
 pub mod dispatch;
 mod error;
+mod format;
 pub mod ids;
 pub mod namespace;
 mod own;
@@ -26,6 +30,7 @@ pub mod view;
 
 pub use attributes::{Kind, Metadata, Time};
 pub use error::{Error, Result};
+pub use format::format;
 pub use namespace::{Caller, Namespace};
 pub use own::{FIRST, IDS, ORPHANS, ROOT};
 pub use view::View;

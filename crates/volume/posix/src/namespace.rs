@@ -295,7 +295,7 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
 }
 
 /// Whether a name can be one.
-fn check_name(name: &[u8]) -> std::result::Result<(), Errno> {
+pub(crate) fn check_name(name: &[u8]) -> std::result::Result<(), Errno> {
     match name {
         [] | b"." | b".." => Err(Errno::INVAL),
         name if name.len() > directory::NAME_MAX => Err(Errno::NAMETOOLONG),

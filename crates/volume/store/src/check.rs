@@ -1,21 +1,30 @@
 //! Whether a store is as it should be: everything is read, and counted anew.
+//!
+//! What is wrong is taken down, and the rest is looked at all the same. A block is looked at once, whatever points to it, and leaves
+//! memory when it was: so neither time nor memory is more than the store has blocks for. What is kept is a bit for each of them.
+
+mod space;
 
 use crate::blocks;
-use crate::error::{Error, Result};
+use crate::copies::RootCopy;
+use crate::error::Result;
 use crate::file_id::FileId;
-use crate::layout::{self, Group, InodeFlags, Kind, Root};
-use crate::nodes::ROOT;
+use crate::inodes::At;
+use crate::layout::{self, INODES, Inode, InodeFlags, Kind};
+use crate::nodes::Key;
 use crate::pointer::{Checksum, Pointer};
 use crate::store::Store;
 use crate::tree::{Place, Tree, leaves_of};
-use belay_disk::Disk;
-use std::collections::BTreeSet;
+use belay_disk::{BLOCK, Disk};
+use roaring::RoaringTreemap;
 
 /// What was found to be wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file that it is in, if it is in one.
     pub file: Option<FileId>,
+    /// What the layer above calls that file.
+    pub owner: Option<u64>,
     /// What it is.
     pub what: String,
 }
@@ -31,39 +40,75 @@ pub struct Report {
     pub metadata_blocks: u64,
     /// What is wrong: at most [`Report::MOST`].
     pub findings: Vec<Finding>,
+    /// How many findings there are besides.
+    pub unlisted: u64,
+    /// What is worth telling, and not wrong.
+    pub notes: Vec<String>,
 }
 
 impl Report {
     /// Findings that are listed.
     pub const MOST: usize = 1000;
 
-    fn add(&mut self, file: Option<FileId>, what: impl Into<String>) {
-        if self.findings.len() < Self::MOST {
-            self.findings.push(Finding { file, what: what.into() });
+    fn add(&mut self, file: Option<(FileId, u64)>, what: impl Into<String>) {
+        if self.findings.len() >= Self::MOST {
+            self.unlisted += 1;
+            return;
         }
+        let (file, owner) = file.unzip();
+        self.findings.push(Finding { file, owner, what: what.into() });
     }
 }
 
-struct Checker<'s, D> {
-    store: &'s mut Store<D>,
+struct Checker<'c, D> {
+    store: &'c mut Store<D>,
     report: Report,
+    /// Is told of each block that was read.
+    progress: &'c mut dyn FnMut(u64),
     /// Blocks that something points to.
-    used: BTreeSet<u64>,
+    used: RoaringTreemap,
+    /// Inodes that are not in use.
+    free: RoaringTreemap,
+    /// The next block of inodes.
+    next: u64,
+    /// The file that is being looked at, and what it is called above.
+    file: Option<(FileId, u64)>,
+    /// Some metadata could not be read: what they lead to is not known.
+    is_partial: bool,
 }
 
 impl<D: Disk> Store<D> {
     /// Reads all of the store, verifies each checksum, and counts what is in use anew. Changes are to be part of a checkpoint by then.
     ///
     /// # Errors
-    /// If the disk fails; what is wrong with the store is in the report.
+    /// None but those of a store that has failed before; what is wrong with the store is in the report.
     pub fn check(&mut self) -> Result<Report> {
-        let mut checker = Checker { store: self, report: Report::default(), used: BTreeSet::new() };
+        self.check_with(&mut |_| {})
+    }
+
+    /// The same; tells `progress` how many blocks were read since it was told last.
+    ///
+    /// # Errors
+    /// As for [`Store::check`].
+    pub fn check_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Report> {
+        let mut checker = Checker {
+            store: self,
+            report: Report::default(),
+            progress,
+            used: RoaringTreemap::new(),
+            free: RoaringTreemap::new(),
+            next: 0,
+            file: None,
+            is_partial: false,
+        };
+        checker.roots()?;
         let root = checker.store.root()?;
         for (first, count) in
             [(root.log_first, root.log_blocks), (root.intent_first, root.intent_blocks)]
         {
-            checker.used.extend(first.get()..first.get() + count.get());
+            checker.used.insert_range(first.get()..first.get() + count.get());
         }
+        checker.intents()?;
         checker.inodes()?;
         checker.space()?;
         Ok(checker.report)
@@ -71,74 +116,156 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> Checker<'_, D> {
-    /// Takes down what cannot be read for its content; what the disk says is an error.
-    fn note<T>(&mut self, file: Option<FileId>, found: Result<T>) -> Result<Option<T>> {
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error @ Error::Disk { .. }) => Err(error),
-            Err(error) => {
-                self.report.add(file, error.to_string());
-                Ok(None)
-            }
+    fn add(&mut self, what: impl Into<String>) {
+        self.report.add(self.file, what);
+    }
+
+    /// Takes down why something cannot be read.
+    fn note<T>(&mut self, found: Result<T>) -> Option<T> {
+        found.map_err(|why| self.add(why.to_string())).ok()
+    }
+
+    /// The same for metadata: what they lead to is not known then.
+    fn child(&mut self, (key, slot): Place, kind: Kind) -> Option<Key> {
+        let pointer = self.store.nodes.pointer(key, slot).unwrap_or_default();
+        let child = self.store.nodes.child(&self.store.disk, key, slot, kind);
+        let child = self.note(child);
+        self.is_partial |= child.is_none();
+        if !pointer.is_null() {
+            (self.progress)(1);
+            self.twin(pointer);
+        }
+        child.flatten()
+    }
+
+    /// The twin that is not in use is written to next: it has to be readable, whatever is in it.
+    fn twin(&mut self, pointer: Pointer) {
+        let [left, right] = self.store.geometry.twins(pointer.block());
+        if pointer.is_twinned() && left != right {
+            let other = if pointer.is_right() { left } else { right };
+            let read = blocks::read(&self.store.disk, other);
+            self.note(read);
         }
     }
 
-    fn inodes(&mut self) -> Result<()> {
-        let tree = self.store.inode_tree()?;
-        let mut count = 0;
-        self.walk(None, tree, 0, &mut count)?;
-        let root = *self.store.root()?;
-        let mut free = BTreeSet::new();
-        for number in 0..root.inodes.get() {
-            let found = self.store.inode_at(number);
-            let Some(Some((at, inode))) = self.note(None, found)? else { continue };
-            if !inode.flags().contains(InodeFlags::USED) {
-                free.insert(number);
-                continue;
+    fn roots(&mut self) -> Result<()> {
+        for (at, copy) in self.store.root_copies()? {
+            let other =
+                "the other copy is whole, and the one after the next checkpoint replaces it";
+            match copy {
+                RootCopy::Whole => {}
+                RootCopy::Earlier(epoch) => self.report.notes.push(format!(
+                    "block {at} of the disk has the root of checkpoint {epoch}: the last one was cut off; {other}"
+                )),
+                RootCopy::CutOff => self.report.notes.push(format!(
+                    "block {at} of the disk has no root: the last checkpoint was cut off, or the block is damaged; {other}"
+                )),
+                RootCopy::Damaged => {
+                    self.add(format!("a root in block {at} does not match its checksum; {other}"));
+                }
+                RootCopy::Unreadable(why) => self.add(why.to_string()),
             }
-            let file = self.store.file_with(number)?;
-            self.report.files += 1;
-            let tree = crate::files::tree_of(at, &inode);
-            let mut count = 0;
-            self.walk(file, tree, inode.size.get().div_ceil(belay_disk::BLOCK as u64), &mut count)?;
-            if count != inode.blocks.get() {
-                let said = inode.blocks.get();
-                self.report.add(file, format!("it has {count} blocks, and counts {said}"));
-            }
-            self.store.nodes.shrink(&self.store.disk)?;
-        }
-        self.free_list(&root, free)
-    }
-
-    /// The list of free inodes has each of them once.
-    fn free_list(&mut self, root: &Root, mut free: BTreeSet<u64>) -> Result<()> {
-        let mut next = root.free_inode.get();
-        while let Some(number) = next.checked_sub(1) {
-            if !free.remove(&number) {
-                self.report.add(None, "the list of free inodes has one that is not free, or twice");
-                return Ok(());
-            }
-            let found = self.store.inode_at(number);
-            let Some(Some((_, inode))) = self.note(None, found)? else { return Ok(()) };
-            next = inode.next_free.get();
-        }
-        if !free.is_empty() {
-            self.report.add(None, format!("{} free inodes are on no list", free.len()));
         }
         Ok(())
     }
 
+    fn intents(&mut self) -> Result<()> {
+        if let Some(at) = self.store.broken_intent()? {
+            self.add(format!(
+                "the intent log is damaged in block {at}: what was synced after the last checkpoint is lost from there on"
+            ));
+        }
+        Ok(())
+    }
+
+    fn inodes(&mut self) -> Result<()> {
+        let tree = self.store.inode_tree()?;
+        self.walk(tree, 0, &mut 0)?;
+        let root = *self.store.root()?;
+        let all = root.inodes.get();
+        if !self.is_partial {
+            self.no_gap(all.div_ceil(INODES));
+            self.free_list(root.free_inode.get(), all)?;
+        }
+        Ok(())
+    }
+
+    /// There is no block of inodes missing before this one.
+    fn no_gap(&mut self, block: u64) {
+        if self.next != block && !self.is_partial {
+            let (next, inodes) = (self.next * INODES, block * INODES);
+            self.add(format!("inodes {next} to {inodes} are counted, and have no block"));
+        }
+    }
+
+    /// The list of free inodes has each of them once.
+    fn free_list(&mut self, first: u64, all: u64) -> Result<()> {
+        let mut next = first;
+        while let Some(number) = next.checked_sub(1) {
+            if number >= all || !self.free.remove(number) {
+                self.add("the list of free inodes has one that is not free, or twice");
+                return Ok(());
+            }
+            let found = self.store.inode_at(number);
+            let Some(Some((_, inode))) = self.note(found) else { return Ok(()) };
+            next = inode.next_free.get();
+            self.store.nodes.shrink(&self.store.disk)?;
+        }
+        if !self.free.is_empty() {
+            self.add(format!("{} free inodes are on no list", self.free.len()));
+        }
+        Ok(())
+    }
+
+    /// The inodes of a block.
+    fn inode_block(&mut self, key: Key, block: u64) -> Result<()> {
+        self.no_gap(block);
+        self.next = block + 1;
+        let all = self.store.root()?.inodes.get();
+        for within in 0..INODES {
+            let number = block * INODES + within;
+            let at = At { key, offset: layout::inode_offset(within) };
+            let inode: Inode = layout::read(self.store.nodes.bytes(key)?, at.offset);
+            match inode.flags().contains(InodeFlags::USED) {
+                true if number >= all => {
+                    self.add(format!("inode {number} is in use, and there are {all} of them"));
+                }
+                true => self.one_file(number, at, &inode)?,
+                false if number < all => {
+                    self.free.insert(number);
+                }
+                false => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn one_file(&mut self, number: u64, at: At, inode: &Inode) -> Result<()> {
+        self.file = Some((FileId::new(number, inode.generation.get()), inode.owner.get()));
+        self.report.files += 1;
+        let tree = crate::files::tree_of(at, inode);
+        let (was_partial, mut count) = (std::mem::take(&mut self.is_partial), 0);
+        self.walk(tree, inode.size.get().div_ceil(BLOCK as u64), &mut count)?;
+        // What could not be read could not be counted.
+        if count != inode.blocks.get() && !self.is_partial {
+            let said = inode.blocks.get();
+            self.add(format!("it has {count} blocks, and counts {said}"));
+        }
+        self.is_partial |= was_partial;
+        self.file = None;
+        Ok(())
+    }
+
     /// Goes through a tree: its blocks are counted, and each must match its checksum.
-    fn walk(&mut self, file: Option<FileId>, tree: Tree, end: u64, count: &mut u64) -> Result<()> {
+    fn walk(&mut self, tree: Tree, end: u64, count: &mut u64) -> Result<()> {
         if tree.depth == 0 {
             return Ok(());
         }
-        self.walk_below(file, (tree.key, tree.slot), tree, tree.depth - 1, (0, end), count)
+        self.walk_below((tree.key, tree.slot), tree, tree.depth - 1, (0, end), count)
     }
 
     fn walk_below(
         &mut self,
-        file: Option<FileId>,
         place: Place,
         tree: Tree,
         height: u32,
@@ -151,95 +278,61 @@ impl<D: Disk> Checker<'_, D> {
             return Ok(());
         }
         *count += 1;
-        self.uses(file, pointer);
-        let kind = if height > 0 { Kind::Indirect } else { tree.leaves };
-        if height == 0 && tree.leaves == Kind::Bitmap {
-            if first >= end {
-                self.report.add(file, "it has data behind its end");
-            }
-            self.report.data_blocks += 1;
-            return self.data(file, pointer, first);
+        if !self.uses(pointer) {
+            // It was looked at, by the first way that led to it.
+            return Ok(());
         }
-        match tree.leaves == Kind::Data && height == 0 {
+        let is_data = height == 0 && tree.leaves != Kind::Inodes;
+        match is_data {
             true => self.report.data_blocks += 1,
             false => self.report.metadata_blocks += 1,
         }
-        let child = self.store.nodes.child(&self.store.disk, key, slot, kind);
-        let Some(Some(child)) = self.note(file, child)? else { return Ok(()) };
+        if is_data && first >= end {
+            self.add("it has data behind its end");
+        }
+        if height == 0 && tree.leaves == Kind::Bitmap {
+            self.data(pointer, first);
+            return Ok(());
+        }
+        let kind = if height > 0 { Kind::Indirect } else { tree.leaves };
+        let Some(child) = self.child(place, kind) else { return Ok(()) };
         if height > 0 {
             let each = leaves_of(height);
             for number in 0..crate::geometry::FANOUT {
                 let place = (child, layout::slot(number));
                 let start = first + number * each;
-                self.walk_below(file, place, tree, height - 1, (start, end), count)?;
+                self.walk_below(place, tree, height - 1, (start, end), count)?;
             }
+        } else if tree.leaves == Kind::Inodes {
+            self.inode_block(child, first)?;
         }
+        self.store.nodes.release(child);
         Ok(())
     }
 
-    fn data(&mut self, file: Option<FileId>, pointer: Pointer, number: u64) -> Result<()> {
+    fn data(&mut self, pointer: Pointer, number: u64) {
         let at = pointer.block();
-        let block = blocks::read(&self.store.disk, at)?;
+        (self.progress)(1);
+        let block = blocks::read(&self.store.disk, at);
+        let Some(block) = self.note(block) else { return };
         if Checksum::of(self.store.seed, &block) != pointer.checksum() {
-            let what = format!(
+            self.add(format!(
                 "block {number} of it (block {at} of the disk) does not match its checksum"
-            );
-            self.report.add(file, what);
+            ));
         }
-        Ok(())
     }
 
-    fn uses(&mut self, file: Option<FileId>, pointer: Pointer) {
+    /// Notes that a block is in use; false if it was already.
+    fn uses(&mut self, pointer: Pointer) -> bool {
         let [left, right] = self.store.geometry.twins(pointer.block());
         let twins = if pointer.is_twinned() && right != left { 2 } else { 1 };
+        let mut is_first = true;
         for block in [left, right].into_iter().take(twins) {
             if !self.used.insert(block) {
-                self.report.add(file, format!("block {block} of the disk is in use twice"));
+                self.add(format!("block {block} of the disk is in use twice"));
+                is_first = false;
             }
         }
-    }
-
-    /// What is in use is marked as such, and nothing else; and it was counted rightly.
-    fn space(&mut self) -> Result<()> {
-        let geometry = self.store.geometry;
-        let mut all = 0;
-        for group in 0..geometry.groups() {
-            let (start, end) = geometry.range_of(group);
-            let mut free = 0;
-            for block in start..end {
-                if geometry.is_reserved(block) {
-                    continue;
-                }
-                let marked = self.store.is_marked(block);
-                let Some(marked) = self.note(None, marked)? else { break };
-                if marked != self.used.contains(&block) {
-                    let what = if marked { "in use, and is not" } else { "free, and is not" };
-                    self.report.add(None, format!("block {block} of the disk is marked as {what}"));
-                }
-                free += u64::from(!marked);
-            }
-            all += free;
-            let counted = self.counted(group)?;
-            if counted.is_some_and(|counted| counted != free) {
-                self.report.add(None, format!("group {group} counts its free blocks wrong"));
-            }
-            self.store.nodes.shrink(&self.store.disk)?;
-        }
-        if self.store.free_blocks()? != all {
-            self.report.add(None, "the root counts the free blocks wrong");
-        }
-        Ok(())
-    }
-
-    /// What the block of a group says is free of it, if it has one.
-    fn counted(&mut self, group: u64) -> Result<Option<u64>> {
-        let fanout = crate::geometry::FANOUT;
-        let slot = layout::index_slot(group / fanout);
-        let index = self.store.nodes.child(&self.store.disk, ROOT, slot, Kind::Index);
-        let Some(Some(index)) = self.note(None, index)? else { return Ok(None) };
-        let slot = layout::slot(group % fanout);
-        let block = self.store.nodes.child(&self.store.disk, index, slot, Kind::Group);
-        let Some(Some(block)) = self.note(None, block)? else { return Ok(None) };
-        Ok(Some(self.store.nodes.record::<Group>(block, 0)?.free.get()))
+        is_first
     }
 }

@@ -67,7 +67,10 @@ impl<D: Disk> Store<D> {
     }
 
     /// The number of the file with that inode, if there is one.
-    pub(crate) fn file_with(&mut self, number: u64) -> Result<Option<FileId>> {
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn file_with(&mut self, number: u64) -> Result<Option<FileId>> {
         let found = self.inode_at(number)?;
         let used = found.filter(|(_, inode)| inode.flags().contains(InodeFlags::USED));
         Ok(used.map(|(_, inode)| FileId::new(number, inode.generation.get())))

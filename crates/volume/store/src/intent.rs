@@ -47,6 +47,32 @@ fn sum(block: &Block) -> Checksum {
     layout::own_checksum(block, CHECKSUM, 1)
 }
 
+/// A block of the log, as it is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogBlock {
+    /// The checksum of the block before it, or of the root.
+    pub before: Checksum,
+    /// Its own.
+    pub checksum: Checksum,
+    /// Whether it matches that.
+    pub is_whole: bool,
+    /// The bytes in it.
+    pub bytes: Vec<u8>,
+}
+
+/// Takes a block of the log apart; `None` if it is none.
+pub fn decode(block: &Block) -> Option<LogBlock> {
+    let head: Head = layout::read(block, 0);
+    let length = (head.length.get() as usize).min(ROOM);
+    let checksum = Checksum(head.checksum.get());
+    (head.magic == MAGIC).then(|| LogBlock {
+        before: Checksum(head.before.get()),
+        checksum,
+        is_whole: checksum == sum(block) && head.length.get() as usize == length,
+        bytes: block.get(HEAD..HEAD + length).unwrap_or_default().to_vec(),
+    })
+}
+
 impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store.
     pub(crate) fn make_intent_log(&mut self) -> Result<()> {
@@ -124,6 +150,52 @@ impl<D: Disk> Store<D> {
         }
         found.extend(self.read_area(last, self.last_root()?)?.0);
         Ok(found)
+    }
+
+    /// The append that begins in a block of the log, if all of it is there.
+    pub fn append_at(&self, block: u64) -> Option<Vec<u8>> {
+        let root = self.root().ok()?;
+        let end = root.intent_first.get() + root.intent_blocks.get();
+        let (mut bytes, mut before): (Vec<u8>, Option<Checksum>) = (Vec::new(), None);
+        for at in block..end {
+            let one = decode(&blocks::read(&self.disk, at).ok()?)?;
+            if !one.is_whole || before.is_some_and(|before| before != one.before) {
+                return None;
+            }
+            before = Some(one.checksum);
+            bytes.extend_from_slice(&one.bytes);
+            if let Some(whole) = whole(&bytes) {
+                return Some(whole);
+            }
+        }
+        None
+    }
+
+    /// Whether something that was appended, and made durable, can no longer be read: a block of the log is damaged, and one behind it
+    /// was written later. Gives that block.
+    ///
+    /// # Errors
+    /// None that a store without mistakes gives.
+    pub fn broken_intent(&self) -> Result<Option<u64>> {
+        let last = self.epoch() - 1;
+        let (first, half) = self.area(last)?;
+        let (found, tail) = self.read_area(last, self.last_root()?)?;
+        drop(found);
+        let at = first + tail.used;
+        // An append is made when the one before it is durable. It names that by its checksum, in what is left of it.
+        let mut before = match blocks::read(&self.disk, at).ok().and_then(|block| decode(&block)) {
+            Some(one) if one.before == tail.before => one.checksum,
+            _ => return Ok(None),
+        };
+        for next in at + 1..first + half {
+            let one = blocks::read(&self.disk, next).ok().and_then(|block| decode(&block));
+            let Some(one) = one.filter(|one| one.is_whole && one.before == before) else { break };
+            if self.append_at(next).is_some() {
+                return Ok(Some(at));
+            }
+            before = one.checksum;
+        }
+        Ok(None)
     }
 
     /// What is in the area of a checkpoint whose root has that checksum, and where it ends.

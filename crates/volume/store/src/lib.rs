@@ -19,6 +19,8 @@
 //! | [`intent`] | what is to be done again after a power failure |
 //! | [`checkpoint`] | how a checkpoint is taken |
 //! | [`check`] | whether all of it is as it should be |
+//! | [`roles`] | what a block is for |
+//! | [`copies`] | what is in the two places of a root |
 //!
 //! Invariants:
 //! - No block that belongs to the last checkpoint is written to, but data of files in place (`DataMode::InPlace`).
@@ -32,23 +34,26 @@
 mod blocks;
 pub mod check;
 mod checkpoint;
+mod copies;
 mod error;
 mod file_id;
 mod files;
 mod geometry;
 mod inodes;
-mod intent;
+pub mod intent;
 pub mod layout;
 mod nodes;
 mod overwrites;
 mod pointer;
-mod resync;
+pub mod resync;
+pub mod roles;
 pub mod root;
 mod space;
 mod store;
 mod tail;
 mod tree;
 
+pub use copies::RootCopy;
 pub use error::{Error, Result};
 pub use file_id::FileId;
 pub use files::Attributes;

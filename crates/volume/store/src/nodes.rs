@@ -348,6 +348,18 @@ impl Nodes {
         put(first, &together)
     }
 
+    /// Drops a block that is not changed and has none below it in memory: who goes through all of a store needs each once.
+    pub fn release(&mut self, key: Key) {
+        let can_go = |node: &Node| !node.dirty && node.children == 0;
+        if key != ROOT
+            && self.nodes.get(&key).is_some_and(can_go)
+            && let Some(node) = self.nodes.remove(&key)
+            && let Some(parent) = self.nodes.get_mut(&node.parent.0)
+        {
+            parent.children -= 1;
+        }
+    }
+
     fn depth_of(&self, key: Key) -> Result<u32> {
         let (mut depth, mut at) = (0, key);
         while at != ROOT {

@@ -60,6 +60,36 @@ fn sum(block: &Block) -> Checksum {
     layout::own_checksum(block, CHECKSUM, 0)
 }
 
+/// A block of the log, as it is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogBlock {
+    /// Which epoch was under way.
+    pub epoch: u64,
+    /// Which block of the log it is.
+    pub number: u64,
+    /// Whether it matches its own checksum.
+    pub is_whole: bool,
+    /// Its records: a file, which block of it, and the checksum of that.
+    pub records: Vec<(FileId, u64, Checksum)>,
+}
+
+/// Takes a block of the log apart; `None` if it is none.
+pub fn decode(block: &Block) -> Option<LogBlock> {
+    let head: Head = layout::read(block, 0);
+    let count = (head.count.get() as usize).min(RECORDS);
+    let record = |number: usize| {
+        let record: Record = layout::read(block, HEAD + number * size_of::<Record>());
+        let file = FileId::from_number(record.file.get());
+        (file, record.number.get(), Checksum(record.checksum.get()))
+    };
+    (head.magic == MAGIC).then(|| LogBlock {
+        epoch: head.epoch.get(),
+        number: head.number.get().into(),
+        is_whole: head.checksum.get() == sum(block).0,
+        records: (0..count).map(record).collect(),
+    })
+}
+
 impl<D: Disk> Store<D> {
     /// Takes room for the log of a new store whose data are written in place.
     pub(crate) fn make_log(&mut self) -> Result<()> {

@@ -252,29 +252,9 @@ impl<D: Disk> Store<D> {
         }
         Ok(None)
     }
-
-    /// Whether a block is marked as in use.
-    pub(crate) fn is_marked(&mut self, block: u64) -> Result<bool> {
-        let group = self.geometry.group_of(block);
-        let slot = layout::index_slot(group / FANOUT);
-        let number = block % self.geometry.parameters.group_blocks;
-        let way = [
-            (slot, Kind::Index),
-            (layout::slot(group % FANOUT), Kind::Group),
-            (layout::bitmap_slot(number / BITS), Kind::Bitmap),
-        ];
-        let mut key = ROOT;
-        for (slot, kind) in way {
-            match self.nodes.child(&self.disk, key, slot, kind)? {
-                Some(child) => key = child,
-                None => return Ok(self.geometry.is_reserved(block)),
-            }
-        }
-        Ok(get(self.nodes.bytes(key)?, number % BITS))
-    }
 }
 
-fn get(block: &Block, bit: u64) -> bool {
+pub(crate) fn get(block: &Block, bit: u64) -> bool {
     block.get(bit as usize / 8).is_none_or(|byte| byte & (1 << (bit % 8)) != 0)
 }
 

@@ -166,7 +166,10 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         if height == 0 {
-            found.push((first, place));
+            // Of a tree of depth 1 nothing above has looked at this.
+            if first >= from {
+                found.push((first, place));
+            }
             return Ok(());
         }
         let Some(child) = self.nodes.child(&self.disk, key, slot, Kind::Indirect)? else {

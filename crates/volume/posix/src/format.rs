@@ -1,0 +1,33 @@
+//! How an empty namespace is made, on a volume that has just been made. Nobody else has it open yet: a cache of this process alone does.
+
+use crate::error::Result;
+use crate::namespace::{Caller, Namespace};
+use crate::view::View;
+use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
+use belay_object::Lower;
+use belay_sys::Mapping;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// All that this takes, and some.
+const CAPACITY: Capacity = Capacity { frames: 64, slots: 16 };
+
+/// Makes an empty namespace, whose directory at the top belongs to the caller, and takes a checkpoint of it.
+///
+/// # Errors
+/// Those of the layer below, above all that it has no room.
+pub fn format<B: Lower>(below: &mut B, caller: Caller) -> Result<(), B::Error> {
+    let layout = Layout::new(CAPACITY);
+    let memory = Mapping::blank(layout.words * 8);
+    let memory = memory.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::NOMEM))?;
+    let shared = Shared::new(Arc::new(memory), layout);
+    let lower = |why| crate::Error::Cache(belay_cache::Error::Lower(why));
+    let (epoch, first) = (below.epoch().map_err(lower)?, below.upto().map_err(lower)?);
+    shared.initialize(epoch.saturating_sub(1), first);
+    let mut publisher = Publisher::attach::<B::Error>(shared.clone(), 1, |_, _| {})?;
+    let mut view = View::new(&mut publisher, below);
+    Namespace::new(&mut view, caller, &mut 0).format()?;
+    view.commit(0, b"")?;
+    Cleaner::new(shared).checkpoint(below)?;
+    Ok(())
+}

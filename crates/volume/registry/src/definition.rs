@@ -1,0 +1,130 @@
+//! What is known of a volume by its name, and how that is written down.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use uuid::Uuid;
+
+/// The version of what is written down.
+const VERSION: i64 = 1;
+/// Stores that a volume can have.
+pub const STORES: usize = 32;
+
+/// What is known of a volume by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Which volume it is.
+    pub id: Uuid,
+    /// Its stores, in the order of the volume's members.
+    pub stores: Vec<Store>,
+}
+
+/// A store of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// Which store it is.
+    pub id: Uuid,
+    /// Where it is: an absolute path.
+    pub path: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: i64,
+    id: Uuid,
+    store: Vec<Store>,
+}
+
+impl Definition {
+    /// As it is written down.
+    ///
+    /// # Errors
+    /// Why it cannot be: a path is not UTF-8, or not absolute, or there are none or too many.
+    pub fn to_text(&self) -> Result<String, String> {
+        self.check()?;
+        let file = File { version: VERSION, id: self.id, store: self.stores.clone() };
+        let text = toml::to_string(&file).map_err(|why| why.to_string())?;
+        Ok(format!("# A volume of belay: see `belay volume --help`.\n{text}"))
+    }
+
+    /// What was written down.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn from_text(text: &str) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|why: toml::de::Error| told(&why))?;
+        // One of a later version may have anything else in it.
+        match table.get("version").and_then(toml::Value::as_integer) {
+            Some(VERSION) => {}
+            Some(version) => {
+                return Err(format!(
+                    "it is of version {version}, and this belay knows version {VERSION}"
+                ));
+            }
+            None => return Err("it does not say of which version it is".to_owned()),
+        }
+        let file: File = table.try_into().map_err(|why| told(&why))?;
+        let this = Self { id: file.id, stores: file.store };
+        this.check()?;
+        Ok(this)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.stores.is_empty() || self.stores.len() > STORES {
+            return Err(format!("a volume has 1 to {STORES} stores"));
+        }
+        for (number, store) in self.stores.iter().enumerate() {
+            let path = store.path.display();
+            if !store.path.is_absolute() {
+                return Err(format!("the path of a store is not absolute: {path}"));
+            }
+            let mut before = self.stores.iter().take(number);
+            if before.any(|other| other.id == store.id || other.path == store.path) {
+                return Err(format!("two of its stores are one: {path}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// On one line.
+fn told(why: &toml::de::Error) -> String {
+    why.message().replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> Definition {
+        let store = |number, path: &str| Store { id: Uuid::from_u128(number), path: path.into() };
+        let stores = vec![store(1, "/dev/sdb"), store(2, "/srv/a \"b\".img")];
+        Definition { id: Uuid::from_u128(7), stores }
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_again() {
+        let text = two().to_text().unwrap();
+        assert_eq!(Definition::from_text(&text).unwrap(), two());
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let text = two().to_text().unwrap();
+        for (from, to, why) in [
+            ("version = 1", "version = 2", "it is of version 2"),
+            ("version = 1", "", "of which version"),
+            ("/dev/sdb", "dev/sdb", "not absolute"),
+            ("00000001", "00000002", "two of its stores are one"),
+            ("[[store]]", "[[shop]]", "unknown field"),
+            ("id = ", "id = = ", ""),
+        ] {
+            let refused = Definition::from_text(&text.replace(from, to)).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert!(Definition::from_text("version = 1\nid = \"x\"\nstore = []").is_err());
+        let none = Definition { id: Uuid::nil(), stores: Vec::new() };
+        assert!(none.to_text().is_err());
+    }
+}
