@@ -3,12 +3,16 @@
 mod processes;
 mod run;
 pub mod state_dir;
+mod volume;
+mod volume_mount;
 
 pub use processes::{CacheProcess, NamespaceProcess, StoreProcess};
 pub use run::Run;
+pub use volume::Volume;
+pub use volume_mount::VolumeMount;
 
 use belay_supervisor::process::{parse_signal, signal_name};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use state_dir::StateDir;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -122,6 +126,9 @@ pub enum Command {
         after_help = "Example: belay repair /srv/disk.img"
     )]
     Repair(Repair),
+    /// Volumes: a file system of belay's own, every process of which may crash.
+    #[command(subcommand)]
+    Volume(Volume),
     /// Tell what this machine, user and daemon allow, and how to get what is missing.
     Doctor(Doctor),
     /// Print shell completions.
@@ -199,6 +206,7 @@ impl Command {
     pub fn verbose(&self) -> u8 {
         match self {
             Self::Run(run) => run.verbose,
+            Self::Volume(Volume::Mount(mount)) => mount.verbose,
             Self::Supervise(hidden) | Self::Keep(hidden) => hidden.verbose,
             Self::VolumeStore(process) => process.verbose,
             Self::VolumeCache(process) => process.verbose,
@@ -258,6 +266,9 @@ pub struct Crash {
     pub state: StateDir,
     /// The mountpoint.
     pub mount: PathBuf,
+    /// Which process; of a volume, the daemon is its namespace module.
+    #[arg(long, value_enum, default_value_t = Victim::Daemon)]
+    pub process: Victim,
     /// The signal that kills the daemon, by name or number (STOP: it hangs, until `belay run --hang-timeout` ends it).
     #[arg(long, value_name = "NAME", default_value = "KILL", value_parser = signal)]
     pub signal: i32,
@@ -269,6 +280,22 @@ pub struct Crash {
     #[arg(long, value_name = "DURATION", default_value = "1s",
         value_parser = humantime::parse_duration)]
     pub every: Duration,
+}
+
+/// A process of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Victim {
+    /// The daemon.
+    #[value(alias = "namespace")]
+    Daemon,
+    /// Of a volume: the process with its stores.
+    Store,
+    /// Of a volume: that of its cache.
+    Cache,
+    /// Belay's supervisor.
+    Supervisor,
+    /// Belay's keeper, which holds the mount while the supervisor is dead.
+    Keeper,
 }
 
 /// `belay repair`.

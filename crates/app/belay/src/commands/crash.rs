@@ -1,16 +1,18 @@
 //! `belay crash` and `belay restart`: deaths on purpose.
 
 use super::mounts::{self, status_of};
-use crate::cli::{Crash, Mount};
+use crate::cli::{Crash, Mount, Victim};
 use crate::messages::{Out, say};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use belay_supervisor::instances::Instance;
 use belay_supervisor::process::signal_name;
 use belay_supervisor::protocol::{Answer, Ask, Client};
 use belay_supervisor::signals::defers;
-use belay_supervisor::status::State;
+use belay_supervisor::status::{State, Status};
 use belay_supervisor::text::counted;
 use belay_supervisor::threads;
+use clap::ValueEnum;
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGSTOP;
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,6 +31,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 pub fn run(options: &Crash) -> Result<i32> {
     let (instance, status) = mounts::one(&options.state, &options.mount)?;
     let place = &status.shown();
+    if options.process != Victim::Daemon {
+        return crash_beside(options, &instance, place);
+    }
     let mut blackouts = Vec::new();
     let mut next = Instant::now();
     let mut asked = false;
@@ -55,6 +60,58 @@ pub fn run(options: &Crash) -> Result<i32> {
         let median = median(&blackouts);
         let crashes = counted(blackouts.len() as u64, "crash", "crashes");
         writeln!(Out, "{crashes}: blackout median {median} us, max {max} us")?;
+    }
+    Ok(0)
+}
+
+/// The process of a mount that is one of these.
+fn process_of(status: &Status, victim: Victim) -> Option<u32> {
+    let role = match victim {
+        Victim::Daemon => return status.daemon.pid,
+        Victim::Supervisor => return Some(status.supervisor.pid),
+        Victim::Keeper => return Some(status.keeper.pid),
+        Victim::Store => "store",
+        Victim::Cache => "cache",
+    };
+    status.companions.iter().find(|one| one.role == role)?.pid
+}
+
+/// Kills a process beside the daemon so many times, and waits for the next each time. The daemon serves on meanwhile.
+fn crash_beside(options: &Crash, instance: &Instance, place: &str) -> Result<i32> {
+    let name =
+        options.process.to_possible_value().map_or_else(String::new, |it| it.get_name().into());
+    let mut next = Instant::now();
+    for number in 1..=options.count {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = (next + options.every).max(Instant::now());
+        let end = Instant::now() + PATIENCE;
+        let find = || status_of(instance).and_then(|status| process_of(&status, options.process));
+        let Some(pid) = find() else {
+            bail!("{place}: it has no {name} process; see `belay status {place}`")
+        };
+        let begin = Instant::now();
+        let signal =
+            Signal::from_named_raw(options.signal).context("that signal cannot be sent")?;
+        let victim = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process")?;
+        kill_process(victim, signal).with_context(|| {
+            format!("cannot send {} to process {pid}", signal_name(options.signal))
+        })?;
+        let successor = loop {
+            match find().filter(|found| *found != pid) {
+                Some(found) => break found,
+                None if Instant::now() > end => bail!(
+                    "{place}: no other {name} process within a minute; did the signal end process {pid}? see `belay status`"
+                ),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        writeln!(
+            Out,
+            "{number}/{}: {}, {name} process {successor} in the place of {pid} after {} us",
+            options.count,
+            signal_name(options.signal),
+            begin.elapsed().as_micros()
+        )?;
     }
     Ok(0)
 }

@@ -1,0 +1,42 @@
+//! What can be asked of a volume that is, or is to be, mounted.
+
+use super::state_dir::StateDir;
+use crate::size::parse_size;
+use belay_registry::VolumeName;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `belay volume mount`.
+#[derive(Debug, Args)]
+pub struct VolumeMount {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// How much memory the cache takes, such as 512M. What was written is there until a checkpoint has brought it to the stores; more of
+    /// it between two checkpoints makes a checkpoint come early.
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_size)]
+    pub memory: u64,
+    /// Start a process of the volume again that has not got on for longer than this. Waiting for a disk is no hang.
+    #[arg(long, value_name = "DURATION", default_value = "30s",
+        value_parser = humantime::parse_duration)]
+    pub hang_timeout: Duration,
+    /// Fail a request that the namespace module has died of so many times in a row, unless it was done; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub poison_after: u32,
+    /// Give up after this many crashes of the namespace module in a row without one served request; 0: never.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub max_crashes: u32,
+    /// Return as soon as the volume is mounted, and hold it in the background until it is unmounted.
+    #[arg(short, long)]
+    pub background: bool,
+    /// With --background: where messages go [default: `log` in the mount's folder, which `belay volume status` names].
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub log_file: Option<PathBuf>,
+    /// More messages; twice for even more.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// The volume.
+    pub name: VolumeName,
+    /// Where it is mounted: a directory.
+    pub mountpoint: PathBuf,
+}

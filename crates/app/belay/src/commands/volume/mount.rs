@@ -1,0 +1,123 @@
+//! `belay volume mount`: checks, then holds the namespace module as any other daemon, with cache and stores beside it.
+
+use crate::cli::{Run, VolumeMount};
+use crate::commands::run::{Beside, run_with};
+use anyhow::{Context, Result, ensure};
+use belay_disk::FileDisk;
+use belay_registry::{Definition, Registry};
+use belay_stack::{Place, Role};
+use belay_store::root::checkpoints;
+use belay_supervisor::companions::Companion;
+use belay_supervisor::text::OsText;
+use clap::Parser;
+use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+/// The smallest cache: less would be full with one large write.
+const LEAST_MEMORY: u64 = 8 << 20;
+
+/// `belay run`, as it is parsed.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Held {
+    #[command(flatten)]
+    run: Run,
+}
+
+/// Runs it.
+pub fn run(options: &VolumeMount) -> Result<i32> {
+    let name = &options.name;
+    let definition = Registry::of_user()?.find(name)?;
+    ensure!(
+        options.memory >= LEAST_MEMORY,
+        "the cache of volume {name} cannot have {} bytes of memory: give it {} MiB or more",
+        options.memory,
+        LEAST_MEMORY >> 20
+    );
+    let mountpoint = options.mountpoint.canonicalize().with_context(|| {
+        format!("cannot mount volume {name} at {}", options.mountpoint.display())
+    })?;
+    let place = Place::of(definition.id.into_bytes())?;
+    if let Some(pid) = place.holder(Role::Cache)?.or(place.holder(Role::Store)?) {
+        anyhow::bail!(
+            "volume {name} is mounted already: its process {pid} lives; see `belay status`"
+        );
+    }
+    check_stores(&definition).with_context(|| format!("cannot mount volume {name}"))?;
+    // Which mount it is: requests of others have other meanings.
+    let mount = RandomState::new().hash_one(std::process::id()).max(1);
+    let memory = options.memory;
+    let words = |role: Role, rest: Vec<OsString>| {
+        let mut words = vec![format!("volume-{role}").into(), name.as_str().into()];
+        words.extend(["--place".into(), place.path().into()]);
+        words.extend(rest);
+        words
+    };
+    let paths = definition.stores.iter();
+    let stores = paths.flat_map(|store| ["--store".into(), store.path.clone().into()]).collect();
+    let number = || ["--mount".into(), mount.to_string().into()];
+    let cache =
+        number().into_iter().chain(["--memory".into(), memory.to_string().into()]).collect();
+    let companion = |role: Role, rest| Companion {
+        role: role.name().to_owned(),
+        words: words(role, rest).into_iter().map(OsText).collect(),
+        lock: OsText::from(place.lock(role)),
+        pulse: OsText::from(place.pulse(role)),
+        hang_timeout_ms: u64::try_from(options.hang_timeout.as_millis()).unwrap_or(u64::MAX),
+    };
+    let beside = Beside {
+        companions: vec![companion(Role::Store, stores), companion(Role::Cache, cache)],
+        pulse: Some(OsText::from(place.pulse(Role::Namespace))),
+    };
+    let namespace = number().into_iter().chain([mountpoint.into_os_string()]).collect();
+    let held = held(options, words(Role::Namespace, namespace))?;
+    run_with(&held, beside)
+}
+
+/// How `belay run` is asked to hold the namespace module.
+fn held(options: &VolumeMount, module: Vec<OsString>) -> Result<Run> {
+    let exe = std::env::current_exe().context("cannot find belay's own program")?;
+    let mut words: Vec<OsString> = Vec::new();
+    for (option, value) in [
+        ("--policy", "records".to_owned()),
+        ("--inode-numbers", "stable".to_owned()),
+        ("--hang-timeout", format!("{}ms", options.hang_timeout.as_millis())),
+        ("--poison-after", options.poison_after.to_string()),
+        ("--max-crashes", options.max_crashes.to_string()),
+    ] {
+        words.extend([option.into(), value.into()]);
+    }
+    words.extend(["--state-dir".into(), options.state.path().into()]);
+    words.extend(options.background.then(|| "--background".into()));
+    if let Some(file) = &options.log_file {
+        words.extend(["--log-file".into(), file.into()]);
+    }
+    words.extend(std::iter::repeat_n("-v".into(), usize::from(options.verbose)));
+    words.extend(["--".into(), exe.into()]);
+    words.extend(module);
+    Ok(Held::try_parse_from(words)?.run)
+}
+
+/// Looks whether the stores are there, nobody else's, and this volume's: what is wrong with them is better said here than by a process
+/// in the background.
+fn check_stores(definition: &Definition) -> Result<()> {
+    for store in &definition.stores {
+        let path: &PathBuf = &store.path;
+        let disk = FileDisk::open(path)?;
+        let found = checkpoints(&disk).with_context(|| format!("store {}", path.display()))?;
+        let identity = found.first().map(|one| &one.identity);
+        check(path, identity.map(|it| it.volume) == Some(definition.id.into_bytes()))?;
+        check(path, identity.map(|it| it.store) == Some(store.id.into_bytes()))?;
+    }
+    Ok(())
+}
+
+fn check(path: &Path, is_own: bool) -> Result<()> {
+    ensure!(
+        is_own,
+        "{} is not the store that this volume was made with: it is another one's, or was exchanged",
+        path.display()
+    );
+    Ok(())
+}
