@@ -43,7 +43,7 @@ impl Rules {
 
     /// What a sequence may contain under these circumstances.
     pub fn scope(kind: Kind, oracle: Oracle) -> Scope {
-        let special_modes = oracle == Oracle::Bare || kind == Kind::Dir;
+        let special_modes = oracle == Oracle::Bare || matches!(kind, Kind::Dir | Kind::Volume);
         Scope {
             links_are_one: kind.shares_hard_links(),
             xattrs: kind.entry().is_none_or(|daemon| !daemon.no_xattrs),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use belay_fixtures::{Fixture, Mode, Signal, process};
+use belay_fixtures::{Fixture, Kind, Mode, Signal, process};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -49,6 +49,11 @@ impl Toll {
         self.kills.load(Ordering::Relaxed)
     }
 
+    /// So many more.
+    pub fn count(&self, kills: u64) {
+        self.kills.fetch_add(kills, Ordering::Relaxed);
+    }
+
     /// Why the killer gave up, if it did.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -74,6 +79,9 @@ pub fn run(fixture: &Fixture, plan: &Plan, toll: &Toll) {
 
 fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
     let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x6b69_6c6c);
+    if fixture.kind() == Kind::Volume {
+        return crate::volume::hunt(fixture, plan, toll);
+    }
     let mut victim = fixture.daemon_pid()?;
     while plan.limit.is_none_or(|limit| toll.kills() < limit) {
         // One in ten dies as soon as it is seen: probably while it recovers. Most are waited for until they serve: how long
@@ -126,13 +134,13 @@ fn serving(fixture: &Fixture, start: Duration, stop: &Stop) -> Result<()> {
 }
 
 /// Exponentially distributed, as for things that happen at random, but not too long.
-fn pause(mean: Duration, rng: &mut ChaCha12Rng) -> Duration {
+pub(crate) fn pause(mean: Duration, rng: &mut ChaCha12Rng) -> Duration {
     let uniform: f64 = rng.random_range(0.001..1.0);
     mean.mul_f64((-uniform.ln()).min(5.0))
 }
 
 /// Waits until an operation ends, which is when the next begins, and then a little.
-fn aim(progress: &AtomicU64, delay: Duration) {
+pub(crate) fn aim(progress: &AtomicU64, delay: Duration) {
     let before = progress.load(Ordering::Relaxed);
     let deadline = Instant::now() + Duration::from_secs(1);
     while progress.load(Ordering::Relaxed) == before && Instant::now() < deadline {

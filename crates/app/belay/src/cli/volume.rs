@@ -7,6 +7,14 @@ use clap::Subcommand;
 /// What can be done with volumes.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
+    /// Make one.
+    Create {
+        /// Name
+        name: belay_registry::VolumeName,
+        /// Store
+        #[arg(long)]
+        store: String,
+    },
     /// Mount a volume: every process of it may crash, and applications notice a pause.
     #[command(
         long_about = "Mount a volume: every process of it may crash, and applications notice a pause.\n\n\

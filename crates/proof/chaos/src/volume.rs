@@ -1,0 +1,57 @@
+//! Kills the processes of a volume: one at a time, or several at once.
+
+use crate::killer::{Plan, Toll, aim, pause};
+use anyhow::{Context, Result};
+use belay_fixtures::{Fixture, process};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How long belay may take to say which processes there are.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The processes that live, by what a status says: of keeper and supervisor at most one, as the mount ends with both.
+fn victims(status: &Value, rng: &mut impl Rng) -> Vec<u32> {
+    let mut found: Vec<u64> = Vec::new();
+    found.extend(status.pointer("/daemon/pid").and_then(Value::as_u64));
+    let companions = status["companions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    found.extend(companions.iter().filter_map(|one| one["pid"].as_u64()));
+    let own = ["/supervisor/pid", "/keeper/pid"];
+    found.extend(own.choose(rng).and_then(|path| status.pointer(path)).and_then(Value::as_u64));
+    found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 1).collect()
+}
+
+/// Kills until it is to stop, or has killed enough.
+pub fn hunt(fixture: &Fixture, plan: &Plan, toll: &Toll) -> Result<()> {
+    let mut rng = ChaCha12Rng::seed_from_u64(plan.seed ^ 0x766f_6c75);
+    while plan.limit.is_none_or(|limit| toll.kills() < limit) {
+        if toll.stop.wait(pause(plan.every, &mut rng)) || toll.stop.asked() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let status = loop {
+            match fixture.belay_status() {
+                Ok(status) => break status,
+                Err(why) if begin.elapsed() > PATIENCE => return Err(why),
+                Err(_) => fixture.check()?,
+            }
+        };
+        let mut victims = victims(&status, &mut rng);
+        victims.shuffle(&mut rng);
+        // One in four times several at once, all of them included.
+        let most = if rng.random_bool(0.25) { victims.len() } else { 1 };
+        let count = rng.random_range(1..=most.max(1));
+        let signal = *plan.signals.choose(&mut rng).context("no signals to kill with")?;
+        if let Some(progress) = &plan.progress
+            && rng.random_bool(0.5)
+        {
+            aim(progress, Duration::from_micros(rng.random_range(0..300)));
+        }
+        // Who has ended since needs no killing.
+        let killed = victims.iter().take(count).filter(|pid| process::kill(**pid, signal).is_ok());
+        toll.count(killed.count() as u64);
+    }
+    Ok(())
+}
