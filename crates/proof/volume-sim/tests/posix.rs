@@ -29,6 +29,9 @@ fn a_namespace_is_as_a_plain_directory() {
             if random.random_range(0..80) == 0 {
                 or_fail(act, compared.compare());
             }
+            if random.random_range(0..300) == 0 {
+                or_fail(act, compared.remount());
+            }
         }
         or_fail(ACTS, compared.compare());
         or_fail(ACTS, compared.checkpoint());

@@ -1,0 +1,218 @@
+//! The namespace of a volume, as the kernel asks it.
+
+use crate::memory::SimMemory;
+use crate::posix::acts::Act;
+use crate::posix::told::{Tree, sum};
+use belay_object::{Lower, ObjectId};
+use belay_posix::namespace::{Change, Namespace, Node, Rename};
+use belay_posix::{Error, Kind, ROOT};
+use rustix::io::Errno;
+use std::fmt::Write as _;
+
+type Asked<'n, 'v, B> = Namespace<'n, 'v, SimMemory, B>;
+type Result<T, B> = std::result::Result<T, Error<<B as Lower>::Error>>;
+
+/// What a path leads to, without links: the directory, and the name in it.
+fn parent<'p, B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    path: &'p str,
+) -> Result<(ObjectId, &'p [u8]), B> {
+    let mut at = ROOT;
+    let mut names: Vec<&str> = path.split('/').collect();
+    let last = names.pop().unwrap_or_default();
+    for name in names {
+        at = follow(namespace, at, name)?.object;
+    }
+    Ok((at, last.as_bytes()))
+}
+
+/// A name in the middle of a path: the links of this test lead nowhere.
+fn follow<B: Lower>(namespace: &mut Asked<'_, '_, B>, at: ObjectId, name: &str) -> Result<Node, B> {
+    let node = namespace.lookup(at, name.as_bytes())?;
+    match node.metadata.kind() {
+        Kind::Link => Err(Errno::NOENT.into()),
+        Kind::Directory => Ok(node),
+        _ => Err(Errno::NOTDIR.into()),
+    }
+}
+
+/// What a path leads to.
+fn found<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<Node, B> {
+    let (at, name) = parent(namespace, path)?;
+    namespace.lookup(at, name)
+}
+
+/// A file that is opened for writing, without following links.
+fn writing<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+    let node = found(namespace, path)?;
+    match node.metadata.kind() {
+        Kind::Link => Err(Errno::LOOP.into()),
+        Kind::Directory => Err(Errno::ISDIR.into()),
+        _ => Ok(node.object),
+    }
+}
+
+/// Opens a file or a directory, but nothing else, and no link.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn open<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<ObjectId, B> {
+    let node = found(namespace, path)?;
+    match node.metadata.kind() {
+        Kind::File | Kind::Directory => Ok(node.object),
+        _ => Err(Errno::OPNOTSUPP.into()),
+    }
+}
+
+/// What has no name any more if this is done.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn doomed<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    act: &Act,
+) -> Result<Option<ObjectId>, B> {
+    let (path, by) = match act {
+        Act::Unlink(path) | Act::Rmdir(path) => (path, None),
+        Act::Rename(path, new, Rename::Replace) => (new, Some(found(namespace, path)?.object)),
+        _ => return Ok(None),
+    };
+    let node = found(namespace, path)?;
+    let is_last = node.metadata.kind() == Kind::Directory || node.metadata.links == 1;
+    Ok((is_last && by != Some(node.object)).then_some(node.object))
+}
+
+/// Does something.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn act<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    act: &Act,
+    open: Option<ObjectId>,
+) -> Result<(), B> {
+    match act {
+        Act::Create(path) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.make(at, name, 0o100_644, 0).map(|_| ())
+        }
+        Act::Mkdir(path) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.make(at, name, 0o040_755, 0).map(|_| ())
+        }
+        Act::Symlink(target, path) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.symlink(at, name, target.as_bytes()).map(|_| ())
+        }
+        Act::Link(path, new) => {
+            let node = found(namespace, path)?;
+            let (to, new_name) = parent(namespace, new)?;
+            // As the kernel: what is there is found before what is wrong with the file.
+            match namespace.lookup(to, new_name) {
+                Ok(_) => return Err(Errno::EXIST.into()),
+                Err(Error::Errno(Errno::NOENT)) => {}
+                Err(why) => return Err(why),
+            }
+            namespace.link(node.object, to, new_name).map(|_| ())
+        }
+        Act::Unlink(path) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.unlink(at, name)
+        }
+        Act::Rmdir(path) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.rmdir(at, name)
+        }
+        Act::Rename(path, new, how) => {
+            let from = parent(namespace, path)?;
+            let to = parent(namespace, new)?;
+            namespace.rename(from, to, *how)
+        }
+        Act::Write(path, offset, data) => {
+            let node = writing(namespace, path)?;
+            namespace.write(node, Some(*offset), data)
+        }
+        Act::Truncate(path, size) => {
+            let node = writing(namespace, path)?;
+            namespace.change(node, Change { size: Some(*size), ..Change::default() }).map(|_| ())
+        }
+        Act::Chmod(path, mode) => {
+            let node = found(namespace, path)?;
+            if node.metadata.kind() == Kind::Link {
+                return Err(Errno::LOOP.into());
+            }
+            let change = Change { mode: Some(*mode), ..Change::default() };
+            namespace.change(node.object, change).map(|_| ())
+        }
+        Act::WriteOpen(_, offset, data) => {
+            let node = namespace.node(open.ok_or(Errno::BADF)?)?;
+            match node.metadata.kind() {
+                // It is open for reading only.
+                Kind::Directory => Err(Errno::BADF.into()),
+                _ => namespace.write(node.object, Some(*offset), data),
+            }
+        }
+        Act::CreateIn(_, name) => {
+            let at = open.ok_or(Errno::BADF)?;
+            namespace.make(at, name.as_bytes(), 0o100_644, 0).map(|_| ())
+        }
+        Act::Open(_) | Act::Close(_) => Ok(()),
+    }
+}
+
+/// All that is in a directory.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> Result<Tree, B> {
+    let mut all = Tree::new();
+    walk(namespace, directory, String::new(), &mut all)?;
+    Ok(all)
+}
+
+/// What is told of a file.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<String, B> {
+    let metadata = &node.metadata;
+    let mut told = format!("{:o} {} links", metadata.mode, metadata.links);
+    if metadata.kind() != Kind::Directory {
+        let _ = write!(told, " {} bytes", node.size);
+    }
+    match metadata.kind() {
+        Kind::Link => {
+            let target = namespace.readlink(node.object)?;
+            let _ = write!(told, " {}", String::from_utf8_lossy(&target));
+        }
+        Kind::File => {
+            let data = namespace.read(node.object, 0, usize::MAX)?;
+            let _ = write!(told, " {:x}", sum(&data));
+        }
+        Kind::Directory | Kind::Special => {}
+    }
+    Ok(told)
+}
+
+fn walk<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    directory: ObjectId,
+    path: String,
+    all: &mut Tree,
+) -> Result<(), B> {
+    let mut behind = 2;
+    loop {
+        let entries = namespace.list(directory, behind, 7)?;
+        let Some(last) = entries.last() else { return Ok(()) };
+        behind = last.key;
+        for entry in entries {
+            let node = namespace.listed(&entry)?;
+            let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+            let told = tell(namespace, &node)?;
+            if node.metadata.kind() == Kind::Directory {
+                walk(namespace, node.object, path.clone(), all)?;
+            }
+            all.insert(path, told);
+        }
+    }
+}

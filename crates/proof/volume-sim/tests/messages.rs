@@ -1,0 +1,196 @@
+//! The namespace module as the kernel sees it: messages, and what is answered.
+
+use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
+use belay_logical::Logical;
+use belay_object::Lower;
+use belay_posix::dispatch::{Module, Outcome};
+use belay_posix::{Caller, Time};
+use belay_store::Parameters;
+use belay_volume_sim::disk::{Power, SimDisk};
+use belay_volume_sim::memory::SimMemory;
+use belay_wire::abi::{BatchForgetIn, ForgetOne, MkdirIn, ROOT_ID};
+use belay_wire::build::{self, Ids};
+use belay_wire::{EntryOut, Opcode, Reply};
+use rustix::io::Errno;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// A kernel with a volume, whose cache is small.
+struct Kernel<'d> {
+    module: Module<SimMemory, Logical<&'d SimDisk>>,
+    cleaner: Cleaner<SimMemory>,
+    unique: u64,
+    uid: u32,
+    /// How often a message was handled again.
+    again: u64,
+}
+
+/// A body, or an error.
+type Answer = Result<Vec<u8>, Errno>;
+
+fn disk() -> SimDisk {
+    let disk = SimDisk::with(20_000, &Power::default());
+    Logical::format([9; 16], vec![([1; 16], &disk)], Parameters::default().small()).unwrap();
+    disk
+}
+
+impl<'d> Kernel<'d> {
+    fn mount(disk: &'d SimDisk, capacity: Capacity) -> Self {
+        let layout = Layout::new(capacity);
+        let memory = SimMemory::new(layout.words);
+        let mut below = Logical::open(vec![disk]).unwrap();
+        let (epoch, upto) = (below.epoch() - 1, Lower::upto(&mut below).unwrap());
+        Shared::new(memory.another(), layout).initialize(epoch, upto);
+        let shared = Shared::new(memory, layout);
+        let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1, |_, _| {});
+        let mut module = Module::new(publisher.unwrap(), below);
+        if upto == 0 {
+            module.format(Caller::default()).unwrap();
+        }
+        Self { module, cleaner: Cleaner::new(shared), unique: 0, uid: 0, again: 0 }
+    }
+
+    fn ids(&mut self, nodeid: u64) -> Ids {
+        self.unique += 2;
+        Ids { unique: self.unique, nodeid, uid: self.uid, ..Ids::default() }
+    }
+
+    fn checkpoint(&mut self) {
+        self.cleaner.checkpoint(self.module.below()).unwrap();
+    }
+
+    /// Has a message handled, as often as it takes.
+    fn send(&mut self, message: &[u8]) -> Outcome {
+        let now = Time { seconds: self.unique as i64, nanoseconds: 7 };
+        loop {
+            match self.module.handle(message, now) {
+                Outcome::Full => {
+                    self.again += 1;
+                    self.checkpoint();
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn ask(&mut self, message: &[u8]) -> Answer {
+        let Outcome::Reply(reply) = self.send(message) else { panic!("no answer") };
+        let reply = Reply::parse(&reply).unwrap();
+        assert_eq!(reply.unique(), self.unique);
+        match reply.errno() {
+            Some(errno) => Err(Errno::from_raw_os_error(errno)),
+            None => Ok(reply.body.to_vec()),
+        }
+    }
+
+    fn mkdir(&mut self, at: u64, name: &str) -> u64 {
+        let asked = MkdirIn { mode: 0o755, umask: 0 };
+        let ids = self.ids(at);
+        let parts: [&[u8]; 3] = [asked.as_bytes(), name.as_bytes(), &[0]];
+        let made = self.ask(&build::request(ids, Opcode::MKDIR, &parts)).unwrap();
+        node_of(&made)
+    }
+
+    fn rmdir(&mut self, at: u64, name: &str) -> Answer {
+        let message = build::rmdir(self.ids(at), name.as_bytes());
+        self.ask(&message)
+    }
+
+    fn lookup(&mut self, at: u64, name: &str) -> Answer {
+        let message = build::lookup(self.ids(at), name.as_bytes());
+        self.ask(&message)
+    }
+
+    fn getattr(&mut self, node: u64) -> Answer {
+        let message = build::getattr(self.ids(node), None);
+        self.ask(&message)
+    }
+
+    fn forget(&mut self, nodes: &[u64]) {
+        let message = match nodes {
+            [node] => build::forget(self.ids(*node), 1),
+            nodes => {
+                let head = BatchForgetIn { count: nodes.len() as u32, dummy: 0 };
+                let mut body = head.as_bytes().to_vec();
+                for nodeid in nodes {
+                    let one = ForgetOne { nodeid: *nodeid, nlookup: 1 };
+                    body.extend_from_slice(one.as_bytes());
+                }
+                build::request(self.ids(0), Opcode::BATCH_FORGET, &[&body])
+            }
+        };
+        assert!(matches!(self.send(&message), Outcome::Nothing));
+    }
+}
+
+fn node_of(entry: &[u8]) -> u64 {
+    let mut out = EntryOut::new_zeroed();
+    out.as_mut_bytes().copy_from_slice(&entry[..size_of::<EntryOut>()]);
+    out.nodeid
+}
+
+const ROOM: Capacity = Capacity { frames: 2000, slots: 400 };
+
+#[test]
+fn what_has_no_name_is_there_until_it_is_forgotten() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let directory = kernel.mkdir(ROOT_ID, "d");
+    kernel.rmdir(ROOT_ID, "d").unwrap();
+    assert_eq!(kernel.lookup(ROOT_ID, "d"), Err(Errno::NOENT));
+    // A working directory that was removed.
+    kernel.getattr(directory).unwrap();
+    let other = kernel.mkdir(ROOT_ID, "d");
+    assert_ne!(other, directory);
+    let message = build::release(kernel.ids(directory), 0, 0, true);
+    kernel.ask(&message).unwrap();
+    kernel.getattr(directory).unwrap();
+    kernel.forget(&[directory]);
+    assert_eq!(kernel.getattr(directory), Err(Errno::STALE));
+    // What has a name stays, as does what there is not.
+    kernel.forget(&[other]);
+    kernel.forget(&[directory, other, ROOT_ID, 3, u64::MAX, 0]);
+    assert_eq!(node_of(&kernel.lookup(ROOT_ID, "d").unwrap()), other);
+}
+
+#[test]
+fn many_are_forgotten_at_once_in_a_small_cache() {
+    let disk = disk();
+    // No more than one of the transactions fits.
+    let mut kernel = Kernel::mount(&disk, Capacity { frames: 60, slots: 8 });
+    let mut all = Vec::new();
+    for number in 0..600 {
+        all.push(kernel.mkdir(ROOT_ID, &format!("{number}")));
+        kernel.rmdir(ROOT_ID, &format!("{number}")).unwrap();
+    }
+    for _ in 0..7 {
+        let kept = kernel.mkdir(ROOT_ID, "kept");
+        kernel.rmdir(ROOT_ID, "kept").unwrap();
+        all.push(kept);
+    }
+    let before = kernel.again;
+    kernel.forget(&all);
+    assert!(kernel.again > before, "it was never full");
+    for node in all {
+        assert_eq!(kernel.getattr(node), Err(Errno::STALE));
+    }
+}
+
+#[test]
+fn what_is_not_forgotten_is_removed_at_the_next_mount() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let nodes: Vec<u64> = (0..40)
+        .map(|number| {
+            let node = kernel.mkdir(ROOT_ID, &format!("{number}"));
+            kernel.rmdir(ROOT_ID, &format!("{number}")).unwrap();
+            node
+        })
+        .collect();
+    kernel.checkpoint();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    kernel.getattr(nodes[7]).unwrap();
+    kernel.module.remove_orphans().unwrap();
+    for node in nodes {
+        assert_eq!(kernel.getattr(node), Err(Errno::STALE));
+    }
+}
