@@ -172,9 +172,11 @@ impl Compared {
         let there = self.plain.act(act, open.map(|open| &open.there));
         let open = open.map(|open| open.here);
         let doomed = self.request(false, |namespace| ours::doomed(namespace, act))?;
-        let here = self.request(true, |namespace| ours::act(namespace, act, open))?.map(|_| ());
+        let here = self.request(true, |namespace| ours::act(namespace, act, open))?;
+        // A life that died has the answer.
+        let here = here.map(|told| told.unwrap_or_default());
         if here != there {
-            return Err(format!("{act:.200?}: {here:?}, not {there:?}"));
+            return Err(format!("{act:.200?}: {here:.200?}, not {there:.200?}"));
         }
         if here.is_ok()
             && let Ok(Some(Some(doomed))) = doomed

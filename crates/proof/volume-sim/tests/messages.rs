@@ -8,7 +8,7 @@ use belay_posix::{Caller, Time};
 use belay_store::Parameters;
 use belay_volume_sim::disk::{Power, SimDisk};
 use belay_volume_sim::memory::SimMemory;
-use belay_wire::abi::{BatchForgetIn, ForgetOne, MkdirIn, ROOT_ID};
+use belay_wire::abi::{BatchForgetIn, ForgetOne, GetxattrIn, MkdirIn, ROOT_ID, SetxattrInShort};
 use belay_wire::build::{self, Ids};
 use belay_wire::{EntryOut, Opcode, Reply};
 use rustix::io::Errno;
@@ -105,6 +105,29 @@ impl<'d> Kernel<'d> {
         self.ask(&message)
     }
 
+    fn set_extended(&mut self, node: u64, name: &str, value: &[u8], flags: u32) -> Answer {
+        let head = SetxattrInShort { size: value.len() as u32, flags };
+        let parts: [&[u8]; 4] = [head.as_bytes(), name.as_bytes(), &[0], value];
+        let message = build::request(self.ids(node), Opcode::SETXATTR, &parts);
+        self.ask(&message)
+    }
+
+    fn get_extended(&mut self, node: u64, name: &str, room: u32) -> Answer {
+        let message = build::getxattr(self.ids(node), name.as_bytes(), room);
+        self.ask(&message)
+    }
+
+    fn list_extended(&mut self, node: u64, size: u32) -> Answer {
+        let asked = GetxattrIn { size, padding: 0 };
+        let message = build::request(self.ids(node), Opcode::LISTXATTR, &[asked.as_bytes()]);
+        self.ask(&message)
+    }
+
+    fn remove_extended(&mut self, node: u64, name: &str) -> Answer {
+        let message = build::removexattr(self.ids(node), name.as_bytes());
+        self.ask(&message)
+    }
+
     fn forget(&mut self, nodes: &[u64]) {
         let message = match nodes {
             [node] => build::forget(self.ids(*node), 1),
@@ -193,4 +216,52 @@ fn what_is_not_forgotten_is_removed_at_the_next_mount() {
     for node in nodes {
         assert_eq!(kernel.getattr(node), Err(Errno::STALE));
     }
+}
+
+#[test]
+fn extended_attributes_come_as_asked_for() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let node = kernel.mkdir(ROOT_ID, "d");
+    let length = |bytes: u32| [bytes.to_ne_bytes(), [0; 4]].concat();
+    assert_eq!(kernel.list_extended(node, 0), Ok(length(0)));
+    assert_eq!(kernel.list_extended(node, 100), Ok(Vec::new()));
+    assert_eq!(kernel.get_extended(node, "user.a", 0), Err(Errno::NODATA));
+    // Create, and replace.
+    assert_eq!(kernel.set_extended(node, "user.a", b"abc", 2), Err(Errno::NODATA));
+    kernel.set_extended(node, "user.a", b"abc", 1).unwrap();
+    assert_eq!(kernel.set_extended(node, "user.a", b"abc", 1), Err(Errno::EXIST));
+    assert_eq!(kernel.set_extended(node, "user.a", b"abc", 4), Err(Errno::INVAL));
+    kernel.set_extended(node, "user.a", b"four", 2).unwrap();
+    // So long, too little room, and enough of it.
+    assert_eq!(kernel.get_extended(node, "user.a", 0), Ok(length(4)));
+    assert_eq!(kernel.get_extended(node, "user.a", 3), Err(Errno::RANGE));
+    assert_eq!(kernel.get_extended(node, "user.a", 4).unwrap(), b"four");
+    kernel.set_extended(node, "trusted.b", b"", 0).unwrap();
+    assert_eq!(kernel.list_extended(node, 0), Ok(length(17)));
+    assert_eq!(kernel.list_extended(node, 16), Err(Errno::RANGE));
+    assert_eq!(kernel.list_extended(node, 17).unwrap(), b"user.a\0trusted.b\0");
+    kernel.uid = 1000;
+    assert_eq!(kernel.list_extended(node, 17).unwrap(), b"user.a\0");
+    kernel.uid = 0;
+    // Names, and how much there can be.
+    assert_eq!(kernel.set_extended(node, "system.a", b"", 0), Err(Errno::OPNOTSUPP));
+    assert_eq!(kernel.set_extended(node, "user.a", &[0; 65_537], 0), Err(Errno::TOOBIG));
+    for number in 0..15 {
+        kernel.set_extended(node, &format!("user.{number}"), &[1; 65_536], 0).unwrap();
+    }
+    assert_eq!(kernel.set_extended(node, "user.15", &[1; 65_536], 0), Err(Errno::NOSPC));
+    kernel.checkpoint();
+    assert_eq!(kernel.get_extended(node, "user.14", 65_536).unwrap(), [1; 65_536]);
+    for number in 0..15 {
+        kernel.remove_extended(node, &format!("user.{number}")).unwrap();
+    }
+    assert_eq!(kernel.remove_extended(node, "user.0"), Err(Errno::NODATA));
+    kernel.remove_extended(node, "user.a").unwrap();
+    assert_eq!(kernel.list_extended(node, 100).unwrap(), b"trusted.b\0");
+    // They go with their file.
+    kernel.rmdir(ROOT_ID, "d").unwrap();
+    assert_eq!(kernel.get_extended(node, "trusted.b", 100), Ok(Vec::new()));
+    kernel.forget(&[node]);
+    assert_eq!(kernel.get_extended(node, "trusted.b", 100), Err(Errno::STALE));
 }

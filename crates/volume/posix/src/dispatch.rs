@@ -5,6 +5,7 @@
 //! when it knows the file no more, once, as belay's session has it: its count is not looked at.
 
 mod answers;
+mod extended;
 
 use crate::attributes::Time;
 use crate::error::Error;
@@ -268,6 +269,9 @@ fn answer<M: Memory, B: Lower>(
             Ok(Vec::new())
         }
         Opcode::READDIR | Opcode::READDIRPLUS => list(namespace, request, node),
+        Opcode::SETXATTR | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::REMOVEXATTR => {
+            extended::answer(namespace, request, node)
+        }
         Opcode::STATFS => Ok(statfs_out()),
         // Nothing is kept of what is open.
         Opcode::RELEASE | Opcode::RELEASEDIR => Ok(Vec::new()),

@@ -1,8 +1,10 @@
 //! What requests do. Whether the caller may do it is the kernel's business (`default_permissions`).
 
 mod data;
+mod extended;
 mod names;
 
+pub use extended::Set;
 pub use names::Rename;
 
 use crate::attributes::{DIRECTORY, Kind, LINK, Metadata, TYPE, Time};
@@ -122,6 +124,10 @@ impl<'n, 'v, M: Memory, B: Lower> Namespace<'n, 'v, M, B> {
             return Err(Errno::STALE.into());
         }
         let metadata = self.view.metadata(object)?;
+        // What has extended attributes in it is no file.
+        if metadata.mode & TYPE == 0 {
+            return Err(Errno::STALE.into());
+        }
         Ok(Node { object, size: self.view.size(object)?, metadata })
     }
 

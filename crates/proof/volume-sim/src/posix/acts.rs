@@ -1,7 +1,7 @@
 //! What is done to both, at random.
 
 use crate::Random;
-use belay_posix::namespace::Rename;
+use belay_posix::namespace::{Rename, Set};
 use rand::Rng;
 
 /// What is done.
@@ -35,13 +35,19 @@ pub enum Act {
     WriteOpen(usize, u64, Vec<u8>),
     /// A file is made in a directory that is open.
     CreateIn(usize, String),
+    /// An extended attribute is set.
+    SetExtended(String, String, Vec<u8>, Set),
+    /// An extended attribute is read.
+    GetExtended(String, String),
+    /// An extended attribute is removed.
+    RemoveExtended(String, String),
 }
 
 /// A random one; few names, so that they meet.
 pub fn random_act(random: &mut Random) -> Act {
     let path = path(random);
     let other = |random: &mut Random| self::path(random);
-    match random.random_range(0..110) {
+    match random.random_range(0..125) {
         0..16 => Act::Create(path),
         16..30 => Act::Mkdir(path),
         30..34 => Act::Symlink(format!("target{}", random.random_range(0..100)), path),
@@ -61,13 +67,37 @@ pub fn random_act(random: &mut Random) -> Act {
         106..108 => {
             Act::WriteOpen(random.random_range(0..8), random.random_range(0..30_000), data(random))
         }
-        _ => Act::CreateIn(random.random_range(0..8), name(random)),
+        108..110 => Act::CreateIn(random.random_range(0..8), name(random)),
+        110..118 => {
+            let how = [Set::Any, Set::Create, Set::Replace];
+            let how = how[[0, 0, 1, 2][random.random_range(0..4)]];
+            let value = match random.random_range(0..40) {
+                0 => Vec::new(),
+                1 => vec![7; 65_536],
+                2 => vec![8; 65_537],
+                _ => data(random),
+            };
+            Act::SetExtended(path, extended(random), value, how)
+        }
+        118..121 => Act::GetExtended(path, extended(random)),
+        _ => Act::RemoveExtended(path, extended(random)),
     }
 }
 
 fn data(random: &mut Random) -> Vec<u8> {
     let length = [10, 5000, 20_000][random.random_range(0..3)];
     vec![random.random(); random.random_range(1..length)]
+}
+
+/// The name of an extended attribute, or what cannot be one.
+fn extended(random: &mut Random) -> String {
+    match random.random_range(0..30) {
+        0 => "user.".to_owned(),
+        1 => "other.a".to_owned(),
+        2 => format!("user.{:0250}", 0),
+        3 => format!("user.{:0251}", 0),
+        _ => ["user.a", "user.b", "user.c", "user.d"][random.random_range(0..4)].to_owned(),
+    }
 }
 
 /// Some names are long, so that directories have several pages.

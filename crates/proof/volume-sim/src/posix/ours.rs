@@ -2,7 +2,7 @@
 
 use crate::memory::SimMemory;
 use crate::posix::acts::Act;
-use crate::posix::told::{Tree, sum};
+use crate::posix::told::{Tree, sum, tell_extended};
 use belay_object::{Lower, ObjectId};
 use belay_posix::namespace::{Change, Namespace, Node, Rename};
 use belay_posix::{Error, Kind, ROOT};
@@ -90,8 +90,8 @@ pub fn act<B: Lower>(
     namespace: &mut Asked<'_, '_, B>,
     act: &Act,
     open: Option<ObjectId>,
-) -> Result<(), B> {
-    match act {
+) -> Result<Vec<u8>, B> {
+    let done = match act {
         Act::Create(path) => {
             let (at, name) = parent(namespace, path)?;
             namespace.make(at, name, 0o100_644, 0).map(|_| ())
@@ -156,7 +156,47 @@ pub fn act<B: Lower>(
             let at = open.ok_or(Errno::BADF)?;
             namespace.make(at, name.as_bytes(), 0o100_644, 0).map(|_| ())
         }
+        Act::SetExtended(path, name, value, how) => {
+            // The kernel looks at these before it looks for the file.
+            if name.len() > 255 {
+                return Err(Errno::RANGE.into());
+            }
+            if value.len() > 65_536 {
+                return Err(Errno::TOOBIG.into());
+            }
+            let node = with_extended(namespace, path, name, Errno::PERM)?;
+            namespace.set_extended(node, name.as_bytes(), value, *how)
+        }
+        Act::GetExtended(path, name) => {
+            if name.len() > 255 {
+                return Err(Errno::RANGE.into());
+            }
+            let node = with_extended(namespace, path, name, Errno::NODATA)?;
+            return namespace.get_extended(node, name.as_bytes());
+        }
+        Act::RemoveExtended(path, name) => {
+            if name.len() > 255 {
+                return Err(Errno::RANGE.into());
+            }
+            let node = with_extended(namespace, path, name, Errno::PERM)?;
+            namespace.remove_extended(node, name.as_bytes())
+        }
         Act::Open(_) | Act::Close(_) => Ok(()),
+    };
+    done.map(|()| Vec::new())
+}
+
+/// A file whose extended attributes are asked for. The kernel allows users to have some of files and directories only.
+fn with_extended<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    path: &str,
+    name: &str,
+    errno: Errno,
+) -> Result<ObjectId, B> {
+    let node = found(namespace, path)?;
+    match node.metadata.kind() {
+        Kind::Link | Kind::Special if name.starts_with("user.") => Err(errno.into()),
+        _ => Ok(node.object),
     }
 }
 
@@ -180,6 +220,8 @@ pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<S
     if metadata.kind() != Kind::Directory {
         let _ = write!(told, " {} bytes", node.size);
     }
+    let extended = namespace.extended(node.object)?;
+    told += &tell_extended(extended.into_iter().map(|one| (one.name, one.value)).collect());
     match metadata.kind() {
         Kind::Link => {
             let target = namespace.readlink(node.object)?;

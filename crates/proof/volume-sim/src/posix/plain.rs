@@ -1,9 +1,9 @@
 //! The plain directory.
 
 use crate::posix::acts::Act;
-use crate::posix::told::{Tree, sum};
-use belay_posix::namespace::Rename;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use crate::posix::told::{Told, Tree, sum, tell_extended};
+use belay_posix::namespace::{Rename, Set};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -47,10 +47,10 @@ impl Plain {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn act(&self, act: &Act, open: Option<&OwnedFd>) -> Result<(), Errno> {
+    pub fn act(&self, act: &Act, open: Option<&OwnedFd>) -> Told {
         let mode = Mode::from_raw_mode(0o644);
         let create = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        match act {
+        let done = match act {
             Act::Create(path) => rustix::fs::open(self.at(path), create, mode).map(|_| ()),
             Act::Mkdir(path) => rustix::fs::mkdir(self.at(path), Mode::from_raw_mode(0o755)),
             Act::Symlink(target, path) => rustix::fs::symlink(target.as_str(), self.at(path)),
@@ -85,8 +85,27 @@ impl Plain {
             Act::CreateIn(_, name) => {
                 rustix::fs::openat(open.ok_or(Errno::BADF)?, name, create, mode).map(|_| ())
             }
+            Act::SetExtended(path, name, value, how) => {
+                let flags = match how {
+                    Set::Any => XattrFlags::empty(),
+                    Set::Create => XattrFlags::CREATE,
+                    Set::Replace => XattrFlags::REPLACE,
+                };
+                rustix::fs::lsetxattr(self.at(path), name.as_str(), value, flags)
+            }
+            Act::GetExtended(path, name) => {
+                let mut value = vec![0; 65_536];
+                let length =
+                    rustix::fs::lgetxattr(self.at(path), name.as_str(), value.as_mut_slice())?;
+                value.truncate(length);
+                return Ok(value);
+            }
+            Act::RemoveExtended(path, name) => {
+                rustix::fs::lremovexattr(self.at(path), name.as_str())
+            }
             Act::Open(_) | Act::Close(_) => Ok(()),
-        }
+        };
+        done.map(|()| Vec::new())
     }
 
     /// All that is there.
@@ -106,6 +125,10 @@ impl Plain {
     pub fn tell_open(&self, file: &OwnedFd) -> Result<String, Errno> {
         let found = rustix::fs::fstat(file)?;
         let mut told = tell(&found);
+        told += &extended(
+            |out| rustix::fs::flistxattr(file, out),
+            |name, out| rustix::fs::fgetxattr(file, name, out),
+        )?;
         if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
             let mut data = vec![0; usize::try_from(found.st_size).unwrap_or_default() + 1];
             let length = rustix::io::pread(file, data.as_mut_slice(), 0)?;
@@ -124,12 +147,32 @@ fn tell(found: &Stat) -> String {
     told
 }
 
+fn extended(
+    list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+    get: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>,
+) -> Result<String, Errno> {
+    let mut room = vec![0; 65_536];
+    let length = list(&mut room)?;
+    let names = room[..length].to_vec();
+    let mut all = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let length = get(name, &mut room)?;
+        all.push((name.to_vec(), room[..length].to_vec()));
+    }
+    Ok(tell_extended(all))
+}
+
 fn walk(directory: &Path, path: String, all: &mut Tree) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let found = rustix::fs::lstat(entry.path())?;
         let path = format!("{path}/{}", entry.file_name().to_string_lossy());
         let mut told = tell(&found);
+        let at = entry.path();
+        told += &extended(
+            |out| rustix::fs::llistxattr(&at, out),
+            |name, out| rustix::fs::lgetxattr(&at, name, out),
+        )?;
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => walk(&entry.path(), path.clone(), all)?,
             FileType::Symlink => {

@@ -98,11 +98,7 @@ impl<M: Memory, B: Lower> Namespace<'_, '_, M, B> {
     }
 
     fn remove_object(&mut self, object: ObjectId) -> Result<(), B::Error> {
-        let extended = self.view.metadata(object)?.extended;
-        if extended.0 != 0 {
-            self.view.remove(extended);
-            ids::give_back(self.view, extended)?;
-        }
+        self.drop_extended(object)?;
         self.view.remove(object);
         ids::give_back(self.view, object)
     }
