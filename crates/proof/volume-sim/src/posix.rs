@@ -248,6 +248,8 @@ impl Compared {
                 return Err(format!("{path}: {here:.300?}, not {there:.300?}"));
             }
         }
+        self.forget()?;
+        self.count()?;
         for open in std::mem::take(&mut self.open) {
             let here = self.request(false, |namespace| {
                 let node = namespace.node(open.here)?;
@@ -260,5 +262,27 @@ impl Compared {
             self.open.push(open);
         }
         Ok(())
+    }
+
+    /// Whether there are the objects that there should be, and no others.
+    fn count(&mut self) -> Result<(), String> {
+        let found = self.request(false, |namespace| {
+            let (all, usage) = (namespace.objects()?, namespace.usage()?);
+            Ok((all, ours::reached(namespace, ROOT)?, usage.files))
+        })?;
+        let found = found.map_err(|errno| errno.to_string())?;
+        let (all, mut reached, files) = found.ok_or("a request without changes was published")?;
+        reached.extend(&self.nameless);
+        for node in self.nameless.clone() {
+            let extended =
+                self.request(false, |namespace| Ok(namespace.node(node)?.metadata.extended))?;
+            let extended = extended.map_err(|errno| errno.to_string())?;
+            reached.extend(extended.filter(|extended| extended.0 != 0));
+        }
+        let all: BTreeSet<_> = all.into_iter().collect();
+        match all == reached && files == all.len() as u64 {
+            true => Ok(()),
+            false => Err(format!("objects: {all:?}, {files} in all, not {reached:?}")),
+        }
     }
 }

@@ -8,7 +8,9 @@ use belay_posix::{Caller, Time};
 use belay_store::Parameters;
 use belay_volume_sim::disk::{Power, SimDisk};
 use belay_volume_sim::memory::SimMemory;
-use belay_wire::abi::{BatchForgetIn, ForgetOne, GetxattrIn, MkdirIn, ROOT_ID, SetxattrInShort};
+use belay_wire::abi::{
+    BatchForgetIn, ForgetOne, GetxattrIn, Kstatfs, MkdirIn, ROOT_ID, SetxattrInShort,
+};
 use belay_wire::build::{self, Ids};
 use belay_wire::{EntryOut, Opcode, Reply};
 use rustix::io::Errno;
@@ -264,4 +266,40 @@ fn extended_attributes_come_as_asked_for() {
     assert_eq!(kernel.get_extended(node, "trusted.b", 100), Ok(Vec::new()));
     kernel.forget(&[node]);
     assert_eq!(kernel.get_extended(node, "trusted.b", 100), Err(Errno::STALE));
+}
+
+#[test]
+fn a_volume_tells_how_full_it_is() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let statfs = |kernel: &mut Kernel<'_>| {
+        let message = build::request(kernel.ids(ROOT_ID), Opcode::STATFS, &[]);
+        let body = kernel.ask(&message).unwrap();
+        let mut out = Kstatfs::new_zeroed();
+        out.as_mut_bytes().copy_from_slice(&body);
+        out
+    };
+    let empty = statfs(&mut kernel);
+    assert_eq!((empty.bsize, empty.frsize, empty.namelen), (4096, 4096, 255));
+    assert!(empty.blocks > 10_000 && empty.bfree < empty.blocks && empty.bavail <= empty.bfree);
+    let nodes: Vec<u64> = (0..20)
+        .map(|number| {
+            let node = kernel.mkdir(ROOT_ID, &format!("{number}"));
+            kernel.set_extended(node, "user.a", &[1; 60_000], 0).unwrap();
+            node
+        })
+        .collect();
+    kernel.checkpoint();
+    let full = statfs(&mut kernel);
+    assert!(full.bfree + 20 * 15 <= empty.bfree, "{full:?}");
+    assert_eq!(full.files - full.ffree, empty.files - empty.ffree + 40);
+    for number in 0..20 {
+        kernel.rmdir(ROOT_ID, &format!("{number}")).unwrap();
+    }
+    kernel.forget(&nodes);
+    kernel.checkpoint();
+    let emptied = statfs(&mut kernel);
+    assert_eq!(emptied.files - emptied.ffree, empty.files - empty.ffree);
+    // What the layers keep of their own may have grown.
+    assert!(emptied.bfree + 20 > empty.bfree, "{emptied:?}, not {empty:?}");
 }

@@ -272,7 +272,7 @@ fn answer<M: Memory, B: Lower>(
         Opcode::SETXATTR | Opcode::GETXATTR | Opcode::LISTXATTR | Opcode::REMOVEXATTR => {
             extended::answer(namespace, request, node)
         }
-        Opcode::STATFS => Ok(statfs_out()),
+        Opcode::STATFS => Ok(statfs_out(&namespace.usage()?)),
         // Nothing is kept of what is open.
         Opcode::RELEASE | Opcode::RELEASEDIR => Ok(Vec::new()),
         // What was written is published already; how durable it is, is told by the caller.

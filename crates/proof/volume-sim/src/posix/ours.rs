@@ -7,6 +7,7 @@ use belay_object::{Lower, ObjectId};
 use belay_posix::namespace::{Change, Namespace, Node, Rename};
 use belay_posix::{Error, Kind, ROOT};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 type Asked<'n, 'v, B> = Namespace<'n, 'v, SimMemory, B>;
@@ -257,4 +258,26 @@ fn walk<B: Lower>(
             all.insert(path, told);
         }
     }
+}
+
+/// The objects that names in and below a directory lead to, with those of their extended attributes.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn reached<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    directory: ObjectId,
+) -> Result<BTreeSet<ObjectId>, B> {
+    let mut all = BTreeSet::new();
+    for entry in namespace.list(directory, 2, usize::MAX)? {
+        let node = namespace.listed(&entry)?;
+        all.insert(node.object);
+        if node.metadata.extended != ObjectId(0) {
+            all.insert(node.metadata.extended);
+        }
+        if node.metadata.kind() == Kind::Directory {
+            all.extend(reached(namespace, node.object)?);
+        }
+    }
+    Ok(all)
 }
