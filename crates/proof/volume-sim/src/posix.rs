@@ -14,7 +14,7 @@ use crate::memory::SimMemory;
 use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
 use belay_logical::Logical;
 use belay_object::ObjectId;
-use belay_posix::{Caller, Error, Namespace, ROOT, View};
+use belay_posix::{Caller, Error, Namespace, ROOT, Time, View};
 use belay_store::Parameters;
 use plain::Plain;
 use rand::{Rng, SeedableRng};
@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use told::{Moments, changed};
 
 type Failure = Error<belay_logical::Error>;
 
@@ -89,6 +90,8 @@ impl Compared {
     ) -> Result<Result<Option<T>, Errno>, String> {
         self.unique += 1;
         let unique = self.unique;
+        let now = Time { seconds: 1000 + unique as i64, nanoseconds: 0 };
+        let caller = Caller { now, ..Caller::default() };
         loop {
             let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
             let view = self.memory.another();
@@ -112,7 +115,7 @@ impl Compared {
                 return Ok(Ok(None));
             }
             let mut seen = View::new(&mut publisher, &mut lower);
-            let mut namespace = Namespace::new(&mut seen, Caller::default(), &mut self.hint);
+            let mut namespace = Namespace::new(&mut seen, caller, &mut self.hint);
             let acted = act(&mut namespace);
             if may_die && !view.is_dead() && self.random.random_range(0..8) == 0 {
                 // The last stores are those that count.
@@ -163,6 +166,11 @@ impl Compared {
             }
             _ => {}
         }
+        // Now and then all times are looked at, before and after it.
+        let before = match self.random.random_range(0..8) {
+            0 => Some(self.moments()?),
+            _ => None,
+        };
         let open = match act {
             Act::WriteOpen(which, ..) | Act::CreateIn(which, _) if !self.open.is_empty() => {
                 self.open.get(which % self.open.len())
@@ -174,8 +182,12 @@ impl Compared {
         let doomed = self.request(false, |namespace| ours::doomed(namespace, act))?;
         let here = self.request(true, |namespace| ours::act(namespace, act, open))?;
         // A life that died has the answer.
-        let here = here.map(|told| told.unwrap_or_default());
-        if here != there {
+        let is_right = match &here {
+            Ok(None) => there.is_ok(),
+            Ok(Some(here)) => there.as_ref() == Ok(here),
+            Err(here) => there.as_ref() == Err(here),
+        };
+        if !is_right {
             return Err(format!("{act:.200?}: {here:.200?}, not {there:.200?}"));
         }
         if here.is_ok()
@@ -183,11 +195,27 @@ impl Compared {
         {
             self.nameless.insert(doomed);
         }
+        if let Some(before) = before {
+            let after = self.moments()?;
+            let (here, there) = (changed(&before.0, &after.0), changed(&before.1, &after.1));
+            if here != there {
+                return Err(format!("{act:.200?}: times: {here:.300?}, not {there:.300?}"));
+            }
+        }
         // The kernel need not forget at once.
         match self.random.random_range(0..3) {
             0 => self.forget(),
             _ => Ok(()),
         }
+    }
+
+    /// The times of both.
+    fn moments(&mut self) -> Result<(Moments, Moments), String> {
+        let here = self.request(false, |namespace| ours::moments(namespace, ROOT))?;
+        let here = here.map_err(|errno| errno.to_string())?.unwrap_or_default();
+        let there = self.plain.moments().map_err(|errno| errno.to_string())?;
+        self.plain.tick().map_err(|errno| errno.to_string())?;
+        Ok((here, there))
     }
 
     fn open(&mut self, path: &str) -> Result<(), String> {

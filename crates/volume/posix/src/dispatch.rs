@@ -3,11 +3,14 @@
 //! Messages are those of FUSE, and the numbers of nodes in them are those of objects. Handles say nothing, and nobody counts what is open:
 //! a file without names is an orphan until the kernel forgets it. The kernel knows each file whose last name goes, and a FORGET must come
 //! when it knows the file no more, once, as belay's session has it: its count is not looked at.
+//!
+//! Locks are the kernel's, which keeps them whoever of us dies. What is not answered (`ENOSYS`), the kernel does without: holes are not
+//! looked for by lseek(2), and copy_file_range(2) reads and writes.
 
 mod answers;
 mod extended;
 
-use crate::attributes::Time;
+use crate::attributes::{BLOCKS, CHARACTERS, DIRECTORY, FIFO, FILE, SOCKET, TYPE, Time};
 use crate::error::Error;
 use crate::namespace::{Caller, Change, Namespace, Rename};
 use crate::own::ROOT;
@@ -168,6 +171,8 @@ impl<M: Memory, B: Lower> Module<M, B> {
     }
 }
 
+/// What is wanted of the kernel, and what is left to it: locks, which it keeps over any death of ours then; the end of set-id bits and
+/// capabilities at a write; the umask; and that a file opened with `O_TRUNC` is truncated, by a SETATTR.
 fn init(request: &Request<'_>) -> Vec<u8> {
     let asked = request.body_as::<InitIn>();
     let offered = asked.map_or(0, |asked| u64::from(asked.flags));
@@ -211,16 +216,22 @@ fn answer<M: Memory, B: Lower>(
         }
         Opcode::MKNOD => {
             let asked = request.body_as::<MknodIn>().ok_or(SHORT)?;
-            Ok(entry_out(&namespace.make(node, name, asked.mode, asked.rdev)?))
+            let mode = asked.mode & (TYPE | 0o7777);
+            let device = match mode & TYPE {
+                CHARACTERS | BLOCKS => asked.rdev,
+                FILE | FIFO | SOCKET => 0,
+                _ => return Err(Errno::INVAL.into()),
+            };
+            Ok(entry_out(&namespace.make(node, name, mode, device)?))
         }
         Opcode::MKDIR => {
             let asked = request.body_as::<MkdirIn>().ok_or(SHORT)?;
-            let mode = asked.mode & 0o7777 | crate::attributes::DIRECTORY;
+            let mode = asked.mode & 0o7777 | DIRECTORY;
             Ok(entry_out(&namespace.make(node, name, mode, 0)?))
         }
         Opcode::CREATE => {
             let asked = request.body_as::<CreateIn>().ok_or(SHORT)?;
-            let mode = asked.mode & 0o7777 | crate::attributes::FILE;
+            let mode = asked.mode & 0o7777 | FILE;
             Ok(create_out(&namespace.make(node, name, mode, 0)?))
         }
         Opcode::UNLINK => namespace.unlink(node, name).map(|()| Vec::new()),

@@ -1,11 +1,11 @@
 //! The namespace of a volume, as the kernel asks it.
 
 use crate::memory::SimMemory;
-use crate::posix::acts::Act;
-use crate::posix::told::{Tree, sum, tell_extended};
+use crate::posix::acts::{Act, When};
+use crate::posix::told::{Moments, Tree, device, sum, tell_extended, tell_times};
 use belay_object::{Lower, ObjectId};
 use belay_posix::namespace::{Change, Namespace, Node, Rename};
-use belay_posix::{Error, Kind, ROOT};
+use belay_posix::{Error, Kind, ROOT, Time};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -49,7 +49,8 @@ fn writing<B: Lower>(namespace: &mut Asked<'_, '_, B>, path: &str) -> Result<Obj
     match node.metadata.kind() {
         Kind::Link => Err(Errno::LOOP.into()),
         Kind::Directory => Err(Errno::ISDIR.into()),
-        _ => Ok(node.object),
+        Kind::Special => Err(Errno::OPNOTSUPP.into()),
+        Kind::File => Ok(node.object),
     }
 }
 
@@ -157,6 +158,43 @@ pub fn act<B: Lower>(
             let at = open.ok_or(Errno::BADF)?;
             namespace.make(at, name.as_bytes(), 0o100_644, 0).map(|_| ())
         }
+        Act::Mknod(path, mode, number) => {
+            let (at, name) = parent(namespace, path)?;
+            namespace.make(at, name, *mode, device(*number)).map(|_| ())
+        }
+        Act::Chown(path, uid, gid) => {
+            let node = found(namespace, path)?;
+            let mut change = Change { uid: *uid, gid: *gid, ..Change::default() };
+            let mode = node.metadata.mode;
+            if node.metadata.kind() != Kind::Directory && mode & 0o6000 != 0 {
+                // As the kernel: a program does not run with the rights of its new owner.
+                let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+                change.mode = Some(mode & 0o7777 & !0o4000 & !group);
+            }
+            namespace.change(node.object, change).map(|_| ())
+        }
+        Act::Utimes(_, When::Omit, When::Omit) => Ok(()),
+        Act::Utimes(path, accessed, modified) => {
+            let node = found(namespace, path)?.object;
+            let now = namespace.caller().now;
+            let time = |when| match when {
+                When::Omit => None,
+                When::Now => Some(now),
+                When::At(seconds, nanoseconds) => Some(Time { seconds, nanoseconds }),
+            };
+            let (new, other) = (time(*accessed), time(*modified));
+            let change = Change { accessed: new, modified: other, ..Change::default() };
+            let found = namespace.change(node, change)?.metadata;
+            let told = |time: Time| (time.seconds, time.nanoseconds);
+            return Ok(tell_times(
+                (*accessed, told(found.accessed)),
+                (*modified, told(found.modified)),
+            ));
+        }
+        Act::Allocate(path, offset, length, flags) => {
+            let node = writing(namespace, path)?;
+            namespace.allocate(node, *offset, *length, *flags)
+        }
         Act::SetExtended(path, name, value, how) => {
             // The kernel looks at these before it looks for the file.
             if name.len() > 255 {
@@ -207,7 +245,49 @@ fn with_extended<B: Lower>(
 /// Those of the namespace.
 pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> Result<Tree, B> {
     let mut all = Tree::new();
-    walk(namespace, directory, String::new(), &mut all)?;
+    walk(namespace, directory, String::new(), &mut |namespace, path, node| {
+        let told = tell(namespace, node)?;
+        all.insert(path, told);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// The times of a directory and all that is in it.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn moments<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    directory: ObjectId,
+) -> Result<Moments, B> {
+    let moment = |node: &Node| {
+        let told = |time: Time| (time.seconds, time.nanoseconds);
+        (node.object.0, [told(node.metadata.modified), told(node.metadata.changed)])
+    };
+    let mut all = Moments::new();
+    all.insert(String::new(), moment(&namespace.node(directory)?));
+    walk(namespace, directory, String::new(), &mut |_, path, node| {
+        all.insert(path, moment(node));
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// The objects that names in and below a directory lead to, with those of their extended attributes.
+///
+/// # Errors
+/// Those of the namespace.
+pub fn reached<B: Lower>(
+    namespace: &mut Asked<'_, '_, B>,
+    directory: ObjectId,
+) -> Result<BTreeSet<ObjectId>, B> {
+    let mut all = BTreeSet::new();
+    walk(namespace, directory, String::new(), &mut |_, _, node| {
+        let extended = node.metadata.extended;
+        all.extend([node.object, extended].into_iter().filter(|object| object.0 != 0));
+        Ok(())
+    })?;
     Ok(all)
 }
 
@@ -218,6 +298,10 @@ pub fn tree<B: Lower>(namespace: &mut Asked<'_, '_, B>, directory: ObjectId) -> 
 pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<String, B> {
     let metadata = &node.metadata;
     let mut told = format!("{:o} {} links", metadata.mode, metadata.links);
+    let _ = write!(told, " of {}:{}", metadata.uid, metadata.gid);
+    if matches!(metadata.mode & 0o170_000, 0o020_000 | 0o060_000) {
+        let _ = write!(told, " device {:x}", metadata.device);
+    }
     if metadata.kind() != Kind::Directory {
         let _ = write!(told, " {} bytes", node.size);
     }
@@ -237,11 +321,15 @@ pub fn tell<B: Lower>(namespace: &mut Asked<'_, '_, B>, node: &Node) -> Result<S
     Ok(told)
 }
 
+/// What is done with each path.
+type Each<'e, B> = dyn FnMut(&mut Asked<'_, '_, B>, String, &Node) -> Result<(), B> + 'e;
+
+/// Calls `each` with all paths in and below a directory.
 fn walk<B: Lower>(
     namespace: &mut Asked<'_, '_, B>,
     directory: ObjectId,
     path: String,
-    all: &mut Tree,
+    each: &mut Each<'_, B>,
 ) -> Result<(), B> {
     let mut behind = 2;
     loop {
@@ -251,33 +339,10 @@ fn walk<B: Lower>(
         for entry in entries {
             let node = namespace.listed(&entry)?;
             let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-            let told = tell(namespace, &node)?;
             if node.metadata.kind() == Kind::Directory {
-                walk(namespace, node.object, path.clone(), all)?;
+                walk(namespace, node.object, path.clone(), each)?;
             }
-            all.insert(path, told);
+            each(namespace, path, &node)?;
         }
     }
-}
-
-/// The objects that names in and below a directory lead to, with those of their extended attributes.
-///
-/// # Errors
-/// Those of the namespace.
-pub fn reached<B: Lower>(
-    namespace: &mut Asked<'_, '_, B>,
-    directory: ObjectId,
-) -> Result<BTreeSet<ObjectId>, B> {
-    let mut all = BTreeSet::new();
-    for entry in namespace.list(directory, 2, usize::MAX)? {
-        let node = namespace.listed(&entry)?;
-        all.insert(node.object);
-        if node.metadata.extended != ObjectId(0) {
-            all.insert(node.metadata.extended);
-        }
-        if node.metadata.kind() == Kind::Directory {
-            all.extend(reached(namespace, node.object)?);
-        }
-    }
-    Ok(all)
 }

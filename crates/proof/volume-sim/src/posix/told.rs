@@ -1,7 +1,8 @@
 //! What is told of files, in the same words of both.
 
+use crate::posix::acts::When;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What an operation gives.
 pub type Told = Result<Vec<u8>, Errno>;
@@ -24,4 +25,39 @@ pub fn tell_extended(mut all: Vec<(Vec<u8>, Vec<u8>)>) -> String {
         format!(" {}={:x}", String::from_utf8_lossy(name), sum(value))
     };
     all.iter().map(one).collect()
+}
+
+/// The number of a device, as the kernel writes it down.
+pub fn device((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// When a file was written, and when it was changed: seconds and nanoseconds.
+pub type Times = [(i64, u32); 2];
+
+/// What each path leads to, and its times.
+pub type Moments = BTreeMap<String, (u64, Times)>;
+
+/// Of which files the times have changed: the first of the paths of each, and which of its times.
+pub fn changed(before: &Moments, after: &Moments) -> BTreeMap<String, [bool; 2]> {
+    let times: BTreeMap<u64, Times> = before.values().copied().collect();
+    let mut seen = BTreeSet::new();
+    let mut changed = BTreeMap::new();
+    for (path, (number, now)) in after {
+        if !seen.insert(number) {
+            continue;
+        }
+        if let Some(old) = times.get(number)
+            && old != now
+        {
+            changed.insert(path.clone(), [old[0] != now[0], old[1] != now[1]]);
+        }
+    }
+    changed
+}
+
+/// What is told of times that were set.
+pub fn tell_times(accessed: (When, (i64, u32)), modified: (When, (i64, u32))) -> Vec<u8> {
+    let set = |(when, is)| matches!(when, When::At(..)).then_some(is);
+    format!("{:?} {:?}", set(accessed), set(modified)).into_bytes()
 }

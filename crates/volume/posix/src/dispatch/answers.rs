@@ -92,6 +92,7 @@ pub(super) fn times(asked: &SetattrIn, now: Time) -> (Option<Time>, Option<Time>
         if asked.valid & to_now != 0 {
             Some(now)
         } else {
+            let nanoseconds = nanoseconds.min(999_999_999);
             (asked.valid & set != 0).then_some(Time { seconds: seconds as i64, nanoseconds })
         }
     };

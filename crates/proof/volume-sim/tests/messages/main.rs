@@ -1,157 +1,14 @@
 //! The namespace module as the kernel sees it: messages, and what is answered.
 
-use belay_cache::{Capacity, Cleaner, Layout, Publisher, Shared};
-use belay_logical::Logical;
-use belay_object::Lower;
-use belay_posix::dispatch::{Module, Outcome};
-use belay_posix::{Caller, Time};
-use belay_store::Parameters;
-use belay_volume_sim::disk::{Power, SimDisk};
-use belay_volume_sim::memory::SimMemory;
-use belay_wire::abi::{
-    BatchForgetIn, ForgetOne, GetxattrIn, Kstatfs, MkdirIn, ROOT_ID, SetxattrInShort,
-};
-use belay_wire::build::{self, Ids};
-use belay_wire::{EntryOut, Opcode, Reply};
+mod kernel;
+
+use belay_cache::Capacity;
+use belay_wire::abi::{InitIn, InitOut, Kstatfs, MknodIn, ROOT_ID, SetattrIn, fattr};
+use belay_wire::build;
+use belay_wire::{AttrOut, Opcode};
+use kernel::{Kernel, attr_of, disk, node_of};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
-
-/// A kernel with a volume, whose cache is small.
-struct Kernel<'d> {
-    module: Module<SimMemory, Logical<&'d SimDisk>>,
-    cleaner: Cleaner<SimMemory>,
-    unique: u64,
-    uid: u32,
-    /// How often a message was handled again.
-    again: u64,
-}
-
-/// A body, or an error.
-type Answer = Result<Vec<u8>, Errno>;
-
-fn disk() -> SimDisk {
-    let disk = SimDisk::with(20_000, &Power::default());
-    Logical::format([9; 16], vec![([1; 16], &disk)], Parameters::default().small()).unwrap();
-    disk
-}
-
-impl<'d> Kernel<'d> {
-    fn mount(disk: &'d SimDisk, capacity: Capacity) -> Self {
-        let layout = Layout::new(capacity);
-        let memory = SimMemory::new(layout.words);
-        let mut below = Logical::open(vec![disk]).unwrap();
-        let (epoch, upto) = (below.epoch() - 1, Lower::upto(&mut below).unwrap());
-        Shared::new(memory.another(), layout).initialize(epoch, upto);
-        let shared = Shared::new(memory, layout);
-        let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1, |_, _| {});
-        let mut module = Module::new(publisher.unwrap(), below);
-        if upto == 0 {
-            module.format(Caller::default()).unwrap();
-        }
-        Self { module, cleaner: Cleaner::new(shared), unique: 0, uid: 0, again: 0 }
-    }
-
-    fn ids(&mut self, nodeid: u64) -> Ids {
-        self.unique += 2;
-        Ids { unique: self.unique, nodeid, uid: self.uid, ..Ids::default() }
-    }
-
-    fn checkpoint(&mut self) {
-        self.cleaner.checkpoint(self.module.below()).unwrap();
-    }
-
-    /// Has a message handled, as often as it takes.
-    fn send(&mut self, message: &[u8]) -> Outcome {
-        let now = Time { seconds: self.unique as i64, nanoseconds: 7 };
-        loop {
-            match self.module.handle(message, now) {
-                Outcome::Full => {
-                    self.again += 1;
-                    self.checkpoint();
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn ask(&mut self, message: &[u8]) -> Answer {
-        let Outcome::Reply(reply) = self.send(message) else { panic!("no answer") };
-        let reply = Reply::parse(&reply).unwrap();
-        assert_eq!(reply.unique(), self.unique);
-        match reply.errno() {
-            Some(errno) => Err(Errno::from_raw_os_error(errno)),
-            None => Ok(reply.body.to_vec()),
-        }
-    }
-
-    fn mkdir(&mut self, at: u64, name: &str) -> u64 {
-        let asked = MkdirIn { mode: 0o755, umask: 0 };
-        let ids = self.ids(at);
-        let parts: [&[u8]; 3] = [asked.as_bytes(), name.as_bytes(), &[0]];
-        let made = self.ask(&build::request(ids, Opcode::MKDIR, &parts)).unwrap();
-        node_of(&made)
-    }
-
-    fn rmdir(&mut self, at: u64, name: &str) -> Answer {
-        let message = build::rmdir(self.ids(at), name.as_bytes());
-        self.ask(&message)
-    }
-
-    fn lookup(&mut self, at: u64, name: &str) -> Answer {
-        let message = build::lookup(self.ids(at), name.as_bytes());
-        self.ask(&message)
-    }
-
-    fn getattr(&mut self, node: u64) -> Answer {
-        let message = build::getattr(self.ids(node), None);
-        self.ask(&message)
-    }
-
-    fn set_extended(&mut self, node: u64, name: &str, value: &[u8], flags: u32) -> Answer {
-        let head = SetxattrInShort { size: value.len() as u32, flags };
-        let parts: [&[u8]; 4] = [head.as_bytes(), name.as_bytes(), &[0], value];
-        let message = build::request(self.ids(node), Opcode::SETXATTR, &parts);
-        self.ask(&message)
-    }
-
-    fn get_extended(&mut self, node: u64, name: &str, room: u32) -> Answer {
-        let message = build::getxattr(self.ids(node), name.as_bytes(), room);
-        self.ask(&message)
-    }
-
-    fn list_extended(&mut self, node: u64, size: u32) -> Answer {
-        let asked = GetxattrIn { size, padding: 0 };
-        let message = build::request(self.ids(node), Opcode::LISTXATTR, &[asked.as_bytes()]);
-        self.ask(&message)
-    }
-
-    fn remove_extended(&mut self, node: u64, name: &str) -> Answer {
-        let message = build::removexattr(self.ids(node), name.as_bytes());
-        self.ask(&message)
-    }
-
-    fn forget(&mut self, nodes: &[u64]) {
-        let message = match nodes {
-            [node] => build::forget(self.ids(*node), 1),
-            nodes => {
-                let head = BatchForgetIn { count: nodes.len() as u32, dummy: 0 };
-                let mut body = head.as_bytes().to_vec();
-                for nodeid in nodes {
-                    let one = ForgetOne { nodeid: *nodeid, nlookup: 1 };
-                    body.extend_from_slice(one.as_bytes());
-                }
-                build::request(self.ids(0), Opcode::BATCH_FORGET, &[&body])
-            }
-        };
-        assert!(matches!(self.send(&message), Outcome::Nothing));
-    }
-}
-
-fn node_of(entry: &[u8]) -> u64 {
-    let mut out = EntryOut::new_zeroed();
-    out.as_mut_bytes().copy_from_slice(&entry[..size_of::<EntryOut>()]);
-    out.nodeid
-}
 
 const ROOM: Capacity = Capacity { frames: 2000, slots: 400 };
 
@@ -302,4 +159,103 @@ fn a_volume_tells_how_full_it_is() {
     assert_eq!(emptied.files - emptied.ffree, empty.files - empty.ffree);
     // What the layers keep of their own may have grown.
     assert!(emptied.bfree + 20 > empty.bfree, "{emptied:?}, not {empty:?}");
+}
+
+#[test]
+fn the_kernel_keeps_locks_and_truncates_itself() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let mut asked = InitIn::new_zeroed();
+    (asked.major, asked.minor, asked.flags) = (7, 40, u32::MAX);
+    let message = build::init(kernel.ids(0), &asked);
+    let body = kernel.ask(&message).unwrap();
+    let mut out = InitOut::new_zeroed();
+    let length = body.len();
+    out.as_mut_bytes()[..length].copy_from_slice(&body);
+    use belay_wire::abi::init_flags as flags;
+    let left = flags::POSIX_LOCKS
+        | flags::FLOCK_LOCKS
+        | flags::ATOMIC_O_TRUNC
+        | flags::DONT_MASK
+        | flags::HANDLE_KILLPRIV
+        | flags::HANDLE_KILLPRIV_V2
+        | flags::WRITEBACK_CACHE
+        | flags::SETXATTR_EXT
+        | flags::EXPORT_SUPPORT;
+    assert_eq!(u64::from(out.flags) & left, 0);
+    // It goes on without these.
+    for opcode in [Opcode::LSEEK, Opcode::COPY_FILE_RANGE, Opcode::GETLK, Opcode::SETLK] {
+        let message = build::request(kernel.ids(ROOT_ID), opcode, &[&[0; 56]]);
+        assert_eq!(kernel.ask(&message), Err(Errno::NOSYS));
+    }
+}
+
+#[test]
+fn files_of_all_kinds_are_made() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let mut make = |name: &str, mode: u32, rdev: u32| {
+        let asked = MknodIn { mode, rdev, ..MknodIn::new_zeroed() };
+        let parts: [&[u8]; 3] = [asked.as_bytes(), name.as_bytes(), &[0]];
+        let message = build::request(kernel.ids(ROOT_ID), Opcode::MKNOD, &parts);
+        kernel.ask(&message).map(|entry| (attr_of(&entry).mode, attr_of(&entry).rdev))
+    };
+    assert_eq!(make("fifo", 0o010_644, 5), Ok((0o010_644, 0)));
+    assert_eq!(make("socket", 0o140_755, 5), Ok((0o140_755, 0)));
+    assert_eq!(make("null", 0o020_666, 0x103), Ok((0o020_666, 0x103)));
+    assert_eq!(make("loop", 0o060_660, 0x700), Ok((0o060_660, 0x700)));
+    assert_eq!(make("file", 0o104_755, 0), Ok((0o104_755, 0)));
+    // These are made in other ways, or not at all.
+    for kind in [0o040_000, 0o120_000, 0, 0o030_000, 0o160_000] {
+        assert_eq!(make("none", kind | 0o644, 0), Err(Errno::INVAL), "{kind:o}");
+    }
+}
+
+#[test]
+fn times_are_set_as_asked_for() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    let node = kernel.mkdir(ROOT_ID, "d");
+    let mut set = |valid: u32, (atime, atimensec): (i64, u32), mtime: i64| {
+        let atime = atime as u64;
+        let mtime = mtime as u64;
+        let asked = SetattrIn { valid, atime, atimensec, mtime, ..SetattrIn::new_zeroed() };
+        let message = build::setattr(kernel.ids(node), &asked);
+        let body = kernel.ask(&message).unwrap();
+        let mut out = AttrOut::new_zeroed();
+        out.as_mut_bytes().copy_from_slice(&body);
+        let attr = out.attr;
+        let now = kernel.unique as i64;
+        assert_eq!((attr.ctime as i64, attr.ctimensec), (now, 7));
+        ((attr.atime as i64, attr.atimensec), attr.mtime as i64, now)
+    };
+    let made = set(0, (0, 0), 0);
+    assert_eq!(set(fattr::ATIME, (-5, 9), 0).0, (-5, 9));
+    assert_eq!(set(fattr::ATIME, (-5, u32::MAX), 0).0, (-5, 999_999_999));
+    let (accessed, modified, _) = set(fattr::MTIME, (1, 1), 1 << 40);
+    assert_eq!((accessed.0, modified), (-5, 1 << 40));
+    let (accessed, modified, now) = set(fattr::ATIME | fattr::ATIME_NOW, (1, 1), 1);
+    assert_eq!((accessed, modified), ((now, 7), 1 << 40));
+    let (_, modified, now) = set(fattr::MTIME | fattr::MTIME_NOW, (1, 1), 1);
+    assert!(modified == now && now > made.2);
+}
+
+#[test]
+fn what_a_rename_cannot_do_it_says() {
+    let disk = disk();
+    let mut kernel = Kernel::mount(&disk, ROOM);
+    kernel.mkdir(ROOT_ID, "d");
+    let mut rename = |flags: u32, new: &str| {
+        let ids = kernel.ids(ROOT_ID);
+        let message = build::rename2(ids, ROOT_ID, flags, b"d", new.as_bytes());
+        kernel.ask(&message)
+    };
+    const WHITEOUT: u32 = 4;
+    assert_eq!(rename(WHITEOUT, "e"), Err(Errno::INVAL));
+    assert_eq!(rename(WHITEOUT | 1, "e"), Err(Errno::INVAL));
+    assert_eq!(rename(3, "e"), Err(Errno::INVAL));
+    assert_eq!(rename(0, &format!("{:0256}", 0)), Err(Errno::NAMETOOLONG));
+    assert_eq!(rename(0, "d"), Ok(Vec::new()));
+    assert_eq!(rename(1, "d"), Err(Errno::EXIST));
+    assert_eq!(rename(0, &format!("{:0255}", 0)), Ok(Vec::new()));
 }
