@@ -33,6 +33,15 @@ struct Open {
     there: OwnedFd,
 }
 
+/// What came of the beginning of a life.
+enum Begun {
+    Life(Box<Publisher<SimMemory>>),
+    /// It has died at once.
+    Dead,
+    /// The one before has done the request.
+    Done,
+}
+
 /// A volume with its namespace, beside a plain directory.
 pub struct Compared {
     disk: SimDisk,
@@ -40,6 +49,8 @@ pub struct Compared {
     layout: Layout,
     random: Random,
     generation: u32,
+    /// The module, with its view of the memory, while it lives.
+    life: Option<(Publisher<SimMemory>, SimMemory)>,
     unique: u64,
     hint: u64,
     plain: Plain,
@@ -70,6 +81,7 @@ impl Compared {
             layout,
             random: Random::seed_from_u64(seed),
             generation: 1,
+            life: None,
             unique: 0,
             hint: 0,
             plain: Plain::new(oracle),
@@ -93,27 +105,21 @@ impl Compared {
         let now = Time { seconds: 1000 + unique as i64, nanoseconds: 0 };
         let caller = Caller { now, ..Caller::default() };
         loop {
-            let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
-            let view = self.memory.another();
+            let life = self.life.take();
+            let view = life.as_ref().map_or_else(|| self.memory.another(), |life| life.1.clone());
             if may_die && self.random.random_range(0..4) == 0 {
                 let most = [30, 600, 3000][self.random.random_range(0..3)];
                 view.dies_after(Some(self.random.random_range(0..most)));
             }
-            self.generation += 1;
-            let shared = Shared::new(view.clone(), self.layout);
-            let mut done = false;
-            let publisher = Publisher::attach(shared, self.generation, |other, reply| {
-                done |= other == unique && reply == b"done";
-            });
-            let mut publisher = match publisher {
-                Err(_) if view.is_dead() => continue,
-                publisher => publisher.map_err(|why: belay_cache::Error<Errno>| why.to_string())?,
+            let mut publisher = match life {
+                Some((publisher, _)) => publisher,
+                None => match self.begin(unique, &view)? {
+                    Begun::Life(publisher) => *publisher,
+                    Begun::Dead => continue,
+                    Begun::Done => return Ok(Ok(None)),
+                },
             };
-            if done {
-                // What a dead life has published is not done again.
-                self.done_by_the_dead += 1;
-                return Ok(Ok(None));
-            }
+            let mut lower = Logical::open(vec![&self.disk]).map_err(|why| why.to_string())?;
             let mut seen = View::new(&mut publisher, &mut lower);
             let mut namespace = Namespace::new(&mut seen, caller, &mut self.hint);
             let acted = act(&mut namespace);
@@ -133,6 +139,8 @@ impl Compared {
                 self.deaths += 1;
                 continue;
             }
+            view.dies_after(None);
+            self.life = Some((publisher, view));
             match (acted, committed) {
                 (Err(Error::Cache(belay_cache::Error::Full)), _)
                 | (_, Err(Error::Cache(belay_cache::Error::Full))) => self.checkpoint()?,
@@ -141,6 +149,27 @@ impl Compared {
                 (Ok(value), Ok(())) => return Ok(Ok(Some(value))),
             }
         }
+    }
+
+    /// A life of the module begins, whose first request is this one.
+    fn begin(&mut self, unique: u64, view: &SimMemory) -> Result<Begun, String> {
+        self.generation += 1;
+        let shared = Shared::new(view.clone(), self.layout);
+        let mut done = false;
+        let publisher = Publisher::attach(shared, self.generation, |other, reply| {
+            done |= other == unique && reply == b"done";
+        });
+        let publisher = match publisher {
+            Err(_) if view.is_dead() => return Ok(Begun::Dead),
+            publisher => publisher.map_err(|why: belay_cache::Error<Errno>| why.to_string())?,
+        };
+        if done {
+            // What a dead life has published is not done again.
+            self.done_by_the_dead += 1;
+            return Ok(Begun::Done);
+        }
+        let kept = [0, 1 << 18, 1 << 24][self.random.random_range(0..3)];
+        Ok(Begun::Life(Box::new(publisher.keeping(kept))))
     }
 
     /// Takes a checkpoint.
@@ -254,6 +283,7 @@ impl Compared {
     /// What is wrong.
     pub fn remount(&mut self) -> Result<(), String> {
         self.open.clear();
+        self.life = None;
         let orphans = self.request(false, |namespace| namespace.orphans(usize::MAX))?;
         let orphans: BTreeSet<_> = orphans.into_iter().flatten().flatten().collect();
         if orphans != self.nameless {

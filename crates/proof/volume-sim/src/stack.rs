@@ -200,8 +200,19 @@ impl Stack {
         let mut lives = self.begin(disks)?;
         for _ in 0..count {
             match self.random.random_range(0..100) {
-                0..70 => self.transact(disks, &mut lives)?,
-                70..80 => self.checkpoint(disks, &mut lives)?,
+                0..70 => {
+                    self.transact(disks, &mut lives)?;
+                    // What is kept of these must not be older than what is published next.
+                    for _ in 0..self.random.random_range(0..8) {
+                        self.look(&mut lives)?;
+                    }
+                }
+                70..80 => {
+                    self.checkpoint(disks, &mut lives)?;
+                    for _ in 0..self.random.random_range(0..60) {
+                        self.look(&mut lives)?;
+                    }
+                }
                 80..90 => self.look(&mut lives)?,
                 90..97 => self.sync(disks, &mut lives)?,
                 97 => lives = self.begin(disks)?,
@@ -295,7 +306,9 @@ impl Stack {
         let module = Publisher::attach(shared, self.generation, |unique, reply| {
             done.push((unique, reply.to_vec()));
         });
-        let module = module.map_err(|why: Failure| why.to_string())?;
+        // Nothing, little and all of what is read from below is kept.
+        let kept = [0, 1 << 20, 1 << 24][self.random.random_range(0..3)];
+        let module = module.map_err(|why: Failure| why.to_string())?.keeping(kept);
         if let Some((unique, effect)) = open {
             let found = done.iter().find(|(other, _)| *other == unique);
             if let Some((_, reply)) = found {

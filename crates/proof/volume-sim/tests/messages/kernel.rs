@@ -42,7 +42,7 @@ impl<'d> Kernel<'d> {
         Shared::new(memory.another(), layout).initialize(epoch, upto);
         let shared = Shared::new(memory, layout);
         let publisher = Publisher::attach::<belay_logical::Error>(shared.clone(), 1, |_, _| {});
-        let mut module = Module::new(publisher.unwrap(), below);
+        let mut module = Module::new(publisher.unwrap().keeping(1 << 20), below);
         if upto == 0 {
             module.format(Caller::default()).unwrap();
         }
